@@ -1,0 +1,79 @@
+"""A batch: columns of int64 codes and a signed multiplicity per row.
+
+Keeps true: `columns` is a C-contiguous int64 array of shape (width, rows), `weights` int64 of shape (rows,);
+both have the same number of rows.  A batch is never changed after it was handed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Codes = npt.NDArray[np.int64]
+
+
+class Batch:
+    """Rows with weights; weight 3 means the row three times, -1 takes it away once."""
+
+    __slots__ = ("columns", "weights")
+
+    def __init__(self, columns: Codes, weights: Codes):
+        self.columns, self.weights = columns, weights
+
+    @property
+    def width(self) -> int:
+        return int(self.columns.shape[0])
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @staticmethod
+    def empty(width: int) -> Batch:
+        return Batch(np.empty((width, 0), np.int64), np.empty(0, np.int64))
+
+    @staticmethod
+    def of(columns: Codes, weight: int = 1) -> Batch:
+        """Every row once (or `weight` times)."""
+        return Batch(np.ascontiguousarray(columns, np.int64), np.full(columns.shape[1], weight, np.int64))
+
+    @staticmethod
+    def from_rows(rows: Sequence[Sequence[int]], width: int, weights: Sequence[int] | None = None) -> Batch:
+        """From row tuples of codes; for tests and tiny inputs."""
+        cols = np.ascontiguousarray(np.array(rows, np.int64).reshape(len(rows), width).T)
+        w = np.ones(len(rows), np.int64) if weights is None else np.array(weights, np.int64)
+        return Batch(cols, w)
+
+    def take(self, rows: npt.NDArray[np.intp] | Codes) -> Batch:
+        return Batch(self.columns.take(rows, axis=1), self.weights.take(rows))
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> Batch:
+        return Batch(self.columns.compress(mask, axis=1), self.weights.compress(mask))
+
+    def pick(self, cols: Sequence[int]) -> Batch:
+        return Batch(self.columns[list(cols)], self.weights)
+
+    def negated(self) -> Batch:
+        return Batch(self.columns, -self.weights)
+
+    def rows(self) -> list[tuple[int, ...]]:
+        """Row tuples of codes, without weights; for tests and printing."""
+        return [tuple(r) for r in self.columns.T.tolist()]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{w:+d}×{r}" for r, w in list(zip(self.rows(), self.weights.tolist(), strict=True))[:8])
+        return f"Batch({len(self)} rows: {shown}{', …' if len(self) > 8 else ''})"
+
+
+def concat(batches: Sequence[Batch], width: int) -> Batch:
+    """One batch of all rows, in order."""
+    some = [b for b in batches if len(b)]
+    if not some:
+        return Batch.empty(width)
+    if len(some) == 1:
+        return some[0]
+    return Batch(
+        np.ascontiguousarray(np.concatenate([b.columns for b in some], axis=1)),
+        np.concatenate([b.weights for b in some]),
+    )

@@ -1,0 +1,91 @@
+"""What can go wrong, in two kinds that never mix.
+
+* `SqlError`: the user's statement or data is at fault.  It has MySQL's number and SQLSTATE and says what,
+  where and what to do.  It never stops a worker.
+* `InvariantViolation`: ours is the fault.  It carries the invariant's id and the story of the key, and stops
+  the worker loudly; nothing catches it to go on.
+"""
+
+from __future__ import annotations
+
+
+class SqlError(Exception):
+    """An error a client sees: `code` is MySQL's number, `state` the five-letter SQLSTATE."""
+
+    def __init__(self, code: int, state: str, message: str):
+        super().__init__(message)
+        self.code, self.state, self.message = code, state, message
+
+    def __reduce__(self) -> tuple[type[SqlError], tuple[int, str, str]]:
+        return SqlError, (self.code, self.state, self.message)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SqlError) and (self.code, self.message) == (other.code, other.message)
+
+    def __hash__(self) -> int:
+        return hash((self.code, self.message))
+
+
+class InvariantViolation(Exception):
+    """A broken invariant of DESIGN section 6; `invariant` is its id."""
+
+    def __init__(self, invariant: str, detail: str, story: str = ""):
+        super().__init__(f"{invariant}: {detail}" + (f"\nstory:\n{story}" if story else ""))
+        self.invariant, self.detail, self.story = invariant, detail, story
+
+
+def parse_error(detail: str) -> SqlError:
+    return SqlError(1064, "42000", f"You have an error in your SQL syntax: {detail}")
+
+
+def unknown_table(name: str) -> SqlError:
+    return SqlError(1146, "42S02", f"Table '{name}' doesn't exist")
+
+
+def table_exists(name: str) -> SqlError:
+    return SqlError(1050, "42S01", f"Table '{name}' already exists")
+
+
+def unknown_column(name: str, where: str) -> SqlError:
+    return SqlError(1054, "42S22", f"Unknown column '{name}' in '{where}'")
+
+
+def ambiguous_column(name: str, where: str) -> SqlError:
+    return SqlError(1052, "23000", f"Column '{name}' in {where} is ambiguous")
+
+
+def duplicate_entry(entry: str, key: str) -> SqlError:
+    return SqlError(1062, "23000", f"Duplicate entry '{entry}' for key '{key}'")
+
+
+def null_not_allowed(column: str) -> SqlError:
+    return SqlError(1048, "23000", f"Column '{column}' cannot be null")
+
+
+def no_default(column: str) -> SqlError:
+    return SqlError(1364, "HY000", f"Field '{column}' doesn't have a default value")
+
+
+def wrong_value_count(row: int) -> SqlError:
+    return SqlError(1136, "21S01", f"Column count doesn't match value count at row {row}")
+
+
+def out_of_range(column: str, row: int) -> SqlError:
+    return SqlError(1264, "22003", f"Out of range value for column '{column}' at row {row}")
+
+
+def data_too_long(column: str, row: int) -> SqlError:
+    return SqlError(1406, "22001", f"Data too long for column '{column}' at row {row}")
+
+
+def incorrect_value(kind: str, value: object, column: str, row: int) -> SqlError:
+    return SqlError(1366, "HY000", f"Incorrect {kind} value: '{value}' for column '{column}' at row {row}")
+
+
+def value_overflow(what: str) -> SqlError:
+    return SqlError(1690, "22003", f"{what} value is out of range")
+
+
+def not_supported(what: str, instead: str = "") -> SqlError:
+    """A feature that is not there: what, and what to do instead."""
+    return SqlError(1235, "42000", f"Noria does not support {what} yet" + (f"; {instead}" if instead else ""))

@@ -1,0 +1,363 @@
+"""Runs an expression over a batch: trees become nested closures over arrays of codes, once.
+
+`compile(e)` gives the codes, `predicate(e)` the mask of rows for which e is true, `constant(e)` the Python
+value of a tree without columns.  Trees are those of `core/functions.py`, whose promises are relied on.
+
+* A batch of one row is common, so closures do little: constants are arrays of one value that numpy
+  broadcasts, and specials (NULL, errors) cost one argmin where there are none.
+* A condition has two masks, where it is true and where it is false; NULL and errors are in neither.  AND, OR
+  and NOT are masks alone, so `false and error` is false.
+* NULL and errors are the two least codes; of both together the error wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core import casts
+from noria.core.batch import Batch, Codes
+from noria.core.evaluate_numbers import NUMBERS
+from noria.core.evaluate_text import TEXTS, fold_codes, like_mask
+from noria.core.expr import Call, Col, Const, Expr
+from noria.core.limits import ERROR_CODE, NULL_CODE
+from noria.core.plain_symbols import PlainSymbols
+from noria.core.symbols import Symbols
+from noria.core.types import Kind
+from noria.core.values import decode, encode
+
+Mask = npt.NDArray[np.bool_]
+Node = Callable[[Codes, Symbols], Codes]  # columns, symbols -> codes, of the batch's length or of length one
+MaskNode = Callable[[Codes, Symbols], Mask]
+_ERROR, _NULL, _ZERO = (np.array([c], np.int64) for c in (ERROR_CODE, NULL_CODE, 0))
+
+
+def compile(expr: Expr) -> Callable[[Batch, Symbols], Codes]:
+    """The expression as a function from batches to codes."""
+    node = value_node(expr)
+
+    def run(batch: Batch, symbols: Symbols) -> Codes:
+        rows = len(batch.weights)
+        if rows == 0:
+            return np.empty(0, np.int64)
+        codes = node(batch.columns, symbols)
+        return codes if len(codes) == rows else np.repeat(codes, rows)
+
+    return run
+
+
+def predicate(expr: Expr) -> Callable[[Batch, Symbols], Mask]:
+    """The expression as a function from batches to the mask of rows where it is true."""
+    node = mask_node(expr, True)
+
+    def run(batch: Batch, symbols: Symbols) -> Mask:
+        rows = len(batch.weights)
+        if rows == 0:
+            return np.empty(0, np.bool_)
+        mask = node(batch.columns, symbols)
+        return mask if len(mask) == rows else np.repeat(mask, rows)
+
+    return run
+
+
+def constant(expr: Expr) -> Any:
+    """The Python value of a tree without columns; SqlError 1690 where it overflows."""
+    symbols = PlainSymbols()
+    codes = compile(expr)(Batch(np.empty((0, 1), np.int64), np.ones(1, np.int64)), symbols)
+    return decode(codes.item(), expr.type, symbols)
+
+
+# ------------------------------------------------------------------ dispatch
+def value_node(e: Expr) -> Node:
+    if isinstance(e, Col):
+        index = e.index
+        return lambda columns, symbols: columns[index]
+    if isinstance(e, Const):
+        return _constant_node(e)
+    assert isinstance(e, Call)
+    if e.op in _MASKS:
+        return _from_masks(e)
+    if e.op in _CHOICES:
+        return _CHOICES[e.op](e)
+    arguments = [value_node(a) for a in e.args]
+    return NUMBERS[e.op](e, arguments) if e.op in NUMBERS else TEXTS[e.op](e, arguments)
+
+
+def mask_node(e: Expr, wanted: bool) -> MaskNode:
+    """Where the condition is true (or false, as wanted)."""
+    if isinstance(e, Call) and e.op in _MASKS:
+        return _MASKS[e.op](e, wanted)
+    node = value_node(e)
+    if wanted:
+        return lambda columns, symbols: _nonzero(node(columns, symbols))
+    return lambda columns, symbols: node(columns, symbols) == _ZERO
+
+
+def _nonzero(codes: Codes) -> Mask:
+    mask: Mask = (codes != _ZERO) & (codes > _ERROR)
+    return mask
+
+
+def _constant_node(e: Const) -> Node:
+    if isinstance(e.value, str):
+        text = e.value  # interned at each run: a table may drop what nothing uses between runs
+        return lambda columns, symbols: np.array([symbols.intern(text)], np.int64)
+    code = np.array([encode(e.value, e.type, PlainSymbols())], np.int64)
+    return lambda columns, symbols: code
+
+
+def _from_masks(e: Call) -> Node:
+    """The codes of a condition from its masks; the rest is NULL, or an error where an argument has one."""
+    true, false = _MASKS[e.op](e, True), _MASKS[e.op](e, False)
+    arguments = [value_node(a) for a in e.args]
+
+    def run(columns: Codes, symbols: Symbols) -> Codes:
+        yes = true(columns, symbols)
+        codes: Codes = yes.astype(np.int64)
+        unknown = ~(yes | false(columns, symbols))
+        if unknown.item(unknown.argmax()):
+            codes[unknown] = NULL_CODE
+            for argument in arguments:
+                codes[unknown & (argument(columns, symbols) == _ERROR)] = ERROR_CODE
+        return codes
+
+    return run
+
+
+# ------------------------------------------------------------------ comparisons
+def _equality_node(e: Expr, folds: bool) -> Node:
+    """Codes that are equal when the values are."""
+    node = value_node(e)
+    if not (e.type.is_text and folds):
+        return node
+    return lambda columns, symbols: fold_codes(node(columns, symbols), symbols)
+
+
+def _sides(e: Call) -> tuple[Node, Node, bool]:
+    """The two sides as comparable codes, and whether the right one is a valid constant."""
+    a, b = e.args
+    valid = isinstance(b, Const) and b.value is not None
+    if a.type.is_text and e.op not in ("eq", "ne", "nseq"):
+        left, right = _order_sides(a, b)
+        return left, right, valid
+    if a.type.kind in (Kind.INT, Kind.DECIMAL) and a.type.scale != b.type.scale:
+        left, right = _scaled_sides(a, b)
+        return left, right, False
+    folds = a.type.folds and b.type.folds
+    return _equality_node(a, folds), _equality_node(b, folds), valid
+
+
+def _order_sides(a: Expr, b: Expr) -> tuple[Node, Node]:
+    """Text in order: both sides as ranks among the distinct sort keys of the batch."""
+    left, right = value_node(a), value_node(b)
+    collation = b.type.collation if a.type.folds else a.type.collation
+
+    def ranks(columns: Codes, symbols: Symbols) -> tuple[Codes, Codes]:
+        x, y = left(columns, symbols), right(columns, symbols)
+        both = np.concatenate([x, y])
+        distinct, place = np.unique(both, return_inverse=True)
+        bad = int(np.searchsorted(distinct, ERROR_CODE, "right"))
+        keys = symbols.sort_keys(distinct[bad:], collation).to_pylist()
+        rank = {k: i for i, k in enumerate(sorted(set(keys)))}
+        ranked = np.concatenate([distinct[:bad], np.array([rank[k] for k in keys], np.int64)])[place]
+        return ranked[: len(x)], ranked[len(x) :]
+
+    return _halves(ranks)
+
+
+def _halves(both: Callable[[Codes, Symbols], tuple[Codes, Codes]]) -> tuple[Node, Node]:
+    return (lambda columns, symbols: both(columns, symbols)[0]), (lambda columns, symbols: both(columns, symbols)[1])
+
+
+def _scaled_sides(a: Expr, b: Expr) -> tuple[Node, Node]:
+    """INT and DECIMALs of different scale, exactly: the finer one is divided down; twice its floor, plus one
+    if it is not whole, orders against twice the coarser, but where that would overflow any order will do."""
+    coarse, fine = (a, b) if a.type.scale < b.type.scale else (b, a)
+    unit = 10 ** (fine.type.scale - coarse.type.scale)
+    coarse_node, fine_node = value_node(coarse), value_node(fine)
+
+    def compared(columns: Codes, symbols: Symbols) -> tuple[Codes, Codes]:
+        c, f = coarse_node(columns, symbols), fine_node(columns, symbols)
+        floor = f // unit
+        fine2 = 2 * floor + (floor * unit != f)
+        coarse2 = 2 * np.clip(c, -(2**61), 2**61)
+        c2, f2 = casts.with_specials(c, coarse2), casts.with_specials(f, fine2)
+        return (c2, f2) if coarse is a else (f2, c2)
+
+    return _halves(compared)
+
+
+_COMPARE: dict[str, Callable[[Codes, Codes], Mask]] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+_NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+
+
+def _comparison(e: Call, wanted: bool) -> MaskNode:
+    """NULL and errors are less than every value, so only some operators must look for them."""
+    op = e.op if wanted else _NEGATED[e.op]
+    compare = _COMPARE[op]
+    left, right, valid = _sides(e)
+    if valid and op in ("eq", "gt", "ge"):
+        if isinstance(e.args[0], Col) and not e.args[0].type.is_text:
+            index, code = e.args[0].index, right(_ZERO, PlainSymbols())
+            return lambda columns, symbols: compare(columns[index], code)
+        return lambda columns, symbols: compare(left(columns, symbols), right(columns, symbols))
+    if valid:
+        def one_side(columns: Codes, symbols: Symbols) -> Mask:
+            codes = left(columns, symbols)
+            return compare(codes, right(columns, symbols)) & (codes > _ERROR)
+
+        return one_side
+
+    def both_sides(columns: Codes, symbols: Symbols) -> Mask:
+        x, y = left(columns, symbols), right(columns, symbols)
+        return compare(x, y) & (np.minimum(x, y) > _ERROR)
+
+    return both_sides
+
+
+def _null_safe(e: Call, wanted: bool) -> MaskNode:
+    left, right, _ = _sides(e)
+
+    def run(columns: Codes, symbols: Symbols) -> Mask:
+        x, y = left(columns, symbols), right(columns, symbols)
+        mask: Mask = ((x == y) == wanted) & (x != _ERROR) & (y != _ERROR)
+        return mask
+
+    return run
+
+
+def _in(e: Call, wanted: bool) -> MaskNode:
+    x = e.args[0]
+    items = [a for a in e.args[1:] if isinstance(a, Const)]
+    if x.type.is_text:
+        folded = [i for i in items if x.type.folds and i.type.folds]
+        exact = [i for i in items if i not in folded]
+        return _text_in(x, [i.value for i in folded], [i.value for i in exact], wanted)
+    node = value_node(x)
+    codes = np.sort(np.array([encode(i.value, i.type, PlainSymbols()) for i in items], np.int64))
+
+    def run(columns: Codes, symbols: Symbols) -> Mask:
+        found = node(columns, symbols)
+        mask: Mask = codes[np.minimum(codes.searchsorted(found), len(codes) - 1)] == found
+        return mask if wanted else ~mask & (found > _ERROR)
+
+    return run
+
+
+def _text_in(x: Expr, folded: list[str], exact: list[str], wanted: bool) -> MaskNode:
+    node = value_node(x)
+
+    def run(columns: Codes, symbols: Symbols) -> Mask:
+        codes = node(columns, symbols)
+        mask = np.zeros(len(codes), np.bool_)
+        if exact:
+            mask |= np.isin(codes, [symbols.intern(t) for t in exact])
+        if folded:
+            wanted_ids = [symbols.intern(t) for t in folded]
+            mask |= np.isin(fold_codes(codes, symbols), symbols.fold_table[wanted_ids])
+        return mask if wanted else ~mask & (codes > _ERROR)
+
+    return run
+
+
+def _like(e: Call, wanted: bool) -> MaskNode:
+    return like_mask(e, [value_node(a) for a in e.args], wanted)
+
+
+# ------------------------------------------------------------------ logic
+def _junction(e: Call, wanted: bool) -> MaskNode:
+    """and: true where all are, false where one is; or: the other way round."""
+    nodes = [mask_node(a, wanted) for a in e.args]
+    combine = np.logical_and if (e.op == "and") == wanted else np.logical_or
+    first, rest = nodes[0], nodes[1:]
+
+    def run(columns: Codes, symbols: Symbols) -> Mask:
+        mask = first(columns, symbols)
+        for node in rest:
+            mask = combine(mask, node(columns, symbols))
+        return mask
+
+    return run
+
+
+def _not(e: Call, wanted: bool) -> MaskNode:
+    return mask_node(e.args[0], not wanted)
+
+
+def _xor(e: Call, wanted: bool) -> MaskNode:
+    a, b = e.args
+    masks = [mask_node(x, w) for x in (a, b) for w in (True, False)]
+
+    def run(columns: Codes, symbols: Symbols) -> Mask:
+        at, af, bt, bf = (m(columns, symbols) for m in masks)
+        return (at & bf) | (af & bt) if wanted else (at & bt) | (af & bf)
+
+    return run
+
+
+def _is_null(e: Call, wanted: bool) -> MaskNode:
+    node = value_node(e.args[0])
+    if wanted:
+        return lambda columns, symbols: node(columns, symbols) == _NULL
+    return lambda columns, symbols: node(columns, symbols) > _ERROR
+
+
+def _is_true(e: Call, wanted: bool) -> MaskNode:
+    true = mask_node(e.args[0], True)
+    if wanted:
+        return true
+    node = value_node(e.args[0])
+    return lambda columns, symbols: ~true(columns, symbols) & (node(columns, symbols) != _ERROR)
+
+
+# ------------------------------------------------------------------ choices and casts
+def _coalesce(e: Call) -> Node:
+    nodes = [value_node(a) for a in e.args]
+
+    def run(columns: Codes, symbols: Symbols) -> Codes:
+        out = nodes[-1](columns, symbols)
+        for node in nodes[-2::-1]:
+            codes = node(columns, symbols)
+            out = np.where(codes == _NULL, out, codes)
+        return out
+
+    return run
+
+
+def _case(e: Call) -> Node:
+    """The value of the first true condition; a condition that fails makes the row fail if it is reached."""
+    arms = [(mask_node(c, True), value_node(c), value_node(v))
+            for c, v in zip(e.args[:-1:2], e.args[1::2], strict=True)]
+    otherwise = value_node(e.args[-1])
+
+    def run(columns: Codes, symbols: Symbols) -> Codes:
+        out = otherwise(columns, symbols)
+        for true, condition, value in reversed(arms):
+            out = np.where(true(columns, symbols), value(columns, symbols), out)
+            out = np.where(condition(columns, symbols) == _ERROR, _ERROR, out)
+        return out
+
+    return run
+
+
+def _if(e: Call) -> Node:
+    return _case(e)  # the arguments of if(c, a, b) are those of case with one arm
+
+
+def _cast(e: Call) -> Node:
+    node, kernel = value_node(e.args[0]), casts.kernel(e.args[0].type, e.type)
+    return lambda columns, symbols: kernel(node(columns, symbols), symbols)
+
+
+
+
+_MASKS: dict[str, Callable[[Call, bool], MaskNode]] = {
+    **dict.fromkeys(_COMPARE, _comparison),
+    "nseq": _null_safe, "in": _in, "and": _junction, "or": _junction, "not": _not, "xor": _xor,
+    "is_null": _is_null, "is_true": _is_true, "like": _like,
+}
+_CHOICES: dict[str, Callable[[Call], Node]] = {"coalesce": _coalesce, "case": _case, "if": _if, "cast": _cast}

@@ -1,0 +1,146 @@
+"""Text over symbol ids: `TEXTS[op](call, argument nodes)` gives the node of a call (see `core/evaluate.py`).
+
+A function of one text is computed once per distinct id; texts with several arguments once per row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Codes
+from noria.core.casts import interned, per_distinct, texts
+from noria.core.expr import Call, Const
+from noria.core.limits import ERROR_CODE, NULL_CODE
+from noria.core.symbols import Symbols, fold
+
+Mask = npt.NDArray[np.bool_]
+Node = Callable[[Codes, Symbols], Codes]
+MaskNode = Callable[[Codes, Symbols], Mask]
+
+
+def fold_codes(codes: Codes, symbols: Symbols) -> Codes:
+    """Ids of the folded twins; NULL and errors stay."""
+    if codes.item(codes.argmin()) >= 0:
+        return symbols.fold_table[codes]
+    valid = codes >= 0
+    out = codes.copy()
+    out[valid] = symbols.fold_table[codes[valid]]
+    return out
+
+
+# ------------------------------------------------------------------ one text
+def _mapped(f: Callable[[str], str]) -> Callable[[Call, list[Node]], Node]:
+    def make(e: Call, nodes: list[Node]) -> Node:
+        node = nodes[0]
+        return lambda columns, symbols: per_distinct(
+            node(columns, symbols), lambda c: interned([f(t) for t in texts(c, symbols)], symbols))
+
+    return make
+
+
+def _measured(f: Callable[[str], int]) -> Callable[[Call, list[Node]], Node]:
+    def make(e: Call, nodes: list[Node]) -> Node:
+        node = nodes[0]
+        return lambda columns, symbols: per_distinct(
+            node(columns, symbols), lambda c: np.array([f(t) for t in texts(c, symbols)], np.int64))
+
+    return make
+
+
+def _trimmed(text: str) -> str:
+    return text.strip(" ")
+
+
+# ------------------------------------------------------------------ several arguments
+def _rowwise(nodes: list[Node], combine: Callable[[list[Codes], Symbols], Codes]) -> Node:
+    """Runs over the rows where no argument is NULL or an error."""
+    def run(columns: Codes, symbols: Symbols) -> Codes:
+        table = np.stack(np.broadcast_arrays(*(node(columns, symbols) for node in nodes)))
+        good = table.min(axis=0) > ERROR_CODE
+        out = np.where((table == ERROR_CODE).any(axis=0), ERROR_CODE, NULL_CODE)
+        if good.any():
+            out[good] = combine(list(table[:, good]), symbols)
+        return out
+
+    return run
+
+
+def _concat(e: Call, nodes: list[Node]) -> Node:
+    def combine(arguments: list[Codes], symbols: Symbols) -> Codes:
+        parts = [texts(a, symbols) for a in arguments]
+        return interned(["".join(row) for row in zip(*parts, strict=True)], symbols)
+
+    return _rowwise(nodes, combine)
+
+
+def _substring(e: Call, nodes: list[Node]) -> Node:
+    def combine(arguments: list[Codes], symbols: Symbols) -> Codes:
+        numbers = [a.tolist() for a in arguments[1:]]
+        rows = zip(texts(arguments[0], symbols), *numbers, strict=True)
+        return interned([substring(*row) for row in rows], symbols)
+
+    return _rowwise(nodes, combine)
+
+
+def substring(text: str, start: int, length: int | None = None) -> str:
+    """MySQL's: positions from 1, negative ones from the end, nothing at 0 or outside."""
+    begin = start - 1 if start > 0 else len(text) + start
+    if start == 0 or begin < 0 or (length is not None and length <= 0):
+        return ""
+    return text[begin:] if length is None else text[begin : begin + length]
+
+
+# ------------------------------------------------------------------ LIKE
+@lru_cache(maxsize=512)
+def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
+    """The pattern as a regular expression over the whole text."""
+    out, at = [], 0
+    while at < len(pattern):
+        c = pattern[at]
+        if c == escape and escape and at + 1 < len(pattern):
+            at += 1
+            out.append(re.escape(pattern[at]))
+        else:
+            out.append(".*" if c == "%" else "." if c == "_" else re.escape(c))
+        at += 1
+    return re.compile("".join(out), re.DOTALL)
+
+
+def like_mask(e: Call, nodes: list[Node], wanted: bool) -> MaskNode:
+    """Where the text is like the pattern; folded on both sides unless one of them is BIN."""
+    text, pattern = e.args[0], e.args[1]
+    folds = text.type.folds and pattern.type.folds
+    escape = e.args[2].value if isinstance(e.args[2], Const) else ""
+    if folds:
+        nodes = [_folding(nodes[0]), nodes[1]]
+
+    def match(text: str, pattern: str) -> bool:
+        return like_pattern(fold(pattern) if folds else pattern, escape).fullmatch(text) is not None
+
+    if isinstance(pattern, Const) and pattern.value is not None:
+        constant = pattern.value
+        codes = _measured(lambda t: match(t, constant))(e, nodes)
+    else:
+        codes = _rowwise(nodes[:2], lambda a, s: np.array(
+            [match(t, p) for t, p in zip(texts(a[0], s), texts(a[1], s), strict=True)], np.int64))
+    return lambda columns, symbols: codes(columns, symbols) == int(wanted)
+
+
+def _folding(node: Node) -> Node:
+    return lambda columns, symbols: fold_codes(node(columns, symbols), symbols)
+
+
+TEXTS: dict[str, Callable[[Call, list[Node]], Node]] = {
+    "lower": _mapped(str.lower),
+    "upper": _mapped(str.upper),
+    "trim": _mapped(_trimmed),
+    "length": _measured(lambda t: len(t.encode())),
+    "char_length": _measured(len),
+    "concat": _concat,
+    "substring": _substring,
+}

@@ -1,0 +1,98 @@
+"""`shard_of`: which worker owns a key.  One function for the data-flow, for routing and for Spark.
+
+Keeps true: the answer depends on the folded values only, never on symbol ids, processes or runs.  Numbers and
+dates hash by code, text by the UTF-8 bytes of its folded form (of itself where the collation is binary).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from noria.core.batch import Codes
+from noria.core.symbols import Symbols, fold
+from noria.core.types import SqlType
+from noria.core.values import from_arrow
+
+Hashes = npt.NDArray[np.uint64]
+_NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
+_FNV_START, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+
+
+def shard_of(
+    columns: Sequence[Codes | pa.Array], types: Sequence[SqlType], workers: int, symbols: Symbols | None = None
+) -> Codes:
+    """The worker, 0 to workers - 1, of each row of key columns.
+
+    A column is an Arrow array of values (Spark's tasks) or an array of codes; codes of text need `symbols`.
+    """
+    total = np.zeros(len(columns[0]), np.uint64)
+    for column, type in zip(columns, types, strict=True):
+        total = _mix(total ^ _hashes(column, type, symbols))
+    return ((total >> np.uint64(32)) * np.uint64(workers) >> np.uint64(32)).astype(np.int64)
+
+
+def _hashes(column: Codes | pa.Array, type: SqlType, symbols: Symbols | None) -> Hashes:
+    if not type.is_text:
+        codes = column if isinstance(column, np.ndarray) else from_arrow(column, type, cast(Symbols, symbols))
+        return _mix(codes.view(np.uint64))
+    if isinstance(column, np.ndarray):
+        if symbols is None:
+            raise TypeError("codes of text need the symbol table that gave them")
+        texts = symbols.texts(symbols.folded(column) if type.folds else column)
+    else:
+        texts = folded_texts(column) if type.folds else column.cast(pa.large_string())
+    hashes = np.full(len(texts), _NULL_HASH)
+    hash_texts(text_bytes(texts), text_offsets(texts), hashes)
+    if texts.null_count:
+        hashes[texts.is_null().to_numpy(zero_copy_only=False)] = _NULL_HASH
+    return _mix(hashes)
+
+
+def folded_texts(array: pa.Array) -> pa.Array:
+    """`symbols.fold` of every text, as a large_string array; only texts beyond ASCII take Python's way."""
+    texts = array.cast(pa.large_string())
+    if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
+        return pc.ascii_lower(texts)
+    plain = pc.string_is_ascii(texts)
+    odd = texts.filter(pc.invert(plain)).to_pylist()
+    folded = pa.array([fold(t) for t in odd], pa.large_string())
+    return pc.replace_with_mask(pc.ascii_lower(texts), pc.fill_null(pc.invert(plain), False), folded)
+
+
+def text_offsets(texts: pa.Array) -> Codes:
+    """Where each text of a large_string array starts in `text_bytes`, and the end."""
+    offsets: Codes = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return offsets if len(offsets) else np.zeros(1, np.int64)
+
+
+def text_bytes(texts: pa.Array) -> npt.NDArray[np.uint8]:
+    """The bytes of all texts of a large_string array, to be read through `text_offsets`."""
+    data = texts.buffers()[2]
+    return np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+
+
+def _mix(x: Hashes) -> Hashes:
+    """A bijection that spreads every bit over the word (the finaliser of splitmix64)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _hash_texts(data: npt.NDArray[np.uint8], offsets: Codes, out: Hashes) -> None:
+    """FNV-1a of each text's bytes."""
+    for row in range(len(offsets) - 1):
+        hashed = _FNV_START
+        for at in range(offsets[row], offsets[row + 1]):
+            hashed = (hashed ^ np.uint64(data[at])) * _FNV_PRIME
+        out[row] = hashed
+
+
+hash_texts: Callable[..., Any] = numba.njit(cache=True, nogil=True)(_hash_texts)

@@ -1,0 +1,60 @@
+"""A symbol table in plain Python: for constants at plan time, where no worker's table is at hand.
+
+Slow and simple; `state/symbols.py` is the one that workers use, and must agree with this one.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pyarrow as pa
+
+from noria.core.batch import Codes
+from noria.core.limits import NULL_CODE
+from noria.core.symbols import fold
+from noria.core.types import Collation
+
+
+class PlainSymbols:
+    """Ids in order of first use; a text's folded twin is interned with it."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._ids: dict[str, int] = {}
+        self.fold_table: Codes = np.empty(0, np.int64)
+
+    def intern(self, text: str) -> int:
+        known = self._ids.get(text)
+        if known is not None:
+            return known
+        new = self._ids[text] = len(self._texts)
+        self._texts.append(text)
+        self.fold_table = np.append(self.fold_table, np.int64(new))
+        folded = fold(text)
+        if folded != text:
+            self.fold_table[new] = self.intern(folded)
+        return new
+
+    def intern_many(self, texts: pa.Array) -> Codes:
+        return np.array([NULL_CODE if t is None else self.intern(t) for t in texts.to_pylist()], np.int64)
+
+    def find(self, text: str) -> int | None:
+        return self._ids.get(text)
+
+    def text(self, code: int) -> str:
+        return self._texts[code]
+
+    def texts(self, codes: Codes) -> pa.Array:
+        shown = [None if c == NULL_CODE else self._texts[c] for c in codes.tolist()]
+        return pa.array(shown, pa.large_string())
+
+    def folded(self, codes: Codes) -> Codes:
+        return np.array([c if c < 0 else self.fold_table[c] for c in codes.tolist()], np.int64)
+
+    def sort_keys(self, codes: Codes, collation: Collation) -> pa.Array:
+        shown = (self.folded(codes) if collation is Collation.CI else codes).tolist()
+        return pa.array([None if c < 0 else self._texts[c].encode() for c in shown], pa.large_binary())
+
+    def memory(self) -> int:
+        return sum(map(sys.getsizeof, self._texts))

@@ -1,0 +1,61 @@
+"""Bound write statements and their results: what the front end sends to the worker that owns the rows.
+
+Names are resolved, expressions are typed; values are still Python's, because conversion to a column's type
+(range, length, format) belongs to the table and reports MySQL's errors per row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from noria.core.errors import SqlError
+from noria.core.expr import Expr
+
+DEFAULT = object  # sentinel type: a value position that says DEFAULT holds the class itself
+
+
+@dataclass(frozen=True)
+class Insert:
+    """INSERT, REPLACE, INSERT IGNORE, INSERT ... ON DUPLICATE KEY UPDATE.
+
+    rows: a sequence of tuples of Python values (int, float, Decimal, str, bytes, date, datetime, bool, None,
+    or `DEFAULT`), or a pyarrow RecordBatch with one column per entry of `columns`.
+    assignments: (column, expression) for ON DUPLICATE KEY UPDATE; the expression's columns 0..w-1 are the
+    existing row, w..2w-1 the row that was to be inserted (VALUES(col)).
+    """
+
+    table: str
+    columns: tuple[int, ...]
+    rows: Any
+    on_duplicate: str = "error"  # error | replace | ignore | update
+    assignments: tuple[tuple[int, Expr], ...] = ()
+
+
+@dataclass(frozen=True)
+class Update:
+    """UPDATE ... SET ... WHERE any condition over the table's columns; assignments see the old row."""
+
+    table: str
+    assignments: tuple[tuple[int, Expr], ...]
+    where: Expr | None
+
+
+@dataclass(frozen=True)
+class Delete:
+    table: str
+    where: Expr | None
+
+
+Statement = Insert | Update | Delete
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """What MySQL's OK packet says.  `affected` counts as MySQL does (REPLACE: 2 for a replaced row, ON
+    DUPLICATE KEY UPDATE: 1 inserted, 2 updated, 0 unchanged); `last_insert_id` is the first generated one."""
+
+    affected: int = 0
+    last_insert_id: int = 0
+    matched: int = 0
+    error: SqlError | None = None

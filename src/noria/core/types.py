@@ -1,0 +1,166 @@
+"""SQL types, columns and tables as frozen values.
+
+A type says how a value is coded into one int64 (`core/values.py`), compared and shown; it is the same on
+disk, in state, in views and on the wire.  A `TableDef` refuses to exist when ill-formed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+
+class Kind(Enum):
+    INT = "int"
+    DOUBLE = "double"
+    DECIMAL = "decimal"
+    TEXT = "text"
+    DATE = "date"
+    DATETIME = "datetime"
+
+
+class Collation(Enum):
+    """CI ignores case and accents (the default); BIN compares bytes."""
+
+    CI = "utf8mb4_0900_ai_ci"
+    BIN = "utf8mb4_bin"
+
+
+@dataclass(frozen=True)
+class SqlType:
+    """A SQL type.  Only the fields its kind uses differ from their defaults.
+
+    bits: INT's width, 8 to 64.  precision/scale: DECIMAL's digits (at most 18) and digits after the point;
+    for DATETIME `scale` is the number of fractional second digits, 0 to 6.  length: TEXT's most characters,
+    0 for no limit but TEXT's own.  timestamp, boolean: how the type was declared, for showing it again.
+    """
+
+    kind: Kind
+    bits: int = 64
+    unsigned: bool = False
+    precision: int = 0
+    scale: int = 0
+    length: int = 0
+    collation: Collation = Collation.CI
+    timestamp: bool = False
+    boolean: bool = False
+
+    @property
+    def is_text(self) -> bool:
+        return self.kind is Kind.TEXT
+
+    @property
+    def folds(self) -> bool:
+        """Are two different codes of this type ever equal in SQL?"""
+        return self.kind is Kind.TEXT and self.collation is Collation.CI
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind in (Kind.INT, Kind.DOUBLE, Kind.DECIMAL)
+
+    def sql(self) -> str:
+        """The type as CREATE TABLE would say it."""
+        if self.kind is Kind.INT:
+            if self.boolean:
+                return "tinyint(1)"
+            name = {8: "tinyint", 16: "smallint", 24: "mediumint", 32: "int", 64: "bigint"}[self.bits]
+            return name + (" unsigned" if self.unsigned else "")
+        if self.kind is Kind.DECIMAL:
+            return f"decimal({self.precision},{self.scale})" + (" unsigned" if self.unsigned else "")
+        if self.kind is Kind.DATETIME:
+            return ("timestamp" if self.timestamp else "datetime") + (f"({self.scale})" if self.scale else "")
+        if self.kind is Kind.TEXT:
+            name = f"varchar({self.length})" if self.length else "text"
+            return name + (" COLLATE utf8mb4_bin" if self.collation is Collation.BIN else "")
+        return str(self.kind.value)
+
+    def __str__(self) -> str:
+        return self.sql()
+
+
+BIGINT = SqlType(Kind.INT)
+INT = SqlType(Kind.INT, bits=32)
+BOOL = SqlType(Kind.INT, bits=8, boolean=True)
+DOUBLE = SqlType(Kind.DOUBLE)
+TEXT = SqlType(Kind.TEXT)
+TEXT_BIN = SqlType(Kind.TEXT, collation=Collation.BIN)
+DATE = SqlType(Kind.DATE)
+DATETIME = SqlType(Kind.DATETIME)
+
+
+def decimal(precision: int, scale: int) -> SqlType:
+    return SqlType(Kind.DECIMAL, precision=precision, scale=scale)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One output column of a relation."""
+
+    name: str
+    type: SqlType
+    nullable: bool = True
+
+    def renamed(self, name: str) -> Field:
+        return replace(self, name=name)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a base table.  `default` is an encoded-free Python value (see `values.encode`)."""
+
+    name: str
+    type: SqlType
+    nullable: bool = True
+    has_default: bool = False
+    default: object = None
+    auto_increment: bool = False
+    default_now: bool = False  # DEFAULT CURRENT_TIMESTAMP, filled in by whoever accepts the statement
+
+    @property
+    def field(self) -> Field:
+        return Field(self.name, self.type, self.nullable)
+
+
+@dataclass(frozen=True)
+class IndexDef:
+    """A declared secondary index; `unique` is enforced."""
+
+    name: str
+    columns: tuple[int, ...]
+    unique: bool = False
+
+
+@dataclass(frozen=True)
+class TableDef:
+    """A base table.  Column positions are identities: a dropped column keeps its place."""
+
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[int, ...] = ()
+    indexes: tuple[IndexDef, ...] = ()
+    table_id: int = 0  # given by the catalog, never reused
+
+    def __post_init__(self) -> None:
+        names = [c.name.lower() for c in self.columns]
+        if not names:
+            raise ValueError(f"table {self.name} has no columns")
+        if len(set(names)) != len(names):
+            raise ValueError(f"table {self.name} names a column twice")
+        for cols in (self.primary_key, *(i.columns for i in self.indexes)):
+            if any(not 0 <= c < len(names) for c in cols) or len(set(cols)) != len(cols):
+                raise ValueError(f"table {self.name} has an ill-formed key {cols}")
+
+    def position(self, name: str) -> int:
+        """The column's position; KeyError when there is none.  Names ignore case, as MySQL's do."""
+        for i, c in enumerate(self.columns):
+            if c.name.lower() == name.lower():
+                return i
+        raise KeyError(name)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return tuple(c.field for c in self.columns)
+
+    @property
+    def auto_increment(self) -> int | None:
+        return next((i for i, c in enumerate(self.columns) if c.auto_increment), None)

@@ -1,0 +1,367 @@
+"""SQL values as int64 codes, and back: Python values, Arrow arrays, and what clients send.
+
+One code per value, the same in state, views, packets and (but for text) on disk:
+
+* NULL is NULL_CODE, an evaluation error is ERROR_CODE; reading the latter raises MySQL's error 1690
+* INT as it is; DOUBLE by a flip of its bits that keeps the order, -0.0 made 0.0
+* DECIMAL(p,s) times 10**s; DATE and DATETIME in microseconds since 1970-01-01 (DATE at midnight)
+* TEXT as the id of a symbol table
+
+Keeps true: for every kind but TEXT, equal values have equal codes, and codes order as values do with
+NULL least.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from noria.core.batch import Codes
+from noria.core.coerce import EPOCH, MAX_TEXT_BYTES, MICROSECOND, coerce, integer_bounds
+from noria.core.errors import SqlError, no_default, null_not_allowed, value_overflow
+from noria.core.limits import ERROR_CODE, MAX_INT, NULL_CODE
+from noria.core.statements import DEFAULT
+from noria.core.symbols import Symbols
+from noria.core.types import Column, Kind, SqlType
+
+Doubles = npt.NDArray[np.float64]
+DAY_MICROS = 86_400_000_000
+_DOUBLE, _LONG = struct.Struct("<d"), struct.Struct("<q")
+_FLIP = np.int64(MAX_INT)
+SMALL = 8  # up to so many values a Python loop beats building an Arrow array
+
+
+# ------------------------------------------------------------------ one value
+def encode(value: Any, type: SqlType, symbols: Symbols) -> int:
+    """The code of a Python value of the type (int, float, Decimal, str, date, datetime) or None."""
+    if value is None:
+        return NULL_CODE
+    kind = type.kind
+    if kind is Kind.INT:
+        return int(value)
+    if kind is Kind.TEXT:
+        return symbols.intern(value)
+    if kind is Kind.DOUBLE:
+        return encode_double(float(value))
+    if kind is Kind.DECIMAL:
+        scaled = Decimal(value).scaleb(type.scale)
+        return int(scaled.to_integral_value(ROUND_HALF_UP))
+    if kind is Kind.DATE:
+        return _day(value)
+    return (value - EPOCH) // MICROSECOND if isinstance(value, datetime) else _day(value)
+
+
+def _day(value: date) -> int:
+    return (value.toordinal() - _EPOCH_DAY) * DAY_MICROS
+
+
+_EPOCH_DAY = EPOCH.toordinal()
+
+
+def decode(code: int, type: SqlType, symbols: Symbols) -> Any:
+    """The Python value of a code; SqlError 1690 for ERROR_CODE."""
+    if code <= ERROR_CODE:
+        if code == NULL_CODE:
+            return None
+        raise evaluation_error(type)
+    kind = type.kind
+    if kind is Kind.INT:
+        return code
+    if kind is Kind.TEXT:
+        return symbols.text(code)
+    if kind is Kind.DOUBLE:
+        return decode_double(code)
+    if kind is Kind.DECIMAL:
+        return Decimal(code).scaleb(-type.scale)
+    if kind is Kind.DATE:
+        return date.fromordinal(code // DAY_MICROS + _EPOCH_DAY)
+    return EPOCH + timedelta(microseconds=code)
+
+
+def evaluation_error(type: SqlType) -> SqlError:
+    """What reading an ERROR_CODE of this type says."""
+    return value_overflow({Kind.INT: "BIGINT", Kind.TEXT: "CHAR"}.get(type.kind, type.kind.name))
+
+
+def encode_double(value: float) -> int:
+    bits: int = _LONG.unpack(_DOUBLE.pack(value + 0.0))[0]
+    return bits if bits >= 0 else bits ^ MAX_INT
+
+
+def decode_double(code: int) -> float:
+    value: float = _DOUBLE.unpack(_LONG.pack(code if code >= 0 else code ^ MAX_INT))[0]
+    return value
+
+
+# ------------------------------------------------------------------ arrays
+def encode_doubles(values: Doubles) -> Codes:
+    """Codes of float64 values; -0.0 becomes 0.0."""
+    bits = (values + 0.0).view(np.int64)
+    return bits ^ ((bits >> 63) & _FLIP)
+
+
+def decode_doubles(codes: Codes) -> Doubles:
+    """float64 values of codes; the caller masks NULL_CODE and ERROR_CODE."""
+    return (codes ^ ((codes >> 63) & _FLIP)).view(np.float64)
+
+
+def arrow_type(type: SqlType) -> pa.DataType:
+    """INT of every width is int64, because Spark has no unsigned types and a code is an int64 already."""
+    kind = type.kind
+    if kind is Kind.INT:
+        return pa.int64()
+    if kind is Kind.TEXT:
+        return pa.large_string()
+    if kind is Kind.DOUBLE:
+        return pa.float64()
+    if kind is Kind.DECIMAL:
+        return pa.decimal128(max(type.precision, 1), type.scale)
+    return pa.date32() if kind is Kind.DATE else pa.timestamp("us")
+
+
+def to_arrow(codes: Codes, type: SqlType, symbols: Symbols) -> pa.Array:
+    """An array of `arrow_type(type)`; SqlError 1690 if a code is ERROR_CODE."""
+    nulls: npt.NDArray[np.bool_] | None = None
+    if len(codes) and int(codes.min()) <= ERROR_CODE:
+        if bool((codes == ERROR_CODE).any()):
+            raise evaluation_error(type)
+        nulls = codes == NULL_CODE
+    kind = type.kind
+    if kind is Kind.TEXT:
+        return symbols.texts(codes)
+    if kind is Kind.INT:
+        return pa.array(codes, mask=nulls)
+    if kind is Kind.DOUBLE:
+        return pa.array(decode_doubles(codes), mask=nulls)
+    if kind is Kind.DATE:
+        days = np.where(nulls, 0, codes) if nulls is not None else codes
+        return pa.array((days // DAY_MICROS).astype(np.int32), mask=nulls).cast(pa.date32())
+    if kind is Kind.DATETIME:
+        return pa.array(codes, mask=nulls).cast(pa.timestamp("us"))
+    return _decimals(codes, nulls, arrow_type(type))
+
+
+def _decimals(codes: Codes, nulls: npt.NDArray[np.bool_] | None, type: pa.DataType) -> pa.Array:
+    """decimal128 from its unscaled int64s: the high half repeats the sign."""
+    limbs = np.empty((len(codes), 2), np.int64)
+    limbs[:, 0] = codes
+    np.right_shift(codes, 63, out=limbs[:, 1])
+    valid = None if nulls is None else pa.array(~nulls).buffers()[1]
+    return pa.Array.from_buffers(type, len(codes), [valid, pa.py_buffer(limbs)])
+
+
+def from_arrow(array: pa.Array | pa.ChunkedArray, type: SqlType, symbols: Symbols) -> Codes:
+    """Codes of an array of `arrow_type(type)` or one that casts to it without loss (else ArrowInvalid)."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if pa.types.is_dictionary(array.type):
+        codes = from_arrow(array.dictionary, type, symbols)
+        index = pc.fill_null(array.indices, len(codes)).to_numpy(zero_copy_only=False)
+        picked: Codes = np.append(codes, np.int64(NULL_CODE))[index]
+        return picked
+    if type.is_text:
+        return symbols.intern_many(array)
+    wanted = arrow_type(type)
+    if array.type != wanted:
+        array = _cast(array, wanted)
+    if type.kind is Kind.DECIMAL:
+        limbs = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)
+        codes = limbs[array.offset : array.offset + len(array), 0]
+    elif type.kind is Kind.DOUBLE:
+        codes = encode_doubles(pc.fill_null(array, 0.0).to_numpy(zero_copy_only=False))
+    elif type.kind is Kind.DATE:
+        days = pc.fill_null(array.view(pa.int32()), 0).to_numpy(zero_copy_only=False)
+        codes = days.astype(np.int64) * DAY_MICROS
+    else:
+        codes = pc.fill_null(array.view(pa.int64()), NULL_CODE).to_numpy(zero_copy_only=False)
+    if array.null_count:
+        codes = np.where(array.is_null().to_numpy(zero_copy_only=False), np.int64(NULL_CODE), codes)
+    return np.ascontiguousarray(codes, np.int64)
+
+
+def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Like Arrow's checked cast; times with a zone become the UTC time without one."""
+    if pa.types.is_timestamp(array.type) and array.type.tz is not None:
+        array = array.cast(pa.timestamp(array.type.unit, "UTC")).cast(pa.timestamp(array.type.unit))
+    return array.cast(wanted)
+
+
+# ------------------------------------------------------------------ what clients send
+def convert(values: Sequence[Any] | pa.Array, column: Column, first_row: int, symbols: Symbols) -> Codes:
+    """Codes of client values for a column, with MySQL's strict checks; `first_row` is the first value's row.
+
+    Values are Python's (bool, int, float, Decimal, str, bytes, date, datetime, None, `DEFAULT`) or an Arrow
+    array.  NULL is refused where the column refuses it, except that it asks an AUTO_INCREMENT column for a
+    number: then the code is NULL_CODE.
+    """
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        codes = _convert_arrow(values, column, first_row, symbols)
+    elif len(values) <= SMALL:
+        codes = _convert_each(values, column, first_row, symbols)
+    else:
+        fast = _convert_clean(values, column, symbols)
+        codes = _convert_each(values, column, first_row, symbols) if fast is None else fast
+    return codes
+
+
+def default_code(column: Column, symbols: Symbols) -> int:
+    """The code an omitted value gets; NULL_CODE asks AUTO_INCREMENT for a number; SqlError 1364 if none."""
+    if column.has_default:
+        value = column.default
+        return NULL_CODE if value is None else encode(coerce(value, column, 1), column.type, symbols)
+    if column.nullable or column.auto_increment:
+        return NULL_CODE
+    raise no_default(column.name)
+
+
+def _convert_each(values: Sequence[Any], column: Column, first_row: int, symbols: Symbols) -> Codes:
+    """The slow, exact path: every value by itself."""
+    good = [_coerced(value, column, row) for row, value in enumerate(values, first_row)]
+    type = column.type
+    return np.array([encode(value, type, symbols) for value in good], np.int64)
+
+
+def _coerced(value: Any, column: Column, row: int) -> Any:
+    """The value as one of the column's type, or None."""
+    if value is None:
+        if not (column.nullable or column.auto_increment):
+            raise null_not_allowed(column.name)
+        return None
+    if value is DEFAULT:
+        if not (column.has_default or column.nullable or column.auto_increment):
+            raise no_default(column.name)
+        value = column.default if column.has_default else None
+        return None if value is None else coerce(value, column, row)
+    return coerce(value, column, row)
+
+
+FEW_INTS = 256
+_CLEAN = {Kind.INT: pa.int64(), Kind.TEXT: pa.large_string(), Kind.DOUBLE: pa.float64(),
+          Kind.DATE: pa.date32(), Kind.DATETIME: pa.timestamp("us")}
+_PYTHON: dict[Kind, tuple[type, ...]] = {
+    Kind.INT: (int,), Kind.TEXT: (str,), Kind.DOUBLE: (float, int),
+    Kind.DATE: (date,), Kind.DATETIME: (datetime,)}
+
+
+def _convert_clean(values: Sequence[Any], column: Column, symbols: Symbols) -> Codes | None:
+    """Many values of exactly the column's Python type, and in its range; None if the slow path must look."""
+    kind = column.type.kind
+    if kind is Kind.INT and len(values) <= FEW_INTS and set(map(type, values)) == {int}:
+        least, most = integer_bounds(column)  # Arrow's start costs more than these
+        return np.array(values, np.int64) if least <= min(values) and max(values) <= most else None
+    wanted = _PYTHON.get(kind)
+    if wanted is None or not set(map(type, values)) <= {*wanted, type(None)}:
+        return None
+    try:
+        array = pa.array(values, _CLEAN[kind])
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
+        return None
+    return _checked(array, column, symbols)
+
+
+def _checked(array: pa.Array, column: Column, symbols: Symbols) -> Codes | None:
+    """Codes of an array of the column's Arrow type, or None if some value needs a second look."""
+    type = column.type
+    if array.null_count and not (column.nullable or column.auto_increment):
+        return None
+    if type.kind is Kind.TEXT:
+        if len(array) and _longest(array) > (type.length or MAX_TEXT_CHARS):
+            return None
+        return symbols.intern_many(array)
+    codes = from_arrow(array, type, symbols)
+    real = codes[codes != NULL_CODE] if array.null_count else codes
+    if len(real) + array.null_count != len(codes):  # -2**63 is no number here
+        return None
+    if len(real) and not _in_range(real, column):
+        return None
+    return codes
+
+
+MAX_TEXT_CHARS = MAX_TEXT_BYTES // 4  # so many characters fit whatever they are
+
+
+def _longest(array: pa.Array) -> int:
+    """Upper bound of the characters of the longest text."""
+    longest: int = pc.max(pc.binary_length(array)).as_py() or 0
+    return longest if longest < 256 else pc.max(pc.utf8_length(array)).as_py()
+
+
+def _in_range(codes: Codes, column: Column) -> bool:
+    """Are these codes what the column's declaration allows as they stand?"""
+    type = column.type
+    low, high = int(codes.min()), int(codes.max())
+    if type.kind is Kind.INT:
+        least, most = integer_bounds(column)
+        return least <= low and high <= most
+    if type.kind is Kind.DOUBLE:
+        return low >= MIN_FINITE and high <= MAX_FINITE and not (type.unsigned and low < 0)
+    if type.kind is Kind.DECIMAL:
+        return -(10**type.precision) < low and high < 10**type.precision and not (type.unsigned and low < 0)
+    if type.kind is Kind.DATETIME:
+        unit: int = 10 ** (6 - type.scale)
+        return (unit == 1 or not bool((codes % unit).any())) and not (
+            type.timestamp and (low < 1_000_000 or high >= TIMESTAMP_END))
+    return True
+
+
+MAX_FINITE = encode_double(float.fromhex("0x1.fffffffffffffp+1023"))
+MIN_FINITE = encode_double(-float.fromhex("0x1.fffffffffffffp+1023"))
+TIMESTAMP_END = (2**31) * 1_000_000
+
+
+def _convert_arrow(
+    array: pa.Array | pa.ChunkedArray, column: Column, first_row: int, symbols: Symbols
+) -> Codes:
+    """An Arrow column: taken whole if its type fits, else value by value as a client's."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    codes = None
+    if _fits(plain.type, column.type):
+        try:
+            wanted = arrow_type(column.type)
+            codes = _checked(plain if plain.type == wanted else _cast(plain, wanted), column, symbols)
+        except pa.ArrowInvalid:
+            codes = None
+    return _convert_each(plain.to_pylist(), column, first_row, symbols) if codes is None else codes
+
+
+def _fits(source: pa.DataType, type: SqlType) -> bool:
+    """Does Arrow's checked cast mean what MySQL's conversion means?"""
+    is_ = pa.types
+    if type.kind is Kind.TEXT:
+        return bool(is_.is_string(source) or is_.is_large_string(source))
+    if type.kind is Kind.DATETIME:
+        return bool(is_.is_timestamp(source) or is_.is_date(source))
+    if type.kind is Kind.DATE:
+        return bool(is_.is_date(source))
+    if type.kind is Kind.DECIMAL:
+        return bool(is_.is_decimal(source) or is_.is_integer(source))
+    return bool(is_.is_integer(source) or is_.is_boolean(source) or
+                (type.kind is Kind.DOUBLE and is_.is_floating(source)))
+
+
+def recode(codes: Codes, source: SqlType, column: Column, first_row: int, symbols: Symbols) -> Codes:
+    """Codes of `source` as codes of a column that they are assigned to, with the checks of `convert`."""
+    if len(codes) and int(codes.min()) <= ERROR_CODE:
+        if bool((codes == ERROR_CODE).any()):
+            raise evaluation_error(source)
+        if not column.nullable:
+            raise null_not_allowed(column.name)
+    target = column.type
+    if source.kind is target.kind and source.scale == target.scale:
+        if target.is_text and (not target.length or 0 < source.length <= target.length):
+            return codes
+        if not target.is_text:
+            real = codes[codes != NULL_CODE]
+            if not len(real) or _in_range(real, column):
+                return codes
+    return convert(to_arrow(codes, source, symbols), column, first_row, symbols)

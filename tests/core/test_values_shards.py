@@ -1,0 +1,53 @@
+"""shard_of: the same for equal values, in every form, process and run."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noria.core.keys import folded_texts, shard_of
+from noria.core.symbols import fold
+from noria.core.types import BIGINT, DATE, DOUBLE, TEXT, TEXT_BIN
+from noria.core.values import encode, from_arrow
+from reference.dict_symbols import DictSymbols
+
+
+def test_the_answer_never_changes() -> None:
+    """It decides where rows lie on disk: these numbers are a promise."""
+    ints = pa.array([0, 1, -1, None, 2**62])
+    texts = pa.array(["", "a", "Käse", None, "x" * 100])
+    assert shard_of([ints], [BIGINT], 1000).tolist() == [652, 368, 366, 526, 745]
+    assert shard_of([texts], [TEXT], 1000).tolist() == [132, 838, 863, 276, 336]
+    assert shard_of([ints, texts], [BIGINT, TEXT_BIN], 1000).tolist() == [148, 804, 722, 446, 46]
+
+
+@given(st.lists(st.none() | st.text(), min_size=1), st.integers(1, 9))
+def test_codes_and_values_agree_and_folding_decides(texts: list[str | None], workers: int) -> None:
+    symbols, other = DictSymbols(), DictSymbols()
+    other.intern("ids differ here")
+    array = pa.array(texts, pa.string())
+    shards = shard_of([array], [TEXT], workers)
+    for table in (symbols, other):
+        codes = np.array([encode(t, TEXT, table) for t in texts], np.int64)
+        assert shard_of([codes], [TEXT], workers, table).tolist() == shards.tolist()
+        assert (shard_of([codes], [TEXT_BIN], workers, table) == shard_of([array], [TEXT_BIN], workers)).all()
+    upper = pa.array([None if t is None else fold(t) for t in texts], pa.string())
+    assert shard_of([upper], [TEXT], workers).tolist() == shards.tolist()
+    assert folded_texts(array).to_pylist() == upper.to_pylist()
+    assert 0 <= shards.min() <= shards.max() < workers
+
+
+@given(st.lists(st.tuples(st.floats(allow_nan=False), st.dates()), min_size=1))
+def test_numbers_and_dates_by_code(rows: list[tuple[float, date]]) -> None:
+    floats, dates = (pa.array(c) for c in zip(*rows, strict=True))
+    codes = [from_arrow(floats, DOUBLE, DictSymbols()), from_arrow(dates, DATE, DictSymbols())]
+    assert (shard_of([floats, dates], [DOUBLE, DATE], 5) == shard_of(codes, [DOUBLE, DATE], 5)).all()
+
+
+def test_shards_are_even() -> None:
+    counts = np.bincount(shard_of([np.arange(100_000)], [BIGINT], 7))
+    assert counts.min() > 0.95 * counts.mean()
