@@ -1,0 +1,129 @@
+"""Atomic loads and stores on int64 arrays that several processes map, for numba kernels (DESIGN section 5).
+
+Plain loads and stores will not do: LLVM merges a reader's second load with its first, and then a version that
+was replaced during the copy goes unnoticed.
+
+* `load_acquire(a, i)`: what is read after it is at least as new as what was stored before the value it returns
+* `store_release(a, i, v)`: whoever loads v with acquire sees everything written before it
+* `fence()`: acquire and release: no load or store moves across it
+
+Beside them, for the same kernels: `load_word`, `store_word`, `prefetch`.
+"""
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import njit
+from numba.core import cgutils, types
+from numba.core.imputils import impl_ret_untracked
+from numba.extending import intrinsic
+
+_WORD = types.int64
+_ALIGN = 8
+
+
+def _pointer(context, builder, array_type, array, index):
+    """Address of array[index]; no bounds check, no wrapping of negative indices."""
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.gep(data, [index])
+
+
+def _is_words(array):
+    return isinstance(array, types.Array) and array.dtype == _WORD and array.ndim == 1 and array.layout == "C"
+
+
+@intrinsic
+def load_acquire(typingctx, array, index):
+    if not _is_words(array):
+        return None
+
+    def codegen(context, builder, signature, args):
+        pointer = _pointer(context, builder, signature.args[0], *args)
+        word = context.get_value_type(_WORD)
+        value = builder.load_atomic(pointer, "acquire", _ALIGN, typ=word)
+        return impl_ret_untracked(context, builder, signature.return_type, value)
+
+    return _WORD(array, types.intp), codegen
+
+
+@intrinsic
+def store_release(typingctx, array, index, value):
+    if not _is_words(array):
+        return None
+
+    def codegen(context, builder, signature, args):
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        builder.store_atomic(args[2], pointer, "release", _ALIGN)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, _WORD), codegen
+
+
+@intrinsic
+def fence(typingctx):
+    def codegen(context, builder, signature, args):
+        builder.fence("acq_rel")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def load_word(typingctx, array, index):
+    """Eight bytes of a uint8 array from any position, as one int64 (a plain load)."""
+    if not (isinstance(array, types.Array) and array.dtype == types.uint8 and array.ndim == 1):
+        return None
+
+    def codegen(context, builder, signature, args):
+        pointer = _pointer(context, builder, signature.args[0], *args)
+        word = context.get_value_type(_WORD)
+        pointer = builder.bitcast(pointer, word.as_pointer())
+        value = builder.load(pointer, align=1, typ=word)
+        return impl_ret_untracked(context, builder, signature.return_type, value)
+
+    return _WORD(array, types.intp), codegen
+
+
+@intrinsic
+def store_word(typingctx, array, index, value):
+    """The counterpart of `load_word`."""
+    if not (isinstance(array, types.Array) and array.dtype == types.uint8 and array.ndim == 1):
+        return None
+
+    def codegen(context, builder, signature, args):
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        pointer = builder.bitcast(pointer, context.get_value_type(_WORD).as_pointer())
+        builder.store(args[2], pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, _WORD), codegen
+
+
+@intrinsic
+def prefetch(typingctx, array, index):
+    """Tell the processor that array[index] will be read soon; never faults."""
+    if not isinstance(array, types.Array):
+        return None
+
+    def codegen(context, builder, signature, args):
+        pointer = _pointer(context, builder, signature.args[0], *args)
+        flag = ir.IntType(32)
+        function = ir.FunctionType(ir.VoidType(), [pointer.type, flag, flag, flag])
+        hint = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
+        builder.call(hint, [pointer, flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), codegen
+
+
+@njit(cache=True)
+def load(array, index):
+    """`load_acquire` for Python."""
+    return load_acquire(array, index)
+
+
+@njit(cache=True)
+def store(array, index, value):
+    """`store_release` for Python."""
+    store_release(array, index, value)

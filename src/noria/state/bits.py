@@ -1,0 +1,29 @@
+"""A double's bits as an int64 and back, in kernels: one machine instruction each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def bits_of(typingctx: Any, x: Any) -> Any:
+    """The int64 with the bits of a float64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.int64(types.float64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def float_of(typingctx: Any, x: Any) -> Any:
+    """The float64 with the bits of an int64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen

@@ -1,0 +1,399 @@
+"""Kernels of grouping: one row per group in an arena of `state/layout.py`, accumulators behind the key.
+
+Words of a group's row: the key (folded), MARK (its ordinal among the groups touched by the running call, plus
+one, else 0), COUNT (input rows), then what each aggregate needs (`WORDS` by kind; COUNT(*) is COUNT itself):
+
+    COUNT_COL  non-NULL values
+    SUM, AVG   low limb                           | high limb    | non-NULL values, errors (ONE_ERROR each)
+    FSUM, FAVG high part of a double-double       | low part     | the same
+    MIN, MAX   the value                          | how often    | non-NULL values
+
+MIN and MAX are exact without keeping all values: only when the last copy of the kept value goes, or something
+better than it is taken away, the group is *dirty* and must be pulled again (rule R15).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from noria.core.limits import ERROR_CODE, MIN_INT, NULL_CODE
+from noria.state.bits import bits_of, float_of
+from noria.state.kernels import (
+    covered_input,
+    find_entry,
+    find_row,
+    free_row,
+    key_of_input,
+    new_row,
+)
+from noria.state.layout import (
+    ENTRY,
+    EOFF,
+    FLAG,
+    FULL,
+    HEAD,
+    HEADER,
+    IDW,
+    MAX_KEY,
+    NIDX,
+    ROWS,
+    WIDTH,
+    K,
+)
+from noria.state.prefetch import BLOCK, WARM_FROM, warm_keys
+
+COUNT_STAR, COUNT_COL, SUM, AVG, FSUM, FAVG, MIN, MAX, TEXT_MIN, TEXT_MAX = range(10)
+MARK, COUNT, ACC = range(3)  # words behind the key
+ONE_ERROR = 1 << 44  # in the word of non-NULL values: above the count of values stands that of errors among them
+WORDS = {COUNT_STAR: 0, COUNT_COL: 1}  # all others: 3
+SPEC_KIND, SPEC_COL, SPEC_FACTOR, SPEC_AT = range(4)  # factor: AVG's power of ten; text MIN/MAX: 1 for CI
+
+_LOW = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+_63 = np.uint64(63)
+_FLIP = np.int64(0x7FFFFFFFFFFFFFFF)
+
+
+# ------------------------------------------------------------------ 128-bit and double-double arithmetic
+@njit(cache=True)
+def _umul128(a, b):
+    """(high, low) of the product of two unsigned words."""
+    al, ah, bl, bh = a & _LOW, a >> _32, b & _LOW, b >> _32
+    low = al * bl
+    mid = ah * bl + (low >> _32)
+    mid2 = al * bh + (mid & _LOW)
+    return ah * bh + (mid >> _32) + (mid2 >> _32), (mid2 << _32) | (low & _LOW)
+
+
+@njit(cache=True)
+def add_product(lo, hi, v, w):
+    """The 128-bit (lo, hi) plus v * w, all signed words."""
+    negative = (v < 0) != (w < 0)
+    ph, pl = _umul128(np.uint64(abs(v)), np.uint64(abs(w)))
+    u = np.uint64(lo)
+    if negative:
+        low = u - pl
+        return np.int64(low), hi - np.int64(ph) - (1 if u < pl else 0)
+    low = u + pl
+    return np.int64(low), hi + np.int64(ph) + (1 if low < u else 0)
+
+
+@njit(cache=True, inline="always")
+def fits(lo, hi):
+    return hi == (lo >> 63) and lo >= MIN_INT
+
+
+@njit(cache=True)
+def average(lo, hi, n, factor):
+    """(128-bit sum) * factor / n, rounded half away from zero, or ERROR_CODE."""
+    negative = hi < 0
+    u, h = np.uint64(lo), np.uint64(hi)
+    if negative:
+        u = ~u + np.uint64(1)
+        h = ~h + (np.uint64(1) if u == np.uint64(0) else np.uint64(0))
+    d = np.uint64(n)
+    q, r = np.uint64(0), np.uint64(0)
+    if h == np.uint64(0):
+        q, r = u // d, u % d
+    else:
+        if h >= d:
+            return ERROR_CODE
+        r = h
+        for b in range(64):  # long division, bit by bit: n and r stay below 2**63
+            r = (r << np.uint64(1)) | ((u >> np.uint64(63 - b)) & np.uint64(1))
+            q = q << np.uint64(1)
+            if r >= d:
+                r -= d
+                q |= np.uint64(1)
+    f = np.uint64(factor)
+    ph, pl = _umul128(q, f)
+    rest = r * f  # r < n, n rows: no overflow for any table that fits a disk
+    part = rest // d
+    rest = rest % d
+    if rest * np.uint64(2) >= d:
+        part += np.uint64(1)
+    total = pl + part
+    if ph != np.uint64(0) or total < pl or (total >> _63) != np.uint64(0):
+        return ERROR_CODE
+    return -np.int64(total) if negative else np.int64(total)
+
+
+@njit(cache=True, inline="always")
+def _to_float(code):
+    return float_of(code if code >= 0 else code ^ _FLIP)
+
+
+@njit(cache=True)
+def float_code(x):
+    if not np.isfinite(x):
+        return ERROR_CODE
+    b = bits_of(x + 0.0)
+    return b if b >= 0 else b ^ _FLIP
+
+
+@njit(cache=True)
+def _add_float(hi, lo, v):
+    """Double-double plus a double (two-sum); retractions cancel to the last bit in practice."""
+    s = hi + v
+    t = s - hi
+    lo += (hi - (s - t)) + (v - t)
+    r = s + lo
+    return r, lo - (r - s)
+
+
+# ------------------------------------------------------------------ accumulating
+@njit(cache=True, inline="always")
+def _rank(v, ids, ranks, collation):
+    """Rank of a text id under a collation: row 0 of `ranks` is by bytes, row 1 CI."""
+    return ranks[collation, np.searchsorted(ids, v)]
+
+
+@njit(cache=True)
+def _extreme(A, p, kind, collation, v, w, ids, ranks):
+    """Add value v with weight w to a MIN/MAX at word p.  Returns True when the group is dirty now."""
+    A[p + 2] += w  # may pass through zero within a delta: `_settle` looks at its end
+    kept = A[p]
+    if kept == NULL_CODE:
+        A[p], A[p + 1] = v, w
+        return w < 0
+    if v == kept:
+        A[p + 1] += w
+        return A[p + 1] <= 0
+    if kind >= TEXT_MIN:
+        better = _rank(v, ids, ranks, collation) < _rank(kept, ids, ranks, collation)
+        better = better if kind == TEXT_MIN else not better
+    else:
+        better = v < kept if kind == MIN else v > kept
+    if not better:
+        return False
+    if w < 0:
+        return True
+    A[p], A[p + 1] = v, w
+    return False
+
+
+@njit(cache=True)
+def _settle(A, p, specs):
+    """After a delta: a MIN or MAX without values forgets the one it kept."""
+    for a in range(specs.shape[0]):
+        q = p + specs[a, SPEC_AT]
+        if specs[a, SPEC_KIND] >= MIN and A[q + 2] == 0:
+            A[q], A[q + 1] = NULL_CODE, 0
+
+
+@njit(cache=True)
+def accumulate(A, p, specs, cols, i, w, ids, ranks):
+    """Add input row i, w times, to the accumulators that start at word p.  True when the group is dirty."""
+    dirty = False
+    for a in range(specs.shape[0]):
+        kind = specs[a, SPEC_KIND]
+        q = p + specs[a, SPEC_AT]
+        if kind == COUNT_STAR:
+            continue
+        v = cols[specs[a, SPEC_COL], i]
+        if v == NULL_CODE:
+            continue
+        if kind == COUNT_COL:
+            A[q] += w
+        elif v == ERROR_CODE and kind <= FAVG:
+            A[q + 2] += w * (ONE_ERROR + 1)
+        elif kind <= AVG:
+            A[q], A[q + 1] = add_product(A[q], A[q + 1], v, w)
+            A[q + 2] += w
+        elif kind <= FAVG:
+            hi, lo = _add_float(float_of(A[q]), float_of(A[q + 1]), _to_float(v) * w)
+            A[q + 2] += w
+            if A[q + 2] == 0:
+                hi, lo = 0.0, 0.0
+            A[q], A[q + 1] = bits_of(hi), bits_of(lo)
+        else:
+            dirty |= _extreme(A, q, kind, specs[a, SPEC_FACTOR], v, w, ids, ranks)
+    return dirty
+
+
+@njit(cache=True)
+def result(A, q, specs, a):
+    """The value of one aggregate, other than COUNT(*), from its words at q."""
+    kind = specs[a, SPEC_KIND]
+    if kind == COUNT_COL:
+        return A[q]
+    if A[q + 2] == 0:
+        return NULL_CODE
+    if kind <= FAVG and A[q + 2] >= ONE_ERROR:
+        return ERROR_CODE
+    if kind == SUM:
+        return A[q] if fits(A[q], A[q + 1]) else ERROR_CODE
+    if kind == AVG:
+        return average(A[q], A[q + 1], A[q + 2], specs[a, SPEC_FACTOR])
+    if kind in (FSUM, FAVG):
+        x = float_of(A[q]) + float_of(A[q + 1])
+        return float_code(x / A[q + 2] if kind == FAVG else x)
+    return A[q]
+
+
+@njit(cache=True)
+def _emit(A, p, specs, off, shown, out, at):
+    """Write the output row of the group whose key starts at `off` and whose words start at p."""
+    for j in range(shown):
+        out[j, at] = A[off + j]
+    for a in range(specs.shape[0]):
+        if specs[a, SPEC_KIND] == COUNT_STAR:
+            out[shown + a, at] = A[p + COUNT]
+        else:
+            out[shown + a, at] = result(A, p + ACC + specs[a, SPEC_AT], specs, a)
+
+
+@njit(cache=True)
+def _find_group(A, keys, i, fold, kb):
+    """(covered, row or -1).  An index over the whole key answers both at once."""
+    if A[NIDX] > 0 and A[HEADER + K] == A[IDW]:
+        d = HEADER
+        key_of_input(A, d, keys, i, fold, kb)
+        e = find_entry(A, d, kb)
+        off = A[d + EOFF] + e * (ENTRY + A[d + K])
+        if e >= 0 and (A[off + FLAG] == 1 or A[FULL] == 1 or A[off + HEAD] >= 0):
+            return True, A[off + HEAD]
+        if A[FULL] == 1:
+            return True, -1
+        if A[NIDX] == 1:
+            return False, -1
+    if not covered_input(A, keys, i, fold, kb):
+        return False, -1
+    return True, find_row(A, keys, i)
+
+
+@njit(cache=True)
+def apply(A, specs, shown, always, keys, cols, weights, ids, ranks, fold):
+    """Add a delta to its groups.  keys: the rows' group keys (folded); shown: how many key words the output
+    has; always: groups without rows keep their output row (no GROUP BY).
+
+    Returns (out columns, out weights, dirty groups' keys, their old output rows, whether each had one,
+    violations).  Dirty groups are left out of the output: the caller pulls them again and calls `replace`.
+    """
+    n = weights.shape[0]
+    kb = np.empty(MAX_KEY, np.int64)
+    idw, width = A[IDW], A[WIDTH] + 1
+    counts_only = True
+    for a in range(specs.shape[0]):
+        counts_only &= specs[a, SPEC_KIND] == COUNT_STAR
+    outw = shown + specs.shape[0]
+    touched = np.empty(n, np.int64)
+    old = np.empty((outw, n), np.int64)
+    had = np.empty(n, np.bool_)
+    dirty = np.zeros(n, np.bool_)
+    t, dirties, violations = 0, 0, 0
+    slots = np.empty(BLOCK, np.int64)
+    for i in range(n):
+        if i % BLOCK == 0 and n > WARM_FROM and A[NIDX] > 0:
+            warm_keys(A, HEADER, keys, False, fold, i, min(n, i + BLOCK), slots)
+        covered, r = _find_group(A, keys, i, fold, kb)
+        if not covered:
+            continue
+        fresh = r < 0
+        if fresh:
+            r = new_row(A, keys, i, 1, fold, kb)
+            p = A[ROWS] + r * width + 1 + idw
+            for a in range(specs.shape[0]):
+                if specs[a, SPEC_KIND] >= MIN:
+                    A[p + ACC + specs[a, SPEC_AT]] = NULL_CODE
+        off = A[ROWS] + r * width + 1
+        p = off + idw
+        if A[p + MARK] == 0:
+            touched[t] = r
+            had[t] = A[p + COUNT] > 0 or (always and not fresh)
+            if had[t]:
+                _emit(A, p, specs, off, shown, old, t)
+            t += 1
+            A[p + MARK] = t
+        A[p + COUNT] += weights[i]
+        if counts_only:
+            continue
+        if accumulate(A, p + ACC, specs, cols, i, weights[i], ids, ranks):
+            dirties += not dirty[A[p + MARK] - 1]
+            dirty[A[p + MARK] - 1] = True
+    out = np.empty((outw, 2 * t), np.int64)
+    out_weights = np.empty(2 * t, np.int64)
+    dkeys = np.empty((idw, dirties), np.int64)
+    dold = np.empty((outw, dirties), np.int64)
+    dhad = np.empty(dirties, np.bool_)
+    at, dn = 0, 0
+    for u in range(t):
+        r = touched[u]
+        off = A[ROWS] + r * width + 1
+        p = off + idw
+        A[p + MARK] = 0
+        if not counts_only:
+            _settle(A, p + ACC, specs)
+        violations += A[p + COUNT] < 0
+        if dirty[u] and A[p + COUNT] > 0:
+            dhad[dn] = had[u]
+            for j in range(idw):
+                dkeys[j, dn] = A[off + j]
+            for j in range(outw):
+                dold[j, dn] = old[j, u] if had[u] else 0
+            dn += 1
+            continue
+        now = A[p + COUNT] > 0 or always
+        if now:
+            _emit(A, p, specs, off, shown, out, at + (1 if had[u] else 0))
+        same = now and had[u]
+        if same:
+            for j in range(outw):
+                if out[j, at + 1] != old[j, u]:
+                    same = False
+                    break
+        if not same:
+            if had[u]:
+                for j in range(outw):
+                    out[j, at] = old[j, u]
+                out_weights[at] = -1
+                at += 1
+            if now:
+                out_weights[at] = 1
+                at += 1
+        if not now:
+            free_row(A, r, fold, kb)
+    return out[:, :at], out_weights[:at], dkeys[:, :dn], dold[:, :dn], dhad[:dn], violations
+
+
+@njit(cache=True)
+def replace(A, keys, payload):
+    """Overwrite the accumulators of stored groups with freshly derived ones.  Returns rows not found."""
+    width, idw = A[WIDTH] + 1, A[IDW]
+    lost = 0
+    for i in range(keys.shape[1]):
+        r = find_row(A, keys, i)
+        if r < 0:
+            lost += 1
+            continue
+        p = A[ROWS] + r * width + 1 + idw
+        for j in range(A[WIDTH] - idw):
+            A[p + j] = payload[idw + j, i]
+    return lost
+
+
+@njit(cache=True)
+def outputs(rows, idw, specs, shown):
+    """Output rows from groups' rows (words, groups); a group without rows shows its empty aggregates."""
+    n = rows.shape[1]
+    out = np.empty((shown + specs.shape[0], n), np.int64)
+    buf = np.empty(rows.shape[0], np.int64)
+    for i in range(n):
+        for j in range(rows.shape[0]):
+            buf[j] = rows[j, i]
+        _emit(buf, idw, specs, 0, shown, out, i)
+    return out
+
+
+@njit(cache=True)
+def values_of(A, keys, word, fold):
+    """The accumulator word `word` of the stored groups with these keys (NULL_CODE when there is none)."""
+    kb = np.empty(MAX_KEY, np.int64)
+    n = keys.shape[1]
+    out = np.empty(n, np.int64)
+    width, idw = A[WIDTH] + 1, A[IDW]
+    for i in range(n):
+        _, r = _find_group(A, keys, i, fold, kb)
+        out[i] = NULL_CODE if r < 0 else A[A[ROWS] + r * width + 1 + idw + word]
+    return out

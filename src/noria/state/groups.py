@@ -1,0 +1,189 @@
+"""`Groups`: the state of a grouping operator, one row per group with exact accumulators.
+
+Keeps true: a group is stored exactly when it has input rows (or there is no GROUP BY) and a present key covers
+it; its accumulators are those of all its input rows.  Group keys are folded; the spelling that a grouped CI
+text column shows is one more aggregate (the least in byte order), so it is a function of the group's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import InvariantViolation
+from noria.core.limits import NULL_CODE
+from noria.core.symbols import Symbols
+from noria.core.types import Collation
+from noria.state import group_kernels as gk
+from noria.state import probe
+from noria.state.table import Columns, Table
+
+_NONE = np.empty(0, np.int64)
+_NO_RANKS = np.empty((2, 0), np.int64)
+_NO_FOLD = np.zeros(1, np.int64)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One aggregate: a kind of group_kernels, its input column, and a factor: AVG's power of ten for the added
+    scale; for MIN/MAX of text 1 when the collation is CI, 0 when it compares bytes."""
+
+    kind: int
+    column: int = 0
+    factor: int = 0
+
+
+@dataclass(frozen=True)
+class Dirty:
+    """Groups to pull again: keys (folded), the output rows they had, and which had one."""
+
+    keys: Codes
+    old: Codes
+    had: npt.NDArray[np.bool_]
+
+
+class Groups:
+    """group: input columns of the key.  A group column that folds is shown by its least spelling, an aggregate
+    kept behind those asked for.  Output rows: key columns, then the aggregates."""
+
+    def __init__(self, group: Sequence[int], folds: Sequence[bool], specs: Sequence[Spec], symbols: Symbols,
+                 *, full: bool, name: str = ""):
+        self.group, self.folds, self.name, self._symbols = tuple(group), tuple(folds), name, symbols
+        self.asked = len(specs)
+        spellings = [Spec(gk.TEXT_MIN, c) for c, f in zip(self.group, self.folds, strict=True) if f]
+        self.specs = [*specs, *spellings]
+        words = [gk.WORDS.get(s.kind, 3) for s in self.specs]
+        self._at = [sum(words[:a]) for a in range(len(words))]
+        self._spec_array = np.array([(s.kind, s.column, s.factor, at)
+                                     for s, at in zip(self.specs, self._at, strict=True)],
+                                    np.int64).reshape(-1, 4)
+        self._text = [(a, s) for a, s in enumerate(self.specs) if s.kind >= gk.TEXT_MIN]
+        self.key_width = max(len(self.group), 1)  # without GROUP BY the key is the constant 0
+        self.always = not self.group
+        width = self.key_width + gk.ACC + sum(words)
+        self.table = Table(width, [False] * width, None, full=full, identity=self.key_width, name=name)
+        self._order = self._output_order()
+
+    def _output_order(self) -> list[int] | None:
+        """Columns of the kernels' output (shown keys, aggregates, spellings) in the operator's order."""
+        g = len(self.group)
+        if not any(self.folds):
+            return None
+        spelling = iter(range(g + self.asked, g + len(self.specs)))
+        return [next(spelling) if f else j for j, f in enumerate(self.folds)] + list(range(g, g + self.asked))
+
+    # -------------------------------------------------------------- keys and ranks
+    def keys_of(self, batch: Batch) -> Codes:
+        """The folded group keys of input rows, shape (key width, rows)."""
+        if not self.group:
+            return np.zeros((1, len(batch)), np.int64)
+        return self.fold(batch.columns[list(self.group)])
+
+    def fold(self, keys: Codes) -> Codes:
+        if not any(self.folds):
+            return np.ascontiguousarray(keys)
+        return np.stack([self._symbols.folded(keys[j]) if f else keys[j] for j, f in enumerate(self.folds)])
+
+    def _ranks(self, batch: Batch, current: Codes) -> tuple[Codes, Codes]:
+        """Every text id that MIN/MAX may compare, sorted, and its rank by bytes (row 0) and CI (row 1)."""
+        if not self._text:
+            return _NONE, _NO_RANKS
+        ids = np.unique(np.concatenate([batch.columns[s.column] for _, s in self._text] + [current]))
+        ids = ids[ids != NULL_CODE]
+        own = self._symbols.sort_keys(ids, Collation.BIN)
+        folded = self._symbols.sort_keys(ids, Collation.CI)
+        ranks = np.empty((2, len(ids)), np.int64)
+        for row, by in enumerate((["own"], ["folded", "own"])):
+            keys = [(k, "ascending") for k in by]
+            order = pc.sort_indices(pa.table({"own": own, "folded": folded}), sort_keys=keys)
+            ranks[row, order.to_numpy().astype(np.int64)] = np.arange(len(ids))
+        return ids, ranks
+
+    def _current(self, keys: Codes) -> Codes:
+        if not self._text:
+            return _NONE
+        words = [gk.ACC + self._at[a] for a, _ in self._text]
+        return np.concatenate([gk.values_of(self.table.arena, keys, w, _NO_FOLD) for w in words])
+
+    def _shown(self, cols: Codes) -> Codes:
+        return cols if self._order is None else cols[self._order]
+
+    def fold_for(self, cols: Columns, keys: Codes) -> Codes:
+        """Keys over some key columns (positions in the key), folded."""
+        if not any(self.folds):
+            return keys
+        return np.stack([self._symbols.folded(k) if self.folds[c] else k for c, k in zip(cols, keys, strict=True)])
+
+    @staticmethod
+    def pulls_again(spec: Spec) -> bool:
+        """Can taking a row away make this aggregate pull its group again?"""
+        return spec.kind >= gk.MIN
+
+    def only(self, rows: Batch, groups: Codes) -> Batch:
+        """The input rows that belong to the given groups (folded keys)."""
+        i, _ = probe.pairs(np.ascontiguousarray(self.keys_of(rows)), groups)
+        return rows.take(i)
+
+    # -------------------------------------------------------------- updates
+    def apply(self, delta: Batch) -> tuple[Batch, Dirty | None]:
+        """Add a delta; returns -old +new rows of the groups that changed, and the groups to pull again."""
+        keys = self.keys_of(delta)
+        self.table.reserve(len(delta))
+        ids, ranks = self._ranks(delta, self._current(keys))
+        out, weights, dkeys, dold, dhad, bad = gk.apply(
+            self.table.arena, self._spec_array, len(self.group), self.always, keys, delta.columns, delta.weights,
+            ids, ranks, _NO_FOLD)
+        if bad:
+            raise InvariantViolation("NO-SPURIOUS", f"{self.name}: a group lost more rows than it had in {delta}")
+        dirty = Dirty(dkeys, self._shown(dold), dhad) if dkeys.shape[1] else None
+        return Batch(np.ascontiguousarray(self._shown(out)), weights), dirty
+
+    def refill(self, dirty: Dirty, rows: Batch) -> Batch:
+        """Derive dirty groups again from all their input rows; returns -old +new."""
+        fresh = self.derive(rows)
+        if gk.replace(self.table.arena, fresh[: self.key_width], fresh) or fresh.shape[1] != dirty.keys.shape[1]:
+            raise InvariantViolation("FILL-AGREES", f"{self.name}: groups pulled again are not those stored")
+        new = self.output(fresh)
+        old = dirty.old.compress(dirty.had, axis=1)
+        cols = np.ascontiguousarray(np.concatenate([old, new], axis=1))
+        return Batch(cols, np.concatenate([np.full(old.shape[1], -1, np.int64), np.ones(new.shape[1], np.int64)]))
+
+    def derive(self, rows: Batch) -> Codes:
+        """Groups' rows (words, groups) from all their input rows, in an arena of its own."""
+        side = Groups(self.group, self.folds, self.specs[: self.asked], self._symbols, full=True, name=self.name)
+        side.apply(rows)
+        return side.table.rows().columns
+
+    def fill(self, cols: Columns, keys: Codes, rows: Batch) -> None:
+        """Make keys present; `rows` are all input rows of their groups.  cols are positions in the key."""
+        groups = self.derive(rows)
+        self.table.fill(cols, np.ascontiguousarray(self.fold_for(cols, keys)), Batch.of(groups))
+
+    def start(self) -> Batch:
+        """The row that an ungrouped aggregate has before any input."""
+        cols = np.zeros((self.table.width, 1), np.int64)
+        for a, s in enumerate(self.specs):
+            if s.kind >= gk.MIN:
+                cols[self.key_width + gk.ACC + self._at[a]] = NULL_CODE
+        self.table.apply(Batch.of(cols))
+        return Batch.of(self.output(cols))
+
+    # -------------------------------------------------------------- reading
+    def output(self, groups: Codes) -> Codes:
+        """Output columns of groups' rows."""
+        out: Codes = gk.outputs(np.ascontiguousarray(groups), self.key_width, self._spec_array, len(self.group))
+        return np.ascontiguousarray(self._shown(out))
+
+    def lookup(self, cols: Columns, keys: Codes, tick: int) -> tuple[Batch, Codes]:
+        """Output rows of the groups stored under each key, and the ordinal of the key."""
+        groups, ordinal = self.table.lookup(cols, np.ascontiguousarray(self.fold_for(cols, keys)), tick)
+        return Batch.of(self.output(groups.columns)), ordinal
+
+    def rows(self) -> Batch:
+        return Batch.of(self.output(self.table.rows().columns))

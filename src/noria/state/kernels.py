@@ -1,0 +1,552 @@
+"""Kernels over a state's arena (`state/layout.py`): rows by identity, rows by key, presence.
+
+Keeps true, for every arena between two calls:
+* a row is stored exactly when some index has its key present, or the arena is full (FULL = 1)
+* every index finds every stored row, also under keys that are missing in it
+* an entry exists exactly when its key is present or has rows
+Callers reserve room first (`state/table.py`); a kernel never runs out of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from noria.state.layout import (
+    COLS,
+    DESCRIPTOR,
+    EFREE,
+    EHCAP,
+    EHIGH,
+    EHOFF,
+    ELIVE,
+    ENTRY,
+    EOFF,
+    FLAG,
+    FOLDS,
+    FREE,
+    FULL,
+    HASH,
+    HCAP,
+    HEAD,
+    HEADER,
+    HIGH,
+    IDW,
+    KEY,
+    LIVE,
+    LOFF,
+    MAX_KEY,
+    NIDX,
+    PRESENT,
+    ROWS,
+    STAMP,
+    WIDTH,
+    K,
+)
+from noria.state.prefetch import BLOCK, WARM_FROM, mix, slot_of, warm_keys, warm_rows
+
+_SEED = np.uint64(0x2545F4914F6CDD1D)
+
+
+# ------------------------------------------------------------------ rows by identity
+@njit(cache=True)
+def _row_slot(A, off):
+    """Home slot of the stored row at word `off` in the identity hash."""
+    h = _SEED
+    for c in range(A[IDW]):
+        h = mix(h, A[off + 1 + c])
+    return slot_of(h, A[HCAP])
+
+
+@njit(cache=True)
+def find_row(A, cols, i):
+    """The stored row equal to column i of `cols` in the identity words, or -1."""
+    h = _SEED
+    w = A[IDW]
+    for c in range(w):
+        h = mix(h, cols[c, i])
+    cap, hash_off, rows, width = A[HCAP], A[HASH], A[ROWS], A[WIDTH] + 1
+    s = slot_of(h, cap)
+    while True:
+        r = A[hash_off + s]
+        if r < 0:
+            return -1
+        off = rows + r * width + 1
+        same = True
+        for c in range(w):
+            if A[off + c] != cols[c, i]:
+                same = False
+                break
+        if same:
+            return r
+        s = (s + 1) & (cap - 1)
+
+
+@njit(cache=True)
+def _hash_add_row(A, r):
+    cap, hash_off = A[HCAP], A[HASH]
+    s = _row_slot(A, A[ROWS] + r * (A[WIDTH] + 1))
+    while A[hash_off + s] >= 0:
+        s = (s + 1) & (cap - 1)
+    A[hash_off + s] = r
+
+
+@njit(cache=True)
+def _hash_drop_row(A, r):
+    cap, hash_off, rows, width = A[HCAP], A[HASH], A[ROWS], A[WIDTH] + 1
+    s = _row_slot(A, rows + r * width)
+    while A[hash_off + s] != r:
+        s = (s + 1) & (cap - 1)
+    hole = s
+    s = (s + 1) & (cap - 1)
+    while A[hash_off + s] >= 0:
+        home = _row_slot(A, rows + A[hash_off + s] * width)
+        if ((s - home) & (cap - 1)) >= ((s - hole) & (cap - 1)):
+            A[hash_off + hole] = A[hash_off + s]
+            hole = s
+        s = (s + 1) & (cap - 1)
+    A[hash_off + hole] = -1
+
+
+# ------------------------------------------------------------------ entries by key
+@njit(cache=True, inline="always")
+def key_of_input(A, d, cols, i, fold, kb):
+    """The key of input row i under the index at descriptor d, into kb."""
+    for j in range(A[d + K]):
+        v = cols[A[d + COLS + j], i]
+        if A[d + FOLDS + j] == 1 and v >= 0:
+            v = fold[v]
+        kb[j] = v
+
+
+@njit(cache=True, inline="always")
+def key_of_row(A, d, off, fold, kb):
+    """The key of the stored row at word `off`."""
+    for j in range(A[d + K]):
+        v = A[off + 1 + A[d + COLS + j]]
+        if A[d + FOLDS + j] == 1 and v >= 0:
+            v = fold[v]
+        kb[j] = v
+
+
+@njit(cache=True, inline="always")
+def key_of_args(A, d, keys, i, fold, kb):
+    """Key i of a key array whose rows are in the index's column order."""
+    for j in range(A[d + K]):
+        v = keys[j, i]
+        if A[d + FOLDS + j] == 1 and v >= 0:
+            v = fold[v]
+        kb[j] = v
+
+
+@njit(cache=True)
+def find_entry(A, d, kb):
+    """The entry number of the key in kb, or -1."""
+    k, cap, hash_off, base = A[d + K], A[d + EHCAP], A[d + EHOFF], A[d + EOFF]
+    h = _SEED
+    for j in range(k):
+        h = mix(h, kb[j])
+    s = slot_of(h, cap)
+    while True:
+        e = A[hash_off + s]
+        if e < 0:
+            return -1
+        off = base + e * (ENTRY + k) + KEY
+        same = True
+        for j in range(k):
+            if A[off + j] != kb[j]:
+                same = False
+                break
+        if same:
+            return e
+        s = (s + 1) & (cap - 1)
+
+
+@njit(cache=True)
+def _entry_slot(A, d, e):
+    k = A[d + K]
+    off = A[d + EOFF] + e * (ENTRY + k) + KEY
+    h = _SEED
+    for j in range(k):
+        h = mix(h, A[off + j])
+    return slot_of(h, A[d + EHCAP])
+
+
+@njit(cache=True)
+def make_entry(A, d, kb):
+    """The entry of the key in kb, made (missing, no rows) when there is none."""
+    e = find_entry(A, d, kb)
+    if e >= 0:
+        return e
+    k, cap, hash_off = A[d + K], A[d + EHCAP], A[d + EHOFF]
+    e = A[d + EFREE]
+    if e >= 0:
+        A[d + EFREE] = A[A[d + EOFF] + e * (ENTRY + k) + HEAD]
+    else:
+        e = A[d + EHIGH]
+        A[d + EHIGH] = e + 1
+    off = A[d + EOFF] + e * (ENTRY + k)
+    A[off + HEAD], A[off + FLAG], A[off + STAMP] = -1, 0, 0
+    for j in range(k):
+        A[off + KEY + j] = kb[j]
+    A[d + ELIVE] += 1
+    s = _entry_slot(A, d, e)
+    while A[hash_off + s] >= 0:
+        s = (s + 1) & (cap - 1)
+    A[hash_off + s] = e
+    return e
+
+
+@njit(cache=True)
+def drop_entry(A, d, e):
+    k, cap, hash_off = A[d + K], A[d + EHCAP], A[d + EHOFF]
+    s = _entry_slot(A, d, e)
+    while A[hash_off + s] != e:
+        s = (s + 1) & (cap - 1)
+    hole = s
+    s = (s + 1) & (cap - 1)
+    while A[hash_off + s] >= 0:
+        home = _entry_slot(A, d, A[hash_off + s])
+        if ((s - home) & (cap - 1)) >= ((s - hole) & (cap - 1)):
+            A[hash_off + hole] = A[hash_off + s]
+            hole = s
+        s = (s + 1) & (cap - 1)
+    A[hash_off + hole] = -1
+    off = A[d + EOFF] + e * (ENTRY + k)
+    A[off + FLAG] = -1
+    A[off + HEAD] = A[d + EFREE]
+    A[d + EFREE] = e
+    A[d + ELIVE] -= 1
+
+
+# ------------------------------------------------------------------ storing rows
+@njit(cache=True)
+def covered_input(A, cols, i, fold, kb):
+    """Has any index the key of input row i present (or is the arena full)?"""
+    if A[FULL] == 1:
+        return True
+    for x in range(A[NIDX]):
+        d = HEADER + x * DESCRIPTOR
+        key_of_input(A, d, cols, i, fold, kb)
+        e = find_entry(A, d, kb)
+        if e >= 0 and A[A[d + EOFF] + e * (ENTRY + A[d + K]) + FLAG] == 1:
+            return True
+    return False
+
+
+@njit(cache=True)
+def covered_row(A, off, fold, kb):
+    if A[FULL] == 1:
+        return True
+    for x in range(A[NIDX]):
+        d = HEADER + x * DESCRIPTOR
+        key_of_row(A, d, off, fold, kb)
+        e = find_entry(A, d, kb)
+        if e >= 0 and A[A[d + EOFF] + e * (ENTRY + A[d + K]) + FLAG] == 1:
+            return True
+    return False
+
+
+@njit(cache=True)
+def link_row(A, d, r, fold, kb):
+    """Put row r at the head of its key's chain in the index at d."""
+    key_of_row(A, d, A[ROWS] + r * (A[WIDTH] + 1), fold, kb)
+    e = make_entry(A, d, kb)
+    off = A[d + EOFF] + e * (ENTRY + A[d + K]) + HEAD
+    head = A[off]
+    links = A[d + LOFF]
+    A[links + 2 * r], A[links + 2 * r + 1] = head, -1
+    if head >= 0:
+        A[links + 2 * head + 1] = r
+    A[off] = r
+
+
+@njit(cache=True)
+def _unlink_row(A, d, r, fold, kb):
+    links = A[d + LOFF]
+    nxt, prv = A[links + 2 * r], A[links + 2 * r + 1]
+    if nxt >= 0:
+        A[links + 2 * nxt + 1] = prv
+    if prv >= 0:
+        A[links + 2 * prv] = nxt
+        return
+    key_of_row(A, d, A[ROWS] + r * (A[WIDTH] + 1), fold, kb)
+    e = find_entry(A, d, kb)
+    off = A[d + EOFF] + e * (ENTRY + A[d + K])
+    A[off + HEAD] = nxt
+    if nxt < 0 and A[off + FLAG] == 0:
+        drop_entry(A, d, e)
+
+
+@njit(cache=True)
+def new_row(A, cols, i, weight, fold, kb):
+    """Store input row i with a weight and link it everywhere; words beyond the input's width are 0."""
+    r = A[FREE]
+    width = A[WIDTH]
+    off = A[ROWS] + r * (width + 1)
+    if r >= 0:
+        A[FREE] = A[off + 1]
+    else:
+        r = A[HIGH]
+        A[HIGH] = r + 1
+        off = A[ROWS] + r * (width + 1)
+    A[off] = weight
+    given = cols.shape[0]
+    for c in range(width):
+        A[off + 1 + c] = cols[c, i] if c < given else 0
+    A[LIVE] += 1
+    _hash_add_row(A, r)
+    for x in range(A[NIDX]):
+        link_row(A, HEADER + x * DESCRIPTOR, r, fold, kb)
+    return r
+
+
+@njit(cache=True)
+def free_row(A, r, fold, kb):
+    for x in range(A[NIDX]):
+        _unlink_row(A, HEADER + x * DESCRIPTOR, r, fold, kb)
+    _hash_drop_row(A, r)
+    off = A[ROWS] + r * (A[WIDTH] + 1)
+    A[off] = 0
+    A[off + 1] = A[FREE]
+    A[FREE] = r
+    A[LIVE] -= 1
+
+
+@njit(cache=True)
+def apply(A, cols, weights, fold, kept):
+    """Add a delta.  kept[i] says whether row i was covered.  Returns how many rows have a negative weight
+    afterwards (a violation; zero is right), so the order of rows in a delta does not matter."""
+    kb = np.empty(MAX_KEY, np.int64)
+    width = A[WIDTH] + 1
+    negative = 0
+    n = weights.shape[0]
+    slots = np.empty(BLOCK, np.int64)
+    for i in range(n):
+        if i % BLOCK == 0 and n > WARM_FROM:
+            hi = min(n, i + BLOCK)
+            for x in range(A[NIDX]):
+                warm_keys(A, HEADER + x * DESCRIPTOR, cols, False, fold, i, hi, slots)
+            warm_rows(A, cols, i, hi, slots)
+        if weights[i] == 0 or not covered_input(A, cols, i, fold, kb):
+            kept[i] = False
+            continue
+        kept[i] = True
+        r = find_row(A, cols, i)
+        if r < 0:
+            new_row(A, cols, i, weights[i], fold, kb)
+            negative += weights[i] < 0
+            continue
+        off = A[ROWS] + r * width
+        old = A[off]
+        w = old + weights[i]
+        negative += (w < 0) - (old < 0)
+        if w == 0:
+            free_row(A, r, fold, kb)
+        else:
+            A[off] = w
+    return negative
+
+
+@njit(cache=True)
+def fill(A, x, keys, cols, weights, fold):
+    """Store the rows pulled for missing keys of index x and mark the keys present.  A row that a present key
+    covers already is not added again; returns 0, or -(row + 1) of a row that should have been there."""
+    kb = np.empty(MAX_KEY, np.int64)
+    width = A[WIDTH] + 1
+    for i in range(weights.shape[0]):
+        r = find_row(A, cols, i)
+        if covered_input(A, cols, i, fold, kb):
+            if r < 0:
+                return -(i + 1)
+        elif r < 0:
+            new_row(A, cols, i, weights[i], fold, kb)
+        else:
+            A[A[ROWS] + r * width] += weights[i]
+    d = HEADER + x * DESCRIPTOR
+    for i in range(keys.shape[1]):
+        key_of_args(A, d, keys, i, fold, kb)
+        off = A[d + EOFF] + make_entry(A, d, kb) * (ENTRY + A[d + K])
+        if A[off + FLAG] != 1:
+            A[off + FLAG] = 1
+            A[d + PRESENT] += 1
+    return 0
+
+
+@njit(cache=True)
+def evict(A, x, keys, fold):
+    """Make keys of index x missing; rows that no other present key covers go.  Returns rows removed."""
+    kb = np.empty(MAX_KEY, np.int64)
+    d = HEADER + x * DESCRIPTOR
+    links, stride = A[d + LOFF], ENTRY + A[d + K]
+    removed = 0
+    for i in range(keys.shape[1]):
+        key_of_args(A, d, keys, i, fold, kb)
+        e = find_entry(A, d, kb)
+        if e < 0 or A[A[d + EOFF] + e * stride + FLAG] != 1:
+            continue
+        off = A[d + EOFF] + e * stride
+        A[off + FLAG] = 0
+        A[d + PRESENT] -= 1
+        r = A[off + HEAD]
+        if r < 0:
+            drop_entry(A, d, e)
+        while r >= 0:
+            nxt = A[links + 2 * r]
+            if not covered_row(A, A[ROWS] + r * (A[WIDTH] + 1), fold, kb):
+                free_row(A, r, fold, kb)
+                removed += 1
+            r = nxt
+    return removed
+
+
+# ------------------------------------------------------------------ reading
+@njit(cache=True)
+def missing(A, x, keys, fold):
+    """Which keys are not present in index x."""
+    kb = np.empty(MAX_KEY, np.int64)
+    n = keys.shape[1]
+    out = np.zeros(n, np.bool_)
+    if A[FULL] == 1:
+        return out
+    d = HEADER + x * DESCRIPTOR
+    for i in range(n):
+        key_of_args(A, d, keys, i, fold, kb)
+        e = find_entry(A, d, kb)
+        out[i] = e < 0 or A[A[d + EOFF] + e * (ENTRY + A[d + K]) + FLAG] != 1
+    return out
+
+
+@njit(cache=True)
+def lookup(A, x, keys, fold, tick):
+    """Stored rows under the keys of index x, present or not: (columns, weights, ordinal of the key)."""
+    kb = np.empty(MAX_KEY, np.int64)
+    n = keys.shape[1]
+    d = HEADER + x * DESCRIPTOR
+    k, stride, links = A[d + K], ENTRY + A[d + K], A[d + LOFF]
+    heads = np.empty(n, np.int64)
+    slots = np.empty(BLOCK, np.int64)
+    total = 0
+    count = 0
+    for i in range(n):
+        if i % BLOCK == 0 and n > WARM_FROM:
+            warm_keys(A, d, keys, True, fold, i, min(n, i + BLOCK), slots)
+        again = i > 0
+        for j in range(k):
+            if i > 0 and keys[j, i] != keys[j, i - 1]:
+                again = False
+        if again:  # a delta's -old and +new mostly stand side by side
+            heads[i] = heads[i - 1]
+            total += count
+            continue
+        key_of_args(A, d, keys, i, fold, kb)
+        e = find_entry(A, d, kb)
+        count = 0
+        heads[i] = -1
+        if e >= 0:
+            off = A[d + EOFF] + e * stride
+            A[off + STAMP] = tick
+            heads[i] = A[off + HEAD]
+            r = heads[i]
+            while r >= 0:
+                count += 1
+                r = A[links + 2 * r]
+        total += count
+    width, rows = A[WIDTH], A[ROWS]
+    cols = np.empty((width, total), np.int64)
+    weights = np.empty(total, np.int64)
+    ordinal = np.empty(total, np.int64)
+    at = 0
+    for i in range(n):
+        r = heads[i]
+        while r >= 0:
+            off = rows + r * (width + 1)
+            weights[at] = A[off]
+            ordinal[at] = i
+            for c in range(width):
+                cols[c, at] = A[off + 1 + c]
+            at += 1
+            r = A[links + 2 * r]
+    return cols, weights, ordinal
+
+
+@njit(cache=True)
+def all_rows(A):
+    n, width, rows = A[LIVE], A[WIDTH], A[ROWS]
+    cols = np.empty((width, n), np.int64)
+    weights = np.empty(n, np.int64)
+    at = 0
+    for r in range(A[HIGH]):
+        off = rows + r * (width + 1)
+        if A[off] != 0:
+            weights[at] = A[off]
+            for c in range(width):
+                cols[c, at] = A[off + 1 + c]
+            at += 1
+    return cols[:, :at].copy(), weights[:at].copy()
+
+
+@njit(cache=True)
+def present_keys(A, x, start, most):
+    """Up to `most` present keys of index x from entry number `start` on, wrapping once around:
+    (keys, stamps, rows under each, next start)."""
+    d = HEADER + x * DESCRIPTOR
+    k, stride, links = A[d + K], ENTRY + A[d + K], A[d + LOFF]
+    high = A[d + EHIGH]
+    size = min(most, A[d + PRESENT])
+    keys = np.empty((k, size), np.int64)
+    stamps = np.empty(size, np.int64)
+    sizes = np.empty(size, np.int64)
+    at = 0
+    e = start if start < high else 0
+    for _ in range(high):
+        if at == size:
+            break
+        off = A[d + EOFF] + e * stride
+        if A[off + FLAG] == 1:
+            for j in range(k):
+                keys[j, at] = A[off + KEY + j]
+            stamps[at] = A[off + STAMP]
+            n = 0
+            r = A[off + HEAD]
+            while r >= 0:
+                n += 1
+                r = A[links + 2 * r]
+            sizes[at] = n
+            at += 1
+        e = e + 1 if e + 1 < high else 0
+    return keys[:, :at].copy(), stamps[:at].copy(), sizes[:at].copy(), e
+
+
+@njit(cache=True)
+def rebuild(A, B, old_of_new, fold):
+    """Copy arena A's rows and entries into the fresh arena B.  old_of_new[x]: the index of A that index x of B
+    continues, or -1 for a new one (all keys missing)."""
+    kb = np.empty(MAX_KEY, np.int64)
+    width = A[WIDTH]
+    for x in range(B[NIDX]):
+        if old_of_new[x] < 0:
+            continue
+        d, b = HEADER + old_of_new[x] * DESCRIPTOR, HEADER + x * DESCRIPTOR
+        k = A[d + K]
+        for e in range(A[d + EHIGH]):
+            off = A[d + EOFF] + e * (ENTRY + k)
+            if A[off + FLAG] == 1:
+                for j in range(k):
+                    kb[j] = A[off + KEY + j]
+                to = B[b + EOFF] + make_entry(B, b, kb) * (ENTRY + k)
+                B[to + FLAG], B[to + STAMP] = 1, A[off + STAMP]
+                B[b + PRESENT] += 1
+    for r in range(A[HIGH]):
+        off = A[ROWS] + r * (width + 1)
+        if A[off] == 0:
+            continue
+        q = B[HIGH]
+        B[HIGH] = q + 1
+        to = B[ROWS] + q * (width + 1)
+        for c in range(width + 1):
+            B[to + c] = A[off + c]
+        B[LIVE] += 1
+        _hash_add_row(B, q)
+        for x in range(B[NIDX]):
+            link_row(B, HEADER + x * DESCRIPTOR, q, fold, kb)

@@ -1,0 +1,113 @@
+"""Touching memory ahead of use: random access to large arenas is bound by cache misses, one after another.
+
+A kernel warms a block of rows (hash slots, then entries, then rows) before it works on them, so that their
+misses overlap.  A hint only: nothing depends on it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from noria.state.layout import (
+    COLS,
+    EHCAP,
+    EHOFF,
+    ENTRY,
+    EOFF,
+    FOLDS,
+    HASH,
+    HCAP,
+    HEAD,
+    IDW,
+    ROWS,
+    WIDTH,
+    K,
+)
+
+BLOCK = 64  # rows warmed at once: their lines fit L1 with room to spare
+WARM_FROM = 16  # smaller batches are not worth a second pass
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of array[index] (int64, one dimension)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        view = context.make_array(signature.args[0])(context, builder, args[0])
+        pointer = builder.bitcast(builder.gep(view.data, [args[1]]), cgutils.voidptr_t)
+        i32 = ir.IntType(32)
+        f = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, i32, i32, i32]), "llvm.prefetch.p0")
+        builder.call(f, [pointer, ir.Constant(i32, 0), ir.Constant(i32, 3), ir.Constant(i32, 1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
+_MULT = np.uint64(0x9E3779B97F4A7C15)
+_SEED = np.uint64(0x2545F4914F6CDD1D)
+_S29 = np.uint64(29)
+_S32 = np.uint64(32)
+
+
+@njit(cache=True, inline="always")
+def mix(h, v):
+    h = (h ^ np.uint64(v)) * _MULT
+    return h ^ (h >> _S29)
+
+
+@njit(cache=True, inline="always")
+def slot_of(h, cap):
+    return np.int64((h ^ (h >> _S32)) & np.uint64(cap - 1))
+
+
+@njit(cache=True)
+def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
+    """Warm the entries, and the first row under each, of the keys of rows lo..hi of `cols` in the index at d.
+    as_args: cols are keys in the index's column order, not rows."""
+    k, cap, hash_off, stride = A[d + K], A[d + EHCAP], A[d + EHOFF], ENTRY + A[d + K]
+    entries, rows, width = A[d + EOFF], A[ROWS], A[WIDTH] + 1
+    for i in range(lo, hi):
+        h = _SEED
+        for j in range(k):
+            v = cols[j if as_args else A[d + COLS + j], i]
+            if A[d + FOLDS + j] == 1 and v >= 0:
+                v = fold[v]
+            h = mix(h, v)
+        s = hash_off + slot_of(h, cap)
+        slots[i - lo] = s
+        prefetch(A, s)
+    for i in range(lo, hi):
+        e = A[slots[i - lo]]
+        slots[i - lo] = e
+        if e >= 0:
+            prefetch(A, entries + e * stride)
+    for i in range(lo, hi):
+        e = slots[i - lo]
+        if e >= 0:
+            r = A[entries + e * stride + HEAD]
+            if r >= 0:
+                prefetch(A, rows + r * width)
+                prefetch(A, rows + r * width + width - 1)
+
+
+@njit(cache=True)
+def warm_rows(A, cols, lo, hi, slots):
+    """Warm the identity hash of rows lo..hi of `cols`."""
+    cap, hash_off, rows, width = A[HCAP], A[HASH], A[ROWS], A[WIDTH] + 1
+    for i in range(lo, hi):
+        h = _SEED
+        for c in range(A[IDW]):
+            h = mix(h, cols[c, i])
+        slots[i - lo] = hash_off + slot_of(h, cap)
+        prefetch(A, slots[i - lo])
+    for i in range(lo, hi):
+        r = A[slots[i - lo]]
+        if r >= 0:
+            prefetch(A, rows + r * width)

@@ -1,0 +1,246 @@
+"""Kernels of the symbol table: strings as byte ranges, found by hash, appended once.
+
+    heap     the bytes of all strings, one after the other
+    starts   HEADER words, then for each id where its bytes start; the next id's start is their end
+    folds    for each id the id of its folded twin, or PENDING until Python has folded it
+    table    open addressing, linear probing, at most half full: 0 for empty, else hash bits and id + 1
+
+Keeps true, for every other process at every moment: a string that `table` or COUNT shows has its bytes and
+its ends in place (both are stored with release after them).
+"""
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from noria.core.limits import NULL_CODE
+from noria.state.atomics import load_acquire, load_word, prefetch, store_release, store_word
+
+COUNT, TOP, HEAP_ROOM, ID_ROOM, MASK, GENERATION = range(6)
+HEADER = 16
+PENDING = -1
+_AHEAD = 12  # strings whose memory is asked for before it is needed
+
+_ID_BITS = 40
+_ID_MASK = (1 << _ID_BITS) - 1
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_SEED = np.uint64(0xD6E8FEB86659FD93)
+_S32, _S29, _S41 = np.uint64(32), np.uint64(29), np.uint64(41)
+_UPPER_A, _UPPER_Z, _CASE = 65, 90, 32
+
+
+@njit(cache=True, inline="always")
+def _mix(h, v):
+    h = (h ^ np.uint64(v)) * _MULTIPLIER
+    return h ^ (h >> _S32)
+
+
+@njit(cache=True)
+def hash_bytes(data, at, n):
+    h = _mix(_SEED, n)
+    i = 0
+    while n - i >= 8:
+        h = _mix(h, load_word(data, at + i))
+        i += 8
+    if i < n:
+        rest = np.int64(0)
+        while i < n:
+            rest = (rest << 8) | np.int64(data[at + i])
+            i += 1
+        h = _mix(h, rest)
+    return _mix(h, h >> _S29)
+
+
+@njit(cache=True)
+def _equal(heap, start, data, at, n):
+    i = 0
+    while n - i >= 8:
+        if load_word(heap, start + i) != load_word(data, at + i):
+            return False
+        i += 8
+    while i < n:
+        if heap[start + i] != data[at + i]:
+            return False
+        i += 1
+    return True
+
+
+@njit(cache=True)
+def _tagged(h, code):
+    return (np.int64(h >> _S41) << _ID_BITS) | (code + 1)
+
+
+@njit(cache=True)
+def find(heap, starts, table, data, at, n):
+    """The id of the string data[at : at + n], or -1.  Any process may call it."""
+    h = hash_bytes(data, at, n)
+    mask = len(table) - 1
+    tag = np.int64(h >> _S41)
+    s = np.int64(h & np.uint64(mask))
+    for _ in range(mask + 1):
+        word = load_acquire(table, s)
+        if word == 0:
+            return np.int64(-1)
+        if word >> _ID_BITS == tag:
+            code = (word & _ID_MASK) - 1
+            start = starts[HEADER + code]
+            if starts[HEADER + code + 1] - start == n and _equal(heap, start, data, at, n):
+                return code
+        s = (s + 1) & mask
+    return np.int64(-1)
+
+
+@njit(cache=True)
+def _place(table, h, code):
+    mask = len(table) - 1
+    s = np.int64(h & np.uint64(mask))
+    while table[s] != 0:
+        s = (s + 1) & mask
+    store_release(table, s, _tagged(h, code))
+
+
+@njit(cache=True)
+def _append(heap, starts, folds, table, data, at, n, twin):
+    """A new string; twin is the id of its folded form, PENDING, or its own (next) id."""
+    code, top = starts[COUNT], starts[TOP]
+    for i in range(n):
+        heap[top + i] = data[at + i]
+    starts[HEADER + code + 1] = top + n
+    folds[code] = twin
+    starts[TOP] = top + n
+    _place(table, hash_bytes(data, at, n), code)
+    store_release(starts, COUNT, code + 1)
+    return code
+
+
+@njit(cache=True)
+def _case(data, at, n):
+    """0: folded already, 1: ASCII with capitals, 2: not ASCII."""
+    found = 0
+    for i in range(n):
+        b = data[at + i]
+        if b >= 128:
+            return 2
+        if _UPPER_A <= b <= _UPPER_Z:
+            found = 1
+    return found
+
+
+@njit(cache=True)
+def _folded_ascii(heap, starts, folds, table, data, at, n):
+    """Id of the lower-case form, appended if new."""
+    lower = np.empty(n, np.uint8)
+    for i in range(n):
+        b = data[at + i]
+        lower[i] = b + _CASE if _UPPER_A <= b <= _UPPER_Z else b
+    code = find(heap, starts, table, lower, 0, n)
+    if code < 0:
+        code = _append(heap, starts, folds, table, lower, 0, n, starts[COUNT])
+    return code
+
+
+@njit(cache=True)
+def intern(heap, starts, folds, table, data, at, n):
+    """The id of a string, appended if new; -1 when room must be made first."""
+    code = find(heap, starts, table, data, at, n)
+    if code >= 0:
+        return code
+    count = starts[COUNT]
+    if (starts[TOP] + 2 * n > starts[HEAP_ROOM] or count + 2 > starts[ID_ROOM]
+            or 2 * (count + 2) > starts[MASK]):
+        return np.int64(-1)
+    case = _case(data, at, n)
+    if case == 0:
+        twin = count
+    elif case == 1:
+        twin = _folded_ascii(heap, starts, folds, table, data, at, n)
+    else:
+        twin = np.int64(PENDING)
+    return _append(heap, starts, folds, table, data, at, n, twin)
+
+
+@njit(cache=True)
+def intern_many(heap, starts, folds, table, data, ends, first, valid, out, done):
+    """Ids of strings from number `done` on into out; returns how many are done (fewer than all: make room).
+
+    ends: Arrow's offsets, of which those of the first string are at `first`; valid: one bool each, or empty.
+    """
+    for i in range(done, len(out)):
+        if len(valid) and not valid[i]:
+            out[i] = NULL_CODE
+            continue
+        at = np.int64(ends[first + i])
+        code = intern(heap, starts, folds, table, data, at, np.int64(ends[first + i + 1]) - at)
+        if code < 0:
+            return i
+        out[i] = code
+    return len(out)
+
+
+@njit(cache=True)
+def rehash(heap, starts, table):
+    """Fill an empty, larger table with every string."""
+    for code in range(starts[COUNT]):
+        at = starts[HEADER + code]
+        _place(table, hash_bytes(heap, at, starts[HEADER + code + 1] - at), code)
+
+
+@njit(cache=True)
+def gather_ends(starts, codes, ends):
+    """Arrow offsets of the strings of codes (negative: empty) into ends; returns whether any is negative."""
+    top = np.int64(0)
+    some = False
+    ends[0] = 0
+    n = len(codes)
+    for i in range(n):
+        if i + _AHEAD < n and codes[i + _AHEAD] >= 0:
+            prefetch(starts, HEADER + codes[i + _AHEAD])
+        code = codes[i]
+        if code >= 0:
+            top += starts[HEADER + code + 1] - starts[HEADER + code]
+        else:
+            some = True
+        ends[i + 1] = top
+    return some
+
+
+@njit(cache=True)
+def gather_bytes(heap, starts, codes, ends, out):
+    """The bytes of the strings, one after the other; in words, but for the last ones."""
+    n, safe = len(codes), len(out) - 8
+    for i in range(n):
+        if i + _AHEAD < n and codes[i + _AHEAD] >= 0:
+            prefetch(heap, starts[HEADER + codes[i + _AHEAD]])
+        code = codes[i]
+        if code < 0:
+            continue
+        at, to, end = starts[HEADER + code], ends[i], ends[i + 1]
+        while to < end:
+            if to <= safe:
+                store_word(out, to, load_word(heap, at))
+                to += 8
+                at += 8
+            else:
+                out[to] = heap[at]
+                to += 1
+                at += 1
+
+
+@njit(cache=True)
+def folded(folds, codes):
+    out = np.empty_like(codes)
+    for i in range(len(codes)):
+        out[i] = folds[codes[i]] if codes[i] >= 0 else codes[i]
+    return out
+
+
+@njit(cache=True)
+def find_many(heap, starts, table, data, ends, first, valid, out):
+    for i in range(len(out)):
+        if len(valid) and not valid[i]:
+            out[i] = NULL_CODE
+            continue
+        at = np.int64(ends[first + i])
+        out[i] = find(heap, starts, table, data, at, np.int64(ends[first + i + 1]) - at)

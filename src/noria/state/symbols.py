@@ -1,0 +1,266 @@
+"""`SymbolTable`: each distinct string once, as a small id; and `AttachedSymbols`, another process's look at it.
+
+Implements `core.symbols.Symbols`.  Append-only.  Memory grows in place (`state/mapped.py`), so ids, bytes and
+the fold table never move; only the hash table is replaced when it doubles.  Given a directory the memory is
+files in a fresh subdirectory of it, one for each life of a worker, which other processes map read-only.
+
+Keeps true: an id is shown to anybody (in the hash table, in COUNT, or by being returned) only after its bytes
+and ends are in place, and to the worker only after its folded twin is known.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from noria.core.batch import Codes
+from noria.core.symbols import fold
+from noria.core.types import Collation
+from noria.state import atomics
+from noria.state import symbol_kernels as kernels
+from noria.state.mapped import Memory, map_file, open_map
+from noria.state.symbol_kernels import COUNT, GENERATION, HEADER, HEAP_ROOM, ID_ROOM, MASK, PENDING, TOP
+
+_HEAP_RESERVE = 2**38  # bytes of addresses; backed as needed
+_ID_RESERVE = 2**32  # ids
+_FIRST_HEAP, _FIRST_IDS, _FIRST_SLOTS = 2**16, 2**12, 2**13
+_FRONT = 2**16  # strings kept in a Python dictionary before the kernels, cleared when full
+_FRONT_BYTES = 130  # of one of them, about
+_NONE = np.empty(0, np.bool_)
+Bytes = npt.NDArray[np.uint8]
+
+
+class SymbolTable:
+    """The one writer's table."""
+
+    def __init__(self, directory: str | None = None):
+        self.path = None if directory is None else _fresh_directory(directory)
+        self._heap_memory = self._memory("heap", _HEAP_RESERVE, _FIRST_HEAP)
+        self._starts_memory = self._memory("starts", 8 * (HEADER + _ID_RESERVE), 8 * (HEADER + _FIRST_IDS + 1))
+        self._folds_memory = self._memory("folds", 8 * _ID_RESERVE, 8 * _FIRST_IDS)
+        self._table_memory = self._memory("hash.0", 8 * _FIRST_SLOTS, 8 * _FIRST_SLOTS)
+        self._heap: Bytes = self._heap_memory.array(np.uint8)
+        self._starts, self._folds = self._starts_memory.words, self._folds_memory.words
+        self._table = self._table_memory.words
+        self._ends = memoryview(self._starts_memory.map).cast("q")
+        self._ids: dict[str, int] = {}
+        self._folded = 0  # ids below have their folded twin
+        self._starts[MASK] = _FIRST_SLOTS - 1
+        self._set_room()
+
+    def _memory(self, name: str, reserve: int, backed: int) -> Memory:
+        return Memory(None if self.path is None else os.path.join(self.path, name), reserve, backed)
+
+    def _set_room(self) -> None:
+        room = min(self._starts_memory.backed // 8 - HEADER - 1, self._folds_memory.backed // 8)
+        self._starts[ID_ROOM] = room
+        self._starts[HEAP_ROOM] = self._heap_memory.backed
+        self.fold_table: Codes = self._folds[:room]
+
+    def _make_room(self, nbytes: int) -> None:
+        """Room for one more string of that many bytes and its folded twin."""
+        starts = self._starts
+        self._heap_memory.back(int(starts[TOP]) + 2 * nbytes)
+        ids = int(starts[COUNT]) + 2
+        self._starts_memory.back(8 * (HEADER + ids + 1))
+        self._folds_memory.back(8 * ids)
+        self._set_room()
+        if 2 * ids > int(starts[MASK]):
+            self._double_table()
+
+    def _double_table(self) -> None:
+        slots = 2 * (int(self._starts[MASK]) + 1)
+        generation = int(self._starts[GENERATION]) + 1
+        memory = self._memory(f"hash.{generation}", 8 * slots, 8 * slots)
+        table = memory.words
+        kernels.rehash(self._heap, self._starts, table)
+        self._starts[MASK] = slots - 1
+        atomics.store(self._starts, GENERATION, generation)
+        self._table_memory.unlink()
+        self._table_memory, self._table = memory, table
+
+    # -------------------------------------------------------------- strings to ids
+    def intern(self, text: str) -> int:
+        code = self._ids.get(text)
+        return self._intern(text) if code is None else code
+
+    def _intern(self, text: str) -> int:
+        code = self._code(text)
+        if self._folds[code] == PENDING:
+            self._fold_new()
+        if len(self._ids) >= _FRONT:
+            self._ids.clear()
+        self._ids[text] = code
+        return code
+
+    def _code(self, text: str) -> int:
+        """The id; a new string that is not ASCII has no folded twin yet."""
+        raw = text.encode()
+        data = np.frombuffer(raw + b"\0", np.uint8)
+        while (code := kernels.intern(self._heap, self._starts, self._folds, self._table, data, 0, len(raw))) < 0:
+            self._make_room(len(raw))
+        return int(code)
+
+    def _fold_new(self) -> None:
+        """Fold the new strings that the kernels could not; they may bring new ones."""
+        while (first := self._folded) < (count := int(self._starts[COUNT])):
+            for code in (first + np.flatnonzero(self._folds[first:count] == PENDING)).tolist():
+                text = self.text(code)
+                twin = fold(text)
+                self._folds[code] = code if twin == text else self._code(twin)
+            self._folded = count
+
+    def intern_many(self, texts: pa.Array) -> Codes:
+        out = np.empty(len(texts), np.int64)
+        ends, data, valid = _buffers(texts)
+        done, first = 0, texts.offset
+        while True:
+            done = kernels.intern_many(self._heap, self._starts, self._folds, self._table, data, ends, first,
+                                       valid, out, done)
+            if done == len(out):
+                break
+            self._make_room(int(ends[first + done + 1] - ends[first + done]))
+        self._fold_new()
+        return out
+
+    def find(self, text: str) -> int | None:
+        code = self._ids.get(text)
+        return _find(self._heap, self._starts, self._table, text) if code is None else code
+
+    # -------------------------------------------------------------- ids to strings
+    def text(self, code: int) -> str:
+        ends = self._ends
+        return self._heap_memory.map[ends[HEADER + code] : ends[HEADER + code + 1]].decode()
+
+    def texts(self, codes: Codes) -> pa.Array:
+        return _texts(self._heap, self._starts, codes, pa.large_string())
+
+    def folded(self, codes: Codes) -> Codes:
+        out: Codes = kernels.folded(self._folds, codes)
+        return out
+
+    def sort_keys(self, codes: Codes, collation: Collation) -> pa.Array:
+        if collation is Collation.CI:
+            codes = self.folded(codes)
+        return _texts(self._heap, self._starts, codes, pa.large_binary())
+
+    def __len__(self) -> int:
+        return int(self._starts[COUNT])
+
+    def memory(self) -> int:
+        used = int(self._starts[TOP]) + 16 * int(self._starts[COUNT]) + self._table.nbytes
+        return used + _FRONT_BYTES * len(self._ids)
+
+    def remove_predecessors(self) -> None:
+        """Delete the files of earlier lives; processes that have them mapped keep them."""
+        if self.path is None:
+            return
+        directory, own = os.path.split(self.path)
+        for name in os.listdir(directory):
+            if name.startswith(_PREFIX) and name < own:
+                _remove(os.path.join(directory, name))
+
+
+class AttachedSymbols:
+    """Read-only look at the table of another process, by the path of one life; growth follows by itself."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self.heap = open_map(os.path.join(path, "heap"))
+        starts = open_map(os.path.join(path, "starts"))
+        self._heap: Bytes = np.frombuffer(self.heap, np.uint8)
+        self._starts: Codes = np.frombuffer(starts, np.int64)
+        self.ends = memoryview(starts).cast("q")[HEADER:]
+        self._generation = -1
+        self._table: Codes = np.zeros(1, np.int64)
+
+    def _follow(self) -> None:
+        """Open the hash table that is current."""
+        while (generation := int(atomics.load(self._starts, GENERATION))) != self._generation:
+            try:
+                self._table = map_file(os.path.join(self.path, f"hash.{generation}"), np.int64)
+                self._generation = generation
+            except FileNotFoundError:
+                if int(atomics.load(self._starts, GENERATION)) == generation:
+                    raise  # not replaced meanwhile: the whole life was removed
+
+    def find(self, text: str) -> int | None:
+        """The id of exactly this text; None where nobody interned it."""
+        self._follow()
+        return _find(self._heap, self._starts, self._table, text)
+
+    def find_folded(self, text: str) -> int | None:
+        """The id of the text's folded form."""
+        return self.find(fold(text))
+
+    def find_many(self, texts: pa.Array) -> Codes:
+        """Ids of exactly these texts (string or large_string), -1 where nobody interned one; null: NULL_CODE."""
+        self._follow()
+        ends, data, valid = _buffers(texts)
+        out = np.empty(len(texts), np.int64)
+        kernels.find_many(self._heap, self._starts, self._table, data, ends, texts.offset, valid, out)
+        return out
+
+    def text(self, code: int) -> str:
+        ends = self.ends
+        return self.heap[ends[code] : ends[code + 1]].decode()
+
+    def texts(self, codes: Codes) -> pa.Array:
+        return _texts(self._heap, self._starts, codes, pa.large_string())
+
+
+_PREFIX = "symbols."
+
+
+def _fresh_directory(directory: str) -> str:
+    """A new subdirectory, numbered after those that are there."""
+    os.makedirs(directory, exist_ok=True)
+    while True:
+        lives = [int(n[len(_PREFIX):]) for n in os.listdir(directory) if n.startswith(_PREFIX)]
+        path = os.path.join(directory, f"{_PREFIX}{max(lives, default=0) + 1:08d}")
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            continue  # another life took the number
+        return path
+
+
+def _remove(directory: str) -> None:
+    for name in os.listdir(directory):
+        os.unlink(os.path.join(directory, name))
+    os.rmdir(directory)
+
+
+def _find(heap: Bytes, starts: Codes, table: Codes, text: str) -> int | None:
+    raw = text.encode()
+    code = int(kernels.find(heap, starts, table, np.frombuffer(raw + b"\0", np.uint8), 0, len(raw)))
+    return None if code < 0 else code
+
+
+def _buffers(texts: pa.Array) -> tuple[npt.NDArray[Any], Bytes, npt.NDArray[np.bool_]]:
+    """Offsets and bytes of a string or large_string array, and which are not null (empty: none is)."""
+    _, ends_buffer, data_buffer = texts.buffers()
+    wide = pa.types.is_large_string(texts.type)
+    if not wide and not pa.types.is_string(texts.type):
+        raise TypeError(f"texts of type {texts.type}; give a string or large_string array")
+    has_ends = ends_buffer is not None and ends_buffer.size
+    ends = np.frombuffer(ends_buffer if has_ends else bytes(8), np.int64 if wide else np.int32)
+    has_bytes = data_buffer is not None and data_buffer.size
+    data = np.frombuffer(data_buffer if has_bytes else b"\0", np.uint8)
+    return ends, data, texts.is_valid().to_numpy(zero_copy_only=False) if texts.null_count else _NONE
+
+
+def _texts(heap: Bytes, starts: Codes, codes: Codes, type: Any) -> pa.Array:
+    """An Arrow array of large strings or binaries; negative codes become null."""
+    ends = np.empty(len(codes) + 1, np.int64)
+    nulls = kernels.gather_ends(starts, codes, ends)
+    data = np.empty(int(ends[-1]), np.uint8)
+    kernels.gather_bytes(heap, starts, codes, ends, data)
+    valid = pa.array(codes >= 0).buffers()[1] if nulls else None
+    return pa.Array.from_buffers(type, len(codes), [valid, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
