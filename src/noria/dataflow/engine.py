@@ -1,0 +1,211 @@
+"""One worker's engine: ticks, reads, migrations of its graph.  Synchronous; inside it nothing is concurrent.
+
+Keeps true: between two calls every invariant of DESIGN section 6 holds.  A tick walks the graph once in
+topological order, so a read of upstream state during it sees states after the tick (rule R2).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.errors import InvariantViolation
+from noria.core.limits import NULL_CODE
+from noria.core.symbols import Symbols
+from noria.core.values import decode
+from noria.dataflow import layout
+from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys
+from noria.dataflow.protocols import BaseStore, ViewFactory
+
+Trace = Callable[[str], None]
+
+
+class Engine:
+    """`store`: the base tables; `views`: makes the states that readers publish.  `trace`, when set, is told of
+    every delta, miss, fill and eviction (golden scripts, stories)."""
+
+    def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory):
+        self.store, self.symbols, self.views = store, symbols, views
+        self.graph = Graph()
+        self.bases: dict[str, Node] = {}
+        self.readers: dict[str, Node] = {}
+        self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
+        self.tick_number = 0
+        self.trace: Trace | None = None
+
+    # -------------------------------------------------------------- ticks
+    def tick(self, inputs: Mapping[str, Batch]) -> None:
+        """Run the deltas of base tables (already in the store) through the graph as one tick."""
+        self.tick_number += 1
+        pending: dict[int, list[Batch | None]] = {}
+        for table, delta in inputs.items():
+            if table in self.bases and len(delta):
+                pending[self.bases[table].id] = [delta]
+        if not pending:
+            return
+        for node in self.graph.nodes:
+            deltas = pending.pop(node.id, None)
+            if deltas is None or node.inert:
+                continue
+            if node.stash is not None:
+                node.stash += [d for d in deltas if d is not None]
+                continue
+            out = node.op.tick(self, node, deltas)
+            stats = node.stats
+            stats.ticks += 1
+            stats.rows_in += sum(len(d) for d in deltas if d is not None)
+            if out is None or not len(out):
+                continue
+            stats.rows_out += len(out)
+            if self.trace:
+                self.trace(f"n{node.id} emits {self.show(node, out)}")
+            for child, port in node.children:
+                slots = pending.get(child.id)
+                if slots is None:
+                    slots = pending[child.id] = [None] * len(child.parents)
+                before = slots[port]
+                slots[port] = out if before is None else concat([before, out], out.width)
+
+    def advance(self) -> None:
+        """Let time pass for those who only read: stamps of reads are tick numbers."""
+        self.tick_number += 1
+        for node in self.readers.values():
+            if node.state is not None:
+                node.state.begin_tick(self.tick_number)
+                node.state.end_tick(self.tick_number)
+
+    # -------------------------------------------------------------- reading upstream
+    def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        """node's rows whose cols equal a key, with the key's ordinal; keys may repeat, NULL equals NULL."""
+        if mode is not Mode.STORED and node.op.stateful and node.parents and not node.full:
+            self._complete(node, cols, keys, mode)
+        return node.op.fetch(self, node, cols, keys, mode)
+
+    def _complete(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> None:
+        """Make the keys present in node's index by cols: one upquery for all that are missing."""
+        miss = node.op.missing(node, cols, keys)
+        if not miss.any():
+            return
+        wanted = distinct(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
+        if mode is Mode.CHECK:
+            raise InvariantViolation("HOLE-CLOSED", f"{node} misses {cols} = {wanted.T.tolist()} that below is present")
+        node.stats.misses += wanted.shape[1]
+        if self.trace:
+            self.trace(f"n{node.id}{list(cols)} misses {self.show_keys(node, cols, wanted)}")
+        self.fill(node, cols, wanted)
+
+    def fill(self, node: Node, cols: Columns, keys: Codes) -> None:
+        """Pull distinct missing keys from the parent and fill them."""
+        (need,) = node.op.needs(node, cols)
+        rows, _ = self.fetch(node.parents[0], need.cols, keys, Mode.FILL)
+        node.op.fill(self, node, cols, keys, rows)
+        if self.trace:
+            self.trace(f"n{node.id}{list(cols)} fills {self.show_keys(node, cols, keys)} from {len(rows)} rows")
+
+    def read(self, view: str, keys: Codes) -> tuple[Batch, Codes]:
+        """Rows of an external view under its key, filled where missing; ordinals say whose.  A key with a NULL
+        has no rows."""
+        node = self.readers[view]
+        key = self.reads[node]
+        ok = np.ones(keys.shape[1], np.bool_)
+        for k in keys:
+            ok &= k != NULL_CODE
+        at = np.flatnonzero(ok)
+        rows, ordinal = self.fetch(node, key, np.ascontiguousarray(keys[:, at]), Mode.FILL)
+        return rows, at[ordinal]
+
+    # -------------------------------------------------------------- migrations
+    def relayout(self, large: int | None = None) -> None:
+        """Plan all pulls anew and make every state fit: indexes added or dropped, full nodes built, except new
+        ones over more than `large` base rows, which wait for `bootstrap`."""
+        nodes = self.graph.nodes
+        plan = layout.plan(nodes, self.reads.items(), [n for n in nodes if n.full])
+        for n in nodes:
+            n.indexes = list(plan.indexes[n]) if n in plan.indexes else []
+            n.users = {cols: list(u) for cols, u in plan.users[n].items()} if n in plan.users else {}
+            n.primaries = frozenset(plan.primaries[n]) if n in plan.primaries else frozenset()
+            n.full_below = n in plan.full_below
+            n.kept = n in plan.kept
+            n.pulled = frozenset(plan.pulled[n]) if n in plan.pulled else frozenset()
+        for n in nodes:
+            if n.op.stateful:
+                promoted = n in plan.full and not n.full
+                n.full, n.why_full = n in plan.full, plan.full.get(n, "")
+                n.op.make_state(self, n)
+                if promoted or (n.full and not n.live):
+                    self._first_state(n, promoted, large)
+            n.live = True
+
+    def _first_state(self, node: Node, promoted: bool, large: int | None) -> None:
+        """Build a full node now, or keep its deltas back until Spark has computed its input."""
+        above = ancestors(node)[:-1]
+        node.inert = any(a.inert or a.stash is not None for a in above)
+        if node.inert:
+            return
+        rows = sum(a.op.size(self, a) for a in above)
+        if large is not None and rows > large and not promoted and len(node.parents) == 1:
+            node.stash = []
+            return
+        self.build(node)
+
+    def build(self, node: Node) -> None:
+        parent = node.parents[0]
+        node.op.build(self, node, parent.op.stream(self, parent))
+
+    def bootstrap(self, node: Node, rows: Iterator[Batch]) -> None:
+        """First state from input rows as of a snapshot, then the deltas since; then all that waited for it."""
+        stash, node.stash = node.stash, None
+        if stash is None:
+            raise ValueError(f"{node} does not wait for a first state")
+        node.op.build(self, node, itertools.chain(rows, [concat(stash, node.parents[0].width)]))
+        for n in self.graph.nodes:
+            if n.inert and not any(a.inert or a.stash is not None for a in ancestors(n)[:-1]):
+                n.inert = False
+                self.build(n)
+
+    def waiting(self, view: str) -> list[Node]:
+        """The view's nodes that wait for a first state."""
+        return [n for n in ancestors(self.readers[view]) if n.stash is not None]
+
+    def reload(self, table: str) -> None:
+        """The table's rows changed on disk, beside any delta: partial states that derive from it forget
+        everything, full ones are built again."""
+        base = self.bases.get(table)
+        if base is None:
+            return
+        below = [n for n in self.graph.nodes if n.op.stateful and base in ancestors(n)]
+        for n in below:
+            if not n.full:
+                n.op.forget(self, n)
+        for n in below:
+            if n.full and not n.inert and n.stash is None:
+                n.op.forget(self, n)
+                self.build(n)
+
+    def shrink(self) -> None:
+        """Give slack of emptied states back."""
+        for n in self.graph.nodes:
+            if n.op.stateful and n.state is not None:
+                n.op.shrink(n)
+
+    def ready(self, view: str) -> bool:
+        """Has the view its first state?"""
+        return not any(n.inert or n.stash is not None for n in ancestors(self.readers[view]))
+
+    # -------------------------------------------------------------- printing
+    def show(self, node: Node, batch: Batch) -> str:
+        """A delta in people's terms, for traces: sorted signed rows."""
+        rows = [f"{w:+d}({', '.join(self.show_value(node, c, v) for c, v in enumerate(r))})"
+                for r, w in zip(batch.rows(), batch.weights.tolist(), strict=True)]
+        return " ".join(sorted(rows))
+
+    def show_keys(self, node: Node, cols: Columns, keys: Codes) -> str:
+        return " ".join(sorted("(" + ", ".join(self.show_value(node, c, v) for c, v in zip(cols, k, strict=True)) + ")"
+                               for k in keys.T.tolist()))
+
+    def show_value(self, node: Node, col: int, code: int) -> str:
+        value = decode(code, node.fields[col].type, self.symbols)
+        return "NULL" if value is None else repr(value) if isinstance(value, str) else str(value)

@@ -1,0 +1,125 @@
+"""Eviction and its cascade (section 4.2; rules R7 to R9): what derives from an evicted key is evicted too.
+
+Keeps true: HOLE-CLOSED.  What hangs on a key is found before anything is dropped, along the dependencies that
+the layout noted, index by index.  Victims are the least recently read keys; an internal key is a candidate
+only after the view keys derived from it (DESIGN section 6).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Codes
+from noria.dataflow.engine import Engine
+from noria.dataflow.graph import Columns, Node, Pattern, distinct, folded_keys
+from noria.dataflow.layout import User
+
+SAMPLE = 1024  # keys looked at per index and round: least recent among a sample is nearly least recent
+
+
+def evict(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
+    """Make keys of one index missing, and whatever was pulled through them."""
+    if node.full or not keys.shape[1]:
+        return
+    keys = keys[:, ~node.op.missing(node, cols, keys)]
+    if not keys.shape[1]:
+        return
+    jobs = [(user, _carry(engine, _pattern(cols, keys), user)) for user in node.users.get(cols, ())]
+    if engine.trace:
+        engine.trace(f"n{node.id}{list(cols)} evicts {engine.show_keys(node, cols, keys)}")
+    node.op.drop_keys(node, cols, keys)
+    node.stats.evictions += keys.shape[1]
+    for (below, index, _), patterns in jobs:
+        for p in patterns:
+            evict(engine, below, index, _matching(engine, below, index, p))
+
+
+def _pattern(cols: Columns, keys: Codes) -> Pattern:
+    return Pattern(cols, keys, np.arange(keys.shape[1]))
+
+
+def _carry(engine: Engine, pattern: Pattern, user: User) -> list[Pattern]:
+    """The pattern carried along the path to the user, in the user's own output columns."""
+    below, _, path = user
+    patterns = [pattern]
+    for node, port, primary in path:
+        patterns = [q for p in patterns for q in node.op.carry(engine, node, port, primary, p)]
+    return [q for p in patterns for q in below.op.carry(engine, below, 0, None, p)]
+
+
+def _matching(engine: Engine, node: Node, index: Columns, p: Pattern) -> Codes:
+    """The keys of an index that agree with a pattern on the columns they share; present ones if some are open."""
+    folds = [node.fields[c].type.folds for c in index]
+    if all(c in p.cols for c in index):
+        keys = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
+        return distinct(folded_keys(engine.symbols, folds, keys))
+    known = [(j, p.cols.index(c)) for j, c in enumerate(index) if c in p.cols]
+    have = node.op.present(node, index)
+    hit = np.zeros(have.shape[1], np.bool_)
+    values = folded_keys(engine.symbols, [folds[j] for j, _ in known], p.values[[i for _, i in known]])
+    for v in values.T:
+        hit |= (have[[j for j, _ in known]] == v[:, None]).all(axis=0)
+    return np.ascontiguousarray(have[:, hit])
+
+
+def memory(engine: Engine) -> int:
+    """Bytes of symbols, states and views."""
+    return engine.symbols.memory() + sum(n.op.memory(n) for n in engine.graph.nodes if n.op.stateful)
+
+
+def evictable(engine: Engine) -> list[tuple[Node, Columns]]:
+    return [(n, cols) for n in engine.graph.nodes if n.op.stateful and not n.full and n.state is not None
+            for cols in n.indexes]
+
+
+def evict_bytes(engine: Engine, nbytes: int) -> int:
+    """Free nbytes by evicting least recently read keys: what no view needs any more, then the coldest view keys,
+    in turns; needed internal keys only when nothing else is left.  Returns the bytes freed: less than asked when
+    nothing partial is left."""
+    before = memory(engine)
+    goal = before - nbytes
+    for force in (False, True):
+        progress = True
+        while progress and memory(engine) > goal:
+            progress = _round(engine, goal, force)
+    return before - memory(engine)
+
+
+def _round(engine: Engine, goal: int, force: bool) -> bool:
+    """One turn of internal states, then one of views; says whether anything went."""
+    progress = False
+    for leaf in (False, True):
+        for n, cols in evictable(engine):
+            over = memory(engine) - goal
+            if bool(n.children) == leaf or over <= 0:
+                continue
+            keys, stamps, sizes = n.op.coldest(n, cols, SAMPLE)
+            most = (keys.shape[1] + 1) // 2  # the colder half of the sample
+            if n.children and not force:
+                free = ~_needed(engine, n, cols, keys)
+                keys, stamps, sizes = np.ascontiguousarray(keys[:, free]), stamps[free], sizes[free]
+                most = keys.shape[1]  # nothing needs these
+            order = np.argsort(stamps, kind="stable")[:most]
+            chosen = order[: int(np.searchsorted(np.cumsum(sizes[order]), over)) + 1]
+            evict(engine, n, cols, np.ascontiguousarray(keys[:, chosen]))
+            progress |= len(chosen) > 0
+    return progress
+
+
+def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
+    """Which keys have something present derived from them below."""
+    out = np.zeros(keys.shape[1], np.bool_)
+    if not keys.shape[1]:
+        return out
+    for user in node.users.get(cols, ()):
+        below, index, _ = user
+        for p in _carry(engine, _pattern(cols, keys), user):
+            if all(c in p.cols for c in index):
+                found = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
+                out[p.source[~below.op.missing(below, index, found)]] = True
+                continue
+            for i in range(p.values.shape[1]):  # a straddled key: looked for among the present ones
+                one = Pattern(p.cols, p.values[:, i:i + 1], p.source[i:i + 1])
+                out[p.source[i]] |= _matching(engine, below, index, one).shape[1] > 0
+    return out

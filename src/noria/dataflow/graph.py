@@ -1,0 +1,273 @@
+"""The joint data-flow graph: nodes, edges, and what the layout decided for each node.
+
+Keeps true: `nodes` is in topological order (parents before children); an edge stands in both its ends.  What a
+node does is its operator (`ops/`, one file each); what it keeps is decided by `layout.py` for the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes
+from noria.core.symbols import Symbols
+from noria.core.types import Field
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine import Engine
+
+Columns = tuple[int, ...]
+
+
+class Untraceable(Exception):
+    """No index above can answer these columns: the node that wanted them must be full (section 4.5)."""
+
+    def __init__(self, node: Node, why: str):
+        super().__init__(why)
+        self.node, self.why = node, why
+
+
+class Mode(Enum):
+    """How a read of upstream state treats missing keys."""
+
+    STORED = "stored"  # what is stored is all that matters
+    FILL = "fill"  # the key must be complete: pull it
+    CHECK = "check"  # it must be complete already: a missing key breaks HOLE-CLOSED
+
+
+@dataclass(frozen=True)
+class Need:
+    """A pull by some columns asks parent `port` for `cols`.  primary: the port the pull comes from (joins), or
+    None; find: also find stored rows of that parent by these columns."""
+
+    port: int
+    cols: Columns
+    primary: int | None = None
+    find: Columns | None = None
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Rows that agree with one of n value tuples in some columns: what an eviction carries (rule R7).  source:
+    for each tuple, the ordinal of the key it came from."""
+
+    cols: Columns
+    values: Codes  # shape (len(cols), n)
+    source: Codes
+
+
+class Operator:
+    """What a node does.  Subclasses state their algebra: outputs accumulate to the relational operator applied
+    to the accumulated inputs (DELTA-SUM)."""
+
+    stateful = False
+
+    def fields(self) -> tuple[Field, ...]:
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        raise NotImplementedError
+
+    def needs(self, node: Node, cols: Columns) -> list[Need]:
+        """What a pull by output columns asks of the parents; raises Untraceable."""
+        raise NotImplementedError
+
+    def lookups(self) -> list[Columns | None]:
+        """By which columns ticks look each input up (None: not at all); empty: none of them."""
+        return []
+
+    def finds(self, cols: Columns) -> bool:
+        """Can an index over the stored rows have these output columns?  Stateful operators only."""
+        return True
+
+    def full_needs(self, node: Node) -> list[Need]:
+        """What ticks pull when something below is full."""
+        primary = 0 if len(node.parents) > 1 else None
+        return [Need(port, cols, primary) for port, cols in enumerate(self.lookups()) if cols is not None]
+
+    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+        """A pattern on input `port` as patterns on the output (rules R8, R9)."""
+        raise NotImplementedError
+
+    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+        """One tick: input deltas by port to the output delta; state is updated on the way."""
+        raise NotImplementedError
+
+    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        """The output rows whose `cols` equal a key, and for each row the ordinal of its key."""
+        raise NotImplementedError
+
+    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+        """All output rows, in slices; everything above is full."""
+        raise NotImplementedError
+
+    def size(self, engine: Engine, node: Node) -> int:
+        """Rows on disk of a base table; nothing for all others."""
+        return 0
+
+    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+        """The operator on whole relations, without any state: what `validate` compares with."""
+        raise NotImplementedError
+
+    # ---- stateful operators only
+    def presence(self, node: Node) -> list[Columns]:
+        """The indexes whose keys are present or missing."""
+        return node.indexes
+
+    def everything(self, engine: Engine, node: Node) -> Batch:
+        """All rows of a full node."""
+        rows: Batch = node.state.rows()
+        return rows
+
+    def make_state(self, engine: Engine, node: Node) -> None:
+        """Make, change or drop node.state so that it fits node.full and node.indexes."""
+
+    def build(self, engine: Engine, node: Node, rows: Iterator[Batch]) -> None:
+        """First state of a full node from all its input rows (weights positive), in slices."""
+        for batch in rows:
+            self.tick(engine, node, [batch])
+
+    def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
+        """Make keys present; `rows` are what the parent has for them."""
+        raise NotImplementedError
+
+    def missing(self, node: Node, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
+        out: npt.NDArray[np.bool_] = node.state.missing(cols, keys)
+        return out
+
+    def drop_keys(self, node: Node, cols: Columns, keys: Codes) -> None:
+        node.state.evict(cols, keys)
+
+    def present(self, node: Node, cols: Columns) -> Codes:
+        keys: Codes = node.state.present(cols)
+        return keys
+
+    def coldest(self, node: Node, cols: Columns, most: int) -> tuple[Codes, Codes, Codes]:
+        """A sample of present keys: (keys, stamps, bytes)."""
+        keys, stamps, rows = node.state.sample(cols, most)
+        return keys, stamps, rows * node.state.row_bytes() + node.state.key_bytes(cols)
+
+    def forget(self, engine: Engine, node: Node) -> None:
+        """Drop the whole state: every key missing, or a full state to be built again."""
+        if node.state is not None:
+            node.state = None
+            self.make_state(engine, node)
+
+    def shrink(self, node: Node) -> None:
+        """Give slack back."""
+        node.state.shrink()
+
+    def memory(self, node: Node) -> int:
+        return 0 if node.state is None else int(node.state.memory())
+
+    def rows_stored(self, node: Node) -> int:
+        return 0 if node.state is None else len(node.state)
+
+
+@dataclass(eq=False)
+class Node:
+    """One operator in the graph.  full, indexes, users, primaries, full_below are the layout's."""
+
+    id: int
+    op: Operator
+    parents: tuple[Node, ...]
+    children: list[tuple[Node, int]] = field(default_factory=list)
+    fields: tuple[Field, ...] = ()
+    full: bool = False
+    why_full: str = ""
+    indexes: list[Columns] = field(default_factory=list)
+    users: dict[Columns, list[tuple[Node, Columns, tuple[tuple[Node, int, int | None], ...]]]] = field(
+        default_factory=dict)
+    primaries: frozenset[int] = frozenset()
+    full_below: bool = False
+    kept: bool = False  # a base table that joins look up in
+    pulled: frozenset[Columns] = frozenset()
+    state: Any = None
+    live: bool = False
+    stash: list[Batch] | None = None  # input deltas kept back while the first state is computed elsewhere
+    inert: bool = False  # below such a node: no deltas until it can be built
+    stats: NodeStats = field(default_factory=lambda: NodeStats())
+
+    @property
+    def width(self) -> int:
+        return len(self.fields)
+
+    def folds(self) -> list[bool]:
+        return [f.type.folds for f in self.fields]
+
+    def __repr__(self) -> str:
+        return f"n{self.id} {self.op.describe()}"
+
+
+@dataclass
+class NodeStats:
+    """Counters since the node was made."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    ticks: int = 0
+    misses: int = 0
+    evictions: int = 0
+
+
+class Graph:
+    """All nodes, in topological order."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._next = 0
+
+    def add(self, op: Operator, parents: Sequence[Node] = ()) -> Node:
+        node = Node(self._next, op, tuple(parents), fields=op.fields())
+        self._next += 1
+        self.nodes.append(node)
+        for port, p in enumerate(parents):
+            p.children.append((node, port))
+        return node
+
+    def remove(self, node: Node) -> None:
+        """Take a node without children out."""
+        assert not node.children, f"{node} still has children"
+        for p in set(node.parents):
+            p.children = [(c, port) for c, port in p.children if c is not node]
+        self.nodes.remove(node)
+
+
+def ancestors(n: Node) -> list[Node]:
+    """n and everything above it, in topological order."""
+    found: dict[Node, None] = {}
+
+    def visit(m: Node) -> None:
+        for p in m.parents:
+            visit(p)
+        found[m] = None
+
+    visit(n)
+    return list(found)
+
+
+def folded_keys(symbols: Symbols, folds: Sequence[bool], keys: Codes) -> Codes:
+    """Key arrays with CI text folded."""
+    if not any(folds):
+        return keys
+    return np.stack([symbols.folded(k) if f else k for k, f in zip(keys, folds, strict=True)])
+
+
+def distinct(keys: Codes) -> Codes:
+    """The distinct columns of a key array."""
+    if keys.shape[1] < 2:
+        return keys
+    if keys.shape[0] == 1:
+        return np.unique(keys[0])[None, :]
+    return np.ascontiguousarray(np.unique(keys, axis=1))
+
+
+def under_each(rows: Batch, keys: int) -> tuple[Batch, Codes]:
+    """All rows under each of so many empty keys, with the ordinal of the key."""
+    n = len(rows)
+    return rows.take(np.tile(np.arange(n), keys)), np.repeat(np.arange(keys), n)

@@ -1,0 +1,117 @@
+"""Partial or full, index obligations, dependencies: a pure function of the graph (sections 4.2, 4.5; rule R17).
+
+A stateful node is partial when every pull of its keys can be planned through the operators above it; else it is
+full, with everything above it.  Planning a pull notes, index by index, who depends on whom: evictions follow
+these notes only (rule R7).  Run again after every change of the program.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from noria.dataflow.graph import Columns, Node, Untraceable
+
+Step = tuple[Node, int, int | None]  # a stateless node on the way, the port entered by, the join's primary
+User = tuple[Node, Columns, tuple[Step, ...]]
+
+
+@dataclass
+class Layout:
+    """What the plan of all pulls asks for, by node."""
+
+    full: dict[Node, str] = field(default_factory=dict)  # full nodes and why
+    indexes: defaultdict[Node, dict[Columns, None]] = field(default_factory=lambda: defaultdict(dict))
+    users: defaultdict[Node, defaultdict[Columns, list[User]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    primaries: defaultdict[Node, set[int]] = field(default_factory=lambda: defaultdict(set))
+    full_below: set[Node] = field(default_factory=set)
+    kept: set[Node] = field(default_factory=set)  # base tables that joins look up in: kept in memory
+    pulled: defaultdict[Node, set[Columns]] = field(default_factory=lambda: defaultdict(set))
+
+
+def plan(nodes: Iterable[Node], wants: Iterable[tuple[Node, Columns]], stay_full: Iterable[Node]) -> Layout:
+    """The layout of a graph whose leaves are read by the columns in `wants`; nodes that are full already and
+    stay so are given, for a full state is never turned partial under its users."""
+    nodes, wants = list(nodes), list(wants)
+    full: dict[Node, str] = {}
+    for n in stay_full:
+        _make_full(full, n, n.why_full)
+    while True:
+        out, before = Layout(full=full), len(full)
+        try:
+            for n, cols in wants:
+                _want(out, n, cols)
+            _full_lookups(out, nodes)
+            return out
+        except Untraceable as e:
+            _make_full(full, e.node, e.why)
+            if len(full) == before:
+                raise ValueError(f"no lookup can be planned at {e.node}: {e.why}") from e
+
+
+def _make_full(full: dict[Node, str], n: Node, why: str) -> None:
+    if n.op.stateful and n.parents:
+        full.setdefault(n, why)
+    for p in n.parents:
+        _make_full(full, p, f"n{n.id} below it is full" if n.op.stateful else why)
+
+
+def _want(out: Layout, n: Node, cols: Columns) -> None:
+    """n's state must have an index by cols whose keys can be made present."""
+    if cols in out.pulled[n]:
+        return
+    if not n.op.finds(cols):
+        raise Untraceable(n, f"no index over n{n.id} can have {', '.join(n.fields[c].name for c in cols)}")
+    out.pulled[n].add(cols)
+    if cols:
+        out.indexes[n][cols] = None
+    if n in out.full or not n.parents:
+        return
+    try:
+        if not cols:
+            raise Untraceable(n, "it is read without a key")
+        for need in n.op.needs(n, cols):
+            _need(out, n.parents[need.port], need.cols, (n, cols), ())
+    except Untraceable as e:
+        raise Untraceable(n, e.why) from e
+
+
+def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None, path: tuple[Step, ...]) -> None:
+    """`user` pulls cols through n; path: the stateless nodes between, nearest the user last."""
+    if n.op.stateful:
+        _want(out, n, cols)
+        if any(primary is not None for _, _, primary in path):
+            out.kept.add(n)
+        if user:
+            out.users[n][cols].append((*user, path))
+        return
+    for need in n.op.needs(n, cols):
+        if need.primary is not None and user:
+            out.primaries[n].add(need.primary)
+        if need.find is not None:
+            _find(out, n.parents[need.port], need.find)
+        _need(out, n.parents[need.port], need.cols, user, ((n, need.port, need.primary), *path))
+
+
+def _find(out: Layout, n: Node, cols: Columns) -> None:
+    """Stored rows of n must be found by cols, present or not."""
+    if n.op.stateful:
+        out.indexes[n][cols] = None
+        out.kept.add(n)
+        return
+    for need in n.op.needs(n, cols):
+        if need.find is not None:
+            _find(out, n.parents[need.port], need.find)
+        _find(out, n.parents[need.port], need.cols)
+
+
+def _full_lookups(out: Layout, nodes: list[Node]) -> None:
+    """Nodes with full state below look up complete rows on every side."""
+    for n in reversed(nodes):
+        below = any(c in out.full or (c in out.full_below and not c.op.stateful) for c, _ in n.children)
+        if below or n in out.full:
+            out.full_below.add(n)
+            for need in n.op.full_needs(n):
+                _need(out, n.parents[need.port], need.cols, None, ((n, need.port, need.primary),))

@@ -1,0 +1,153 @@
+"""Aggregate: out = one row per group of the input, with exact aggregates (section 4.1).
+
+A delta emits -old +new for each group that it changes.  A group without rows has no output row, except that
+without GROUP BY there is always exactly one.  MIN and MAX pull their group again when what they keep went
+(rule R15), through an index that holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.types import Field
+from noria.dataflow.engine import Engine
+from noria.dataflow.graph import Columns, Mode, Need, Node, Operator, Pattern, Untraceable, under_each
+from noria.state.groups import Dirty, Groups, Spec
+
+
+class Aggregate(Operator):
+    """group: input columns; specs: the aggregates.  Output: group columns, then aggregates."""
+
+    stateful = True
+
+    def __init__(self, fields: tuple[Field, ...], group: Sequence[int], specs: Sequence[Spec], text: str):
+        self._fields, self.group, self._specs, self._text = fields, tuple(group), list(specs), text
+
+    def fields(self) -> tuple[Field, ...]:
+        return self._fields
+
+    def describe(self) -> str:
+        return self._text
+
+    # -------------------------------------------------------------- planning
+    def needs(self, node: Node, cols: Columns) -> list[Need]:
+        values = [c for c in cols if c >= len(self.group)]
+        if values:
+            names = ", ".join(self._fields[c].name for c in values)
+            raise Untraceable(node, f"{names} is aggregated, so no index above can answer it")
+        return [Need(0, tuple(self.group[c] for c in cols))]
+
+    def lookups(self) -> list[Columns | None]:
+        again = any(Groups.pulls_again(s) for s in self._specs) or any(
+            self._fields[j].type.folds for j in range(len(self.group)))
+        return [self.group] if again and self.group else []
+
+    def finds(self, cols: Columns) -> bool:
+        return all(c < len(self.group) for c in cols)
+
+    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+        known = [(j, p.cols.index(c)) for j, c in enumerate(self.group) if c in p.cols]
+        return [Pattern(tuple(j for j, _ in known), p.values[[i for _, i in known]], p.source)]
+
+    # -------------------------------------------------------------- state
+    def make_state(self, engine: Engine, node: Node) -> None:
+        if node.state is None or node.state.table.full != node.full:
+            node.state = Groups(self.group, [node.fields[j].type.folds for j in range(len(self.group))],
+                                self._specs, engine.symbols, full=node.full, name=self.describe())
+        table = node.state.table
+        for cols in node.indexes:
+            table.add_index(cols)
+        for cols in [c for c in table.indexes if c not in node.indexes]:
+            table.drop_index(cols)
+
+    def build(self, engine: Engine, node: Node, rows: Iterator[Batch]) -> None:
+        if not self.group:
+            node.state.start()
+        super().build(engine, node, rows)
+
+    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+        groups = Groups(self.group, [f.type.folds for f in self._fields[: len(self.group)]], self._specs,
+                        engine.symbols, full=True)
+        if not self.group:
+            groups.start()
+        groups.apply(inputs[0])
+        return groups.rows()
+
+    def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
+        node.state.fill(cols, keys, rows)
+
+    def missing(self, node: Node, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
+        groups = _groups(node)
+        return groups.table.missing(cols, groups.fold_for(cols, keys))
+
+    def drop_keys(self, node: Node, cols: Columns, keys: Codes) -> None:
+        node.state.table.evict(cols, node.state.fold_for(cols, keys))
+
+    def present(self, node: Node, cols: Columns) -> Codes:
+        return _groups(node).table.present(cols)
+
+    def coldest(self, node: Node, cols: Columns, most: int) -> tuple[Codes, Codes, Codes]:
+        table = node.state.table
+        keys, stamps, rows = table.sample(cols, most)
+        return keys, stamps, rows * table.row_bytes() + table.key_bytes(cols)
+
+    def shrink(self, node: Node) -> None:
+        node.state.table.shrink()
+
+    def memory(self, node: Node) -> int:
+        return int(node.state.table.memory())
+
+    def rows_stored(self, node: Node) -> int:
+        return len(node.state.table)
+
+    # -------------------------------------------------------------- ticks
+    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+        (delta,) = deltas
+        if delta is None:
+            return None
+        out, dirty = node.state.apply(delta)
+        more = self._refill(engine, node, dirty)
+        return out if more is None else concat([out, more], node.width)
+
+    def _refill(self, engine: Engine, node: Node, dirty: Dirty | None) -> Batch | None:
+        """Pull dirty groups again: by an index that has the group's key present, so that what it derives from
+        is local and complete."""
+        if dirty is None:
+            return None
+        if not self.group:
+            rows = concat(list(node.parents[0].op.stream(engine, node.parents[0])), node.parents[0].width)
+            return _groups(node).refill(dirty, rows)
+        rest = np.ones(dirty.keys.shape[1], np.bool_)
+        found: list[Batch] = []
+        for cols in [tuple(range(len(self.group)))] if node.full else node.indexes:
+            keys = np.ascontiguousarray(dirty.keys[list(cols)])
+            here = rest if node.full else rest & ~node.state.table.missing(cols, keys)
+            if here.any():
+                up = tuple(self.group[c] for c in cols)
+                groups = np.ascontiguousarray(dirty.keys[:, here])
+                rows, _ = engine.fetch(node.parents[0], up, np.unique(keys[:, here], axis=1), Mode.FILL)
+                found.append(node.state.only(rows, groups))
+                rest = rest & ~here
+        if engine.trace:
+            shown = engine.show_keys(node, tuple(range(len(self.group))), dirty.keys)
+            engine.trace(f"n{node.id} pulls {shown} again")
+        return _groups(node).refill(dirty, concat(found, node.parents[0].width))
+
+    # -------------------------------------------------------------- reading
+    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        if not cols:
+            return under_each(node.state.rows(), keys.shape[1])
+        out: tuple[Batch, Codes] = node.state.lookup(cols, keys, engine.tick_number)
+        return out
+
+    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+        yield node.state.rows()
+
+
+def _groups(node: Node) -> Groups:
+    state: Groups = node.state
+    return state

@@ -1,0 +1,107 @@
+"""Base table: the root.  Lookups come from memory where joins need it, else from disk.
+
+A base table that joins look up in keeps a partial state like any other; what it misses is read from the store
+(section 4.3: base tables answer every upquery).  A tick's delta is in the store before the tick.  When that state
+has been there since before the first pull and nothing below is full, every key present below came through it: then
+rows that it does not cover are dropped here, as by any partial node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.types import Field, TableDef
+from noria.dataflow.engine import Engine
+from noria.dataflow.graph import (
+    Columns,
+    Mode,
+    Need,
+    Node,
+    Operator,
+    Pattern,
+    distinct,
+    folded_keys,
+    under_each,
+)
+from noria.state.table import Table
+
+SCAN_ROWS = 65_536
+
+
+class Base(Operator):
+    stateful = True
+
+    def __init__(self, table: TableDef):
+        self.table = table
+        self.drops = False
+
+    def fields(self) -> tuple[Field, ...]:
+        return self.table.fields
+
+    def describe(self) -> str:
+        return f"table {self.table.name}"
+
+    def needs(self, node: Node, cols: Columns) -> list[Need]:
+        return []
+
+    def make_state(self, engine: Engine, node: Node) -> None:
+        for cols in sorted(node.pulled):
+            if cols:
+                engine.store.add_index(self.table.name, cols)
+        if not node.kept:
+            node.state, self.drops = None, False
+            return
+        if node.state is None:
+            self.drops = self.drops or not any(c.live for c, _ in node.children)
+            node.state = Table(node.width, node.folds(), engine.symbols, full=False, name=self.describe())
+        for cols in node.indexes:
+            node.state.add_index(cols)
+        for cols in [c for c in node.state.indexes if c not in node.indexes]:
+            node.state.drop_index(cols)
+
+    def size(self, engine: Engine, node: Node) -> int:
+        return engine.store.row_count(self.table.name)
+
+    def presence(self, node: Node) -> list[Columns]:
+        return [c for c in node.indexes if c in node.pulled]
+
+    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+        (delta,) = deltas
+        if node.state is None or delta is None:
+            return delta
+        covered: Batch = node.state.apply(delta)
+        return covered if self.drops and not node.full_below else delta
+
+    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        if not cols:
+            return under_each(concat(list(self.stream(engine, node)), node.width), keys.shape[1])
+        if node.state is None:
+            return engine.store.lookup(self.table.name, cols, keys)
+        if mode is Mode.FILL:
+            self._fill(engine, node, cols, keys)
+        rows, ordinal = node.state.lookup(cols, keys, engine.tick_number)
+        return rows, ordinal
+
+    def _fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
+        miss = node.state.missing(cols, keys)
+        if not miss.any():
+            return
+        wanted = distinct(folded_keys(engine.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
+        node.stats.misses += wanted.shape[1]
+        rows, _ = engine.store.lookup(self.table.name, cols, wanted)
+        node.state.fill(cols, wanted, rows)
+        if engine.trace:
+            engine.trace(f"n{node.id}{list(cols)} reads {engine.show_keys(node, cols, wanted)} from disk")
+
+    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+        after: bytes | None = None
+        while True:
+            rows, after = engine.store.scan(self.table.name, after, SCAN_ROWS)
+            if len(rows):
+                yield rows
+            if after is None:
+                return
+
+    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+        raise AssertionError("nothing stands above a base table")

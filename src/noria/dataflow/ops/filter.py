@@ -1,0 +1,37 @@
+"""Filter: out = {r in input : predicate(r) is true}.  Linear: a delta's rows pass or not, one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noria.core import evaluate
+from noria.core.batch import Batch, Codes
+from noria.core.expr import Expr
+from noria.core.types import Field
+from noria.dataflow.engine import Engine
+from noria.dataflow.graph import Columns, Need, Node, Pattern
+from noria.dataflow.ops.stateless import Stateless
+
+
+class Filter(Stateless):
+    def __init__(self, fields: tuple[Field, ...], predicate: Expr):
+        self._fields, self._text = fields, str(predicate)
+        self._predicate = evaluate.predicate(predicate)
+
+    def fields(self) -> tuple[Field, ...]:
+        return self._fields
+
+    def describe(self) -> str:
+        return f"filter {self._text}"
+
+    def needs(self, node: Node, cols: Columns) -> list[Need]:
+        return [Need(0, cols)]
+
+    def map(self, engine: Engine, rows: Batch) -> tuple[Batch, Codes | None]:
+        mask = self._predicate(rows, engine.symbols)
+        if mask.all():
+            return rows, None
+        return rows.where(mask), np.flatnonzero(mask).astype(np.int64)
+
+    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+        return [p]

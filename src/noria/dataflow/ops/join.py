@@ -1,0 +1,250 @@
+"""Join on column equality, inner or left outer; holds nothing itself (section 4.1; rules R8 to R10).
+
+inner: out = L x R on equal keys;  d(out) = dL x R' + L' x dR - dL x dR, primes being states after the tick, so
+self-joins and diamonds are exact.  outer: the same, plus each left row whose key has no right row, with NULLs;
+its part of d(out) is (L' where R' has none) - (L where R had none).
+
+The side that pulls come from is read from what is stored: whatever is present below came with stored rows.  The
+side that pulls look up *into* must be complete for the key, so a delta of the other side pulls it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.limits import NULL_CODE
+from noria.core.types import Field
+from noria.dataflow.engine import Engine
+from noria.dataflow.graph import (
+    Columns,
+    Mode,
+    Need,
+    Node,
+    Operator,
+    Pattern,
+    Untraceable,
+    distinct,
+    folded_keys,
+)
+from noria.state import probe
+
+Rows = Counter[tuple[int, ...]]
+
+
+class Join(Operator):
+    """on: pairs (left column, right column).  Output: left columns, then right columns."""
+
+    def __init__(self, fields: tuple[Field, ...], left_width: int, on: Sequence[tuple[int, int]], outer: bool):
+        self._fields, self.lw, self.outer = fields, left_width, outer
+        self.keys: tuple[Columns, Columns] = (tuple(a for a, _ in on), tuple(b for _, b in on))
+        self._folds = [fields[a].type.folds for a in self.keys[0]]
+        self._widths = (left_width, len(fields) - left_width)
+        # output columns of each input column; equal key columns of an inner join stand for each other
+        self._out: tuple[dict[int, list[int]], dict[int, list[int]]] = (
+            {c: [c] for c in range(left_width)}, {c: [left_width + c] for c in range(self._widths[1])})
+        if not outer:
+            for a, b in on:
+                self._out[0][a].append(left_width + b)
+                self._out[1][b].append(a)
+        self._in = tuple({o: c for c, outs in side.items() for o in outs} for side in self._out)
+
+    def fields(self) -> tuple[Field, ...]:
+        return self._fields
+
+    def describe(self) -> str:
+        pairs = " and ".join(f"#{a} = #{self.lw + b}" for a, b in zip(*self.keys, strict=True))
+        return f"{'left ' if self.outer else ''}join on {pairs}"
+
+    # -------------------------------------------------------------- planning
+    def primary(self, node: Node, cols: Columns) -> tuple[int, Columns, tuple[int, ...]]:
+        """The side a pull by cols comes from, its columns, and which of cols they answer; the others are
+        checked on the result (a key from both sides, "straddled")."""
+        cover = [tuple(i for i, c in enumerate(cols) if c in self._in[side]) for side in (0, 1)]
+        side = 0 if self.outer or len(cover[0]) >= len(cover[1]) else 1
+        if not cover[side]:
+            raise Untraceable(node, "the key comes from the right of a left join alone" if self.outer else "no key")
+        return side, tuple(self._in[side][cols[i]] for i in cover[side]), cover[side]
+
+    def needs(self, node: Node, cols: Columns) -> list[Need]:
+        side, mine, _ = self.primary(node, cols)
+        return [Need(side, mine, side, find=self.keys[side]), Need(1 - side, self.keys[1 - side], side)]
+
+    def lookups(self) -> list[Columns | None]:
+        return list(self.keys)
+
+    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+        assert primary is not None
+        if port == primary:
+            return [self._widen(port, p)]
+        own, other = self.keys[port], self.keys[primary]
+        known = [(p.cols.index(c), other[j]) for j, c in enumerate(own) if c in p.cols]
+        keys = np.ascontiguousarray(p.values[[i for i, _ in known]])
+        rows, ordinal = engine.fetch(node.parents[primary], tuple(c for _, c in known), keys, Mode.STORED)
+        if not len(rows):
+            return []
+        wide = self._widen(primary, Pattern(tuple(range(rows.width)), rows.columns, p.source[ordinal]))
+        if self.outer:  # the NULL-extended row changes too: of the right side nothing is certain (R9)
+            return [wide]
+        mine = self._widen(port, p)
+        extra = [i for i, c in enumerate(mine.cols) if c not in wide.cols]
+        values = np.concatenate([wide.values, mine.values[extra][:, ordinal]])
+        return [Pattern(wide.cols + tuple(mine.cols[i] for i in extra), values, wide.source)]
+
+    def _widen(self, side: int, p: Pattern) -> Pattern:
+        outs = [(o, i) for i, c in enumerate(p.cols) for o in self._out[side][c]]
+        return Pattern(tuple(o for o, _ in outs), p.values[[i for _, i in outs]], p.source)
+
+    # -------------------------------------------------------------- ticks
+    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+        left, right = deltas
+        out: list[Batch] = []
+        if self.outer:
+            return self._tick_outer(engine, node, left, right)
+        if left is not None:
+            out.append(self._lookup(engine, node, 0, left)[0])
+        if right is not None:
+            out.append(self._lookup(engine, node, 1, right)[0])
+        if left is not None and right is not None:
+            out.append(self._both(engine, left, right).negated())
+        return concat(out, node.width)
+
+    def _mode(self, node: Node, side: int) -> Mode:
+        """How a delta of `side` reads the other side."""
+        return Mode.FILL if node.full_below or side in node.primaries else Mode.STORED
+
+    def _lookup(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None = None
+                ) -> tuple[Batch, Codes]:
+        """delta x the other side as it is now, and for each output row the delta's row."""
+        keys = delta.columns[list(self.keys[side])]
+        null, some = probe.has_null(keys)
+        at = np.flatnonzero(~null) if some else None
+        if at is not None:
+            keys = np.ascontiguousarray(keys[:, at])
+        other = 1 - side
+        rows, ordinal = engine.fetch(node.parents[other], self.keys[other], keys, mode or self._mode(node, side))
+        mine = ordinal if at is None else at[ordinal]
+        return self._beside(side, delta, mine, rows, np.arange(len(rows))), mine
+
+    def _beside(self, side: int, a: Batch, ai: Codes, b: Batch, bi: Codes) -> Batch:
+        """Rows of a (of `side`) beside rows of b, in output order."""
+        if side == 0:
+            return Batch(*probe.combine(a.columns, ai, a.weights, b.columns, bi, b.weights))
+        return Batch(*probe.combine(b.columns, bi, b.weights, a.columns, ai, a.weights))
+
+    def _keys(self, engine: Engine, side: int, rows: Batch) -> Codes:
+        return np.ascontiguousarray(
+            folded_keys(engine.symbols, self._folds, rows.columns[list(self.keys[side])]))
+
+    def _both(self, engine: Engine, left: Batch, right: Batch) -> Batch:
+        lk, rk = self._keys(engine, 0, left), self._keys(engine, 1, right)
+        li, ri = probe.pairs(lk, rk)
+        if len(li):
+            ok = ~probe.has_null(np.ascontiguousarray(lk[:, li]))[0]
+            li, ri = li[ok], ri[ok]
+        return self._beside(0, left, li, right, ri)
+
+    def _tick_outer(self, engine: Engine, node: Node, left: Batch | None, right: Batch | None) -> Batch:
+        out: list[Batch] = []
+        if left is not None:
+            matched, mine = self._lookup(engine, node, 0, left, Mode.FILL)
+            out += [matched, self._unmatched(left, mine)]
+        if right is not None:
+            out += self._tick_right(engine, node, left, right)
+        return concat(out, node.width)
+
+    def _unmatched(self, left: Batch, mine: Codes) -> Batch:
+        """Left rows that met nothing, with NULLs on the right."""
+        alone = np.ones(len(left), np.bool_)
+        alone[mine] = False
+        rows = left.where(alone)
+        nulls = np.full((self._widths[1], len(rows)), NULL_CODE, np.int64)
+        return Batch(np.concatenate([rows.columns, nulls]), rows.weights)
+
+    def _tick_right(self, engine: Engine, node: Node, left: Batch | None, right: Batch) -> list[Batch]:
+        """What dR adds to an outer join beyond dL x R' (with its NULL rows, taken as if R had always been R')."""
+        stored, _ = self._lookup(engine, node, 1, right, Mode.FILL if node.full_below else Mode.STORED)
+        out = [stored]
+        if left is not None:
+            out.append(self._both(engine, left, right).negated())
+        keys = self._keys(engine, 1, right)
+        keys = distinct(np.ascontiguousarray(keys[:, ~probe.has_null(keys)[0]]))
+        now, whose = engine.fetch(node.parents[0], self.keys[0], keys,
+                                  Mode.FILL if node.full_below else Mode.STORED)
+        before = now if left is None else self._without(engine, now, left, keys)
+        asked = np.union1d(np.unique(whose), self._rows_of(engine, keys, before))
+        if not len(asked):
+            return out
+        keys = np.ascontiguousarray(keys[:, asked])
+        rows, which = engine.fetch(node.parents[1], self.keys[1], keys, Mode.FILL)
+        count = np.bincount(which, rows.weights, keys.shape[1]).astype(np.int64)
+        di, ki = probe.pairs(self._keys(engine, 1, right), keys)
+        was = count - np.bincount(ki, right.weights[di], keys.shape[1]).astype(np.int64)
+        # dL's own NULL rows were taken by R' alone; so here L before the tick changes with R
+        gone, come = (was == 0) & (count != 0), (was != 0) & (count == 0)
+        bi, bk = probe.pairs(self._keys(engine, 0, before), keys)
+        for chosen, sign in ((come, 1), (gone, -1)):
+            part = before.take(bi[chosen[bk]])
+            nulls = np.full((self._widths[1], len(part)), NULL_CODE, np.int64)
+            out.append(Batch(np.concatenate([part.columns, nulls]), sign * part.weights))
+        return out
+
+    def _without(self, engine: Engine, now: Batch, delta: Batch, keys: Codes) -> Batch:
+        """Left rows of the keys before the tick: what is stored less the delta (rows of the keys only)."""
+        i, _ = probe.pairs(self._keys(engine, 0, delta), keys)
+        return concat([now, delta.take(i).negated()], now.width)
+
+    def _rows_of(self, engine: Engine, keys: Codes, rows: Batch) -> Codes:
+        _, k = probe.pairs(self._keys(engine, 0, rows), keys)
+        return np.unique(k)
+
+    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+        out: Rows = Counter()
+        right: dict[tuple[int, ...], list[tuple[tuple[int, ...], int]]] = {}
+        rk = self._keys(engine, 1, inputs[1]).T.tolist()
+        for r, w, k in zip(inputs[1].rows(), inputs[1].weights.tolist(), rk, strict=True):
+            right.setdefault(tuple(k), []).append((r, w))
+        for r, w, k in zip(inputs[0].rows(), inputs[0].weights.tolist(),
+                           self._keys(engine, 0, inputs[0]).T.tolist(), strict=True):
+            met = [] if NULL_CODE in k else right.get(tuple(k), [])
+            for other, v in met:
+                out[r + other] += w * v
+            if self.outer and not met:
+                out[r + (NULL_CODE,) * self._widths[1]] += w
+        return Batch.from_rows(list(out), node.width, list(out.values()))
+
+    # -------------------------------------------------------------- pulls
+    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        if not cols:
+            raise Untraceable(node, "a join is not read without a key")
+        side, mine, covered = self.primary(node, cols)
+        rows, ordinal = engine.fetch(node.parents[side], mine, np.ascontiguousarray(keys[list(covered)]), mode)
+        out, whose = self._lookup(engine, node, side, rows, mode)
+        if self.outer:
+            alone = np.ones(len(rows), np.bool_)
+            alone[whose] = False
+            out = concat([out, self._unmatched(rows, whose)], node.width)
+            whose = np.concatenate([whose, np.flatnonzero(alone)])
+        ordinal = ordinal[whose]
+        if len(covered) < len(cols):
+            out, ordinal = self._agreeing(engine, node, cols, keys, out, ordinal)
+        return out, ordinal
+
+    def _agreeing(self, engine: Engine, node: Node, cols: Columns, keys: Codes, out: Batch, ordinal: Codes
+                  ) -> tuple[Batch, Codes]:
+        folds = [node.fields[c].type.folds for c in cols]
+        have = folded_keys(engine.symbols, folds, out.columns[list(cols)])
+        want = folded_keys(engine.symbols, folds, keys)[:, ordinal]
+        ok = (have == want).all(axis=0)
+        return out.where(ok), ordinal[ok]
+
+    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+        left = node.parents[0]
+        for rows in left.op.stream(engine, left):
+            out, mine = self._lookup(engine, node, 0, rows, Mode.FILL)
+            yield out
+            if self.outer:
+                yield self._unmatched(rows, mine)

@@ -1,0 +1,191 @@
+"""What a worker takes and gives: frozen messages, no I/O (the wire form is `runtime/wire.py`).
+
+Every packet travels in an `Envelope`: the sender's epoch (a receiver refuses an older one), a sequence number
+(per sender and epoch, for exactly-once writes) and the watermark vector of (worker, tick) applied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from noria.core.errors import SqlError
+from noria.core.statements import Statement, WriteResult
+from noria.core.types import TableDef
+
+Watermark = tuple[tuple[int, int], ...]  # (worker, tick), ascending by worker
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """epoch: the front end's; sender: -1 the front end, else the worker's number; seq: grows by one for each
+    packet that changes anything (Write, Migrate, Ingest); a resend has the same seq and is applied once."""
+
+    epoch: int
+    sender: int
+    seq: int
+    body: Packet
+    watermark: Watermark = ()
+
+
+# ---------------------------------------------------------------- to the worker
+@dataclass(frozen=True)
+class Write:
+    """Statements committed in one synced batch, each whole or not at all, acknowledged together."""
+
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Read:
+    """Rows of a view for keys (tuples of Python values, or a RecordBatch of key columns); fills what is missing."""
+
+    request: int
+    view: str
+    keys: Any
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    table: TableDef
+
+
+@dataclass(frozen=True)
+class DropTable:
+    table: str
+
+
+@dataclass(frozen=True)
+class AddView:
+    view: Any  # plan.mir.ViewDef (this package is below plan)
+
+
+@dataclass(frozen=True)
+class DropView:
+    view: str
+
+
+MigrationStep = CreateTable | DropTable | AddView | DropView
+
+
+@dataclass(frozen=True)
+class Migrate:
+    """A change of the program.  `recipe`: the SQL statements that make the program after the change, stored in
+    the same commit; on recovery they are planned again.  durable=False: already in the catalog (recovery)."""
+
+    steps: tuple[MigrationStep, ...]
+    recipe: tuple[str, ...] = ()
+    durable: bool = True
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Make a checkpoint of the base tables at `path`.  The answer: {"watermark": …, "views": …}, with `views` the
+    contents of every view at that moment, if asked for: name -> (rows, present keys or None), Arrow tables in
+    the form of `dataflow/export.py`."""
+
+    request: int
+    path: str
+    views: bool = False
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """Take SST files built by Spark into a table; state is brought up to date.  files: column family name ->
+    paths, keys disjoint and ascending; rows: how many; auto_increment: the high-water mark they bring."""
+
+    table: str
+    files: tuple[tuple[str, tuple[str, ...]], ...]
+    rows: int
+    auto_increment: int = 0
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """First state of a full node, computed by Spark from a snapshot taken after the Migrate that made the node:
+    Parquet files of the node's input rows, in the form of `dataflow/export.py`."""
+
+    view: str
+    node: int
+    files: tuple[str, ...]
+    request: int = 0
+
+
+@dataclass(frozen=True)
+class Evict:
+    """Evict least recently read keys until `nbytes` are free, or everything that is partial (None)."""
+
+    request: int
+    nbytes: int | None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question about the worker: stats | graph | explain (argument: view name) | table (argument: its name;
+    what a bulk load must bring) | validate."""
+
+    request: int
+    what: str
+    argument: str = ""
+
+
+@dataclass(frozen=True)
+class SetLimit:
+    """Memory limit in bytes for symbols, states and views of this worker; 0 for none."""
+
+    nbytes: int
+    request: int = 0
+
+
+# ---------------------------------------------------------------- from the worker
+@dataclass(frozen=True)
+class Hello:
+    """A worker is up: what the store holds.  seq: the last applied of the epoch that wrote it."""
+
+    worker: int
+    pid: int
+    last_epoch: int
+    last_seq: int
+    recipe: tuple[str, ...]
+    tables: tuple[TableDef, ...]
+
+
+@dataclass(frozen=True)
+class Wrote:
+    seq: int
+    results: tuple[WriteResult, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Answer to Read: an Arrow table of the view's visible columns plus `__key`, the ordinal of the asked key."""
+
+    request: int
+    rows: Any
+    error: SqlError | None = None
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """views: name -> explanation text; bootstrap: (view, node number, plan of the node's
+    input) of full nodes whose first state Spark must compute."""
+
+    seq: int
+    error: SqlError | None = None
+    explain: tuple[tuple[str, str], ...] = ()
+    bootstrap: tuple[tuple[str, int, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Done:
+    """Answer to Snapshot, Bootstrap, Evict, Ask, SetLimit; to Ingest with the envelope's seq as `request`."""
+
+    request: int
+    value: Any = None
+    error: SqlError | None = None
+
+
+Packet = (
+    Write | Read | Migrate | Snapshot | Ingest | Bootstrap | Evict | Ask | SetLimit
+    | Hello | Wrote | Rows | Migrated | Done
+)

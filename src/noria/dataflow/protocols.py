@@ -1,0 +1,116 @@
+"""What the pure data-flow needs of the world, as protocols: base tables on disk, published views.
+
+Implementations: `storage/` (RocksDB) and `views/` (shared memory); tests bring dictionaries.
+Key arrays have shape (key columns, keys) and hold raw codes; implementations fold CI text themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes
+from noria.core.statements import Statement, WriteResult
+from noria.core.types import Field, TableDef
+
+
+class BaseStore(Protocol):
+    """The durable base tables of one worker's shard.  Codes of text are ids of the worker's symbol table."""
+
+    def tables(self) -> dict[str, TableDef]: ...
+
+    def create_table(self, table: TableDef) -> None: ...
+
+    def drop_table(self, name: str) -> None: ...
+
+    def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int) -> None:
+        """Store the program's statements and what create_table/drop_table changed in one synced commit."""
+
+    def recipe(self) -> tuple[str, ...]: ...
+
+    def applied(self) -> tuple[int, int]:
+        """(epoch, seq) of the last commit."""
+
+    def close(self) -> None: ...
+
+    def add_index(self, table: str, columns: tuple[int, ...]) -> None:
+        """Make lookups by these columns possible; existing rows are indexed before it returns."""
+
+    def write(self, statements: Sequence[Statement], epoch: int, seq: int
+              ) -> tuple[list[WriteResult], dict[str, Batch]]:
+        """Run statements in order, each wholly or (on its SqlError) not at all, in ONE synced commit together
+        with (epoch, seq) and the results.  Later statements see earlier ones.  Returns a result for each and
+        the net delta of each table.  A repeated (epoch, seq) changes nothing, returns its first results and
+        no deltas."""
+
+    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> tuple[Batch, Codes]:
+        """Rows whose columns equal a key, NULL equal to NULL as in GROUP BY, and for each row the ordinal of its
+        key.  (Joins and clients never ask for NULL.)"""
+
+    def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
+        """About `rows` rows in primary-key order from a position (None: the start) and the next position
+        (None: the end).  Bags give each row with its multiplicity."""
+
+    def row_count(self, table: str) -> int:
+        """Rows in the table (exact after a clean start, else an estimate good to a few per cent)."""
+
+    def load_needs(self, table: str) -> tuple[tuple[tuple[tuple[int, ...], bool], ...], int]:
+        """What a bulk load must bring files for: (columns, unique) of every index that is kept; and the
+        AUTO_INCREMENT high-water mark."""
+
+    def checkpoint(self, path: str) -> None: ...
+
+    def ingest(self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int,
+               epoch: int, seq: int) -> None: ...
+
+
+class ViewState(Protocol):
+    """The state of one reader: rows by one key, published for lock-free readers.
+
+    A key is present (its rows are complete, perhaps none) or missing; a full view has every key present.
+    `apply`, `fill` and `evict` publish each touched key atomically, whole versions only.
+    """
+
+    full: bool
+
+    def missing(self, keys: Codes) -> npt.NDArray[np.bool_]: ...
+
+    def apply(self, delta: Batch) -> None:
+        """Add the delta's rows to their keys; rows of missing keys are dropped.  A row's weight never goes
+        below zero: that raises InvariantViolation NO-SPURIOUS."""
+
+    def fill(self, keys: Codes, rows: Batch) -> None:
+        """Make distinct missing keys present with exactly these rows (rows of every key, in any order)."""
+
+    def evict(self, keys: Codes) -> int:
+        """Make keys missing; returns bytes freed."""
+
+    def rows(self, keys: Codes) -> tuple[Batch, Codes]:
+        """Stored rows of the keys and the ordinal of each row's key."""
+
+    def present(self) -> Codes:
+        """All present keys (for a full view: keys that have rows), folded."""
+
+    def coldest(self, keys: int) -> tuple[Codes, Codes, Codes]:
+        """About that many least recently read present keys (sampled), their stamps (ticks) and sizes in bytes."""
+
+    def begin_tick(self, tick: int) -> None: ...
+
+    def end_tick(self, tick: int) -> None: ...
+
+    def activate(self) -> None:
+        """A full view has its first rows: until then readers find every key missing and ask the worker."""
+
+    def memory(self) -> int:
+        """Bytes in use, index and rows."""
+
+    def drop(self) -> None:
+        """The view is no more: readers find it dead."""
+
+
+class ViewFactory(Protocol):
+    def create(self, name: str, fields: Sequence[Field], key: tuple[int, ...], visible: int, full: bool
+               ) -> ViewState: ...

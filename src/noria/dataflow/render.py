@@ -1,0 +1,82 @@
+"""The graph as inert data, then as text, DOT or JSON: one rendering behind EXPLAIN, /graph and the stories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noria.dataflow.engine import Engine
+from noria.dataflow.graph import Node, ancestors
+
+
+def nodes(engine: Engine) -> list[dict[str, Any]]:
+    """Every node: id, what it does, parents, how it is kept and why, indexes, rows, bytes, counters."""
+    return [_node(engine, n) for n in engine.graph.nodes]
+
+
+def _node(engine: Engine, n: Node) -> dict[str, Any]:
+    kept = n.op.stateful and n.state is not None
+    return {
+        "id": n.id,
+        "does": n.op.describe(),
+        "parents": [p.id for p in n.parents],
+        "columns": [f.name for f in n.fields],
+        "state": ("disk" if n.op.stateful else "none") if not kept else "full" if n.full else "partial",
+        "why_full": n.why_full,
+        "indexes": [[n.fields[c].name for c in cols] for cols in n.indexes] if n.op.stateful else [],
+        "rows": n.op.rows_stored(n) if kept else 0,
+        "bytes": n.op.memory(n) if kept else 0,
+        "views": sorted(view_names(engine, n)),
+        "rows_in": n.stats.rows_in,
+        "rows_out": n.stats.rows_out,
+        "ticks": n.stats.ticks,
+        "misses": n.stats.misses,
+        "evictions": n.stats.evictions,
+    }
+
+
+def view_names(engine: Engine, n: Node) -> set[str]:
+    """The external views that this node works for."""
+    seen, todo, out = {n}, [n], set()
+    names = {node: name for name, node in engine.readers.items()}
+    while todo:
+        m = todo.pop()
+        if m in names:
+            out.add(names[m])
+        for c, _ in m.children:
+            if c not in seen:
+                seen.add(c)
+                todo.append(c)
+    return out
+
+
+def explain(engine: Engine, view: str) -> str:
+    """The plan of one view as text, leaf last: what is partial or full and why, what is shared with whom."""
+    reader = engine.readers[view]
+    lines = []
+    for n in ancestors(reader):
+        d = _node(engine, n)
+        parts = [f"n{d['id']}: {d['does']}"]
+        if d["parents"]:
+            parts.append("from " + ", ".join(f"n{p}" for p in d["parents"]))
+        if d["state"] == "full":
+            parts.append(f"full: {d['why_full']}")
+        elif d["state"] != "none":
+            parts.append("on disk" if d["state"] == "disk" else "partial")
+        if d["indexes"]:
+            parts.append("indexed by " + "; ".join(", ".join(i) or "()" for i in d["indexes"]))
+        others = [v for v in d["views"] if v != view]
+        if others:
+            parts.append("shared with " + ", ".join(others))
+        lines.append(" | ".join(parts))
+    return "\n".join(lines)
+
+
+def dot(graph: list[dict[str, Any]]) -> str:
+    """Graphviz source of a rendered graph."""
+    out = ["digraph noria {", '  node [shape=box, fontname="monospace"];']
+    fill = {"disk": "lightgrey", "partial": "lightyellow", "full": "lightblue", "none": "white"}
+    for d in graph:
+        label = f"n{d['id']} {d['does']}\\n{d['state']}, {d['rows']} rows".replace('"', "'")
+        out.append(f'  n{d["id"]} [label="{label}", style=filled, fillcolor={fill[d["state"]]}];')
+        out += [f"  n{p} -> n{d['id']};" for p in d["parents"]]
+    return "\n".join([*out, "}"])

@@ -1,0 +1,302 @@
+"""One worker: packets in, packets out, one shard of the whole graph (section 6; rules R1, R2).
+
+`step` is deterministic given the base-table store.  Order, always: synced commit, tick, publish, acknowledge;
+so what is visible is durable and a client reads its own writes.  A user's error is part of the reply and
+changes nothing; a broken invariant leaves `step` as an exception and ends the worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from noria.core.batch import Codes
+from noria.core.errors import SqlError, value_overflow
+from noria.core.limits import ERROR_CODE
+from noria.core.statements import WriteResult
+from noria.core.symbols import Symbols
+from noria.core.types import Field
+from noria.core.values import encode, from_arrow, to_arrow
+from noria.dataflow import evict, export, packets, render, validate
+from noria.dataflow.engine import Engine
+from noria.dataflow.packets import Envelope
+from noria.dataflow.protocols import BaseStore, ViewFactory
+
+STEPS_PER_CHECK = 16  # how often memory is looked at: a step allocates little
+HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
+
+
+ReadFiles = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
+
+
+class Planner(Protocol):
+    """What turns views into graph nodes (`plan.lower.Lowering`)."""
+
+    def add_view(self, view: Any) -> None: ...
+
+    def drop_view(self, name: str) -> None: ...
+
+    def drop_table(self, name: str) -> None: ...
+
+    def input_plan(self, node: Any) -> Any:
+        """The plan whose rows are a node's input."""
+
+
+class Worker:
+    """See the module.  `planner(engine)` makes the planner of this worker's graph.  large: first states over
+    more base rows than this are left to Spark, whose files `read_files` opens (None: built here).
+    pid: of the process that runs it, for Hello."""
+
+    def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory, planner: Callable[[Engine], Planner],
+                 worker: int = 0, epoch: int = 1, memory_limit: int = 0, large: int | None = None,
+                 read_files: ReadFiles = lambda files: (), pid: int = 0):
+        self.worker, self.epoch, self.memory_limit = worker, epoch, memory_limit
+        self.engine = Engine(store, symbols, views)
+        self._store, self._symbols, self._large = store, symbols, large
+        self._read_files, self._pid = read_files, pid
+        self._planner = planner(self.engine)
+        self._views: dict[str, Any] = {}
+        self._steps = 0
+        self._answers: dict[type, Callable[[Any], Any]] = {
+            packets.Read: self._read, packets.Snapshot: self._snapshot, packets.Evict: self._evict,
+            packets.Ask: self._ask, packets.SetLimit: self._set_limit, packets.Bootstrap: self._bootstrap,
+        }
+
+    # -------------------------------------------------------------- the step
+    def hello(self) -> packets.Hello:
+        epoch, seq = self._store.applied()
+        return packets.Hello(self.worker, self._pid, epoch, seq, self._store.recipe(),
+                             tuple(self._store.tables().values()))
+
+    def step(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
+        """Handle packets in order; one reply each."""
+        out = []
+        ours = [e for e in envelopes if e.epoch == self.epoch]
+        for together in _runs(ours):
+            if isinstance(together[0].body, packets.Read):
+                self._prefill([e.body for e in together])
+            for e in together:
+                out.append(Envelope(self.epoch, self.worker, e.seq, self._handle(e), self.watermark()))
+        self._steps += 1
+        if self._steps % STEPS_PER_CHECK == 0:
+            self.hold_limit()
+            self.engine.advance()
+        return out
+
+    def watermark(self) -> packets.Watermark:
+        return ((self.worker, self.engine.tick_number),)
+
+    def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
+        """Work that can wait: the memory limit, and the clock of reads.  No replies, nothing left over."""
+        self.hold_limit()
+        self.engine.advance()
+        return [], False
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _handle(self, e: Envelope) -> packets.Packet:
+        body = e.body
+        if isinstance(body, packets.Write):
+            return self._write(body, e)
+        if isinstance(body, packets.Migrate):
+            return self._migrate(body, e)
+        if isinstance(body, packets.Ingest):
+            return self._ingest(body, e)
+        answer: packets.Packet = self._answers[type(body)](body)
+        return answer
+
+    # -------------------------------------------------------------- what changes the tables
+    def _write(self, body: packets.Write, e: Envelope) -> packets.Packet:
+        try:
+            results, deltas = self._store.write(body.statements, e.epoch, e.seq)
+        except SqlError as error:  # the commit itself failed (a full disk): nothing is there
+            return packets.Wrote(e.seq, tuple(WriteResult(error=error) for _ in body.statements))
+        self.engine.tick(deltas)
+        return packets.Wrote(e.seq, tuple(results))
+
+    def _ingest(self, body: packets.Ingest, e: Envelope) -> packets.Packet:
+        """Bulk rows go to disk beside the state: what is present and could hold them is evicted or rebuilt."""
+        try:
+            self._store.ingest(body.table, {name: list(paths) for name, paths in body.files}, body.rows,
+                               body.auto_increment, e.epoch, e.seq)
+        except SqlError as error:
+            return packets.Done(e.seq, error=error)
+        self.engine.reload(body.table)
+        return packets.Done(e.seq, body.rows)
+
+    # -------------------------------------------------------------- the program
+    def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Packet:
+        if body.durable and self._store.applied() >= (e.epoch, e.seq):
+            return packets.Migrated(e.seq)  # a resend: the recovered program has it already
+        undo: list[Callable[[], None]] = []
+        try:
+            for s in body.steps:
+                undo.append(self._apply(s))
+            self.engine.relayout(self._large)
+        except (SqlError, ValueError) as error:
+            for u in reversed(undo):
+                u()
+            self.engine.relayout(self._large)
+            shown = error if isinstance(error, SqlError) else SqlError(1235, "42000", str(error))
+            return packets.Migrated(e.seq, shown)
+        for s in body.steps:
+            if isinstance(s, packets.DropTable):
+                self._store.drop_table(s.table)
+        if body.durable:
+            self._store.set_recipe(body.recipe, e.epoch, e.seq)
+        made = [s.view.name for s in body.steps if isinstance(s, packets.AddView) and not s.view.internal]
+        return packets.Migrated(e.seq, None, tuple((v, render.explain(self.engine, v)) for v in made),
+                                tuple(self._waiting(made)))
+
+    def _apply(self, s: packets.MigrationStep) -> Callable[[], None]:
+        """One step; returns what takes it back."""
+        if isinstance(s, packets.CreateTable):
+            if s.table.name in self._store.tables():
+                return lambda: None  # recovery: the store has it
+            self._store.create_table(s.table)
+            return lambda: self._store.drop_table(s.table.name)
+        if isinstance(s, packets.DropTable):
+            self._planner.drop_table(s.table)
+            return lambda: None
+        if isinstance(s, packets.AddView):
+            view = s.view
+            self._views[view.name] = view
+            self._planner.add_view(view)
+            return lambda: self._drop(view.name)
+        dropped = self._views[s.view]
+        self._drop(s.view)
+        return lambda: self._planner.add_view(dropped)
+
+    def _drop(self, name: str) -> None:
+        del self._views[name]
+        self._planner.drop_view(name)
+
+    def _waiting(self, views: list[str]) -> Iterator[tuple[str, int, Any]]:
+        """Nodes of these views whose first state Spark must compute, with the plan of their input."""
+        for v in views:
+            for n in self.engine.waiting(v):
+                yield v, n.id, self._planner.input_plan(n)
+
+    def _bootstrap(self, body: packets.Bootstrap) -> packets.Packet:
+        node = next((n for n in self.engine.graph.nodes if n.id == body.node), None)
+        if node is None or node.stash is None:
+            return packets.Done(body.request)  # dropped meanwhile, or done before
+        rows = export.batches_of(self._read_files(body.files), node.parents[0].fields, self._symbols)
+        self.engine.bootstrap(node, rows)
+        return packets.Done(body.request, len(body.files))
+
+    # -------------------------------------------------------------- reads and questions
+    def _read(self, body: packets.Read) -> packets.Packet:
+        view = self._views.get(body.view)
+        if view is None or body.view not in self.engine.readers:
+            return packets.Rows(body.request, None, _no_view(body.view))
+        if not self.engine.ready(body.view):
+            return packets.Rows(body.request, None, SqlError(
+                1205, "HY000", f"View '{body.view}' is still being filled for the first time; try again"))
+        try:
+            rows, ordinal = self.engine.read(body.view, self._codes(body.keys, view.key_fields))
+        except SqlError as error:  # no room for the answer
+            return packets.Rows(body.request, None, error)
+        shown = rows.columns[: view.visible]
+        if (shown == ERROR_CODE).any():
+            return packets.Rows(body.request, None, value_overflow(f"a column of view '{body.view}'"))
+        times = np.repeat(np.arange(len(rows)), rows.weights)
+        arrays = [to_arrow(np.ascontiguousarray(c[times]), f.type, self._symbols)
+                  for c, f in zip(shown, view.fields, strict=True)]
+        names = [f"c{i}" for i in range(view.visible)]
+        table = pa.table([*arrays, pa.array(ordinal[times])], names=[*names, "__key"])
+        return packets.Rows(body.request, table)
+
+    def _prefill(self, reads: list[Any]) -> None:
+        """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""
+        view = self._views.get(reads[0].view)
+        if len(reads) < 2 or view is None or not view.key or reads[0].view not in self.engine.readers:
+            return
+        if self.engine.ready(view.name):
+            with contextlib.suppress(SqlError):  # told to each reader when it is answered
+                keys = [self._codes(r.keys, view.key_fields) for r in reads]
+                self.engine.read(view.name, np.concatenate(keys, axis=1))
+
+    def _codes(self, keys: Any, fields: Sequence[Field]) -> Codes:
+        """Keys as sent (tuples or a RecordBatch) as codes, shape (key columns, keys)."""
+        if isinstance(keys, pa.RecordBatch):
+            cols = [from_arrow(keys.column(i), f.type, self._symbols) for i, f in enumerate(fields)]
+            return np.stack(cols) if cols else np.empty((0, keys.num_rows), np.int64)
+        out = np.empty((len(fields), len(keys)), np.int64)
+        for i, f in enumerate(fields):
+            out[i] = [encode(k[i], f.type, self._symbols) for k in keys]
+        return out
+
+    def _snapshot(self, body: packets.Snapshot) -> packets.Packet:
+        try:
+            self._store.checkpoint(body.path)
+        except SqlError as error:
+            return packets.Done(body.request, error=error)
+        views = {name: export.view_tables(self.engine, name, self._symbols) for name in self.engine.readers
+                 if body.views and self.engine.ready(name)}
+        return packets.Done(body.request, {"watermark": self.watermark(), "views": views})
+
+    def _evict(self, body: packets.Evict) -> packets.Packet:
+        return packets.Done(body.request, evict.evict_bytes(self.engine, body.nbytes or 2**62))
+
+    def _set_limit(self, body: packets.SetLimit) -> packets.Packet:
+        self.memory_limit = body.nbytes
+        self.hold_limit()
+        return packets.Done(body.request)
+
+    def _ask(self, body: packets.Ask) -> packets.Packet:
+        if body.what == "graph":
+            return packets.Done(body.request, render.nodes(self.engine))
+        if body.what == "explain":
+            if body.argument not in self.engine.readers:
+                return packets.Done(body.request, error=_no_view(body.argument))
+            return packets.Done(body.request, render.explain(self.engine, body.argument))
+        if body.what == "validate":
+            validate.validate(self.engine)
+            return packets.Done(body.request, "every state equals its recomputation")
+        if body.what == "stats":
+            return packets.Done(body.request, self.stats())
+        if body.what == "table":
+            indexes, auto_increment = self._store.load_needs(body.argument)
+            return packets.Done(body.request, {"indexes": indexes, "auto_increment": auto_increment})
+        return packets.Done(body.request, error=SqlError(1235, "42000", f"A worker cannot be asked '{body.what}'"))
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and sizes of this worker."""
+        graph = self.engine.graph.nodes
+        return {
+            "worker": self.worker, "tick": self.engine.tick_number, "memory": evict.memory(self.engine),
+            "memory_limit": self.memory_limit, "symbols": self._symbols.memory(),
+            "essential": sum(n.op.memory(n) for n in graph if n.op.stateful and n.full),
+            "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
+            "nodes": len(graph), "views": len(self.engine.readers),
+            "tables": {t: self._store.row_count(t) for t in self._store.tables()},
+        }
+
+    # -------------------------------------------------------------- memory
+    def hold_limit(self) -> None:
+        """Evict least recently read keys while memory is over the limit."""
+        if not self.memory_limit:
+            return
+        used = evict.memory(self.engine)
+        if used > self.memory_limit:
+            evict.evict_bytes(self.engine, int(used - HEADROOM * self.memory_limit))
+            self.engine.shrink()
+
+
+
+def _runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
+    """Envelopes in order, neighbouring reads of one view together."""
+    for _, run in itertools.groupby(enumerate(envelopes), key=lambda ie: (
+            ie[1].body.view if isinstance(ie[1].body, packets.Read) else ie[0])):
+        yield [e for _, e in run]
+
+
+def _no_view(name: str) -> SqlError:
+    return SqlError(1146, "42S02", f"View '{name}' doesn't exist")

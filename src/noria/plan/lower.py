@@ -1,0 +1,143 @@
+"""MIR to the data-flow graph: one operator per plan node, shared when equal (section 5.1).
+
+`OPERATORS` is the registry: a new operator is one file under `dataflow/ops/`, one line here.  Keeps true: an
+equal plan node has one graph node; every input that a node looks up in can be looked up (a `Keep` is put in
+between where the columns do not trace to a state).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from noria.core.types import Collation, Field, Kind
+from noria.dataflow.engine import Engine
+from noria.dataflow.graph import Columns, Node, Operator, Untraceable
+from noria.dataflow.ops.aggregate import Aggregate
+from noria.dataflow.ops.base import Base
+from noria.dataflow.ops.filter import Filter
+from noria.dataflow.ops.join import Join
+from noria.dataflow.ops.keep import Keep
+from noria.dataflow.ops.project import Project
+from noria.dataflow.ops.reader import Reader
+from noria.plan import mir
+from noria.state import group_kernels as gk
+from noria.state.groups import Spec
+
+
+def _spec(a: mir.Agg, inputs: tuple[Field, ...]) -> Spec:
+    """The kernel's aggregate for a plan's."""
+    if a.function == "count_star":
+        return Spec(gk.COUNT_STAR)
+    assert a.column is not None
+    t = inputs[a.column].type
+    if a.function == "count":
+        return Spec(gk.COUNT_COL, a.column)
+    if a.function in ("sum", "avg"):
+        if t.kind is Kind.DOUBLE:
+            return Spec(gk.FSUM if a.function == "sum" else gk.FAVG, a.column)
+        return Spec(gk.SUM if a.function == "sum" else gk.AVG, a.column, 10 ** (a.type.scale - t.scale))
+    if t.is_text:
+        return Spec(gk.TEXT_MIN if a.function == "min" else gk.TEXT_MAX, a.column, int(t.collation is Collation.CI))
+    return Spec(gk.MIN if a.function == "min" else gk.MAX, a.column)
+
+
+def _join(m: mir.Join) -> Operator:
+    return Join(m.fields, m.left.width, m.on, m.outer)
+
+
+def _aggregate(m: mir.Aggregate) -> Operator:
+    return Aggregate(m.fields, m.group, [_spec(a, m.input.fields) for a in m.aggs], str(m))
+
+
+OPERATORS: dict[type[mir.Mir], Callable[..., Operator]] = {
+    mir.Base: lambda m: Base(m.table),
+    mir.Filter: lambda m: Filter(m.fields, m.predicate),
+    mir.Project: lambda m: Project(m.fields, m.exprs),
+    mir.Join: _join,
+    mir.Aggregate: _aggregate,
+}
+
+
+class Lowering:
+    """Adds plans to an engine's graph and takes them out again."""
+
+    def __init__(self, engine: Engine):
+        self.engine = engine
+        self.made: dict[mir.Mir, Node] = {}
+        self._kept: dict[Node, Node] = {}  # input -> the Keep above it
+        self.views: dict[str, mir.ViewDef] = {}
+
+    def node(self, m: mir.Mir) -> Node:
+        """The graph node of a plan node, made when it is not there."""
+        if m in self.made:
+            return self.made[m]
+        op = OPERATORS[type(m)](m)
+        asked = op.lookups() or [None] * len(m.inputs)
+        parents = [self._able(self.node(i), cols) for i, cols in zip(m.inputs, asked, strict=True)]
+        node = self.engine.graph.add(op, parents)
+        if isinstance(m, mir.Base):
+            self.engine.bases[m.table.name] = node
+        self.made[m] = node
+        return node
+
+    def _able(self, node: Node, cols: Columns | None) -> Node:
+        """The node itself when rows can be found in it by cols, else a `Keep` of it."""
+        if cols is None or traceable(node, cols):
+            return node
+        if node not in self._kept:
+            self._kept[node] = self.engine.graph.add(Keep(node.fields), [node])
+        return self._kept[node]
+
+    def add_view(self, view: mir.ViewDef) -> None:
+        """Nodes for a view; the caller lays the graph out anew afterwards."""
+        self.views[view.name] = view
+        top = self.node(view.plan)
+        if not view.internal:
+            reader = Reader(view.name, view.plan.fields, view.key, view.visible)
+            node = self.engine.graph.add(reader, [top])
+            self.engine.readers[view.name] = node
+            self.engine.reads[node] = view.key
+
+    def drop_view(self, name: str) -> None:
+        """Remove the reader and every node that nothing needs any more."""
+        view = self.views.pop(name)
+        reader = self.engine.readers.pop(view.name, None)
+        if reader is not None:
+            del self.engine.reads[reader]
+            if reader.state is not None:
+                reader.state.drop()
+            self.engine.graph.remove(reader)
+        wanted = {self.made[v.plan] for v in self.views.values() if v.plan in self.made}
+        for node in reversed(list(self.engine.graph.nodes)):
+            if not node.children and node not in self.engine.reads and node not in wanted:
+                self._forget(node)
+
+    def input_plan(self, node: Node) -> mir.Mir:
+        """The plan whose rows are the node's only input."""
+        (parent,) = node.parents
+        while parent in self._kept.values():
+            (parent,) = parent.parents
+        return next(m for m, n in self.made.items() if n is parent)
+
+    def drop_table(self, name: str) -> None:
+        node = self.engine.bases.get(name)
+        if node is not None:
+            assert not node.children, f"views still read {name}"
+            self._forget(node)
+
+    def _forget(self, node: Node) -> None:
+        self.engine.graph.remove(node)
+        self.made = {m: n for m, n in self.made.items() if n is not node}
+        self._kept = {n: k for n, k in self._kept.items() if k is not node}
+        self.engine.bases = {t: n for t, n in self.engine.bases.items() if n is not node}
+
+
+def traceable(node: Node, cols: Columns) -> bool:
+    """Can rows of node be found by cols, through stateless nodes down to states?"""
+    if node.op.stateful:
+        return node.op.finds(cols)
+    try:
+        needs = node.op.needs(node, cols)
+    except Untraceable:
+        return False
+    return all(traceable(node.parents[n.port], n.cols) for n in needs)

@@ -1,0 +1,286 @@
+"""MIR: the plan of a query as frozen relational nodes that check themselves (section 5 of the paper).
+
+A plan lowers twice, to incremental operators (`plan/lower.py`) and to a Spark DataFrame (`spark/lower.py`);
+both must give the same rows.  Structural equality is sharing: two views that contain an equal node run it
+once.  Names are for people and do not take part in equality; positions do.
+
+Row semantics: bags with NULLs three-valued.  Columns of type text with the CI collation are equal when their
+folded values are equal, everywhere: joins, groups, keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from noria.core.expr import Expr, columns_of
+from noria.core.types import BIGINT, DOUBLE, Field, Kind, SqlType, TableDef, decimal
+
+
+@dataclass(frozen=True)
+class Mir:
+    """A relation; `fields` are its output columns."""
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        raise NotImplementedError
+
+    @property
+    def inputs(self) -> tuple[Mir, ...]:
+        return ()
+
+    @property
+    def width(self) -> int:
+        return len(self.fields)
+
+    def __hash__(self) -> int:  # plans are deep: hash once
+        raise NotImplementedError
+
+
+def _check(ok: bool, what: str) -> None:
+    if not ok:
+        raise ValueError(f"ill-formed plan: {what}")
+
+
+@dataclass(frozen=True, eq=True)
+class Base(Mir):
+    """A base table with all its columns."""
+
+    table: TableDef
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.table.fields
+
+    def __hash__(self) -> int:
+        return hash(("base", self.table.name, self.table.table_id))
+
+    def __str__(self) -> str:
+        return f"table {self.table.name}"
+
+
+@dataclass(frozen=True)
+class Filter(Mir):
+    """Rows for which the predicate is true (not false, not NULL)."""
+
+    input: Mir
+    predicate: Expr
+
+    def __post_init__(self) -> None:
+        _check(all(c < self.input.width for c in columns_of(self.predicate)), f"filter {self.predicate}")
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.input.fields
+
+    @property
+    def inputs(self) -> tuple[Mir, ...]:
+        return (self.input,)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(("filter", self.input, self.predicate))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return f"filter {self.predicate}"
+
+
+@dataclass(frozen=True)
+class Project(Mir):
+    """Computed columns; a bare `Col` is a copy, through which keys trace."""
+
+    input: Mir
+    exprs: tuple[Expr, ...]
+    names: tuple[str, ...] = field(compare=False)
+
+    def __post_init__(self) -> None:
+        _check(len(self.exprs) == len(self.names) and len(self.exprs) > 0, "project: names and expressions differ")
+        _check(all(c < self.input.width for e in self.exprs for c in columns_of(e)), "project: column beyond its input")
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return tuple(Field(n, e.type, e.nullable) for n, e in zip(self.names, self.exprs, strict=True))
+
+    @property
+    def inputs(self) -> tuple[Mir, ...]:
+        return (self.input,)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(("project", self.input, self.exprs))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return "project " + ", ".join(f"{e} as {n}" for n, e in zip(self.names, self.exprs, strict=True))
+
+
+@dataclass(frozen=True)
+class Join(Mir):
+    """Equi-join on pairs (left column, right column), at least one.  Output: all left columns, then all right
+    columns.  left=True: LEFT JOIN, unmatched left rows once with NULLs on the right.  NULL keys match nothing.
+    Paired columns have the same kind, scale and collation (the SQL front end casts by projecting first)."""
+
+    left: Mir
+    right: Mir
+    on: tuple[tuple[int, int], ...]
+    outer: bool = False
+
+    def __post_init__(self) -> None:
+        _check(len(self.on) > 0, "join without a column pair")
+        for a, b in self.on:
+            _check(a < self.left.width and b < self.right.width, f"join on {a}, {b}")
+            x, y = self.left.fields[a].type, self.right.fields[b].type
+            _check((x.kind, x.folds) == (y.kind, y.folds), f"join of {x} with {y}")
+            _check(x.kind is not Kind.DECIMAL or x.scale == y.scale, f"join of {x} with {y}")
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        right = self.right.fields
+        if self.outer:
+            right = tuple(Field(f.name, f.type, True) for f in right)
+        return self.left.fields + right
+
+    @property
+    def inputs(self) -> tuple[Mir, ...]:
+        return (self.left, self.right)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(("join", self.left, self.right, self.on, self.outer))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        pairs = " and ".join(f"#{a} = #{b}" for a, b in self.on)
+        return f"{'left ' if self.outer else ''}join on {pairs}"
+
+
+AGG_FUNCTIONS = ("count_star", "count", "sum", "min", "max", "avg")
+
+
+@dataclass(frozen=True)
+class Agg:
+    """One aggregate of one input column (None for count_star).  Types follow MySQL: SUM of integers and
+    decimals is exact DECIMAL, of doubles DOUBLE; AVG adds four digits of scale."""
+
+    function: str
+    column: int | None
+    type: SqlType
+
+    def __str__(self) -> str:
+        return f"{self.function}({'*' if self.column is None else f'#{self.column}'})"
+
+
+def agg(function: str, column: int | None, fields: tuple[Field, ...]) -> Agg:
+    """The aggregate with MySQL's result type.  SUM and AVG want a number column (cast before)."""
+    _check(function in AGG_FUNCTIONS, f"unknown aggregate {function}")
+    if function in ("count_star", "count"):
+        return Agg(function, column, BIGINT)
+    _check(column is not None, f"{function} without a column")
+    assert column is not None
+    t = fields[column].type
+    if function in ("min", "max"):
+        return Agg(function, column, t)
+    _check(t.is_number, f"{function} of {t}")
+    if t.kind is Kind.DOUBLE:
+        return Agg(function, column, DOUBLE)
+    return Agg(function, column, decimal(18, t.scale if function == "sum" else min(t.scale + 4, 18)))
+
+
+@dataclass(frozen=True)
+class Aggregate(Mir):
+    """GROUP BY `group` (input columns, in output order), then the aggregates.  With an empty group there is
+    always exactly one row; otherwise a group without rows has none.  A grouped CI text column shows the
+    spelling that is least in byte order among the group's rows."""
+
+    input: Mir
+    group: tuple[int, ...]
+    aggs: tuple[Agg, ...]
+    names: tuple[str, ...] = field(compare=False)  # of the aggregates
+
+    def __post_init__(self) -> None:
+        _check(len(self.aggs) == len(self.names), "aggregate: names and aggregates differ")
+        _check(len(set(self.group)) == len(self.group), "aggregate groups by a column twice")
+        _check(len(self.group) + len(self.aggs) > 0, "aggregate without output")
+        used = [*self.group, *(a.column for a in self.aggs if a.column is not None)]
+        _check(all(c < self.input.width for c in used), "aggregate: column beyond its input")
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        f = self.input.fields
+        out = [Field(n, a.type, a.function not in ("count", "count_star"))
+               for n, a in zip(self.names, self.aggs, strict=True)]
+        return tuple(f[c] for c in self.group) + tuple(out)
+
+    @property
+    def inputs(self) -> tuple[Mir, ...]:
+        return (self.input,)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(("aggregate", self.input, self.group, self.aggs))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        by = f" by {', '.join(f'#{c}' for c in self.group)}" if self.group else ""
+        return f"aggregate {', '.join(map(str, self.aggs)) or 'groups'}{by}"
+
+
+@dataclass(frozen=True)
+class ViewDef:
+    """An external view: a plan, the columns it is looked up by, and what is done after the lookup.
+
+    key: positions in plan.fields, one per `?` in order of the parameters (parameter i binds key[i]); empty for
+    a view without parameters, whose single key is ().  visible: how many leading columns the client sees
+    (key columns that were not selected follow them).  order: (column, descending) and limit/offset are
+    applied to the rows of one lookup.  empty_row: for an ungrouped aggregate with parameters, the Python
+    values of the row that a key without rows has (COUNT 0, SUM NULL); None otherwise.
+    text: the SELECT as SQL.  internal: no reader; other views build on it.
+    """
+
+    name: str
+    plan: Mir
+    key: tuple[int, ...]
+    visible: int
+    order: tuple[tuple[int, bool], ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    empty_row: tuple[Any, ...] | None = None
+    text: str = ""
+    internal: bool = False
+    adhoc: bool = False
+
+    def __post_init__(self) -> None:
+        _check(0 < self.visible <= self.plan.width, f"view {self.name} shows {self.visible} columns")
+        _check(all(k < self.plan.width for k in self.key), f"view {self.name} has key {self.key}")
+        _check(len(set(self.key)) == len(self.key), f"view {self.name} names a key column twice")
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """What the client sees."""
+        return self.plan.fields[: self.visible]
+
+    @property
+    def key_fields(self) -> tuple[Field, ...]:
+        return tuple(self.plan.fields[k] for k in self.key)
+
+
+def tables_of(plan: Mir) -> dict[str, TableDef]:
+    """The base tables a plan reads, by name."""
+    if isinstance(plan, Base):
+        return {plan.table.name: plan.table}
+    return {n: t for i in plan.inputs for n, t in tables_of(i).items()}
+
+
+def show(plan: Mir, indent: int = 0) -> str:
+    """The plan as an indented tree."""
+    return "\n".join(["  " * indent + str(plan), *(show(i, indent + 1) for i in plan.inputs)])

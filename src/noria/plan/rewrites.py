@@ -1,0 +1,194 @@
+"""MIR to MIR: functions in one ordered tuple, each with its before and after (§5.1).
+
+Keeps true: a rewritten plan gives the same rows, in the same columns of the same names; nothing is moved below a
+grouping, a DISTINCT or a LIMIT, nor below the NULL-extended side of a LEFT JOIN.  State is shared by equal
+nodes, so a pass changes what holds none: filters and projections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from noria.core.expr import Call, Col, Const, Expr, columns_of, conjuncts, substitute
+from noria.core.functions import canonical, conjunction, rebuilt
+from noria.plan.batch_nodes import Distinct, Limit, Sort, UnionAll
+from noria.plan.mir import Aggregate, Filter, Join, Mir, Project
+
+ROUNDS = 20  # each round makes a plan smaller or its filters lower; deeper plans than this do not occur
+
+
+def optimize(plan: Mir) -> Mir:
+    """All passes until none changes anything."""
+    names = tuple(f.name for f in plan.fields)
+    for _ in range(ROUNDS):
+        before = plan
+        for rewrite in PASSES:
+            plan = rewrite(plan)
+        if plan == before:
+            break
+    if tuple(f.name for f in plan.fields) != names:
+        plan = Project(plan, _copies(plan), names)
+    return plan
+
+
+def simplified(e: Expr) -> Expr:
+    """A condition in its canonical form."""
+    return canonical(e)
+
+
+# ------------------------------------------------------------------ passes
+def merge_filters(plan: Mir) -> Mir:
+    """filter q (filter p (x))   →   filter p and q (x)"""
+    if isinstance(plan, Filter) and isinstance(plan.input, Filter):
+        return filtered(plan.input.input, [plan.input.predicate, plan.predicate])
+    return plan
+
+
+def push_filters(plan: Mir) -> Mir:
+    """filter p (project e (x))   →   project e (filter p' (x)), for terms that read copied columns only
+    filter p (join (l, r))     →   join (filter pl (l), filter pr (r)), of a left join only its left side
+    """
+    if not isinstance(plan, Filter):
+        return plan
+    below, terms = plan.input, conjuncts(plan.predicate)
+    if isinstance(below, Project):
+        copied = {i for i, e in enumerate(below.exprs) if isinstance(e, (Col, Const))}
+        low = [t for t in terms if columns_of(t) and columns_of(t) <= copied]
+        if not low:
+            return plan
+        exprs = below.exprs
+        pushed = filtered(below.input, [substitute(t, lambda c: exprs[c.index]) for t in low])
+        return filtered(projected(pushed, below.exprs, below.names), [t for t in terms if t not in low])
+    if isinstance(below, Join):
+        width = below.left.width
+        left = [t for t in terms if columns_of(t) and max(columns_of(t)) < width]
+        right = [] if below.outer else [t for t in terms if columns_of(t) and min(columns_of(t)) >= width]
+        if not left and not right:
+            return plan
+        shifted = [substitute(t, lambda c: Col(c.type, c.nullable, c.index - width)) for t in right]
+        joined = Join(filtered(below.left, left), filtered(below.right, shifted), below.on, below.outer)
+        return filtered(joined, [t for t in terms if t not in left and t not in right])
+    return plan
+
+
+def merge_projects(plan: Mir) -> Mir:
+    """project f (project e (x))   →   project f∘e (x), unless a computed column would be computed twice"""
+    if not isinstance(plan, Project) or not isinstance(plan.input, Project):
+        return plan
+    inner = plan.input
+    uses = [c.index for e in plan.exprs for c in _columns(e)]
+    if any(isinstance(inner.exprs[i], Call) and uses.count(i) > 1 for i in set(uses)):
+        return plan
+    return projected(inner.input, [substitute(e, lambda c: inner.exprs[c.index]) for e in plan.exprs], plan.names)
+
+
+def drop_copies(plan: Mir) -> Mir:
+    """join (project all of x (x), r)   →   join (x, r): below the top, names do not matter"""
+    inputs = tuple(_without_copy(i) for i in plan.inputs)
+    return plan if inputs == plan.inputs else with_inputs(plan, inputs)
+
+
+def _without_copy(plan: Mir) -> Mir:
+    if isinstance(plan, Project) and len(plan.exprs) == plan.input.width and all(
+            isinstance(e, Col) and e.index == i for i, e in enumerate(plan.exprs)):
+        return plan.input
+    return plan
+
+
+def narrow(plan: Mir) -> Mir:
+    """project a (join (project a, b, c + 1 (x), r))   →   project a (join (project a (x), r)): what no one reads
+    is not computed.  Only projections get narrower, so what is shared stays."""
+    return _narrowed(plan, range(plan.width))[0]
+
+
+def _narrowed(plan: Mir, needed: Iterable[int]) -> tuple[Mir, dict[int, int]]:
+    """The plan with at least the needed columns, and where each of them is now."""
+    wanted = sorted(set(needed))
+    if isinstance(plan, Project):
+        kept = wanted or [0]
+        below, place = _narrowed(plan.input, {c for i in kept for c in columns_of(plan.exprs[i])})
+        exprs = [_moved(plan.exprs[i], place) for i in kept]
+        return projected(below, exprs, tuple(plan.names[i] for i in kept)), {i: n for n, i in enumerate(kept)}
+    if isinstance(plan, Filter):
+        below, place = _narrowed(plan.input, {*wanted, *columns_of(plan.predicate)})
+        return filtered(below, [_moved(plan.predicate, place)]), place
+    if isinstance(plan, Join):
+        return _narrowed_join(plan, wanted)
+    if isinstance(plan, Aggregate):
+        read = {*plan.group, *(a.column for a in plan.aggs if a.column is not None)}
+        below, place = _narrowed(plan.input, read)
+        aggs = tuple(replace(a, column=None if a.column is None else place[a.column]) for a in plan.aggs)
+        same = Aggregate(below, tuple(place[g] for g in plan.group), aggs, plan.names)
+        return same, {i: i for i in range(plan.width)}
+    inputs = tuple(_narrowed(i, range(i.width))[0] for i in plan.inputs)
+    return with_inputs(plan, inputs), {i: i for i in range(plan.width)}
+
+
+def _narrowed_join(plan: Join, wanted: list[int]) -> tuple[Mir, dict[int, int]]:
+    width = plan.left.width
+    left, l_place = _narrowed(plan.left, [c for c in wanted if c < width] + [a for a, _ in plan.on])
+    right, r_place = _narrowed(plan.right, [c - width for c in wanted if c >= width] + [b for _, b in plan.on])
+    on = tuple((l_place[a], r_place[b]) for a, b in plan.on)
+    place = {**l_place, **{width + c: left.width + p for c, p in r_place.items()}}
+    return Join(left, right, on, plan.outer), place
+
+
+# ------------------------------------------------------------------ helpers
+def filtered(plan: Mir, terms: list[Expr]) -> Mir:
+    """A filter of these terms, none if there are none."""
+    condition = conjunction([_over(plan, t) for t in terms])
+    return plan if condition is None else Filter(plan, condition)
+
+
+def projected(plan: Mir, exprs: Iterable[Expr], names: tuple[str, ...]) -> Mir:
+    return Project(plan, tuple(_over(plan, e) for e in exprs), names)
+
+
+def _over(plan: Mir, e: Expr) -> Expr:
+    """The expression with nullability as the plan's columns have it."""
+    fields = plan.fields
+    return rebuilt(e, lambda c: Col(fields[c.index].type, fields[c.index].nullable, c.index))
+
+
+def _moved(e: Expr, place: dict[int, int]) -> Expr:
+    return substitute(e, lambda c: Col(c.type, c.nullable, place[c.index]))
+
+
+def _copies(plan: Mir) -> tuple[Expr, ...]:
+    return tuple(Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields))
+
+
+def _columns(e: Expr) -> list[Col]:
+    """Every occurrence of a column."""
+    if isinstance(e, Col):
+        return [e]
+    return [c for a in e.args for c in _columns(a)] if isinstance(e, Call) else []
+
+
+def with_inputs(plan: Mir, inputs: tuple[Mir, ...]) -> Mir:
+    """The same node over other inputs of the same columns."""
+    if isinstance(plan, (Filter, Project, Aggregate, Distinct, Sort, Limit)):
+        return replace(plan, input=inputs[0])
+    if isinstance(plan, (Join, UnionAll)):
+        return replace(plan, left=inputs[0], right=inputs[1])
+    return plan
+
+
+def everywhere(rewrite: Callable[[Mir], Mir]) -> Callable[[Mir], Mir]:
+    """A rewrite of one node, applied to every node, inputs first."""
+
+    def run(plan: Mir) -> Mir:
+        inputs = tuple(map(run, plan.inputs))
+        return rewrite(plan if inputs == plan.inputs else with_inputs(plan, inputs))
+
+    return run
+
+
+PASSES: tuple[Callable[[Mir], Mir], ...] = (
+    everywhere(merge_filters),
+    everywhere(push_filters),
+    everywhere(merge_projects),
+    everywhere(drop_copies),
+    narrow,
+)

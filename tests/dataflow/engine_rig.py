@@ -1,0 +1,99 @@
+"""A whole engine in memory for tests: tables, views, random writes, reads and evictions."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from noria.core.batch import Batch
+from noria.core.types import TableDef
+from noria.core.values import encode
+from noria.dataflow.engine import Engine
+from noria.dataflow.evict import evict, evictable
+from noria.dataflow.story import Story
+from noria.plan.lower import Lowering
+from noria.plan.mir import ViewDef
+from reference import random_plans
+from reference.dict_symbols import DictSymbols
+from reference.memory_store import MemoryStore
+from reference.table_views import TableViews
+
+
+class Rig:
+    """Base rows are kept a second time, as Python values, for the oracle."""
+
+    def __init__(self, tables: list[TableDef], views: list[ViewDef], make_views=TableViews, symbols=None):
+        self.symbols = symbols or DictSymbols()
+        self.store = MemoryStore(self.symbols)
+        self.engine = Engine(self.store, self.symbols, make_views(self.symbols))
+        self.story = Story()
+        self.engine.trace = self.story
+        self.lowering = Lowering(self.engine)
+        self.tables = {t.name: t for t in tables}
+        self.rows: dict[str, list[tuple]] = {t.name: [] for t in tables}
+        for t in tables:
+            self.store.create_table(t)
+        for v in views:
+            self.add_view(v)
+
+    def add_view(self, view: ViewDef) -> None:
+        self.lowering.add_view(view)
+        self.engine.relayout()
+
+    def drop_view(self, name: str) -> None:
+        self.lowering.drop_view(name)
+        self.engine.relayout()
+
+    def codes(self, table: str, row: tuple) -> tuple[int, ...]:
+        return tuple(encode(v, c.type, self.symbols) for v, c in zip(row, self.tables[table].columns, strict=True))
+
+    def write(self, changes: list[tuple[str, tuple, int]]) -> None:
+        """(table, row of values, +1 or -1), as one tick."""
+        by: dict[str, list[tuple[tuple, int]]] = {}
+        for table, row, w in changes:
+            by.setdefault(table, []).append((row, w))
+            self.rows[table].append(row) if w > 0 else self.rows[table].remove(row)
+        deltas = {}
+        for table, rows in by.items():
+            deltas[table] = Batch.from_rows([self.codes(table, r) for r, _ in rows], len(self.tables[table].columns),
+                                            [w for _, w in rows])
+            self.store.put(table, deltas[table])
+        self.engine.tick(deltas)
+
+    def random_write(self, rng: random.Random, most: int = 5) -> None:
+        changes: list[tuple[str, tuple, int]] = []
+        now = {t: list(r) for t, r in self.rows.items()}
+        for _ in range(rng.randint(1, most)):
+            t = rng.choice(list(self.tables))
+            table, rows = self.tables[t], now[t]
+            what = rng.choice(["insert", "insert", "delete", "update"]) if len(rows) < 14 else "delete"
+            if what != "insert" and rows:
+                old = rng.choice(rows)
+                rows.remove(old)
+                changes.append((t, old, -1))
+                if what == "delete":
+                    continue
+            row = tuple(random_plans.value(rng, c.type, c.nullable) for c in table.columns)
+            if table.primary_key:
+                row = (rng.randrange(8), *row[1:])
+                if any(r[0] == row[0] for r in rows):
+                    continue
+            rows.append(row)
+            changes.append((t, row, 1))
+        if changes:
+            self.write(changes)
+
+    def random_key(self, rng: random.Random, view: ViewDef) -> np.ndarray:
+        values = [random_plans.value(rng, f.type) for f in view.key_fields]
+        return np.array([[encode(v, f.type, self.symbols)] for v, f in zip(values, view.key_fields, strict=True)],
+                        np.int64).reshape(len(values), 1)
+
+    def random_evict(self, rng: random.Random) -> None:
+        some = [(n, cols) for n, cols in evictable(self.engine) if cols in n.op.presence(n)]
+        if not some:
+            return
+        n, cols = rng.choice(some)
+        keys = n.op.present(n, cols)
+        if keys.shape[1]:
+            evict(self.engine, n, cols, np.ascontiguousarray(keys[:, [rng.randrange(keys.shape[1])]]))

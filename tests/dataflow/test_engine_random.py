@@ -1,0 +1,112 @@
+"""Random graphs, writes, reads, evictions and migrations; after every step all states equal a recomputation, and
+in the end every view equals a slow reference that shares no code with the engine.
+
+    NORIA_ENGINE_SEEDS=5000 pytest tests/dataflow/test_engine_random.py        a longer run
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dataflow.engine_rig import Rig
+from noria.core.limits import ERROR_CODE
+from noria.core.symbols import fold
+from noria.core.values import decode, encode
+from noria.dataflow.story import Story
+from noria.dataflow.validate import validate
+from noria.plan.mir import ViewDef
+from noria.state.symbols import SymbolTable
+from noria.views.writer import ViewDirectory
+from reference import mir_reference, random_plans
+from reference.table_views import TableViews
+
+SEEDS = int(os.environ.get("NORIA_ENGINE_SEEDS", "120"))
+
+
+def published(symbols: SymbolTable) -> ViewDirectory:
+    return ViewDirectory(None, symbols, 1)
+
+
+def run(seed: int, steps: int = 40) -> None:
+    rng = random.Random(seed)
+    tables = random_plans.tables(rng)
+    views = random_plans.views(rng, tables)
+    late = views.pop() if len(views) > 1 and rng.random() < 0.5 else None
+    rig = Rig(tables, views, *((TableViews, None) if seed % 3 == 0 else (published, SymbolTable(None))))
+    try:
+        _play(rig, rng, views, late, steps)
+    except Exception as e:
+        raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\nthe story:\n{rig.story.tell()[-4000:]}") from e
+
+
+def _play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | None, steps: int) -> None:
+    for _ in range(steps):
+        x = rng.random()
+        if x < 0.45:
+            rig.random_write(rng)
+        elif x < 0.75:
+            view = rng.choice(views)
+            rig.engine.read(view.name, rig.random_key(rng, view))
+        elif x < 0.95:
+            rig.random_evict(rng)
+        elif late is not None:
+            rig.add_view(late)
+            views.append(late)
+            late = None
+        elif len(views) > 1 and rng.random() < 0.3:
+            rig.drop_view(views.pop(0).name)
+        validate(rig.engine)
+    for view in views:
+        compare_with_reference(rig, view)
+
+
+def compare_with_reference(rig: Rig, view: ViewDef) -> None:
+    """Every key that has rows, and some that have none, read through the engine."""
+    truth = mir_reference.run(view.plan, {t: list(rows) for t, rows in rig.rows.items()})
+    types = [f.type for f in view.plan.fields]
+    folds = [types[k].folds for k in view.key]
+
+    def key_of(row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(fold(row[k]) if f and row[k] is not None else row[k] for k, f in zip(view.key, folds, strict=True))
+
+    by: dict[tuple[Any, ...], Counter[str]] = {}
+    for row in truth:
+        by.setdefault(key_of(row), Counter())[shown(row)] += 1
+    guesses = set(product(*([0, 1, 7] if not types[k].is_text else ["a", "nobody"] for k in view.key)))
+    for key in sorted({*by, *guesses}, key=str):
+        if any(v is None or v is mir_reference.ERROR for v in key):
+            continue
+        codes = np.array([[encode(v, types[k], rig.symbols)] for v, k in zip(key, view.key, strict=True)], np.int64)
+        rows, _ = rig.engine.read(view.name, codes.reshape(len(key), 1))
+        have: Counter[str] = Counter()
+        for row, weight in zip(rows.rows(), rows.weights.tolist(), strict=True):
+            have[shown(tuple(mir_reference.ERROR if c == ERROR_CODE else decode(c, t, rig.symbols)
+                             for c, t in zip(row, types, strict=True)))] += weight
+        assert have == by.get(key, Counter()), f"{view.name} {key}: {have} instead of {by.get(key)}\n{view.plan}"
+
+
+def shown(row: tuple[Any, ...]) -> str:
+    """A row as text: doubles to 12 digits, decimals by value."""
+    return str(tuple(f"{float(v):.12g}" if isinstance(v, (float, Decimal)) else str(v) for v in row))
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_every_state_is_what_a_recomputation_gives(block: int) -> None:
+    for seed in range(block * SEEDS // 8, (block + 1) * SEEDS // 8):
+        run(seed)
+
+
+def test_a_story_tells_of_its_key_alone() -> None:
+    story = Story(events=3)
+    for event in ("n0 emits +1(9, 1)", "n1[0] misses (1)", "n0 emits +1(1, 2) -1(2, 2)", "n1[0] evicts (12)"):
+        story(event)
+    assert story.tell("(1)").split("\n") == ["n1[0] misses (1)", "n0 emits +1(1, 2) -1(2, 2)"]
+    assert "(9, 1)" not in story.tell()

@@ -1,0 +1,50 @@
+"""Base tables in memory: the data-flow's `BaseStore` for tests and for benches without a disk."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes
+from noria.core.symbols import Symbols
+from noria.core.types import TableDef
+from noria.state.table import Table
+
+
+class MemoryStore:
+    """`put` stores a delta (before the tick that carries it)."""
+
+    def __init__(self, symbols: Symbols):
+        self.symbols = symbols
+        self._defs: dict[str, TableDef] = {}
+        self._rows: dict[str, Table] = {}
+
+    def create_table(self, table: TableDef) -> None:
+        self._defs[table.name] = table
+        self._rows[table.name] = Table(len(table.columns), [c.type.folds for c in table.columns], self.symbols,
+                                       full=True, name=table.name)
+        if table.primary_key:
+            self.add_index(table.name, table.primary_key)
+
+    def drop_table(self, name: str) -> None:
+        del self._defs[name], self._rows[name]
+
+    def tables(self) -> dict[str, TableDef]:
+        return dict(self._defs)
+
+    def add_index(self, table: str, columns: tuple[int, ...]) -> None:
+        self._rows[table].add_index(columns)
+
+    def put(self, table: str, delta: Batch) -> None:
+        self._rows[table].apply(delta)
+
+    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> tuple[Batch, Codes]:
+        return self._rows[table].lookup(columns, np.ascontiguousarray(keys))
+
+    def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
+        return self._rows[table].rows(), None
+
+    def row_count(self, table: str) -> int:
+        return len(self._rows[table])
+
+    def rows(self, table: str) -> Batch:
+        return self._rows[table].rows()

@@ -1,0 +1,381 @@
+"""Plans run the slow, obvious way: lists of tuples of Python values, one row at a time.
+
+`run(plan, tables)` is what every other way to run a plan must agree with.  Values are int, float, Decimal, str,
+date, datetime, None, and `ERROR` for an evaluation that failed (overflow).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
+from math import isfinite
+from typing import Any
+
+from noria.core.casts import integer_prefix, number_prefix, parse_moment, show
+from noria.core.expr import Call, Col, Const, Expr
+from noria.core.limits import MAX_INT, MIN_INT
+from noria.core.symbols import fold
+from noria.core.types import Kind, SqlType
+from noria.plan.batch_nodes import Distinct, Limit, Sort, UnionAll
+from noria.plan.mir import Agg, Aggregate, Base, Filter, Join, Mir, Project
+
+Row = tuple[Any, ...]
+_EXACT = Context(prec=100)
+
+
+class _Error:
+    def __repr__(self) -> str:
+        return "ERROR"
+
+
+ERROR = _Error()
+
+
+def run(plan: Mir, tables: dict[str, list[Row]]) -> list[Row]:
+    """The plan's rows, over the tables' rows by table name."""
+    if isinstance(plan, Base):
+        return list(tables[plan.table.name])
+    if isinstance(plan, Filter):
+        return [r for r in run(plan.input, tables) if is_true(evaluate(plan.predicate, r))]
+    if isinstance(plan, Project):
+        return [tuple(evaluate(e, r) for e in plan.exprs) for r in run(plan.input, tables)]
+    if isinstance(plan, Join):
+        return _join(plan, run(plan.left, tables), run(plan.right, tables))
+    if isinstance(plan, Aggregate):
+        return _aggregate(plan, run(plan.input, tables))
+    if isinstance(plan, UnionAll):
+        return run(plan.left, tables) + run(plan.right, tables)
+    if isinstance(plan, Distinct):
+        return _distinct(plan, run(plan.input, tables))
+    if isinstance(plan, Sort):
+        rows = run(plan.input, tables)
+        for column, descending in reversed(plan.order):
+            rows.sort(key=lambda r, c=column: _order(r[c], plan.fields[c].type), reverse=descending)
+        return rows
+    assert isinstance(plan, Limit)
+    rows = run(plan.input, tables)[plan.offset :]
+    return rows if plan.limit is None else rows[: plan.limit]
+
+
+# ------------------------------------------------------------------ relations
+def _key(value: Any, type: SqlType) -> Any:
+    """Equal for values that SQL calls equal."""
+    if isinstance(value, str) and type.folds:
+        return fold(value)
+    return (value,) if value is None or value is ERROR else value
+
+
+def _order(value: Any, type: SqlType) -> Any:
+    return (False, 0) if value is None else (True, fold(value) if type.folds else value)
+
+
+def _join(plan: Join, left: list[Row], right: list[Row]) -> list[Row]:
+    types = [(plan.left.fields[a].type, plan.right.fields[b].type) for a, b in plan.on]
+    out = []
+    for x in left:
+        matches = [y for y in right if all(
+            x[a] is not None and y[b] is not None and x[a] is not ERROR and y[b] is not ERROR
+            and _key(x[a], s) == _key(y[b], t) for (a, b), (s, t) in zip(plan.on, types, strict=True))]
+        out += [x + y for y in matches]
+        if plan.outer and not matches:
+            out.append(x + (None,) * plan.right.width)
+    return out
+
+
+def _aggregate(plan: Aggregate, rows: list[Row]) -> list[Row]:
+    types = [plan.input.fields[c].type for c in plan.group]
+    groups: dict[Row, list[Row]] = {} if plan.group else {(): []}
+    for r in rows:
+        groups.setdefault(tuple(_key(r[c], t) for c, t in zip(plan.group, types, strict=True)), []).append(r)
+    return [tuple(_spelling([r[c] for r in members]) for c in plan.group)
+            + tuple(_fold(a, members, plan.input) for a in plan.aggs) for members in groups.values()]
+
+
+def _spelling(values: list[Any]) -> Any:
+    return min(values, key=str.encode) if all(isinstance(v, str) for v in values) else values[0]
+
+
+def _fold(a: Agg, rows: list[Row], below: Mir) -> Any:
+    if a.function == "count_star":
+        return len(rows)
+    assert a.column is not None
+    values = [r[a.column] for r in rows if r[a.column] is not None]
+    if a.function == "count":
+        return len(values)
+    if not values:
+        return None
+    if any(v is ERROR for v in values):
+        return ERROR
+    type = below.fields[a.column].type
+    if a.function in ("min", "max"):
+        best = sorted(values, key=lambda v: _order(v, type))
+        chosen = best[0] if a.function == "min" else best[-1]
+        same = [v for v in values if _key(v, type) == _key(chosen, type)]
+        return _spelling(same)
+    total = sum(values[1:], values[0])
+    if a.type.kind is Kind.DOUBLE:
+        return _double(total if a.function == "sum" else total / len(values))
+    return _number(Decimal(total) if a.function == "sum" else _EXACT.divide(Decimal(total), len(values)), a.type)
+
+
+def _distinct(plan: Distinct, rows: list[Row]) -> list[Row]:
+    types = [f.type for f in plan.fields]
+    groups: dict[Row, list[Row]] = {}
+    for r in rows:
+        groups.setdefault(tuple(map(_key, r, types)), []).append(r)
+    return [tuple(_spelling([r[i] for r in members]) for i in range(plan.width)) for members in groups.values()]
+
+
+# ------------------------------------------------------------------ values
+def _number(value: Decimal, type: SqlType) -> Any:
+    """An exact number of the type, rounded half away from zero; ERROR beyond int64."""
+    scaled = int(_EXACT.scaleb(value, type.scale).to_integral_value(ROUND_HALF_UP, _EXACT))
+    if not MIN_INT <= scaled <= MAX_INT:
+        return ERROR
+    return scaled if type.kind is Kind.INT else Decimal(scaled).scaleb(-type.scale)
+
+
+def _double(value: float) -> Any:
+    return value + 0.0 if isfinite(value) else ERROR
+
+
+def is_true(value: Any) -> bool:
+    return value is not None and value is not ERROR and value != 0
+
+
+def evaluate(e: Expr, row: Sequence[Any]) -> Any:
+    if isinstance(e, Col):
+        return row[e.index]
+    if isinstance(e, Const):
+        return e.value
+    assert isinstance(e, Call)
+    lazy = _LAZY.get(e.op)
+    if lazy is not None:
+        return lazy(e, row)
+    values = [evaluate(a, row) for a in e.args]
+    if any(v is ERROR for v in values):
+        return ERROR
+    if any(v is None for v in values):
+        return None
+    return _STRICT[e.op](e, *values)
+
+
+def _and(e: Call, row: Sequence[Any]) -> Any:
+    values = [evaluate(a, row) for a in e.args]
+    if any(v is not ERROR and v == 0 and v is not None for v in values):
+        return 0
+    return _unknown(values, 1)
+
+
+def _or(e: Call, row: Sequence[Any]) -> Any:
+    values = [evaluate(a, row) for a in e.args]
+    return 1 if any(map(is_true, values)) else _unknown(values, 0)
+
+
+def _unknown(values: list[Any], otherwise: Any) -> Any:
+    return ERROR if any(v is ERROR for v in values) else None if None in values else otherwise
+
+
+def _is_null(e: Call, row: Sequence[Any]) -> Any:
+    v = evaluate(e.args[0], row)
+    return ERROR if v is ERROR else int(v is None)
+
+
+def _is_true(e: Call, row: Sequence[Any]) -> Any:
+    v = evaluate(e.args[0], row)
+    return ERROR if v is ERROR else int(is_true(v))
+
+
+def _null_safe(e: Call, row: Sequence[Any]) -> Any:
+    a, b = (evaluate(x, row) for x in e.args)
+    if a is ERROR or b is ERROR:
+        return ERROR
+    if a is None or b is None:
+        return int(a is b)
+    return int(_compare(e, a, b) == 0)
+
+
+def _in(e: Call, row: Sequence[Any]) -> Any:
+    x = evaluate(e.args[0], row)
+    if x is None or x is ERROR:
+        return x
+    return int(any(_compare(Call(e.type, False, "eq", (e.args[0], a)), x, evaluate(a, row)) == 0 for a in e.args[1:]))
+
+
+def _coalesce(e: Call, row: Sequence[Any]) -> Any:
+    return next((v for a in e.args if (v := evaluate(a, row)) is not None), None)
+
+
+def _case(e: Call, row: Sequence[Any]) -> Any:
+    for condition, value in zip(e.args[:-1:2], e.args[1::2], strict=True):
+        c = evaluate(condition, row)
+        if c is ERROR:
+            return ERROR
+        if is_true(c):
+            return evaluate(value, row)
+    return evaluate(e.args[-1], row)
+
+
+def _compare(e: Call, a: Any, b: Any) -> int:
+    if isinstance(a, str) and all(x.type.folds for x in e.args):
+        a, b = fold(a), fold(b)
+    elif isinstance(a, str):
+        a, b = a.encode(), b.encode()
+    if isinstance(a, date) and not isinstance(a, datetime) and isinstance(b, datetime):
+        a = datetime.combine(a, datetime.min.time())
+    return (a > b) - (a < b)
+
+
+def _arithmetic(f: Any) -> Any:
+    def apply(e: Call, a: Any, b: Any) -> Any:
+        if e.type.kind is Kind.DOUBLE:
+            try:
+                return _double(f(a, b))
+            except OverflowError:
+                return ERROR
+        return _number(_EXACT.create_decimal(f(Decimal(a), Decimal(b))), e.type)
+
+    return apply
+
+
+def _add(a: Any, b: Any) -> Any:
+    return _EXACT.add(a, b) if isinstance(a, Decimal) else a + b
+
+
+def _sub(a: Any, b: Any) -> Any:
+    return _EXACT.subtract(a, b) if isinstance(a, Decimal) else a - b
+
+
+def _mul(a: Any, b: Any) -> Any:
+    return _EXACT.multiply(a, b) if isinstance(a, Decimal) else a * b
+
+
+def _div(e: Call, a: Any, b: Any) -> Any:
+    if b == 0:
+        return None
+    if e.type.kind is Kind.DOUBLE:
+        return _double(a / b)
+    return _number(_EXACT.divide(Decimal(a), Decimal(b)), e.type)
+
+
+def _intdiv(e: Call, a: Any, b: Any) -> Any:
+    if b == 0:
+        return None
+    if isinstance(a, float) and not isfinite(a / b):
+        return ERROR
+    q = int(a / b) if isinstance(a, float) else int(_EXACT.divide_int(Decimal(a), Decimal(b)))
+    return q if MIN_INT <= q <= MAX_INT else ERROR
+
+
+def _mod(e: Call, a: Any, b: Any) -> Any:
+    if b == 0:
+        return None
+    if isinstance(a, float):
+        from math import fmod
+
+        return _double(fmod(a, b))
+    return _number(_EXACT.remainder(Decimal(a), Decimal(b)), e.type)
+
+
+def _round(e: Call, a: Any, digits: int) -> Any:
+    if isinstance(a, float):
+        unit = 10.0 ** abs(digits)
+        x = a * unit if digits >= 0 else a / unit
+        if not isfinite(x):
+            return a
+        whole = float(int(abs(x) + 0.5)) if abs(x) < 2**52 else abs(x)
+        whole = -whole if x < 0 else whole
+        return _double(whole / unit if digits >= 0 else whole * unit)
+    if digits > 18:
+        digits = 18
+    rounded = Decimal(a).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, _EXACT)
+    return _number(rounded, e.type)
+
+
+def _whole(rounding: str) -> Any:
+    def apply(e: Call, a: Any) -> Any:
+        if isinstance(a, float):
+            return _double(float(Decimal(a).to_integral_value(rounding, _EXACT)))
+        return int(Decimal(a).to_integral_value(rounding, _EXACT))
+
+    return apply
+
+
+def _cast(e: Call, v: Any) -> Any:
+    source, target = e.args[0].type, e.type
+    if target.is_text:
+        text = v if isinstance(v, str) else show(v, source)
+        return text[: target.length] if target.length else text
+    if target.kind in (Kind.DATE, Kind.DATETIME):
+        return _as_moment(v, target)
+    if isinstance(v, str):
+        v = integer_prefix(v) if target.kind is Kind.INT else number_prefix(v)
+    if target.kind is Kind.DOUBLE:
+        return float(v)
+    number = _number(Decimal(repr(v)) if isinstance(v, float) else Decimal(v), target)
+    if number is ERROR:
+        return ERROR
+    if target.kind is Kind.INT:
+        half = 2 ** (target.bits - 1)
+        low, high = (0, 2 * half - 1) if target.unsigned else (-half, half - 1)
+        return number if low <= number <= high else ERROR
+    if target.precision < 18 and abs(number).scaleb(target.scale) >= 10**target.precision:
+        return ERROR
+    return number
+
+
+def _as_moment(v: Any, target: SqlType) -> Any:
+    moment = parse_moment(v)
+    if moment is None:
+        return None
+    if target.kind is Kind.DATE:
+        return moment.date()
+    unit = 10 ** (6 - target.scale)
+    if isinstance(v, datetime) and moment.microsecond % unit:
+        micros = (moment.microsecond + unit // 2) // unit * unit
+        moment = moment.replace(microsecond=0) + timedelta(microseconds=micros)
+    return moment
+
+
+def _like(e: Call, text: str, pattern: str, escape: str) -> Any:
+    if e.args[0].type.folds and e.args[1].type.folds:
+        text, pattern = fold(text), fold(pattern)
+    out, i = "", 0
+    while i < len(pattern):
+        if escape and pattern[i] == escape and i + 1 < len(pattern):
+            i += 1
+            out += re.escape(pattern[i])
+        else:
+            out += {"%": ".*", "_": "."}.get(pattern[i], re.escape(pattern[i]))
+        i += 1
+    return int(re.fullmatch(out, text, re.DOTALL) is not None)
+
+
+def _substring(e: Call, text: str, start: int, length: int | None = None) -> Any:
+    if start == 0 or abs(start) > len(text):
+        return ""
+    rest = text[start - 1 :] if start > 0 else text[start:]
+    return rest if length is None else rest[: max(length, 0)]
+
+
+_LAZY: dict[str, Any] = {
+    "and": _and, "or": _or, "is_null": _is_null, "is_true": _is_true, "nseq": _null_safe, "in": _in,
+    "coalesce": _coalesce, "case": _case, "if": _case,
+}
+_STRICT: dict[str, Any] = {
+    "eq": lambda e, a, b: int(_compare(e, a, b) == 0), "ne": lambda e, a, b: int(_compare(e, a, b) != 0),
+    "lt": lambda e, a, b: int(_compare(e, a, b) < 0), "le": lambda e, a, b: int(_compare(e, a, b) <= 0),
+    "gt": lambda e, a, b: int(_compare(e, a, b) > 0), "ge": lambda e, a, b: int(_compare(e, a, b) >= 0),
+    "not": lambda e, a: int(a == 0), "xor": lambda e, a, b: int((a != 0) != (b != 0)),
+    "add": _arithmetic(_add), "sub": _arithmetic(_sub), "mul": _arithmetic(_mul),
+    "div": _div, "intdiv": _intdiv, "mod": _mod,
+    "neg": lambda e, a: _double(-a) if isinstance(a, float) else _number(-Decimal(a), e.type),
+    "abs": lambda e, a: _double(abs(a)) if isinstance(a, float) else _number(abs(Decimal(a)), e.type),
+    "round": _round, "floor": _whole(ROUND_FLOOR), "ceil": _whole(ROUND_CEILING),
+    "cast": _cast, "like": _like,
+    "concat": lambda e, *a: "".join(a), "lower": lambda e, a: a.lower(), "upper": lambda e, a: a.upper(),
+    "length": lambda e, a: len(a.encode()), "char_length": lambda e, a: len(a), "trim": lambda e, a: a.strip(" "),
+    "substring": _substring,
+}

@@ -1,0 +1,130 @@
+"""Random MIR plans, tables and row values for property tests; deterministic for a given `random.Random`."""
+
+from __future__ import annotations
+
+import random
+
+from noria.core import functions
+from noria.core.expr import Expr, col, const
+from noria.core.types import (
+    BIGINT,
+    DOUBLE,
+    INT,
+    TEXT,
+    TEXT_BIN,
+    Column,
+    Field,
+    Kind,
+    SqlType,
+    TableDef,
+    decimal,
+)
+from noria.plan import mir
+
+WORDS = ["a", "A", "b", "B", "é", "e", ""]
+
+
+def tables(rng: random.Random) -> list[TableDef]:
+    """Two or three tables, with and without primary keys, of mixed column types."""
+    kinds = [INT, INT, BIGINT, TEXT, TEXT_BIN, DOUBLE, decimal(8, 2)]
+    out = []
+    for t in range(rng.choice([2, 3])):
+        cols = [Column("id", INT, nullable=False)]
+        cols += [Column(f"c{i}", rng.choice(kinds if i else [INT])) for i in range(rng.choice([1, 2, 3]))]
+        pk = (0,) if rng.random() < 0.6 else ()
+        out.append(TableDef(f"t{t}", tuple(cols), pk, table_id=t + 1))
+    return out
+
+
+def value(rng: random.Random, type: SqlType, nullable: bool = True) -> object:
+    if nullable and rng.random() < 0.15:
+        return None
+    if type.kind is Kind.TEXT:
+        return rng.choice(WORDS)
+    if type.kind is Kind.DOUBLE:
+        return rng.choice([0.0, 1.5, -2.25, 3.0])
+    if type.kind is Kind.DECIMAL:
+        from decimal import Decimal
+
+        return Decimal(rng.randrange(-300, 300)) / 100
+    return rng.randrange(4)
+
+
+def predicate(rng: random.Random, fields: tuple[Field, ...]) -> Expr:
+    c = rng.randrange(len(fields))
+    f = fields[c]
+    left = col(c, f.type, f.nullable)
+    if rng.random() < 0.2:
+        e = functions.call("is_null", left)
+        return functions.call("not", e) if rng.random() < 0.5 else e
+    right = const(value(rng, f.type, nullable=False), f.type)
+    e = functions.call(rng.choice(["eq", "ne", "lt", "le", "gt", "ge"]), left, right)
+    if rng.random() < 0.3:
+        return functions.call(rng.choice(["and", "or"]), e, predicate(rng, fields))
+    return e
+
+
+def _same(a: SqlType, b: SqlType) -> bool:
+    return a.kind is b.kind and a.folds == b.folds and (a.kind is not Kind.DECIMAL or a.scale == b.scale)
+
+
+def _join(rng: random.Random, left: mir.Mir, right: mir.Mir) -> mir.Mir | None:
+    pairs = [(i, j) for i, a in enumerate(left.fields) for j, b in enumerate(right.fields) if _same(a.type, b.type)]
+    if not pairs or left.width + right.width > 9:
+        return None
+    rng.shuffle(pairs)
+    on = pairs[:1] if rng.random() < 0.75 else pairs[:2]
+    if len({a for a, _ in on}) < len(on) or len({b for _, b in on}) < len(on):
+        on = on[:1]
+    return mir.Join(left, right, tuple(on), outer=rng.random() < 0.4)
+
+
+def _project(rng: random.Random, n: mir.Mir) -> mir.Mir:
+    exprs: list[Expr] = []
+    for c in rng.sample(range(n.width), rng.randint(1, n.width)):
+        f = n.fields[c]
+        e: Expr = col(c, f.type, f.nullable)
+        if rng.random() < 0.25 and f.type.kind is Kind.INT:
+            e = functions.call(rng.choice(["add", "sub", "mul"]), e, const(rng.randrange(1, 3), BIGINT))
+        exprs.append(e)
+    return mir.Project(n, tuple(exprs), tuple(f"p{i}" for i in range(len(exprs))))
+
+
+def _aggregate(rng: random.Random, n: mir.Mir) -> mir.Mir:
+    group = tuple(rng.sample(range(n.width), rng.choice([0, 1, 1, 1, 2]) if n.width > 1 else 1))
+    aggs = []
+    for _ in range(rng.choice([1, 1, 2])):
+        c = rng.randrange(n.width)
+        options = ["count_star", "count", "min", "max"] + (["sum", "avg"] if n.fields[c].type.is_number else [])
+        f = rng.choice(options)
+        aggs.append(mir.agg(f, None if f == "count_star" else c, n.fields))
+    return mir.Aggregate(n, group, tuple(aggs), tuple(f"a{i}" for i in range(len(aggs))))
+
+
+def plan(rng: random.Random, nodes: list[mir.Mir]) -> mir.Mir:
+    """One more node over some of the given ones."""
+    while True:
+        n = rng.choice(nodes)
+        op = rng.choice(["filter", "project", "join", "join", "join", "aggregate", "aggregate"])
+        if op == "filter":
+            return mir.Filter(n, predicate(rng, n.fields))
+        if op == "project":
+            return _project(rng, n)
+        if op == "aggregate":
+            return _aggregate(rng, n)
+        made = _join(rng, n, rng.choice(nodes))
+        if made is not None:
+            return made
+
+
+def views(rng: random.Random, bases: list[TableDef]) -> list[mir.ViewDef]:
+    """One to three views over a pool of shared nodes."""
+    nodes: list[mir.Mir] = [mir.Base(t) for t in bases]
+    for _ in range(rng.randint(2, 6)):
+        nodes.append(plan(rng, nodes))
+    chosen = [nodes[-1], *rng.sample(nodes, min(len(nodes), rng.choice([0, 1, 2])))]
+    out = []
+    for i, n in enumerate(dict.fromkeys(chosen)):
+        key = tuple(rng.sample(range(n.width), min(n.width, rng.choice([0, 1, 1, 1, 2]))))
+        out.append(mir.ViewDef(f"v{i}", n, key, n.width))
+    return out
