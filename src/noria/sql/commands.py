@@ -1,0 +1,238 @@
+"""What a statement asks for: frozen commands, all names resolved and all expressions typed.
+
+Writes are `core.statements`.  Keeps true: a command holds no parameter but in the `arguments` of a `Select`
+(and, until `bind`, in what `prepare` gives).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from noria.core.errors import SqlError
+from noria.core.expr import Col
+from noria.core.functions import call, literal
+from noria.core.statements import Delete, Insert, Update
+from noria.core.types import Field, TableDef
+from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.mir import Filter, Mir, ViewDef
+
+Argument = tuple[Literal["param", "value"], Any]
+"""What a key column is looked up by: ("param", i) the i-th `?`, ("value", v) a Python value as the client sent
+it.  None matches no row, as `column = NULL` does."""
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    table: TableDef
+    if_not_exists: bool = False
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class DropTable:
+    names: tuple[str, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class CreateView:
+    view: ViewDef
+    or_replace: bool = False
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class DropView:
+    names: tuple[str, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class BatchQuery:
+    """A SELECT for Spark over a snapshot.  reason: why it is not maintained ("" if it could be)."""
+
+    plan: Mir
+    visible: int
+    reason: str = ""
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.plan.fields[: self.visible]
+
+
+@dataclass(frozen=True)
+class Select:
+    """A SELECT.  `view` is the view that answers it, by `arguments` (one for each of view.key); None when no
+    view can, and then `batch` is what Spark runs.  `limit` and `offset` stand in for the view's own while
+    they are parameters."""
+
+    view: ViewDef | None
+    arguments: tuple[Argument, ...] = ()
+    batch: BatchQuery | None = None
+    limit: Argument | None = None
+    offset: Argument | None = None
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        if self.view is not None:
+            return self.view.fields
+        assert self.batch is not None
+        return self.batch.fields
+
+
+def as_batch(select: Select, reason: str = "") -> BatchQuery:
+    """A bound SELECT as a query for Spark, whether or not a view could answer it.
+
+    The key columns become filters; what the view does after a lookup becomes Sort and Limit.  (The one row
+    of an aggregate over nothing, `view.empty_row`, is still the caller's: it is due when the answer is empty.)
+    """
+    if select.view is None:
+        assert select.batch is not None
+        return select.batch
+    view, plan = select.view, select.view.plan
+    terms = []
+    for column, (_, value) in zip(view.key, select.arguments, strict=True):
+        f = plan.fields[column]
+        terms.append(call("eq", Col(f.type, f.nullable, column), literal(value)))
+    if terms:
+        plan = Filter(plan, call("and", *terms))
+    if view.order:
+        plan = Sort(plan, view.order)
+    if view.limit is not None or view.offset:
+        plan = Limit(plan, view.limit, view.offset)
+    return BatchQuery(plan, view.visible, reason)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One column of a SELECT without FROM.  kind: "value" has its value; "variable" names a system variable
+    (`name` without @@, scope "session", "global" or ""), "user_variable" one of the client's, "function" a
+    function of the session or the clock (DATABASE, VERSION, USER, CONNECTION_ID, LAST_INSERT_ID, NOW, …)."""
+
+    field: Field
+    kind: Literal["value", "variable", "user_variable", "function"] = "value"
+    name: str = ""
+    scope: str = ""
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class SelectItems:
+    """SELECT without FROM: one row of these; none when limit is 0."""
+
+    items: tuple[Item, ...]
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Explain:
+    command: Command
+
+
+@dataclass(frozen=True)
+class Show:
+    """SHOW and DESCRIBE.  what: lower case with single spaces, without FULL, GLOBAL and SESSION ("tables",
+    "columns", "create table", "variables", "warnings", …).  target: the table, view or database named."""
+
+    what: str
+    target: str = ""
+    like: str | None = None
+    full: bool = False
+    scope: str = ""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One SET: scope "session", "global", "user" (@x), or "" as written; name lower case.  The value is a
+    Python value, or an `Item` of another variable."""
+
+    scope: str
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class SetVariable:
+    """SET …; SET NAMES is an assignment of `names`, SET [SESSION] TRANSACTION … one of `transaction`."""
+
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True)
+class Use:
+    database: str
+
+
+@dataclass(frozen=True)
+class CreateDatabase:
+    name: str
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropDatabase:
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Transaction:
+    what: Literal["begin", "commit", "rollback"]
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """A statement that asks for nothing here: FLUSH, LOCK and UNLOCK TABLES, ANALYZE, OPTIMIZE, a comment; `what`
+    is its word."""
+
+    what: str
+
+
+Command = (CreateTable | DropTable | CreateView | DropView | Select | SelectItems | Explain | Show | SetVariable
+           | Use | CreateDatabase | DropDatabase | Transaction | Nothing | Insert | Update | Delete)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A statement with `parameters` question marks; `command` is what it will be (its parameters as they are,
+    or NULL where a plan must be made anew for each execution)."""
+
+    command: Command
+    parameters: int
+    binder: Callable[[Sequence[Any]], Command]
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns of its result; none for a statement without one."""
+        if isinstance(self.command, Select):
+            return self.command.fields
+        if isinstance(self.command, SelectItems):
+            return tuple(i.field for i in self.command.items)
+        return ()
+
+
+def bound_select(select: Select, values: Sequence[Any]) -> Select:
+    """The SELECT with its parameters' values."""
+    arguments = tuple([a if a[0] == "value" else ("value", values[a[1]]) for a in select.arguments])
+    if select.limit is None and select.offset is None:
+        return Select(select.view, arguments, select.batch)
+    view = select.view
+    assert view is not None
+    limit, offset = view.limit, view.offset
+    if select.limit is not None:
+        limit = _count(values[select.limit[1]])
+    if select.offset is not None:
+        offset = _count(values[select.offset[1]])
+    return Select(replace(view, limit=limit, offset=offset), arguments, select.batch)
+
+
+def _count(value: Any) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = -1
+    if number < 0:
+        raise SqlError(1210, "HY000", f"Incorrect arguments to LIMIT: '{value}' is no row count")
+    return number

@@ -1,0 +1,338 @@
+"""CREATE TABLE, CREATE VIEW, DROP: definitions as frozen values.
+
+What is not enforced is refused: FOREIGN KEY, CHECK, generated columns, ON UPDATE, FULLTEXT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlglot import exp
+
+from noria.core.coerce import coerce
+from noria.core.errors import SqlError, not_supported, parse_error
+from noria.core.types import Collation, Column, IndexDef, Kind, TableDef
+from noria.sql.commands import (
+    Command,
+    CreateDatabase,
+    CreateTable,
+    CreateView,
+    DropDatabase,
+    DropTable,
+    DropView,
+)
+from noria.sql.context import Catalog
+from noria.sql.queries import view_of
+from noria.sql.refusals import refuse
+from noria.sql.scalars import literal_value
+from noria.sql.tree import Statement, only, rendered, snippet
+from noria.sql.types import collation, column_type
+
+_CREATE = frozenset({"this", "kind", "exists", "properties", "replace", "expression"})
+_TABLE_OPTIONS = (exp.EngineProperty, exp.CharacterSetProperty, exp.CollateProperty, exp.SchemaCommentProperty,
+                  exp.RowFormatProperty, exp.AutoIncrementProperty)
+_CHARSETS = {"utf8", "utf8mb3", "utf8mb4", "latin1", "ascii", "binary"}
+
+
+def create(statement: Statement, tree: exp.Create, catalog: Catalog) -> Command:
+    if tree.kind == "TABLE":
+        return _create_table(statement, tree)
+    if tree.kind == "VIEW":
+        return _create_view(statement, tree, catalog)
+    if tree.kind in ("DATABASE", "SCHEMA"):
+        return CreateDatabase(tree.this.name, bool(tree.args.get("exists")))
+    if tree.kind == "INDEX":
+        raise not_supported("CREATE INDEX", "views make the indexes they need; declare UNIQUE in CREATE TABLE")
+    raise refuse(f"CREATE {tree.kind}", tree)
+
+
+def drop(statement: Statement, tree: exp.Drop) -> Command:
+    if tree.kind in ("DATABASE", "SCHEMA"):
+        named = tree.this or tree.args["tables"][0]
+        return DropDatabase(named.name, bool(tree.args.get("exists")))
+    if tree.kind not in ("TABLE", "VIEW") or tree.args.get("temporary"):
+        raise refuse(f"DROP {tree.kind}", tree)
+    named = tree.args.get("tables") or [tree.this]
+    names = tuple(n.name for n in named)
+    if len({n.lower() for n in names}) < len(names):
+        raise SqlError(1066, "42000", f"Not unique table/alias: '{names[0]}'")
+    made = DropTable if tree.kind == "TABLE" else DropView
+    return made(names, bool(tree.args.get("exists")))
+
+
+def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Command:
+    only(tree, _CREATE | {"algorithm"}, "CREATE VIEW")
+    if tree.args.get("properties"):
+        raise refuse("options of CREATE VIEW", tree)
+    if tree.expression is None:
+        raise parse_error(f"CREATE VIEW without a SELECT, near '{snippet(tree)}'")
+    body, query = statement, tree.expression
+    name = tree.this
+    if isinstance(name, exp.Schema):
+        query = _with_names(query, [c.name for c in name.expressions])
+        body = replace(statement, body=rendered(query))
+        name = name.this
+    view = view_of(body, name.name, query, catalog)
+    _check_names([f.name for f in view.fields])
+    return CreateView(view, bool(tree.args.get("replace")), statement.text)
+
+
+def _with_names(query: exp.Expr, names: list[str]) -> exp.Expr:
+    """CREATE VIEW v (a, b) AS SELECT x, y   →   CREATE VIEW v AS SELECT x AS a, y AS b"""
+    query = query.copy()
+    if len(query.expressions) != len(names) or query.is_star:
+        raise SqlError(1353, "HY000", "View's SELECT and view's field list have different column counts (write the "
+                                      "columns instead of *)")
+    query.set("expressions", [exp.alias_(e.unalias(), n, quoted=True)
+                              for e, n in zip(query.expressions, names, strict=True)])
+    return query
+
+
+def _check_names(names: list[str]) -> None:
+    seen: set[str] = set()
+    for n in names:
+        if n.lower() in seen:
+            raise SqlError(1060, "42S21", f"Duplicate column name '{n}'")
+        seen.add(n.lower())
+
+
+# ------------------------------------------------------------------ CREATE TABLE
+@dataclass
+class _Draft:
+    """A table while its definition is read."""
+
+    name: str
+    columns: list[Column] = field(default_factory=list)
+    primary_key: list[str] | None = None
+    indexes: list[tuple[str, list[str], bool]] = field(default_factory=list)
+    collation: Collation = Collation.CI
+
+    def set_primary_key(self, columns: list[str]) -> None:
+        if self.primary_key is not None:
+            raise SqlError(1068, "42000", "Multiple primary key defined")
+        self.primary_key = columns
+
+
+def _create_table(statement: Statement, tree: exp.Create) -> Command:
+    only(tree, _CREATE, "CREATE TABLE")
+    if tree.expression is not None or not isinstance(tree.this, exp.Schema):
+        raise refuse("CREATE TABLE … LIKE and … AS SELECT", tree, "write the columns out")
+    draft = _Draft(tree.this.this.name)
+    _options(draft, tree.args.get("properties"))
+    for part in tree.this.expressions:
+        handler = _PARTS.get(type(part))
+        if handler is None:
+            raise refuse("this in CREATE TABLE", part)
+        handler(draft, part)
+    return CreateTable(_finished(draft), bool(tree.args.get("exists")), statement.text)
+
+
+def _options(draft: _Draft, properties: exp.Expr | None) -> None:
+    for p in properties.expressions if properties is not None else []:
+        if not isinstance(p, _TABLE_OPTIONS):
+            raise refuse("this table option", p)
+        if isinstance(p, exp.CollateProperty):
+            draft.collation = collation(p.this.name)
+        if isinstance(p, exp.CharacterSetProperty):
+            _charset(p)
+
+
+def _charset(node: exp.Expr) -> None:
+    if node.this.name.lower() not in _CHARSETS:
+        raise SqlError(1115, "42000", f"Unknown character set: '{node.this.name}'")
+
+
+def _column(draft: _Draft, node: exp.Expr) -> None:
+    if node.args.get("kind") is None:
+        raise parse_error(f"column '{node.name}' has no type")
+    type = column_type(node.args["kind"])
+    if type.is_text:
+        type = replace(type, collation=draft.collation)
+    column = Column(node.name, type)
+    for constraint in node.args.get("constraints") or []:
+        handler = _CONSTRAINTS.get(constraint.kind.__class__)
+        if handler is None:
+            what, instead = _REFUSED.get(constraint.kind.__class__, ("this column attribute", ""))
+            raise refuse(what, constraint, instead)
+        column = handler(draft, column, constraint.kind)
+    draft.columns.append(column)
+
+
+def _not_null(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    return replace(c, nullable=bool(node.args.get("allow_null")))
+
+
+def _default(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    value = node.this
+    if isinstance(value, exp.CurrentTimestamp) or (isinstance(value, exp.Anonymous) and value.name.upper() == "NOW"):
+        if c.type.kind is not Kind.DATETIME:
+            raise SqlError(1067, "42000", f"Invalid default value for '{c.name}'")
+        return replace(c, default_now=True)
+    return replace(c, has_default=True, default=_default_value(value, c))
+
+
+def _default_value(node: exp.Expr, c: Column) -> Any:
+    negative = isinstance(node, exp.Neg)
+    inner = node.this if negative else node
+    if not isinstance(inner, (exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.BitString)):
+        raise refuse("a DEFAULT that is neither a literal nor CURRENT_TIMESTAMP", node)
+    value = literal_value(inner)
+    if value is None:
+        return None
+    try:
+        return coerce(-value if negative else value, c, 1)
+    except (SqlError, TypeError):
+        raise SqlError(1067, "42000", f"Invalid default value for '{c.name}'") from None
+
+
+def _auto_increment(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    if c.type.kind is not Kind.INT:
+        raise SqlError(1063, "42000", f"Incorrect column specifier for column '{c.name}'")
+    return replace(c, auto_increment=True)
+
+
+def _inline_primary_key(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    draft.set_primary_key([c.name])
+    return c
+
+
+def _inline_unique(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    draft.indexes.append((c.name, [c.name], True))
+    return c
+
+
+def _collate(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    if not c.type.is_text:
+        raise parse_error(f"COLLATE on column '{c.name}', which is no text")
+    return replace(c, type=replace(c.type, collation=collation(node.this.name)))
+
+
+def _binary(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    return replace(c, type=replace(c.type, collation=Collation.BIN)) if c.type.is_text else c
+
+
+def _column_charset(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    _charset(node)
+    return _binary(draft, c, node) if node.this.name.lower() == "binary" else c
+
+
+def _ignored(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    return c
+
+
+_CONSTRAINTS: dict[type, Callable[[_Draft, Column, exp.Expr], Column]] = {
+    exp.NotNullColumnConstraint: _not_null, exp.DefaultColumnConstraint: _default,
+    exp.AutoIncrementColumnConstraint: _auto_increment, exp.PrimaryKeyColumnConstraint: _inline_primary_key,
+    exp.UniqueColumnConstraint: _inline_unique, exp.CollateColumnConstraint: _collate,
+    exp.BinaryColumnConstraint: _binary, exp.CharacterSetColumnConstraint: _column_charset,
+    exp.CommentColumnConstraint: _ignored,
+}
+_REFUSED: dict[type, tuple[str, str]] = {
+    exp.Reference: ("REFERENCES", "leave it out, and keep the tables consistent in the application"),
+    exp.CheckColumnConstraint: ("CHECK", "leave it out, and check in the application"),
+    exp.ComputedColumnConstraint: ("generated columns", "compute the value in a view"),
+    exp.OnUpdateColumnConstraint: ("ON UPDATE", "set the column in UPDATE"),
+    exp.ZeroFillColumnConstraint: ("ZEROFILL", "format numbers in the application"),
+}
+
+
+# ------------------------------------------------------------------ keys
+def _primary_key(draft: _Draft, node: exp.Expr) -> None:
+    draft.set_primary_key([_key_column(c, True) for c in node.expressions])
+
+
+def _unique(draft: _Draft, node: exp.Expr) -> None:
+    schema = node.this
+    columns = [_key_column(c, True) for c in schema.expressions]
+    name = schema.this.name if schema.this is not None else columns[0]
+    draft.indexes.append((name, columns, True))
+
+
+def _index(draft: _Draft, node: exp.Expr) -> None:
+    if node.args.get("kind"):
+        raise refuse(f"{node.args['kind']} indexes", node)
+    columns = [_key_column(c, False) for c in node.expressions]
+    draft.indexes.append((node.this.name if node.this is not None else columns[0], columns, False))
+
+
+def _constraint(draft: _Draft, node: exp.Expr) -> None:
+    for inner in node.expressions:
+        if isinstance(inner, exp.UniqueColumnConstraint) and inner.this.this is None:
+            inner.this.set("this", node.this.copy())
+        handler = _PARTS.get(type(inner))
+        if handler is None:
+            raise refuse("this constraint", node)
+        handler(draft, inner)
+
+
+def _key_column(node: exp.Expr, unique: bool) -> str:
+    """A key on a prefix is kept as one on the whole column; unique on a prefix would mean something else."""
+    if isinstance(node, exp.Ordered):
+        node = node.this
+    if isinstance(node, exp.ColumnPrefix):
+        if unique:
+            raise refuse("a unique key on a prefix", node, "make the whole column unique")
+        node = node.this
+    if not isinstance(node, (exp.Column, exp.Identifier)):
+        raise refuse("a key on an expression", node)
+    return node.name
+
+
+def _refused(what: str, instead: str) -> Callable[[_Draft, exp.Expr], None]:
+    def handler(draft: _Draft, node: exp.Expr) -> None:
+        raise refuse(what, node, instead)
+
+    return handler
+
+
+_PARTS: dict[type, Callable[[_Draft, exp.Expr], None]] = {
+    exp.ColumnDef: _column, exp.PrimaryKey: _primary_key, exp.UniqueColumnConstraint: _unique,
+    exp.IndexColumnConstraint: _index, exp.Constraint: _constraint,
+    exp.ForeignKey: _refused("FOREIGN KEY", "leave it out, and keep the tables consistent in the application"),
+    exp.CheckColumnConstraint: _refused("CHECK", "leave it out, and check in the application"),
+}
+
+
+def _finished(draft: _Draft) -> TableDef:
+    _check_names([c.name for c in draft.columns])
+    if not draft.columns:
+        raise SqlError(1113, "42000", "A table must have at least 1 column")
+    places = {c.name.lower(): i for i, c in enumerate(draft.columns)}
+
+    def positions(names: list[str]) -> tuple[int, ...]:
+        for n in names:
+            if n.lower() not in places:
+                raise SqlError(1072, "42000", f"Key column '{n}' doesn't exist in table")
+        found = tuple(places[n.lower()] for n in names)
+        if len(set(found)) < len(found):
+            raise SqlError(1060, "42S21", f"Duplicate column name '{names[0]}'")
+        return found
+
+    key = positions(draft.primary_key or [])
+    columns = tuple(_checked(replace(c, nullable=False) if i in key else c) for i, c in enumerate(draft.columns))
+    indexes = _named_indexes([(n, positions(cols), u) for n, cols, u in draft.indexes])
+    generated = [i for i, c in enumerate(columns) if c.auto_increment]
+    if len(generated) > 1 or any(g not in key and all(g != i.columns[0] for i in indexes) for g in generated):
+        raise SqlError(1075, "42000", "Incorrect table definition; there can be only one auto column and it must be "
+                                      "defined as a key")
+    return TableDef(draft.name, columns, key, indexes)
+
+
+def _checked(c: Column) -> Column:
+    if not c.nullable and c.has_default and c.default is None:
+        raise SqlError(1067, "42000", f"Invalid default value for '{c.name}'")
+    return c
+
+
+def _named_indexes(indexes: list[tuple[str, tuple[int, ...], bool]]) -> tuple[IndexDef, ...]:
+    """Names taken from the first column get a number when they are taken already."""
+    out: dict[str, IndexDef] = {}
+    for name, columns, unique in indexes:
+        free, n = name, 2
+        while free.lower() in out:
+            free, n = f"{name}_{n}", n + 1
+        out[free.lower()] = IndexDef(free, columns, unique)
+    return tuple(out.values())
+

@@ -1,0 +1,274 @@
+"""INSERT, REPLACE, UPDATE, DELETE as bound write statements (`core.statements`).
+
+Values stay Python's: the table converts and checks them.  A statement with parameters is a template: `insert`
+gives a function from values to the statement that does no more than put them in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError, parse_error, unknown_column, unknown_table, wrong_value_count
+from noria.core.evaluate import constant
+from noria.core.expr import Col, Expr
+from noria.core.functions import NULL, call, cast, literal, rebuilt
+from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update
+from noria.core.types import TableDef
+from noria.plan.rewrites import simplified
+from noria.sql import tree as trees
+from noria.sql.context import Catalog
+from noria.sql.refusals import refuse
+from noria.sql.scalars import Resolver, literal_value
+from noria.sql.tree import only, snippet
+
+Binder = Callable[[Sequence[Any]], Statement]
+_INSERT = frozenset({"this", "expression", "conflict", "ignore"})
+_LITERALS = (exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.BitString, exp.National)
+
+
+class _Param(int):
+    """The ordinal of a `?` among a row's values."""
+
+
+def table_of(catalog: Catalog, node: exp.Expr) -> TableDef:
+    if not isinstance(node, exp.Table) or node.args.get("joins"):
+        raise refuse("writing several tables in one statement", node, "write one table at a time")
+    table = catalog.table(node.name)
+    if table is None:
+        if catalog.view(node.name) is not None:
+            raise SqlError(1288, "HY000", f"The target table {node.name} is a view and cannot be written; write the "
+                                          "tables it reads")
+        raise unknown_table(node.name)
+    return table
+
+
+def _position(table: TableDef, name: str, clause: str = "field list") -> int:
+    try:
+        return table.position(name)
+    except KeyError:
+        raise unknown_column(name, clause) from None
+
+
+# ------------------------------------------------------------------ INSERT
+def insert(statement: trees.Statement, node: exp.Insert, catalog: Catalog) -> Binder:
+    """INSERT, REPLACE, INSERT IGNORE, ON DUPLICATE KEY UPDATE."""
+    only(node, _INSERT, "INSERT")
+    target = node.this
+    schema = target if isinstance(target, exp.Schema) else None
+    table = table_of(catalog, schema.this if schema is not None else target)
+    columns = _insert_columns(table, schema)
+    values = node.expression
+    if not isinstance(values, exp.Values):
+        raise refuse("INSERT … SELECT", node, "read the rows and insert them")
+    rows = tuple(_row(t, columns, i) for i, t in enumerate(values.expressions, 1))
+    if not columns and not schema:
+        raise parse_error("INSERT without values")
+    on_duplicate, conflict = _on_duplicate(statement, node), node.args.get("conflict")
+    alias = values.alias_or_name
+    assignments = _assigner(table, conflict.expressions if conflict else [], alias)
+    return _inserter(table.name, columns, rows, on_duplicate, assignments)
+
+
+def _inserter(name: str, columns: tuple[int, ...], rows: tuple[tuple[Any, ...], ...], on_duplicate: str,
+              assignments: Callable[[Sequence[Any]], tuple[tuple[int, Expr], ...]]) -> Binder:
+    parameters = [[v for v in row if type(v) is _Param] for row in rows]
+    count = sum(map(len, parameters))
+    if count == 0 and not any(isinstance(v, _Param) for row in rows for v in row):
+        return lambda values: Insert(name, columns, rows, on_duplicate, assignments(values))
+    in_order = list(range(count)) == [int(v) for row in rows for v in row if type(v) is _Param]
+    if len(rows) == 1 and in_order and len(rows[0]) == count and on_duplicate != "update":
+        return lambda values: Insert(name, columns, (tuple(values),), on_duplicate)
+
+    def bind(values: Sequence[Any]) -> Insert:
+        bound = tuple([tuple([values[v] if type(v) is _Param else v for v in row]) for row in rows])
+        return Insert(name, columns, bound, on_duplicate, assignments(values))
+
+    return bind
+
+
+def _insert_columns(table: TableDef, schema: exp.Expr | None) -> tuple[int, ...]:
+    if schema is None:
+        return tuple(range(len(table.columns)))
+    positions = tuple(_position(table, c.name) for c in schema.expressions)
+    if len(set(positions)) < len(positions):
+        name = next(c.name for i, c in enumerate(schema.expressions) if positions[i] in positions[:i])
+        raise SqlError(1110, "42000", f"Column '{name}' specified twice")
+    return positions
+
+
+def _row(node: exp.Expr, columns: tuple[int, ...], number: int) -> tuple[Any, ...]:
+    items = node.expressions if isinstance(node, exp.Tuple) else [node]
+    if len(items) == 1 and isinstance(items[0], exp.Anonymous) and items[0].name.upper() == "ROW":
+        items = items[0].expressions
+    if len(items) == 0:
+        return (DEFAULT,) * len(columns)
+    if len(items) != len(columns):
+        raise wrong_value_count(number)
+    return tuple(map(_value, items))
+
+
+def _value(node: exp.Expr) -> Any:
+    """A value of VALUES: a literal, DEFAULT, a parameter, or a constant expression worked out now."""
+    if isinstance(node, _LITERALS):
+        return literal_value(node)
+    if isinstance(node, exp.Placeholder):
+        return _Param(int(node.this))
+    if (isinstance(node, exp.Var) or (isinstance(node, exp.Column) and not node.table)) \
+            and node.name.upper() == "DEFAULT":
+        return DEFAULT
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
+        return -literal_value(node.this)
+
+    def column(name: str, table: str, clause: str) -> Expr:
+        raise unknown_column(name, clause)
+
+    def parameter(p: exp.Placeholder) -> Expr:
+        raise refuse("a parameter within an expression of VALUES", node, "compute the value in the application")
+
+    return constant(Resolver(column, parameter, "field list")(node))
+
+
+def _on_duplicate(statement: trees.Statement, node: exp.Insert) -> str:
+    conflict = node.args.get("conflict")
+    if statement.replace:
+        if conflict or node.args.get("ignore"):
+            raise parse_error(f"REPLACE takes neither IGNORE nor ON DUPLICATE KEY, near '{snippet(node)}'")
+        return "replace"
+    if conflict is not None:
+        if not conflict.args.get("duplicate"):
+            raise parse_error("ON CONFLICT is not MySQL's: write ON DUPLICATE KEY UPDATE")
+        if node.args.get("ignore"):
+            raise refuse("INSERT IGNORE … ON DUPLICATE KEY UPDATE", node, "leave IGNORE out")
+        return "update"
+    return "ignore" if node.args.get("ignore") else "error"
+
+
+def _assigner(table: TableDef, nodes: list[exp.Expr], alias: str
+              ) -> Callable[[Sequence[Any]], tuple[tuple[int, Expr], ...]]:
+    """The assignments of ON DUPLICATE KEY UPDATE: columns are the row that is there, VALUES(c) the new one."""
+    width = len(table.columns)
+
+    def column(name: str, qualifier: str, clause: str) -> Expr:
+        at = _position(table, name, clause)
+        new = bool(alias) and qualifier.lower() == alias.lower()
+        if qualifier and not new and qualifier.lower() != table.name.lower():
+            raise unknown_column(f"{qualifier}.{name}", clause)
+        c = table.columns[at]
+        return Col(c.type, c.nullable, at + (width if new else 0))
+
+    marked = [_values_marked(n) for n in nodes]
+    alias = alias or "\0new"
+
+    def assign(values: Sequence[Any]) -> tuple[tuple[int, Expr], ...]:
+        return _assignments(table, marked, Resolver(column, _bound(values), "field list"))
+
+    if not any(n.find(exp.Placeholder) for n in marked):
+        fixed = assign(())
+        return lambda values: fixed
+    return assign
+
+
+def _values_marked(node: exp.Expr) -> exp.Expr:
+    """VALUES(c) as a column of the row that was to be inserted."""
+    def mark(n: exp.Expr) -> exp.Expr:
+        if isinstance(n, exp.Anonymous) and n.name.upper() == "VALUES" and len(n.expressions) == 1:
+            return exp.column(n.expressions[0].name, table="\0new")
+        return n
+
+    return node.transform(mark)
+
+
+def _bound(values: Sequence[Any]) -> Callable[[exp.Placeholder], Expr]:
+    return lambda p: literal(values[int(p.this)]) if values else NULL
+
+
+def _assignments(table: TableDef, nodes: Sequence[exp.Expr], resolve: Resolver) -> tuple[tuple[int, Expr], ...]:
+    out: list[tuple[int, Expr]] = []
+    for n in nodes:
+        if not isinstance(n, exp.EQ) or not isinstance(n.this, exp.Column):
+            raise parse_error(f"an assignment is written column = value, near '{snippet(n)}'")
+        target = resolve.column(n.this.name, n.this.table, "field list")
+        assert isinstance(target, Col)
+        if isinstance(n.expression, exp.Column) and not n.expression.table and n.expression.name.upper() == "DEFAULT":
+            out.append((target.index, _default(table, target.index)))
+        else:
+            out.append((target.index, _over_new_row(table, out, resolve(n.expression))))
+    return tuple(out)
+
+
+def _over_new_row(table: TableDef, done: list[tuple[int, Expr]], e: Expr) -> Expr:
+    """MySQL assigns from left to right: a column assigned before stands for its new value."""
+    new = dict(done)
+    return rebuilt(e, lambda c: cast(new[c.index], table.columns[c.index].type) if c.index in new else c)
+
+
+def _default(table: TableDef, at: int) -> Expr:
+    c = table.columns[at]
+    if c.default_now:
+        raise SqlError(1235, "42000", f"Noria does not support DEFAULT in UPDATE for '{c.name}' yet, whose default is "
+                                      "the clock; pass the time")
+    if not c.has_default and not c.nullable:
+        raise SqlError(1364, "HY000", f"Field '{c.name}' doesn't have a default value")
+    return literal(c.default if c.has_default else None)
+
+
+# ------------------------------------------------------------------ UPDATE and DELETE
+def update(node: exp.Update, catalog: Catalog) -> Binder:
+    only(node, frozenset({"this", "expressions", "where", "order", "limit"}), "UPDATE")
+    table = table_of(catalog, node.this)
+    _refuse_order(node, "UPDATE")
+    column = _columns_of(table, node.this.alias_or_name)
+
+    def bind(values: Sequence[Any]) -> Update:
+        resolve = Resolver(column, _bound(values), "field list")
+        return Update(table.name, _assignments(table, node.expressions, resolve), _where(node, column, values))
+
+    return _once(node, bind)
+
+
+def delete(node: exp.Delete, catalog: Catalog) -> Binder:
+    if node.args.get("tables") or node.args.get("using"):
+        raise refuse("DELETE from several tables", node, "write DELETE FROM table WHERE …")
+    only(node, frozenset({"this", "where", "order", "limit"}), "DELETE")
+    table = table_of(catalog, node.this)
+    _refuse_order(node, "DELETE")
+    column = _columns_of(table, node.this.alias_or_name)
+    return _once(node, lambda values: Delete(table.name, _where(node, column, values)))
+
+
+def truncate(node: exp.TruncateTable, catalog: Catalog) -> Binder:
+    if len(node.expressions) != 1:
+        raise refuse("TRUNCATE of several tables", node)
+    table = table_of(catalog, node.expressions[0])
+    return lambda values: Delete(table.name, None)
+
+
+def _once(node: exp.Expr, bind: Binder) -> Binder:
+    """Names are resolved at once, so that a prepared statement fails when it is prepared."""
+    fixed = bind(())
+    return bind if node.find(exp.Placeholder) else lambda values: fixed
+
+
+def _refuse_order(node: exp.Expr, what: str) -> None:
+    if node.args.get("order") or node.args.get("limit"):
+        raise refuse(f"{what} with ORDER BY or LIMIT", node, "name the rows in WHERE")
+
+
+def _columns_of(table: TableDef, alias: str) -> Callable[[str, str, str], Expr]:
+    def column(name: str, qualifier: str, clause: str) -> Expr:
+        if qualifier and qualifier.lower() != alias.lower():
+            raise unknown_column(f"{qualifier}.{name}", clause)
+        at = _position(table, name, clause)
+        return Col(table.columns[at].type, table.columns[at].nullable, at)
+
+    return column
+
+
+def _where(node: exp.Expr, column: Callable[[str, str, str], Expr], values: Sequence[Any]) -> Expr | None:
+    where = node.args.get("where")
+    if where is None:
+        return None
+    return simplified(call("and", Resolver(column, _bound(values), "where clause")(where.this)))

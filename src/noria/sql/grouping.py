@@ -1,0 +1,148 @@
+"""GROUP BY and aggregates: the Aggregate node, and expressions above it (§5.1).
+
+Keeps true: above a grouping an expression has only group columns, aggregates and constants; any other column
+must have one value in each group (the primary key is grouped by), and then is grouped by as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError
+from noria.core.evaluate import constant
+from noria.core.expr import Call, Col, Const, Expr
+from noria.core.functions import call, cast, conjunction, literal
+from noria.plan.batch_nodes import Distinct
+from noria.plan.mir import Aggregate, Filter, Mir, Project, agg
+from noria.sql.context import Context
+from noria.sql.querygraph import Joined
+from noria.sql.refusals import refuse
+from noria.sql.scalars import AggCall
+from noria.sql.scope import Scope
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """An Aggregate and where it has the groups and aggregates of the block."""
+
+    scope: Scope
+    plan: Mir
+    places: dict[Expr, int]
+    grouped: bool  # with GROUP BY
+
+    def expr(self, e: Expr) -> Expr:
+        """An expression over the block's columns and aggregates as one over the Aggregate's output."""
+        at = self.places.get(e)
+        if at is not None:
+            f = self.plan.fields[at]
+            return Col(f.type, f.nullable, at)
+        if isinstance(e, Col):
+            raise self._not_grouped(e)
+        if not isinstance(e, Call):
+            return e
+        args = tuple(map(self.expr, e.args))
+        return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
+
+    def _not_grouped(self, c: Col) -> SqlError:
+        s = self.scope.sources[self.scope.source_of(c.index)]
+        name = f"{s.alias}.{self.scope.field(c.index).name}"
+        if self.grouped:
+            return SqlError(1055, "42000", f"'{name}' is not in GROUP BY and not an aggregate: it can have several "
+                                           "values in a group (sql_mode=only_full_group_by)")
+        return SqlError(1140, "42000", f"In aggregated query without GROUP BY, '{name}' is not an aggregate "
+                                       "(sql_mode=only_full_group_by)")
+
+    def having(self, terms: Sequence[Expr]) -> Mir:
+        condition = conjunction([self.expr(t) for t in terms])
+        return self.plan if condition is None else Filter(self.plan, condition)
+
+    def empty_row(self, exprs: Sequence[Expr], having: Sequence[Expr]) -> tuple[Any, ...] | None:
+        """What an aggregate over no rows shows: COUNT 0, the others NULL; None if HAVING takes that away, or
+        a key without rows simply has no group."""
+        if self.grouped:
+            return None
+        counts = {at for e, at in self.places.items()
+                  if isinstance(e, AggCall) and e.function in ("count", "count_star")}
+        if any(constant(_over_nothing(self.expr(t), counts)) != 1 for t in having):
+            return None
+        return tuple(constant(_over_nothing(e, counts)) for e in exprs)
+
+
+def _over_nothing(e: Expr, counts: set[int]) -> Expr:
+    if isinstance(e, Col):
+        return literal(0) if e.index in counts else Const(e.type, True, None)
+    if not isinstance(e, Call):
+        return e
+    args = tuple(_over_nothing(a, counts) for a in e.args)
+    return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
+
+
+def group(context: Context, tree: exp.Select, scope: Scope, joined: Joined, groups: list[Expr], keys: list[Expr],
+          asked: list[Expr]) -> Grouped:
+    """The Aggregate for what is asked.  Keys below a grouping are grouped by as well: a lookup fixes them."""
+    aggregates = list(dict.fromkeys(a for e in asked for a in _aggregates(e, groups)))
+    wanted = list(dict.fromkeys([g for g in groups if not isinstance(g, Const)] + keys))
+    if tree.args.get("group") is not None:
+        grouped_columns = {g.index for g in wanted if isinstance(g, Col)}
+        free = [c for e in asked for c in _free_columns(e, set(wanted)) if c.index in scope.determined(grouped_columns)]
+        wanted = list(dict.fromkeys([*wanted, *free]))
+    _check_distinct(context, tree, aggregates)
+    inputs = list(dict.fromkeys(joined.expr(e) for e in [*wanted, *(a.argument for a in aggregates if a.argument)]))
+    plan, column = _input_columns(joined.plan, inputs)
+    if aggregates and aggregates[0].distinct:
+        plan, column = Distinct(_picked(plan, list(column.values()))), {e: i for i, e in enumerate(column)}
+    by = tuple(sorted({column[joined.expr(g)] for g in wanted}))
+    computed = {a: agg(a.function, None if a.argument is None else column[joined.expr(a.argument)], plan.fields)
+                for a in aggregates}
+    unique = sorted(set(computed.values()), key=str)
+    names = tuple(str(a) for a in unique)
+    out = Aggregate(plan, by, tuple(unique), names)
+    places: dict[Expr, int] = {g: by.index(column[joined.expr(g)]) for g in wanted}
+    places.update({a: len(by) + unique.index(x) for a, x in computed.items()})
+    return Grouped(scope, out, places, tree.args.get("group") is not None)
+
+
+def _aggregates(e: Expr, groups: list[Expr]) -> list[AggCall]:
+    if isinstance(e, AggCall):
+        return [e]
+    if e in groups or not isinstance(e, Call):
+        return []
+    return [a for x in e.args for a in _aggregates(x, groups)]
+
+
+def _free_columns(e: Expr, known: set[Expr]) -> list[Col]:
+    """Columns that stand outside aggregates and outside what is grouped by."""
+    if e in known or isinstance(e, AggCall):
+        return []
+    if isinstance(e, Col):
+        return [e]
+    return [c for a in e.args for c in _free_columns(a, known)] if isinstance(e, Call) else []
+
+
+def _check_distinct(context: Context, tree: exp.Select, aggregates: list[AggCall]) -> None:
+    distinct = [a for a in aggregates if a.distinct]
+    if not distinct:
+        return
+    context.only_batch("an aggregate of DISTINCT values", tree, "count over a view that groups by the value")
+    if len(distinct) < len(aggregates) or len({a.argument for a in distinct}) > 1:
+        raise refuse("aggregates of DISTINCT values beside other aggregates", tree, "ask in two queries")
+
+
+def _picked(plan: Mir, columns: list[int]) -> Mir:
+    fields = [plan.fields[c] for c in columns]
+    copies = tuple(Col(f.type, f.nullable, c) for f, c in zip(fields, columns, strict=True))
+    return Project(plan, copies, tuple(f.name for f in fields))
+
+
+def _input_columns(plan: Mir, inputs: list[Expr]) -> tuple[Mir, dict[Expr, int]]:
+    """The plan with every input as a column: itself if all are, else a projection to just these."""
+    if all(isinstance(e, Col) for e in inputs):
+        return plan, {e: e.index for e in inputs if isinstance(e, Col)}
+    ordered: list[Expr] = [*sorted((e for e in inputs if isinstance(e, Col)), key=lambda c: c.index)]
+    ordered += sorted((e for e in inputs if not isinstance(e, Col)), key=str)
+    names = tuple(plan.fields[e.index].name if isinstance(e, Col) else str(e) for e in ordered)
+    return Project(plan, tuple(ordered), names), {e: i for i, e in enumerate(ordered)}

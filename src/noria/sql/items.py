@@ -1,0 +1,58 @@
+"""SELECT without FROM: constants, system variables and functions of the session."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError, unknown_column
+from noria.core.evaluate import constant
+from noria.core.expr import Expr
+from noria.core.types import BIGINT, DATE, DATETIME, TEXT, Field
+from noria.sql.commands import Item, SelectItems
+from noria.sql.context import Context
+from noria.sql.refusals import refuse
+from noria.sql.scalars import Resolver
+from noria.sql.select import column_name
+from noria.sql.tree import only
+
+_FUNCTIONS = {"NOW": DATETIME, "SYSDATE": DATETIME, "CURRENT_TIMESTAMP": DATETIME, "LOCALTIME": DATETIME,
+              "LOCALTIMESTAMP": DATETIME, "UTC_TIMESTAMP": DATETIME, "CURDATE": DATE, "CURRENT_DATE": DATE,
+              "DATABASE": TEXT, "SCHEMA": TEXT, "VERSION": TEXT, "USER": TEXT, "CURRENT_USER": TEXT,
+              "SESSION_USER": TEXT, "CONNECTION_ID": BIGINT, "LAST_INSERT_ID": BIGINT, "ROW_COUNT": BIGINT,
+              "FOUND_ROWS": BIGINT, "UNIX_TIMESTAMP": BIGINT}
+_CLASSES: dict[type[exp.Expr], str] = {
+    exp.CurrentTimestamp: "NOW", exp.CurrentDate: "CURDATE", exp.CurrentSchema: "DATABASE",
+    exp.CurrentVersion: "VERSION", exp.CurrentUser: "CURRENT_USER", exp.Localtime: "NOW", exp.Localtimestamp: "NOW",
+    exp.SessionUser: "SESSION_USER", exp.CurrentDatabase: "DATABASE",
+}
+
+
+def select_items(context: Context, tree: exp.Select) -> SelectItems:
+    """One row of values that need no table."""
+    only(tree, frozenset({"expressions", "limit", "where", "distinct", "offset", "hint"}), "SELECT without FROM")
+    where, limit = tree.args.get("where"), tree.args.get("limit")
+    if where is not None or tree.args.get("offset") is not None:
+        raise refuse("WHERE in a SELECT without FROM", tree, "leave it out")
+    items = tuple(_item(context, n) for n in tree.expressions)
+    count = limit.expression if limit is not None else None
+    return SelectItems(items, int(count.this) if isinstance(count, exp.Literal) and count.this.isdigit() else None)
+
+
+def _item(context: Context, node: exp.Expr) -> Item:
+    name, inner = column_name(node), node.unalias()
+    if isinstance(inner, exp.SessionParameter):
+        return Item(Field(name, TEXT), "variable", inner.name.lower(), str(inner.args.get("kind") or "").lower())
+    if isinstance(inner, exp.Parameter):
+        return Item(Field(name, TEXT), "user_variable", inner.name.lower())
+    function = _CLASSES.get(type(inner)) or (inner.name.upper() if isinstance(inner, exp.Anonymous) else "")
+    if function in _FUNCTIONS:
+        return Item(Field(name, _FUNCTIONS[function]), "function", function)
+    if isinstance(inner, exp.Star):
+        raise SqlError(1096, "HY000", "No tables used")
+    e = Resolver(_no_column, context.parameter, "field list")(inner)
+    return Item(Field(name, e.type, e.nullable), value=constant(e))
+
+
+def _no_column(name: str, table: str, clause: str) -> Expr:
+    raise unknown_column(f"{table}.{name}" if table else name, clause)
+

@@ -1,0 +1,133 @@
+"""From text to commands: `parse` a text, `prepare` a statement with parameters, `bind` values to it.
+
+Every way into the language starts here.  Keeps true: what is not understood whole is an SqlError that says what
+and where; binding never parses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token
+
+from noria.core.errors import SqlError, not_supported, parse_error
+from noria.sql import chatter, ddl, dml, values
+from noria.sql.commands import Command, Explain, Nothing, Prepared, Select, bound_select
+from noria.sql.context import Catalog, Context
+from noria.sql.items import select_items
+from noria.sql.queries import select_of
+from noria.sql.shape import split
+from noria.sql.tree import Statement, parse_tokens, snippet, statements_of, tokenize
+
+Binder = Callable[[Sequence[Any]], Command]
+
+
+def parse(text: str, catalog: Catalog) -> list[Command]:
+    """The commands of a text, which may hold several statements.  Parameters stay parameters."""
+    quick = values.insert(text, lambda head: prepare(head, catalog))
+    if quick is not None:
+        return [quick]
+    statements = statements_of(tokenize(text))
+    if not statements:
+        return [_nothing(text)]
+    return [_planned(tokens, text, catalog).command for tokens in statements]
+
+
+def _nothing(text: str) -> Nothing:
+    """A text of comments only; clients send such ones, and dumps are full of them."""
+    if not text.strip(" \t\r\n;"):
+        raise SqlError(1065, "42000", "Query was empty")
+    return Nothing("comment")
+
+
+def prepare(text: str, catalog: Catalog) -> Prepared:
+    """One statement, planned, whose parameters get their values by `bind`."""
+    statements = statements_of(tokenize(text))
+    if len(statements) != 1:
+        if not statements:
+            raise SqlError(1065, "42000", "Query was empty")
+        raise parse_error("a prepared text holds one statement")
+    return _planned(statements[0], text, catalog)
+
+
+def bind(prepared: Prepared, values: Sequence[Any]) -> Command:
+    """The command with these values."""
+    if len(values) != prepared.parameters:
+        raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: {len(values)} values for "
+                                      f"{prepared.parameters} parameters")
+    return prepared.binder(values)
+
+
+def _planned(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
+    said = chatter.command(tokens, text)
+    if said is not None:
+        return Prepared(said, 0, lambda values: said)
+    word = tokens[0].text.upper()
+    if word in ("EXPLAIN", "DESCRIBE", "DESC"):
+        inner = _planned(_explained(tokens), text, catalog)
+        return Prepared(Explain(inner.command), inner.parameters, lambda values: Explain(inner.binder(values)))
+    statement = parse_tokens(tokens, text)
+    command, binder = _command(statement, catalog)
+    return Prepared(command, statement.parameters, binder)
+
+
+def _explained(tokens: list[Token]) -> list[Token]:
+    """The statement after EXPLAIN [FORMAT = …] [EXTENDED]."""
+    rest = tokens[1:]
+    while rest and rest[0].text.upper() in ("EXTENDED", "PARTITIONS", "ANALYZE"):
+        rest = rest[1:]
+    if rest and rest[0].text.upper() == "FORMAT":
+        rest = rest[3:]
+    if not rest:
+        raise parse_error("EXPLAIN of nothing")
+    return rest
+
+
+def _command(statement: Statement, catalog: Catalog) -> tuple[Command, Binder]:
+    tree = statement.tree
+    if isinstance(tree, (exp.Select, exp.SetOperation, exp.Subquery)):
+        return _select(statement, tree.unnest(), catalog)
+    if isinstance(tree, exp.Insert):
+        return _write(dml.insert(statement, tree, catalog), statement)
+    if isinstance(tree, exp.Update):
+        return _write(dml.update(tree, catalog), statement)
+    if isinstance(tree, exp.Delete):
+        return _write(dml.delete(tree, catalog), statement)
+    if isinstance(tree, exp.TruncateTable):
+        return _write(dml.truncate(tree, catalog), statement)
+    if isinstance(tree, exp.Create):
+        return _fixed(ddl.create(statement, tree, catalog))
+    if isinstance(tree, exp.Drop):
+        return _fixed(ddl.drop(statement, tree))
+    if isinstance(tree, exp.Condition):  # a bare name or expression: sqlglot takes it for a text of its own
+        raise parse_error(f"near '{snippet(tree)}'")
+    raise not_supported(f"this statement: {snippet(tree)}")
+
+
+def _fixed(command: Command) -> tuple[Command, Binder]:
+    return command, lambda values: command
+
+
+def _write(binder: Binder, statement: Statement) -> tuple[Command, Binder]:
+    """The command of a write with parameters has NULL for each."""
+    return binder([None] * statement.parameters), binder
+
+
+def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
+    if isinstance(tree, exp.Select) and tree.args.get("from_") is None:
+        given = [None] * statement.parameters
+        return (select_items(Context(catalog, "batch", given), tree),
+                lambda values: select_items(Context(catalog, "batch", values), tree))
+    select = select_of(statement, tree, catalog)
+    if select.view is None:
+        if not statement.parameters:
+            return _fixed(select)
+        return select, lambda values: select_of(statement, tree, catalog, list(values))
+    if not statement.parameters:
+        return _fixed(select)
+    return select, lambda values: bound_select(select, values)
+
+
+__all__ = ["Catalog", "Command", "Prepared", "Select", "bind", "parse", "prepare", "split"]

@@ -1,0 +1,129 @@
+"""Planned blocks as what they are for: a view, an ad-hoc SELECT, or a query for Spark."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError, parse_error
+from noria.plan import rewrites
+from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.mir import Mir, ViewDef
+from noria.sql.commands import Argument, BatchQuery, Select
+from noria.sql.context import Catalog, Context
+from noria.sql.refusals import NotMaintained, not_maintained, refuse
+from noria.sql.select import Query, plan_query
+from noria.sql.shape import shape_of
+from noria.sql.sources import union_plan
+from noria.sql.tree import Statement, snippet
+
+
+def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -> ViewDef:
+    """CREATE VIEW: the view with its parameters as key; NotMaintained if it cannot be kept."""
+    query = _plan(Context(catalog, "view"), tree)
+    keys = sorted(k for k in query.keys)  # all are parameters here: by their ordinals
+    if len(keys) != statement.parameters:
+        raise not_maintained("a parameter here", tree, "parameters are compared as `column = ?` in WHERE")
+    if statement.internal and keys:
+        raise refuse("parameters in an internal view", tree, "views that read it have parameters of their own")
+    limit, offset = limits_of(Context(catalog, "view"), query)
+    return ViewDef(name, query.plan, tuple(k[2] for k in keys), query.visible, query.order, limit, offset,
+                   query.empty_row, statement.body, statement.internal)
+
+
+def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
+              values: list[object] | None = None) -> Select:
+    """A SELECT that a client sends: by a view if one can be kept, else by Spark."""
+    try:
+        return _adhoc(statement, tree, catalog)
+    except NotMaintained as reason:
+        return Select(None, batch=batch_of(tree, Context(catalog, "batch", values), reason.message))
+
+
+def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog) -> Select:
+    query = _plan(Context(catalog, "adhoc"), tree)
+    found = sorted(query.keys, key=lambda k: k[2])  # a canonical order: equal queries find the same view
+    arguments: tuple[Argument, ...] = tuple(
+        ("param", what) if kind == "param" else ("value", what) for kind, what, _ in found)
+    limit, offset = _parameter(query.limit), _parameter(query.offset)
+    if sum(k == "param" for k, _ in arguments) + (limit is not None) + (offset is not None) != statement.parameters:
+        raise not_maintained("a parameter here", tree)
+    context = Context(catalog, "adhoc")
+    view = ViewDef("select", query.plan, tuple(k[2] for k in found), query.visible, query.order,
+                   None if limit else _count(context, query.limit), 0 if offset else _count(context, query.offset) or 0,
+                   query.empty_row, _shape_text(statement.text), adhoc=True)
+    return Select(view, arguments, limit=limit, offset=offset)
+
+
+def _shape_text(text: str) -> str:
+    """Queries that differ in literals only have one text, as they have one view."""
+    found = shape_of(text)
+    return text if found is None else found[0]
+
+
+def batch_of(tree: exp.Expr, context: Context, reason: str) -> BatchQuery:
+    """A query for Spark: its order and limit are part of the plan."""
+    if isinstance(tree, exp.SetOperation):
+        plan, visible, order = _union_order(context, tree)
+        ends = (tree.args.get("limit"), tree.args.get("offset"))
+        limit, offset = (_count(context, e and e.expression) for e in ends)
+    else:
+        query = _plan(context, tree)
+        plan, visible, order = query.plan, query.visible, query.order
+        limit, offset = limits_of(context, query)
+    if order:
+        plan = Sort(plan, order)
+    if limit is not None or offset:
+        plan = Limit(plan, limit, offset or 0)
+    return BatchQuery(plan, visible, reason)
+
+
+def _plan(context: Context, tree: exp.Expr) -> Query:
+    if isinstance(tree, exp.SetOperation):
+        context.only_batch("UNION", tree, "make a view of each SELECT and read both")
+    if isinstance(tree, exp.Subquery):
+        return _plan(context, tree.this)
+    if not isinstance(tree, exp.Select):
+        raise parse_error(f"near '{snippet(tree)}'")
+    query = plan_query(context, tree, top=True)
+    return Query(rewrites.optimize(query.plan), query.visible, query.keys, query.order, query.limit, query.offset,
+                 query.empty_row)
+
+
+def _union_order(context: Context, tree: exp.SetOperation) -> tuple[Mir, int, tuple[tuple[int, bool], ...]]:
+    """ORDER BY of a UNION names columns of its result."""
+    plan = rewrites.optimize(union_plan(context, tree))
+    order = []
+    names = [f.name.lower() for f in plan.fields]
+    for node in (tree.args["order"].expressions if tree.args.get("order") else []):
+        by = node.this
+        if isinstance(by, exp.Literal) and by.this.isdigit() and 1 <= int(by.this) <= len(names):
+            at = int(by.this) - 1
+        elif isinstance(by, exp.Column) and by.name.lower() in names:
+            at = names.index(by.name.lower())
+        else:
+            raise SqlError(1054, "42S22", f"Unknown column '{snippet(by)}' in 'order clause'")
+        order.append((at, bool(node.args.get("desc"))))
+    return plan, plan.width, tuple(order)
+
+
+# ------------------------------------------------------------------ LIMIT and OFFSET
+def limits_of(context: Context, query: Query) -> tuple[int | None, int]:
+    return _count(context, query.limit), _count(context, query.offset) or 0
+
+
+def _parameter(node: exp.Expr | None) -> Argument | None:
+    return ("param", int(node.this)) if isinstance(node, exp.Placeholder) else None
+
+
+def _count(context: Context, node: exp.Expr | None) -> int | None:
+    if node is None:
+        return None
+    if isinstance(node, exp.Placeholder):
+        value = getattr(context.parameter(node), "value", None)
+        number = 0 if value is None else value
+        if not isinstance(number, int) or number < 0:
+            raise SqlError(1210, "HY000", f"Incorrect arguments to LIMIT: '{number}' is no row count")
+        return number
+    if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit():
+        return int(node.this)
+    raise parse_error(f"LIMIT takes a number, near '{snippet(node)}'")

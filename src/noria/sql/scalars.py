@@ -1,0 +1,387 @@
+"""Scalar expressions of the syntax tree as typed expressions.
+
+A `Resolver` turns one tree node into one `Expr`: columns through its `column` function, parameters through
+`parameter`.  Aggregates become `AggCall` leaves, which only the select builder understands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from math import isinf
+from typing import Any
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError, incorrect_value, parse_error
+from noria.core.expr import Call, Const, Expr
+from noria.core.functions import NULL, as_number, call, cast, literal
+from noria.core.types import BIGINT, DATE, TEXT, TEXT_BIN, Collation, Field, SqlType
+from noria.plan.mir import agg
+from noria.sql.refusals import refuse
+from noria.sql.tree import only, snippet
+from noria.sql.types import cast_type, collation
+
+
+@dataclass(frozen=True)
+class AggCall(Expr):
+    """An aggregate function of an expression over the block's columns (None: COUNT(*))."""
+
+    function: str
+    argument: Expr | None
+    distinct: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.function}({'distinct ' if self.distinct else ''}{self.argument or '*'})"
+
+
+Kinds = dict[type[exp.Expr], str]
+_BINARY: Kinds = {
+    exp.Add: "add", exp.Sub: "sub", exp.Mul: "mul", exp.Div: "div", exp.IntDiv: "intdiv", exp.Mod: "mod",
+    exp.EQ: "eq", exp.NEQ: "ne", exp.LT: "lt", exp.LTE: "le", exp.GT: "gt", exp.GTE: "ge",
+    exp.NullSafeEQ: "nseq", exp.And: "and", exp.Or: "or", exp.Xor: "xor", exp.Nullif: "nullif",
+}
+_UNARY: Kinds = {exp.Lower: "lower", exp.Upper: "upper", exp.Floor: "floor", exp.Ceil: "ceil", exp.Abs: "abs"}
+_AGGREGATES: Kinds = {exp.Sum: "sum", exp.Min: "min", exp.Max: "max", exp.Avg: "avg"}
+_VOLATILE = (exp.Rand, exp.Uuid, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentSchema,
+             exp.CurrentUser, exp.CurrentVersion, exp.Localtime, exp.Localtimestamp)
+_VOLATILE_NAMES = {"NOW", "SYSDATE", "UTC_TIMESTAMP", "UTC_DATE", "UNIX_TIMESTAMP", "LAST_INSERT_ID", "USER",
+                   "SESSION_USER", "CONNECTION_ID", "ROW_COUNT", "FOUND_ROWS", "SLEEP", "UUID_SHORT"}
+_OPERANDS = frozenset({"this", "expression", "typed", "safe", "big_int", "binary", "coalesce", "negate", "_type"})
+
+
+@dataclass(frozen=True)
+class Resolver:
+    """clause names the part of the statement for errors ("where clause", "field list", …)."""
+
+    column: Callable[[str, str, str], Expr]  # name, table, clause
+    parameter: Callable[[exp.Placeholder], Expr]
+    clause: str
+    aggregates: bool = False
+
+    def __call__(self, node: exp.Expr) -> Expr:
+        handler = _HANDLERS.get(type(node))
+        if handler is not None:
+            return handler(self, node)
+        if type(node) in _BINARY:
+            return self._operator(_BINARY[type(node)], node, "this", "expression")
+        if type(node) in _UNARY:
+            return self._operator(_UNARY[type(node)], node, "this")
+        if type(node) in _AGGREGATES:
+            return _aggregate(self, node, _AGGREGATES[type(node)])
+        raise _unknown(node)
+
+    def _operator(self, op: str, node: exp.Expr, *names: str) -> Expr:
+        only(node, _OPERANDS, "an expression")
+        return call(op, *(self(node.args[n]) for n in names if node.args.get(n) is not None))
+
+
+def _unknown(node: exp.Expr) -> SqlError:
+    if isinstance(node, (exp.Subquery, exp.Exists, exp.Select, exp.Any, exp.All)):
+        return refuse("a subquery in an expression", node, "join with it in FROM")
+    if isinstance(node, exp.Window):
+        return refuse("window functions", node)
+    if isinstance(node, exp.GroupConcat):
+        return refuse("GROUP_CONCAT", node, "read the rows and join the texts in the application")
+    if isinstance(node, exp.AggFunc):
+        return refuse("this aggregate", node, "there are COUNT, SUM, MIN, MAX and AVG")
+    if isinstance(node, exp.Anonymous) and node.name.upper() not in _VOLATILE_NAMES:
+        return SqlError(1305, "42000", f"FUNCTION {node.name} does not exist")
+    if isinstance(node, (*_VOLATILE, exp.Anonymous)):
+        return refuse("a function of the clock, of chance or of the session in a query or write", node,
+                      "compute it in the application and pass the value")
+    if isinstance(node, (exp.Parameter, exp.SessionParameter)):
+        return refuse("a variable in a query or write", node, "pass its value")
+    if isinstance(node, exp.Star):
+        return parse_error("near '*'")
+    return refuse("this expression", node)
+
+
+# ------------------------------------------------------------------ leaves
+def _column(r: Resolver, node: exp.Expr) -> Expr:
+    assert isinstance(node, exp.Column)
+    if isinstance(node.this, exp.Star):
+        raise parse_error(f"near '{node.sql(dialect='mysql')}'")
+    return r.column(node.name, node.table, r.clause)
+
+
+def _literal(r: Resolver, node: exp.Expr) -> Expr:
+    return literal(literal_value(node))
+
+
+def literal_value(node: exp.Expr) -> Any:
+    """The Python value of a literal node."""
+    if isinstance(node, exp.Null):
+        return None
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if isinstance(node, (exp.HexString, exp.BitString)):
+        return _binary_literal(node)
+    text = str(node.this)
+    if node.args.get("is_string") or isinstance(node, exp.National):
+        return text
+    try:
+        number = int(text) if text.isdigit() else float(text) if "e" in text.lower() else Decimal(text)
+    except (ValueError, InvalidOperation):
+        raise parse_error(f"'{text}' is no number, near '{snippet(node)}'") from None
+    if isinstance(number, float) and isinf(number):
+        raise SqlError(1367, "22007", f"Illegal double '{text}' value found during parsing")
+    return number
+
+
+def _binary_literal(node: exp.Expr) -> str:
+    digits, base = str(node.this), 16 if isinstance(node, exp.HexString) else 2
+    size = (len(digits) + 1) // 2 if base == 16 else (len(digits) + 7) // 8
+    raw = int(digits or "0", base).to_bytes(size, "big")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as e:
+        raise incorrect_value("string", node.sql(dialect="mysql"), "literal", 1) from e
+
+
+def _negative(r: Resolver, node: exp.Expr) -> Expr:
+    inner = r(node.this)
+    if isinstance(inner, Const) and inner.type.is_number and inner.value is not None:
+        return literal(-inner.value)
+    return call("neg", inner)
+
+
+def _introduced(r: Resolver, node: exp.Expr) -> Expr:
+    return r(node.expression)
+
+
+# ------------------------------------------------------------------ logic
+def _paren(r: Resolver, node: exp.Expr) -> Expr:
+    return r(node.this)
+
+
+def _not(r: Resolver, node: exp.Expr) -> Expr:
+    return call("not", r(node.this))
+
+
+def _is(r: Resolver, node: exp.Expr) -> Expr:
+    this, what = r(node.this), node.expression
+    if isinstance(what, exp.Null):
+        return call("is_null", this)
+    if isinstance(what, exp.Boolean):
+        return call("is_true", this if what.this else call("not", this))
+    raise refuse("this comparison", node)
+
+
+def _between(r: Resolver, node: exp.Expr) -> Expr:
+    only(node, frozenset({"this", "low", "high"}), "BETWEEN")
+    x, low, high = r(node.this), r(node.args["low"]), r(node.args["high"])
+    return call("and", call("ge", x, low), call("le", x, high))
+
+
+def _in(r: Resolver, node: exp.Expr) -> Expr:
+    only(node, frozenset({"this", "expressions", "query"}), "IN")
+    if node.args.get("query") is not None:
+        raise refuse("IN (SELECT …)", node, "join with the subquery in FROM")
+    if isinstance(node.this, exp.Tuple):
+        tests = [_row_comparison(r, exp.EQ, node.this, item) for item in node.expressions]
+        return call("or", *tests)
+    return call("in", r(node.this), *(r(i) for i in node.expressions))
+
+
+def _row_comparison(r: Resolver, kind: type[exp.Expr], a: exp.Expr, b: exp.Expr) -> Expr:
+    """(a, b) = (c, d)"""
+    if not isinstance(a, exp.Tuple) or not isinstance(b, exp.Tuple) or len(a.expressions) != len(b.expressions):
+        raise SqlError(1241, "21000", f"Operand should contain {len(a.expressions) or 1} column(s)")
+    return call("and", *(call("eq", r(x), r(y)) for x, y in zip(a.expressions, b.expressions, strict=True)))
+
+
+def _equal(r: Resolver, node: exp.Expr) -> Expr:
+    if isinstance(node.this, exp.Tuple) or isinstance(node.expression, exp.Tuple):
+        return _row_comparison(r, exp.EQ, node.this, node.expression)
+    return r._operator("eq", node, "this", "expression")
+
+
+def _like(r: Resolver, node: exp.Expr, escape: Expr | None = None) -> Expr:
+    only(node, _OPERANDS, "LIKE")
+    like = call("like", r(node.this), r(node.expression), *([escape] if escape is not None else []))
+    return call("not", like) if node.args.get("negate") else like
+
+
+def _escape(r: Resolver, node: exp.Expr) -> Expr:
+    return _like(r, node.this, r(node.expression))
+
+
+# ------------------------------------------------------------------ functions
+def _coalesce(r: Resolver, node: exp.Expr) -> Expr:
+    return call("coalesce", r(node.this), *(r(a) for a in node.expressions))
+
+
+def _if(r: Resolver, node: exp.Expr) -> Expr:
+    if node.args.get("false") is None:
+        raise SqlError(1582, "42000", "Incorrect parameter count in the call to native function 'if'")
+    return call("if", r(node.this), r(node.args["true"]), r(node.args["false"]))
+
+
+def _case(r: Resolver, node: exp.Expr) -> Expr:
+    subject = r(node.this) if node.this is not None else None
+    out: list[Expr] = []
+    for arm in node.args["ifs"]:
+        test = r(arm.this)
+        out += [test if subject is None else call("eq", subject, test), r(arm.args["true"])]
+    default = node.args.get("default")
+    return call("case", *out, r(default) if default is not None else NULL)
+
+
+def _extreme(r: Resolver, node: exp.Expr) -> Expr:
+    """GREATEST, LEAST: NULL when an argument is."""
+    op = "ge" if isinstance(node, exp.Greatest) else "le"
+    out = r(node.this)
+    for item in node.expressions:
+        other = r(item)
+        out = call("case", call("is_null", other), NULL, call(op, out, other), out, call("is_null", out), NULL, other)
+    return out
+
+
+def _cast(r: Resolver, node: exp.Expr) -> Expr:
+    only(node, frozenset({"this", "to", "_type"}), "CAST")
+    this, type = r(node.this), cast_type(node.args["to"])
+    if type == TEXT and this.type.is_text:
+        return this
+    return cast(this, type)
+
+
+def _collate(r: Resolver, node: exp.Expr) -> Expr:
+    return cast(r(node.this), TEXT_BIN if collation(node.expression.name) is Collation.BIN else TEXT)
+
+
+def _length(r: Resolver, node: exp.Expr) -> Expr:
+    return r._operator("length" if node.args.get("binary") else "char_length", node, "this")
+
+
+def _trim(r: Resolver, node: exp.Expr) -> Expr:
+    only(node, frozenset({"this"}), "TRIM")
+    return call("trim", r(node.this))
+
+
+def _concat(r: Resolver, node: exp.Expr) -> Expr:
+    return call("concat", *(r(a) for a in node.expressions))
+
+
+def _substring(r: Resolver, node: exp.Expr) -> Expr:
+    only(node, frozenset({"this", "start", "length"}), "SUBSTRING")
+    return call("substring", *(r(node.args[n]) for n in ("this", "start", "length") if node.args.get(n) is not None))
+
+
+def _left(r: Resolver, node: exp.Expr) -> Expr:
+    return call("substring", r(node.this), literal(1), r(node.expression))
+
+
+def _right(r: Resolver, node: exp.Expr) -> Expr:
+    """The last n characters: all of a shorter text."""
+    text, n = r(node.this), r(node.expression)
+    size = call("char_length", text)
+    return call("if", call("le", size, n), text,
+                call("substring", text, call("add", call("sub", size, n), literal(1)), n))
+
+
+def _round(r: Resolver, node: exp.Expr) -> Expr:
+    only(node, frozenset({"this", "decimals"}), "ROUND")
+    return r._operator("round", node, "this", "decimals") if not node.args.get("decimals") else call(
+        "round", r(node.this), r(node.args["decimals"]))
+
+
+def _date(r: Resolver, node: exp.Expr) -> Expr:
+    only(node, frozenset({"this"}), "DATE")
+    return cast(r(node.this), DATE)
+
+
+def _anonymous(r: Resolver, node: exp.Expr) -> Expr:
+    """Functions that sqlglot does not know by a class."""
+    same = {"OCTET_LENGTH": "length", "MID": "substring"}
+    name = node.name.upper()
+    if name == "VALUES":
+        raise refuse("VALUES() outside ON DUPLICATE KEY UPDATE", node)
+    if name not in same:
+        raise _unknown(node)
+    return call(same[name], *(r(a) for a in node.expressions))
+
+
+# ------------------------------------------------------------------ aggregates
+def _count(r: Resolver, node: exp.Expr) -> Expr:
+    _allowed(r, node)
+    only(node, frozenset({"this", "expressions", "big_int"}), "COUNT")
+    if node.expressions:
+        raise parse_error(f"near '{node.sql(dialect='mysql')}': COUNT takes one argument")
+    this = node.this
+    if isinstance(this, exp.Star):
+        return AggCall(BIGINT, False, "count_star", None)
+    if isinstance(this, exp.Distinct):
+        return AggCall(BIGINT, False, "count", _distinct_argument(r, node, this), True)
+    argument = _inner(r)(this)
+    if not argument.nullable:
+        return AggCall(BIGINT, False, "count_star", None)
+    return AggCall(BIGINT, False, "count", argument)
+
+
+def _aggregate(r: Resolver, node: exp.Expr, function: str) -> Expr:
+    _allowed(r, node)
+    only(node, frozenset({"this"}), function.upper())
+    this, distinct = node.this, False
+    if isinstance(this, exp.Distinct):
+        distinct = function not in ("min", "max")
+        argument = _distinct_argument(r, node, this)
+    else:
+        argument = _inner(r)(this)
+    argument = _summed(argument, node) if function in ("sum", "avg") else argument
+    return AggCall(aggregate_type(function, argument), True, function, argument, distinct)
+
+
+def aggregate_type(function: str, argument: Expr) -> SqlType:
+    return agg(function, 0, (Field("", argument.type, True),)).type
+
+
+def _summed(argument: Expr, node: exp.Expr) -> Expr:
+    if not argument.type.is_number and not argument.type.is_text:
+        raise refuse(f"the sum of a {argument.type}", node, "MIN and MAX take dates")
+    return as_number(argument)
+
+
+def _distinct_argument(r: Resolver, node: exp.Expr, distinct: exp.Expr) -> Expr:
+    if len(distinct.expressions) != 1:
+        raise refuse("DISTINCT of several expressions", node)
+    return _inner(r)(distinct.expressions[0])
+
+
+def _allowed(r: Resolver, node: exp.Expr) -> None:
+    if not r.aggregates:
+        raise SqlError(1111, "HY000", f"Invalid use of group function: {node.sql(dialect='mysql')} in {r.clause}")
+
+
+def _inner(r: Resolver) -> Resolver:
+    """Aggregates do not stand within aggregates."""
+    return Resolver(r.column, r.parameter, r.clause, aggregates=False)
+
+
+def _placeholder(r: Resolver, node: exp.Expr) -> Expr:
+    assert isinstance(node, exp.Placeholder)
+    return r.parameter(node)
+
+
+def _alias(r: Resolver, node: exp.Expr) -> Expr:
+    return r(node.this)
+
+
+Handler = Callable[[Resolver, exp.Expr], Expr]
+_HANDLERS: dict[type[exp.Expr], Handler] = {
+    exp.Column: _column, exp.Literal: _literal, exp.Null: _literal, exp.Boolean: _literal,
+    exp.HexString: _literal, exp.BitString: _literal, exp.National: _literal, exp.Introducer: _introduced,
+    exp.Neg: _negative, exp.Paren: _paren, exp.Not: _not, exp.Is: _is, exp.Between: _between, exp.In: _in,
+    exp.EQ: _equal, exp.Like: _like, exp.Escape: _escape, exp.Coalesce: _coalesce, exp.If: _if, exp.Case: _case,
+    exp.Greatest: _extreme, exp.Least: _extreme, exp.Cast: _cast, exp.Collate: _collate, exp.Length: _length,
+    exp.Trim: _trim, exp.Concat: _concat, exp.Substring: _substring, exp.Left: _left, exp.Right: _right,
+    exp.Round: _round, exp.TsOrDsToDate: _date, exp.Anonymous: _anonymous, exp.Count: _count,
+    exp.Placeholder: _placeholder, exp.Alias: _alias,
+}
+
+
+def uses_aggregate(e: Expr) -> bool:
+    if isinstance(e, AggCall):
+        return True
+    return isinstance(e, Call) and any(uses_aggregate(a) for a in e.args)

@@ -1,0 +1,93 @@
+"""Names in a query block: the relations of FROM and their columns.
+
+Keeps true: every column of every relation of the block has one number, `Source.offset` plus its position;
+expressions use these numbers until the join order is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from noria.core.errors import SqlError, ambiguous_column, unknown_column
+from noria.core.expr import Col
+from noria.core.types import Field
+from noria.plan.mir import Base, Mir
+
+
+@dataclass
+class Source:
+    """A relation of FROM.  `outer`: on the right of a LEFT JOIN, so its columns can be NULL.  `merged`: columns
+    that USING or NATURAL made one with a column of an earlier relation."""
+
+    alias: str
+    plan: Mir
+    offset: int
+    outer: bool = False
+    merged: set[int] = field(default_factory=set)
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.plan.width
+
+    def column(self, position: int) -> Col:
+        f = self.plan.fields[position]
+        return Col(f.type, f.nullable or self.outer, self.offset + position)
+
+
+class Scope:
+    """The relations of one block, in the order written."""
+
+    def __init__(self) -> None:
+        self.sources: list[Source] = []
+
+    def add(self, alias: str, plan: Mir) -> Source:
+        if any(s.alias.lower() == alias.lower() for s in self.sources):
+            raise SqlError(1066, "42000", f"Not unique table/alias: '{alias}'")
+        source = Source(alias, plan, self.sources[-1].end if self.sources else 0)
+        self.sources.append(source)
+        return source
+
+    def source_of(self, column: int) -> int:
+        """The place among the sources of the one that has this column."""
+        return next(i for i, s in enumerate(self.sources) if s.offset <= column < s.end)
+
+    def field(self, column: int) -> Field:
+        s = self.sources[self.source_of(column)]
+        return s.plan.fields[column - s.offset]
+
+    def find(self, name: str, table: str = "") -> list[Col]:
+        """The columns of this name, at most one of each relation's; merged ones count once."""
+        out = []
+        for s in self.sources:
+            if table and s.alias.lower() != table.lower():
+                continue
+            for i, f in enumerate(s.plan.fields):
+                if f.name.lower() == name.lower() and (table or i not in s.merged):
+                    out.append(s.column(i))
+        return out
+
+    def resolve(self, name: str, table: str, clause: str) -> Col:
+        found = self.find(name, table)
+        shown = f"{table}.{name}" if table else name
+        if not found:
+            raise unknown_column(shown, clause)
+        if len(found) > 1:
+            raise ambiguous_column(shown, clause)
+        return found[0]
+
+    def star(self, table: str = "") -> list[tuple[str, Col]]:
+        """The columns of `*` or `table.*` with their names."""
+        sources = [s for s in self.sources if not table or s.alias.lower() == table.lower()]
+        if table and not sources:
+            raise SqlError(1051, "42S02", f"Unknown table '{table}'")
+        return [(f.name, s.column(i)) for s in sources for i, f in enumerate(s.plan.fields)
+                if table or i not in s.merged]
+
+    def determined(self, columns: set[int]) -> set[int]:
+        """Columns that have one value where these have: those of a base table whose primary key is among them."""
+        out = set(columns)
+        for s in self.sources:
+            if isinstance(s.plan, Base) and s.plan.table.primary_key and all(
+                    s.offset + k in columns for k in s.plan.table.primary_key):
+                out.update(range(s.offset, s.end))
+        return out

@@ -1,0 +1,313 @@
+"""A SELECT as a plan (MIR): FROM and WHERE, then grouping, then HAVING, then the columns (§5.1).
+
+    Project(Filter_having(Aggregate(Project?(joins and filters))))
+
+`plan_query` gives the plan with the positions of what is asked for; views, ad-hoc SELECTs, derived tables and
+Spark's queries are all made from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError, parse_error, unknown_column
+from noria.core.expr import Call, Col, Const, Expr, conjuncts
+from noria.core.functions import call
+from noria.core.types import Kind
+from noria.plan.batch_nodes import Distinct
+from noria.plan.mir import Mir, Project
+from noria.sql import sources
+from noria.sql.context import Context
+from noria.sql.grouping import group
+from noria.sql.querygraph import Builder, Joined
+from noria.sql.refusals import refuse
+from noria.sql.scalars import Resolver, uses_aggregate
+from noria.sql.scope import Scope
+from noria.sql.tree import only, snippet
+
+_CLAUSES = frozenset({"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset",
+                      "distinct", "with_", "operation_modifiers", "kind"})
+_HARMLESS = {"SQL_NO_CACHE", "SQL_CACHE", "SQL_BUFFER_RESULT", "SQL_SMALL_RESULT", "SQL_BIG_RESULT", "HIGH_PRIORITY",
+             "STRAIGHT_JOIN", "ALL"}
+
+Key = tuple[str, Any, Expr]  # ("param", ordinal) or ("value", literal), and the expression it is compared with
+
+
+@dataclass(frozen=True)
+class Item:
+    """One column of the select list."""
+
+    name: str
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Query:
+    """A planned block: the first `visible` columns are the select list, keys and order columns may follow.
+    keys: ("param" or "value", ordinal or value, column)."""
+
+    plan: Mir
+    visible: int
+    keys: tuple[tuple[str, Any, int], ...]
+    order: tuple[tuple[int, bool], ...]
+    limit: exp.Expr | None
+    offset: exp.Expr | None
+    empty_row: tuple[Any, ...] | None
+
+
+@dataclass
+class Block:
+    """A SELECT with its names resolved."""
+
+    context: Context
+    tree: exp.Select
+    scope: Scope
+    items: list[Item] = field(default_factory=list)
+    where: list[Expr] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
+    groups: list[Expr] = field(default_factory=list)
+    having: list[Expr] = field(default_factory=list)
+    order: list[tuple[Expr, bool]] = field(default_factory=list)
+
+    def resolver(self, clause: str, aggregates: bool = False,
+                 column: Callable[[str, str, str], Expr] | None = None) -> Resolver:
+        return Resolver(column or self._column, self.context.parameter, clause, aggregates)
+
+    def _column(self, name: str, table: str, clause: str) -> Expr:
+        return self.scope.resolve(name, table, clause)
+
+    def alias(self, name: str) -> Expr | None:
+        return next((i.expr for i in self.items if i.name.lower() == name.lower()), None)
+
+
+def plan_query(context: Context, tree: exp.Select, top: bool = False) -> Query:
+    """Plan one SELECT.  top: its keys may be parameters, and literals when the context is ad hoc."""
+    _check_clauses(tree)
+    scope = Scope()
+    context, joins = sources.resolve_from(context, tree, scope)
+    block = Block(context, tree, scope)
+    _resolve_where(block, top)
+    _resolve_items(block)
+    _resolve_groups(block)
+    _resolve_having(block)
+    _resolve_order(block)
+    block.keys.sort(key=lambda k: str(k[2]))  # hidden key columns stand in one order, however WHERE was written
+    builder = Builder(scope, joins, block.where, [k[2] for k in block.keys], context.batch)
+    return _assemble(block, builder.build())
+
+
+def _check_clauses(tree: exp.Select) -> None:
+    if not tree.expressions:
+        raise parse_error("SELECT without anything to select")
+    only(tree, _CLAUSES | {"locks", "hint"}, "SELECT")  # a hint asks for a way, not for other rows
+    for modifier in tree.args.get("operation_modifiers") or []:
+        if modifier.name.upper() not in _HARMLESS:
+            raise refuse(modifier.name.upper(), tree)
+    if tree.args.get("locks"):
+        raise refuse("FOR UPDATE and FOR SHARE", tree, "there are no locks; leave the clause out")
+
+
+# ------------------------------------------------------------------ the clauses
+def _terms(node: exp.Expr) -> list[exp.Expr]:
+    """The conjuncts of a condition as written."""
+    if isinstance(node, exp.Paren):
+        return _terms(node.this)
+    if isinstance(node, exp.And):
+        return _terms(node.this) + _terms(node.expression)
+    return [node]
+
+
+def _resolve_where(block: Block, top: bool) -> None:
+    where = block.tree.args.get("where")
+    if where is None:
+        return
+    resolve = block.resolver("where clause")
+    for term in _terms(where.this):
+        key = _key_term(block, term, resolve) if top else None
+        if key is not None:
+            block.keys.append(key)
+        else:
+            block.where += conjuncts(call("and", resolve(term)))
+
+
+def _key_term(block: Block, term: exp.Expr, resolve: Resolver) -> Key | None:
+    """`expression = ?`, and in an ad-hoc SELECT `column = literal`, as a key."""
+    if block.context.batch or not isinstance(term, exp.EQ):
+        return None
+    a, b = term.this.unnest(), term.expression.unnest()
+    if isinstance(a, exp.Placeholder):
+        a, b = b, a
+    if isinstance(b, exp.Placeholder) and a.find(exp.Placeholder) is None:
+        return "param", int(b.this), resolve(a)
+    if block.context.mode != "adhoc" or term.find(exp.Placeholder) is not None:
+        return None
+    return _literal_key(block, resolve(term))
+
+
+def _literal_key(block: Block, e: Expr) -> Key | None:
+    """`column = literal` where the literal is a value that the column's type has."""
+    if not isinstance(e, Call) or e.op != "eq":
+        return None
+    column, value = e.args
+    if not isinstance(column, Col) or not isinstance(value, Const) or value.value is None:
+        return None
+    exact = column.type.kind is value.type.kind and (
+        column.type.scale >= value.type.scale and (value.type.folds or not column.type.folds))
+    whole = column.type.kind is Kind.DECIMAL and value.type.kind is Kind.INT
+    if not (exact or whole) or any(k[2] == column for k in block.keys):
+        return None
+    return "value", value.value, column
+
+
+def _resolve_items(block: Block) -> None:
+    resolve = block.resolver("field list", aggregates=True)
+    for node in block.tree.expressions:
+        if isinstance(node, exp.Star):
+            only(node, frozenset(), "SELECT *")
+            block.items += [Item(n, c) for n, c in block.scope.star()]
+        elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+            block.items += [Item(n, c) for n, c in block.scope.star(node.table)]
+        else:
+            block.items.append(Item(column_name(node), resolve(node)))
+
+
+def column_name(node: exp.Expr) -> str:
+    """What the column is called: its alias, its name, or the expression as it was written."""
+    if isinstance(node, (exp.Alias, exp.Column)):
+        return str(node.alias_or_name)
+    if isinstance(node, exp.Literal) and node.is_string:
+        return str(node.this)
+    return str(node.meta.get("text") or snippet(node))
+
+
+def _position(block: Block, node: exp.Expr, clause: str) -> Expr | None:
+    """The select item that a number in GROUP BY or ORDER BY means."""
+    if not isinstance(node, exp.Literal) or node.is_string or not node.this.isdigit():
+        return None
+    number = int(node.this)
+    if not 1 <= number <= len(block.items):
+        raise unknown_column(str(number), clause)
+    return block.items[number - 1].expr
+
+
+def _resolve_groups(block: Block) -> None:
+    clause = block.tree.args.get("group")
+    if clause is None:
+        return
+    only(clause, frozenset({"expressions"}), "GROUP BY")
+    resolve = block.resolver("group statement")
+    for node in clause.expressions:
+        e = _position(block, node, "group statement")
+        if e is None and isinstance(node, exp.Column) and not node.table and not block.scope.find(node.name):
+            e = block.alias(node.name)
+        e = resolve(node) if e is None else e
+        if uses_aggregate(e):
+            raise SqlError(1056, "42000", f"Can't group on '{snippet(node)}'")
+        if e not in block.groups:
+            block.groups.append(e)
+
+
+def _resolve_having(block: Block) -> None:
+    having = block.tree.args.get("having")
+    if having is None:
+        return
+    grouped = {block.scope.field(g.index).name.lower() for g in block.groups if isinstance(g, Col)}
+
+    def column(name: str, table: str, clause: str) -> Expr:
+        known = block.alias(name) if not table and name.lower() not in grouped else None
+        return known if known is not None else block.scope.resolve(name, table, clause)
+
+    resolve = block.resolver("having clause", aggregates=True, column=column)
+    for term in _terms(having.this):
+        block.having += conjuncts(call("and", resolve(term)))
+
+
+def _resolve_order(block: Block) -> None:
+    order = block.tree.args.get("order")
+    if order is None:
+        return
+
+    def column(name: str, table: str, clause: str) -> Expr:
+        known = block.alias(name) if not table else None
+        return known if known is not None else block.scope.resolve(name, table, clause)
+
+    resolve = block.resolver("order clause", aggregates=True, column=column)
+    for node in order.expressions:
+        only(node, frozenset({"this", "desc", "nulls_first"}), "ORDER BY")
+        e = _position(block, node.this, "order clause")
+        e = resolve(node.this) if e is None else e
+        if not isinstance(e, Const):
+            block.order.append((e, bool(node.args.get("desc"))))
+
+
+# ------------------------------------------------------------------ putting it together
+def _assemble(block: Block, joined: Joined) -> Query:
+    asked = [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
+    grouped = None
+    if block.tree.args.get("group") is not None or any(map(uses_aggregate, asked)):
+        grouped = group(block.context, block.tree, block.scope, joined, block.groups, [k[2] for k in block.keys],
+                        asked)
+        plan, rewrite = grouped.having(block.having), grouped.expr
+    else:
+        out = joined.filtered(block.having)
+        plan, rewrite = out.plan, out.expr
+    exprs = [rewrite(i.expr) for i in block.items]
+    names = [i.name for i in block.items]
+    distinct = block.tree.args.get("distinct") is not None
+    keys = _place_keys(block, [rewrite(k[2]) for k in block.keys], exprs, names)
+    order = _place_order(block, [rewrite(e) for e, _ in block.order], exprs, names, distinct)
+    empty = grouped.empty_row(exprs[: len(block.items)], block.having) if grouped and block.keys else None
+    plan = _projected(plan, exprs, names)
+    if distinct:
+        plan = _distinct(block, plan)
+    limit, offset = (block.tree.args.get(n) for n in ("limit", "offset"))
+    return Query(plan, len(block.items), keys, order, limit and limit.expression, offset and offset.expression, empty)
+
+
+def _place_keys(block: Block, keys: list[Expr], exprs: list[Expr], names: list[str]
+                ) -> tuple[tuple[str, Any, int], ...]:
+    """Each key's column: one of the select list, or appended.  A column bound twice is there twice."""
+    out: list[tuple[str, Any, int]] = []
+    for (kind, what, _), e in zip(block.keys, keys, strict=True):
+        used = {c for _, _, c in out}
+        at = next((i for i, x in enumerate(exprs) if x == e and i not in used), None)
+        if at is None:
+            at = len(exprs)
+            exprs.append(e)
+            names.append(f"key{len(out)}")
+        out.append((kind, what, at))
+    return tuple(out)
+
+
+def _place_order(block: Block, order: list[Expr], exprs: list[Expr], names: list[str], distinct: bool
+                 ) -> tuple[tuple[int, bool], ...]:
+    out: dict[int, bool] = {}
+    for (_, descending), e in zip(block.order, order, strict=True):
+        if e not in exprs:
+            if distinct:
+                raise SqlError(3065, "HY000", "Expression of ORDER BY clause is not in SELECT list; this is "
+                                              "incompatible with DISTINCT")
+            exprs.append(e)
+            names.append(f"order{len(out)}")
+        out.setdefault(exprs.index(e), descending)
+    return tuple(out.items())
+
+
+def _projected(plan: Mir, exprs: list[Expr], names: list[str]) -> Mir:
+    """The columns; the plan itself when these are all of its own, by their names."""
+    same = len(exprs) == plan.width and all(
+        isinstance(e, Col) and e.index == i and f.name == n
+        for i, (e, n, f) in enumerate(zip(exprs, names, plan.fields, strict=False)))
+    return plan if same else Project(plan, tuple(exprs), tuple(names))
+
+
+def _distinct(block: Block, plan: Mir) -> Mir:
+    block.context.only_batch("DISTINCT", block.tree, "GROUP BY the columns")
+    return Distinct(plan)
+
+
+

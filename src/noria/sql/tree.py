@@ -1,0 +1,241 @@
+"""Text to syntax trees: sqlglot's MySQL dialect, and what it lacks for us.
+
+* `INTERNAL` in CREATE VIEW and REPLACE INTO are taken out of the tokens before parsing and noted.
+* A `?` knows its ordinal in the statement, an expression the text it was written as.
+* What sqlglot would take for a command of another system is an error here.
+
+Keeps true: a text that is not understood whole raises SqlError 1064 with the place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.mysql import MySQL
+from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.parsers.mysql import MySQLParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from noria.core.errors import SqlError, not_supported, parse_error
+from noria.sql.comments import opened
+
+DEEPEST = 300  # brackets within brackets: beyond, recursion in the parser would end
+SHOWN = 80  # characters of the text in an error
+_STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.IDENTIFIER}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement of a text."""
+
+    tree: exp.Expr
+    text: str  # as written
+    parameters: int
+    internal: bool = False  # CREATE INTERNAL VIEW
+    replace: bool = False  # REPLACE INTO
+    body: str = ""  # of CREATE VIEW: the SELECT as written
+
+
+class _Parser(MySQLParser):
+    """Notes on each expression the text it was written as: MySQL names a column after it."""
+
+    PLACEHOLDER_PARSERS: ClassVar = {
+        **MySQLParser.PLACEHOLDER_PARSERS,
+        TokenType.PLACEHOLDER: lambda self: exp.Placeholder(this=str(self._prev.start)),
+    }
+
+    def _parse_expression(self) -> exp.Expr | None:
+        first = self._curr
+        parsed = super()._parse_expression()
+        if parsed is not None and first and self._prev:
+            parsed.meta["text"] = self.sql[first.start : self._prev.end + 1]
+        return parsed
+
+    def _parse_as_command(self, start: Token) -> exp.Command:
+        self.raise_error("this statement is not understood from here on", self._curr or self._prev)
+        return exp.Command(this=start.text)
+
+
+class _Dialect(MySQL):
+    Parser = _Parser
+
+    class Tokenizer(MySQL.Tokenizer):
+        COMMANDS: ClassVar = set()  # else it would swallow the rest of the statement after such a word
+        KEYWORDS: ClassVar = {k: v for k, v in MySQL.Tokenizer.KEYWORDS.items() if v is not TokenType.COMMAND}
+
+
+_DIALECT = _Dialect()
+_AFTER_COMMA = {"FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", ")", ",", "ON", "SET"}
+
+
+def tokenize(text: str) -> list[Token]:
+    try:
+        return list(_DIALECT.tokenize(opened(text)))
+    except (TokenError, SqlglotError) as e:
+        raise _unreadable(e, text) from None
+
+
+def _unreadable(e: SqlglotError, text: str) -> SqlError:
+    """A text whose tokens do not end: nearly always an open quote."""
+    where = re.search(r"from (\d+):(\d+)|Line (\d+)", str(e))
+    line = f" at line {where[1] or where[3]}" if where else ""
+    return parse_error(f"a quote, comment or name that does not end{line}, near '{text[:SHOWN]}'")
+
+
+def statements_of(tokens: Sequence[Token]) -> list[list[Token]]:
+    """The tokens of each statement, without the semicolons."""
+    out: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.token_type is TokenType.SEMICOLON:
+            out.append([])
+        else:
+            out[-1].append(token)
+    return [s for s in out if s]
+
+
+def parse_tokens(tokens: list[Token], text: str) -> Statement:
+    """The tree of one statement's tokens; positions are those in `text`."""
+    _check_tokens(tokens, text)
+    tokens, internal = _without_internal(_without_index_type(tokens))
+    tokens, replace = _insert_for_replace(tokens)
+    try:
+        trees = _Parser(dialect=_DIALECT).parse(tokens, text)
+    except ParseError as e:
+        raise _syntax_error(e, text) from None
+    except RecursionError:
+        raise parse_error("the statement is nested too deeply") from None
+    tree = trees[0] if trees else None
+    if tree is None or len(trees) != 1:
+        raise parse_error(f"near '{text[:SHOWN]}'")
+    parameters = _number_parameters(tree)
+    source = text[tokens[0].start : tokens[-1].end + 1]
+    return Statement(tree, source, parameters, internal, replace, _body(tree, tokens, text))
+
+
+def _body(tree: exp.Expr, tokens: list[Token], text: str) -> str:
+    """The SELECT of CREATE VIEW … AS SELECT …"""
+    if not isinstance(tree, exp.Create) or tree.kind != "VIEW":
+        return ""
+    for i, token in enumerate(tokens):
+        if token.token_type is TokenType.ALIAS:
+            return text[tokens[i + 1].start : tokens[-1].end + 1] if i + 1 < len(tokens) else ""
+    return ""
+
+
+def _check_tokens(tokens: Sequence[Token], text: str) -> None:
+    """What sqlglot does not mind: too many brackets within each other, a comma that separates nothing."""
+    depth, before = 0, TokenType.L_PAREN
+    for token in tokens:
+        kind = token.token_type
+        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+        if depth > DEEPEST:
+            raise parse_error(f"more than {DEEPEST} brackets within each other, line {token.line}")
+        stray = kind is TokenType.COMMA and before is TokenType.L_PAREN
+        if stray or (before is TokenType.COMMA and token.text.upper() in _AFTER_COMMA and kind not in _STRINGS):
+            raise parse_error(f"near '{text[token.start : token.start + SHOWN]}' at line {token.line}")
+        before = kind
+    if before is TokenType.COMMA:
+        raise parse_error(f"the text ends with a comma, near '{text[-SHOWN:]}'")
+
+
+def _without_internal(tokens: list[Token]) -> tuple[list[Token], bool]:
+    """CREATE [OR REPLACE] INTERNAL VIEW loses its third word."""
+    words = [t.text.upper() for t in tokens[:5]]
+    if words[:1] == ["CREATE"] and "INTERNAL" in words:
+        at = words.index("INTERNAL")
+        if words[at + 1 : at + 2] == ["VIEW"] and words[1:at] in ([], ["OR", "REPLACE"]):
+            return tokens[:at] + tokens[at + 1 :], True
+    return tokens, False
+
+
+def _without_index_type(tokens: list[Token]) -> list[Token]:
+    """CREATE TABLE … KEY … USING BTREE: there is one kind of index, so the word changes nothing."""
+    if tokens[0].text.upper() != "CREATE":
+        return tokens
+    out: list[Token] = []
+    for token in tokens:
+        if token.text.upper() in ("BTREE", "HASH") and out and out[-1].text.upper() == "USING":
+            out.pop()
+        else:
+            out.append(token)
+    return out
+
+
+def _insert_for_replace(tokens: list[Token]) -> tuple[list[Token], bool]:
+    """REPLACE INTO is parsed as INSERT INTO."""
+    first = tokens[0]
+    if first.text.upper() != "REPLACE":
+        return tokens, False
+    insert = Token(TokenType.INSERT, "INSERT", first.line, first.col, first.start, first.end)
+    rest = tokens[1:]
+    if rest and rest[0].text.upper() in ("LOW_PRIORITY", "DELAYED"):
+        rest = rest[1:]
+    if rest and rest[0].token_type is not TokenType.INTO:
+        rest = [Token(TokenType.INTO, "INTO", first.line, first.col, first.end, first.end), *rest]
+    return [insert, *rest], True
+
+
+def _number_parameters(tree: exp.Expr) -> int:
+    """Each `?` by its place in the text: 0, 1, …"""
+    found = list(tree.find_all(exp.Placeholder))
+    for p in found:
+        if not str(p.this or "").isdigit():
+            raise parse_error(f"near ':{p.this}': parameters are written as ?")
+    for i, p in enumerate(sorted(found, key=lambda p: int(p.this))):
+        p.set("this", str(i))
+    return len(found)
+
+
+def _syntax_error(e: ParseError, text: str) -> SqlError:
+    detail = e.errors[0] if e.errors else {}
+    line, column = detail.get("line"), detail.get("col")
+    near = (str(detail.get("highlight") or "") + str(detail.get("end_context") or ""))[:SHOWN]
+    said = str(detail.get("description") or "")
+    if "missing for" in said:
+        what = "something is missing"
+    elif said.startswith("Expecting") or "not understood" in said:
+        what = _first_line(said)
+    else:
+        what = "this is not expected"
+    where = f" at line {line}, column {column}" if line else ""
+    return parse_error(f"{what}{where}, near '{near or text[:SHOWN]}'")
+
+
+def _first_line(text: str) -> str:
+    return text.split("\n", 1)[0][:200]
+
+
+# ------------------------------------------------------------------ looking at trees
+def snippet(node: exp.Expr) -> str:
+    """The node as SQL, short, for an error message."""
+    shown: str = node.meta.get("text") or rendered(node)
+    shown = " ".join(shown.split())
+    return shown if len(shown) <= SHOWN else shown[: SHOWN - 1] + "…"
+
+
+def rendered(node: exp.Expr) -> str:
+    """The node as SQL, its parameters as `?`."""
+    node = node.copy()
+    for p in node.find_all(exp.Placeholder):
+        p.set("this", None)
+    return str(node.sql(dialect=_DIALECT))
+
+
+def place(node: exp.Expr) -> str:
+    """Where in the text the node stands, as far as it is known."""
+    for inner in node.walk():
+        if "line" in inner.meta:
+            return f" at line {inner.meta['line']}"
+    return ""
+
+
+def only(node: exp.Expr, known: frozenset[str], what: str) -> None:
+    """Refuse a node that says more than we look at: nothing written is ever ignored."""
+    for name, value in node.args.items():
+        if name not in known and value not in (None, False, [], ""):
+            said = name.rstrip("_").replace("_", " ").upper()
+            raise not_supported(f"{said} in {what}", f"near '{snippet(node)}'{place(node)}")

@@ -1,0 +1,103 @@
+"""INSERT … VALUES with literal rows, read by one regular expression: ten thousand rows in some milliseconds.
+
+The statement without its rows, one row of `?` in their place, goes the usual way once; the rows are then put
+in.  Keeps true: gives None for everything it is not sure of, and the parser decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from noria.core.errors import wrong_value_count
+from noria.core.statements import DEFAULT, Insert
+from noria.sql.commands import Prepared
+from noria.sql.shape import literal_of
+
+_HEAD = re.compile(r"\s*(?:INSERT|REPLACE)\b[^'\"?;()#*/-]*?(?:\([^'\"?;()#*/-]*\)\s*)?\bVALUES?\s*(?=\()",
+                   re.IGNORECASE)
+_LITERAL = (r"('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+            r"|(?:NULL|TRUE|FALSE|DEFAULT)\b)")
+_FIRST = re.compile(r"\s*\(")
+_VALUE = re.compile(rf"\s*{_LITERAL}\s*([,)])", re.IGNORECASE | re.DOTALL)
+_COMMA = re.compile(r"\s*,")
+_WORDS = {"NULL": None, "TRUE": True, "FALSE": False, "DEFAULT": DEFAULT}
+SHORTEST = 400  # characters: below, the parser is quick enough and says more in its errors
+
+
+def insert(text: str, prepare: Callable[[str], Prepared]) -> Insert | None:
+    """The statement, if it is an INSERT or REPLACE of literal rows and nothing else."""
+    if len(text) < SHORTEST:
+        return None
+    head = _HEAD.match(text)
+    if head is None:
+        return None
+    found = _rows(text, head.end())
+    if found is None:
+        return None
+    rows, end = found
+    rest = text[end:].strip().rstrip(";").strip()
+    if rest and ("?" in rest or not rest.upper().startswith("ON DUPLICATE")):
+        return None
+    width = len(rows[0])
+    command = prepare(f"{head[0]} ({', '.join('?' * width)}) {rest}").command
+    if not isinstance(command, Insert):
+        return None
+    for number, row in enumerate(rows, 1):
+        if len(row) != width:
+            raise wrong_value_count(number)
+    return Insert(command.table, command.columns, tuple(rows), command.on_duplicate, command.assignments)
+
+
+def _rows(text: str, at: int) -> tuple[list[tuple[Any, ...]], int] | None:
+    """The rows from here on and where they end; None if there is anything but literals in them."""
+    found = _row(text, _FIRST.match(text, at))
+    if found is None:
+        return None
+    rows = [found[0]]
+    at = found[1]
+    match = _like_the_first(len(rows[0])).match
+    while True:
+        same = match(text, at)
+        if same is not None:
+            rows.append(tuple([int(v) if v.isdigit() else _value(v) for v in same.groups()]))
+            at = same.end()
+            continue
+        comma = _COMMA.match(text, at)
+        if comma is None:
+            return rows, at
+        found = _row(text, _FIRST.match(text, comma.end()))
+        if found is None:
+            return None
+        rows.append(found[0])
+        at = found[1]
+
+
+def _row(text: str, bracket: re.Match[str] | None) -> tuple[tuple[Any, ...], int] | None:
+    """One row, value by value, and where it ends."""
+    row: list[Any] = []
+    found = bracket
+    while found is not None:
+        found = _VALUE.match(text, found.end())
+        if found is None:
+            return None
+        row.append(_value(found[1]))
+        if found[2] == ")":
+            return tuple(row), found.end()
+    return None
+
+
+@lru_cache(maxsize=64)
+def _like_the_first(width: int) -> re.Pattern[str]:
+    """A comma and a row of so many literals, in one match."""
+    values = r"\s*,\s*".join([_LITERAL] * width)
+    return re.compile(rf"\s*,\s*\(\s*{values}\s*\)", re.IGNORECASE | re.DOTALL)
+
+
+def _value(token: str) -> Any:
+    if token.isdigit():
+        return int(token)
+    word = _WORDS.get(token.upper(), _WORDS)
+    return literal_of(token) if word is _WORDS else word

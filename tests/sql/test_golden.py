@@ -1,0 +1,107 @@
+"""Golden scripts: SQL and what it becomes.
+
+A script is a file of paragraphs: lines that begin with `> ` are a text, the lines after it what it gives.  Write the
+texts, run `NORIA_REWRITE_GOLDENS=1 pytest tests/sql/test_golden.py`, read the diff.  Definitions stay for the rest
+of the file; a view is shown as its plan.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from noria.core.errors import SqlError
+from noria.core.statements import DEFAULT, Delete, Insert, Update
+from noria.core.types import TableDef
+from noria.plan.mir import ViewDef, show
+from noria.sql.commands import Command, CreateTable, CreateView, Explain, Item, Select, SelectItems
+from sql.catalogs import DictCatalog
+
+SCRIPTS = sorted(Path(__file__).parent.glob("golden/*.txt"))
+
+
+def described(command: Command) -> list[str]:
+    if isinstance(command, CreateTable):
+        return _table(command.table)
+    if isinstance(command, CreateView):
+        return [f"view {command.view.name}{' internal' if command.view.internal else ''}", *_view(command.view)]
+    if isinstance(command, Explain):
+        return ["explain", *described(command.command)]
+    if isinstance(command, Select):
+        return _select(command)
+    if isinstance(command, Insert):
+        lines = [f"insert {command.table} {command.columns} {command.on_duplicate}"]
+        rows = [", ".join("DEFAULT" if v is DEFAULT else repr(v) for v in r) for r in command.rows]
+        return lines + [f"  {r}" for r in rows] + [f"  #{c} := {e}" for c, e in command.assignments]
+    if isinstance(command, Update):
+        sets = [f"  #{c} := {e}" for c, e in command.assignments]
+        return [f"update {command.table} where {command.where}", *sets]
+    if isinstance(command, Delete):
+        return [f"delete {command.table} where {command.where}"]
+    if isinstance(command, SelectItems):
+        return [f"items limit {command.limit}", *(f"  {_item(i)}" for i in command.items)]
+    return [repr(command)]
+
+
+def _item(item: Item) -> str:
+    said = repr(item.value) if item.kind == "value" else f"{item.kind} {item.scope} {item.name}".replace("  ", " ")
+    return f"{item.field.name} {item.field.type} = {said}"
+
+
+def _table(table: TableDef) -> list[str]:
+    lines = [f"table {table.name} primary key {table.primary_key}"]
+    for c in table.columns:
+        said = [c.name, c.type.sql(), "null" if c.nullable else "not null"]
+        said += [f"default {c.default!r}"] if c.has_default else []
+        said += ["default now"] if c.default_now else []
+        said += ["auto_increment"] if c.auto_increment else []
+        lines.append("  " + " ".join(said))
+    return lines + [f"  {'unique ' if i.unique else ''}index {i.name} {i.columns}" for i in table.indexes]
+
+
+def _view(view: ViewDef) -> list[str]:
+    said = [f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in view.fields]
+    lines = [f"  shows {', '.join(said)}"]
+    lines += [f"  key {', '.join(f'#{k}' for k in view.key)}"] if view.key else []
+    order = ", ".join(f"#{c} desc" if descending else f"#{c}" for c, descending in view.order)
+    lines += [f"  order {order}"] if view.order else []
+    lines += [f"  limit {view.limit} offset {view.offset}"] if view.limit is not None or view.offset else []
+    lines += [f"  over nothing {view.empty_row}"] if view.empty_row is not None else []
+    return lines + show(view.plan, 1).splitlines()
+
+
+def _select(select: Select) -> list[str]:
+    if select.view is None:
+        assert select.batch is not None
+        return [f"spark: {select.batch.reason}", *show(select.batch.plan, 1).splitlines()]
+    ends = [f"{n} {a}" for n, a in (("limit", select.limit), ("offset", select.offset)) if a is not None]
+    return [f"select {', '.join(f'{k} {v!r}' for k, v in select.arguments)} {' '.join(ends)}".rstrip(),
+            *_view(select.view)]
+
+
+def ran(text: str, catalog: DictCatalog) -> list[str]:
+    try:
+        return [line for command in catalog.run(text) for line in described(command)]
+    except SqlError as e:
+        return [f"error {e.code} ({e.state}): {e.message}"]
+
+
+def regenerated(script: str) -> str:
+    catalog, out = DictCatalog(), []
+    for paragraph in script.split("\n\n"):
+        lines = paragraph.splitlines()
+        asked = [line for line in lines if line.startswith("> ")]
+        kept = [line for line in lines if line.startswith("#")]
+        answer = ran("\n".join(line[2:] for line in asked), catalog) if asked else []
+        out.append("\n".join([*kept, *asked, *answer]))
+    return "\n\n".join(out).rstrip("\n") + "\n"
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem)
+def test_script(path: Path) -> None:
+    new = regenerated(path.read_text())
+    if os.environ.get("NORIA_REWRITE_GOLDENS"):
+        path.write_text(new)
+    assert new == path.read_text()
