@@ -1,0 +1,117 @@
+"""Key values as the folded codes by which a view is looked up, in a process that may not intern.
+
+A value that no row can equal (NULL, a text nobody interned, 1.5 where the column is an integer) is no error:
+`Nothing` where no row of any view could match, else a code that no key has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from noria.core.batch import Codes
+from noria.core.errors import SqlError, incorrect_value
+from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
+from noria.core.symbols import Symbols, fold
+from noria.core.types import Field, Kind
+from noria.core.values import arrow_type, encode, from_arrow
+from noria.state.symbols import AttachedSymbols
+
+NO_ID = -1  # the code of a text that is not in the symbol table: it may be in the base tables
+
+
+class Nothing(Exception):
+    """No row equals this key."""
+
+
+def encoder(field: Field, symbols: AttachedSymbols) -> Callable[[Any], int]:
+    """A function from a Python value to its folded code."""
+    type = field.type
+
+    def text(value: Any) -> int:
+        if not isinstance(value, str):
+            raise _wrong(value, field)
+        code = symbols.find(fold(value) if type.folds else value)
+        return NO_ID if code is None else code
+
+    def number(value: Any) -> int:
+        if not isinstance(value, (int, float, Decimal)):
+            raise _wrong(value, field)
+        if type.kind is Kind.DOUBLE:
+            return encode(value, type, _NO_SYMBOLS)
+        scaled = Decimal(value).scaleb(type.scale)
+        if not scaled.is_finite() or scaled != scaled.to_integral_value() or not MIN_INT <= scaled <= MAX_INT:
+            raise Nothing
+        return int(scaled)
+
+    def moment(value: Any) -> int:
+        if not isinstance(value, date):
+            raise _wrong(value, field)
+        return encode(value, type, _NO_SYMBOLS)
+
+    return text if type.is_text else number if type.is_number else moment
+
+
+def encode_key(key: Sequence[Any], encoders: Sequence[Callable[[Any], int]], fields: Sequence[Field]) -> list[int]:
+    """Folded codes of one key; raises Nothing where no row can equal it."""
+    if len(key) != len(encoders):
+        names = ", ".join(f.name for f in fields) or "none"
+        raise SqlError(1210, "HY000", f"the key has {len(key)} values, but the view is looked up by: {names}")
+    codes = []
+    for value, encode_value in zip(key, encoders, strict=True):
+        if value is None:
+            raise Nothing
+        codes.append(encode_value(value))
+    return codes
+
+
+def encode_columns(columns: Sequence[pa.Array | pa.ChunkedArray], fields: Sequence[Field], rows: int,
+                   symbols: AttachedSymbols) -> tuple[Codes, npt.NDArray[np.bool_]]:
+    """Folded codes, shape (columns, keys), of Arrow key columns, and which keys hold a NULL."""
+    if len(columns) != len(fields):
+        raise SqlError(1210, "HY000", f"the keys have {len(columns)} columns, but the view is looked up by "
+                       f"{len(fields)}: {', '.join(f.name for f in fields)}")
+    codes = np.empty((len(fields), rows), np.int64)
+    nothing = np.zeros(rows, np.bool_)
+    for i, (column, field) in enumerate(zip(columns, fields, strict=True)):
+        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        if field.type.is_text:
+            codes[i] = _text_codes(array, field, symbols)
+        else:
+            codes[i] = _plain_codes(array, field)
+        if array.null_count:
+            nothing |= codes[i] == NULL_CODE
+    return codes, nothing
+
+
+def _plain_codes(array: pa.Array, field: Field) -> Codes:
+    try:
+        return from_arrow(array, field.type, _NO_SYMBOLS)
+    except pa.ArrowInvalid as e:
+        raise SqlError(1366, "HY000", f"Incorrect {field.type} key for column '{field.name}': {e}") from None
+
+
+def _text_codes(array: pa.Array, field: Field, symbols: AttachedSymbols) -> Codes:
+    try:
+        texts = array.cast(pa.large_string())
+    except pa.ArrowInvalid as e:
+        raise SqlError(1366, "HY000", f"Incorrect string key for column '{field.name}': {e}") from None
+    if field.type.folds:
+        ascii_only = pc.all(pc.string_is_ascii(texts)).as_py() is not False
+        texts = pc.ascii_lower(texts) if ascii_only else pa.array(
+            [None if t is None else fold(t) for t in texts.to_pylist()], arrow_type(field.type))
+    return symbols.find_many(texts)
+
+
+def _wrong(value: Any, field: Field) -> SqlError:
+    return incorrect_value(str(field.type), value, field.name, 1)
+
+
+_NO_SYMBOLS = cast(Symbols, None)  # where the type is known not to be text

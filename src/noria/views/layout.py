@@ -1,0 +1,94 @@
+"""Where things lie in a view's memory: one int64 array, in one file, so that a kernel takes one argument.
+
+    header | index: one slot word for each place of an open-addressing hash table | slab of blocks
+
+* slot: EMPTY, GONE (was taken; probing goes on past it), or hash bits and the word offset of the key's block
+* block: version, row count and size class, the folded key, then for each row its weight and its columns
+* stamps, in a file of their own: for each slot the tick of its last read, written by readers
+
+Keeps true: a slot is changed by one release store, after its new block is whole.  A block that a slot showed
+is given version NO_VERSION before any other word of it is written again, and a version is never used twice:
+versions start at epoch << 40 and grow.  So a reader that finds slot and version unchanged after copying a
+block has copied one whole version.  Index and slab base never move within a file.
+"""
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+# Words of the header.
+(MAGIC, STATE, TICK, READY, EPOCH, WIDTH, KEYS, FULL, MASK, SLAB, LIVE, USED, TOP, ROOM, FREE_WORDS,
+ VERSION) = range(16)
+KEY_COLUMNS = 16  # positions of the key columns in a row
+FOLDS = 32  # 1 where the key column is CI text
+FREE_LISTS = 48  # for each size class the first free block, linked through the word after the version
+CLASSES = 160
+INDEX = FREE_LISTS + CLASSES  # the index starts here
+MAX_KEY = 16  # key columns of a view
+
+FORMAT = 0x4E4F524941_01  # "NORIA", layout 1
+BUILDING, SERVING, MOVED, DEAD = range(4)  # of STATE
+
+EMPTY, GONE = 0, 1
+_OFFSET_BITS = 48
+OFFSET = (1 << _OFFSET_BITS) - 1
+NO_VERSION = -1
+COUNT = 1  # word of a block: rows, and above COUNT_BITS the size class
+COUNT_BITS = 48
+COUNT_MASK = (1 << COUNT_BITS) - 1
+KEY = 2  # the first key word of a block
+LEAST_SLOTS = 64
+
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_SEED = np.uint64(0x8CB92BA72F3D8DD7)
+_S32, _S29, _S49 = np.uint64(32), np.uint64(29), np.uint64(49)
+_LEAST_BLOCK = 4
+
+
+@njit(cache=True, inline="always")
+def mix(h, value):
+    h = (h ^ np.uint64(value)) * _MULTIPLIER
+    return h ^ (h >> _S32)
+
+
+@njit(cache=True, inline="always")
+def seed():
+    return _SEED
+
+
+@njit(cache=True, inline="always")
+def place(h, mask):
+    """The first slot to look at."""
+    return np.int64((h ^ (h >> _S29)) & np.uint64(mask))
+
+
+@njit(cache=True, inline="always")
+def tag(h):
+    """The hash bits kept in a slot, in their place; the slot stays positive."""
+    return np.int64(h >> _S49) << _OFFSET_BITS
+
+
+@njit(cache=True, inline="always")
+def class_words(c):
+    """Words of a block of a size class: four classes for each doubling."""
+    base = np.int64(_LEAST_BLOCK) << (c >> 2)
+    return base + (base >> 2) * (c & 3)
+
+
+@njit(cache=True)
+def class_of(words):
+    """The least size class that holds so many words."""
+    octave = 0
+    while (_LEAST_BLOCK << (octave + 1)) < words:
+        octave += 1
+    base = _LEAST_BLOCK << octave
+    quarter = base >> 2
+    steps = 0 if words <= base else (words - base + quarter - 1) // quarter
+    return 4 * octave + steps
+
+
+@njit(cache=True, inline="always")
+def block_words(keys, width, rows):
+    return KEY + keys + rows * (width + 1)

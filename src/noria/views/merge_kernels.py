@@ -1,0 +1,325 @@
+"""Kernels that group a delta's rows by key and merge them with the rows a key has.
+
+Keeps true: a key's rows are a bag without equal rows and without weights of zero; a negative weight is told,
+never stored.
+"""
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from noria.state.atomics import prefetch
+from noria.views.layout import (
+    COUNT,
+    COUNT_MASK,
+    FOLDS,
+    FULL,
+    INDEX,
+    KEY,
+    KEY_COLUMNS,
+    KEYS,
+    LIVE,
+    MASK,
+    OFFSET,
+    ROOM,
+    TOP,
+    USED,
+    WIDTH,
+    block_words,
+    class_of,
+    class_words,
+    mix,
+    place,
+    seed,
+)
+from noria.views.slab_kernels import (
+    ASKED,
+    DONE,
+    LISTS,
+    MERGE,
+    MERGE_WORDS,
+    NEED,
+    NEGATIVE,
+    SLOTS_SHORT,
+    WORDS_SHORT,
+    find,
+    folded,
+    give_back,
+    publish,
+    row_key,
+    same_key,
+    table_size,
+    take,
+    withdraw,
+)
+
+_SLOT_AHEAD, _BLOCK_AHEAD = 16, 8  # rows
+_MANY = 16  # from so many delta rows of one key on, a table finds equal rows
+
+
+# ------------------------------------------------------------------ grouping rows by key
+@njit(cache=True)
+def _look_ahead(A, cols, i, fold):
+    """Ask for the memory that later rows of the delta will need: first their slots, then their blocks."""
+    for distance in (_SLOT_AHEAD, _BLOCK_AHEAD):
+        if i + distance < cols.shape[1]:
+            h = seed()
+            for j in range(A[KEYS]):
+                h = mix(h, folded(fold, A[FOLDS + j], cols[A[KEY_COLUMNS + j], i + distance]))
+            at = INDEX + place(h, A[MASK])
+            if distance == _SLOT_AHEAD:
+                prefetch(A, at)
+            else:
+                prefetch(A, A[at] & OFFSET)
+
+
+@njit(cache=True)
+def group_rows(A, S, cols, weights, fold):
+    """Lists of the delta's rows by key: for group g its slot, first row, row count and hash; next row of each
+    row.  Returns the number of groups."""
+    n = len(weights)
+    slots, heads, sizes, hashes, links = LISTS, LISTS + n, LISTS + 2 * n, LISTS + 3 * n, LISTS + 4 * n
+    table, size = LISTS + 5 * n, table_size(n)
+    if n > 1:
+        S[table:table + size] = -1
+    groups = 0
+    for i in range(n):
+        if n > _SLOT_AHEAD:
+            _look_ahead(A, cols, i, fold)
+        if weights[i] == 0:
+            continue
+        h = row_key(A, cols, i, fold, S)
+        s = place(h, size - 1)
+        g = S[table + s] if n > 1 else -1
+        while g >= 0 and not (S[hashes + g] == np.int64(h)
+                              and same_key(A, cols, S[heads + g], False, fold, S)):
+            s = (s + 1) & (size - 1)
+            g = S[table + s]
+        if g < 0:
+            g = groups
+            groups += 1
+            if n > 1:
+                S[table + s] = g
+            S[slots + g], S[hashes + g], S[sizes + g] = find(A, h, S), np.int64(h), 0
+            S[heads + g] = -1
+        S[links + i] = S[heads + g]
+        S[heads + g] = i
+        S[sizes + g] += 1
+    return groups
+
+
+@njit(cache=True, inline="always")
+def ask_ahead(A, S, g, groups):
+    """Ask for the memory of later groups: first their slots, then their blocks."""
+    if g + _SLOT_AHEAD < groups and S[LISTS + g + _SLOT_AHEAD] >= 0:
+        prefetch(A, INDEX + S[LISTS + g + _SLOT_AHEAD])
+    if g + _BLOCK_AHEAD < groups and S[LISTS + g + _BLOCK_AHEAD] >= 0:
+        prefetch(A, A[INDEX + S[LISTS + g + _BLOCK_AHEAD]] & OFFSET)
+
+
+@njit(cache=True)
+def short_of_room(A, S, n, groups, new_absent):
+    """SLOTS_SHORT or WORDS_SHORT if publishing all groups might not fit, else DONE; NEED says how much."""
+    slots, sizes = LISTS, LISTS + 2 * n
+    words, fresh = 0, 0
+    keys, width = A[KEYS], A[WIDTH]
+    for g in range(groups):
+        ask_ahead(A, S, g, groups)
+        rows = S[sizes + g]
+        if S[slots + g] >= 0:
+            rows += A[(A[INDEX + S[slots + g]] & OFFSET) + COUNT] & COUNT_MASK
+        elif new_absent:
+            fresh += 1
+        else:
+            continue
+        words += class_words(class_of(block_words(keys, width, rows)))
+    if 10 * (A[USED] + fresh) > 7 * (A[MASK] + 1):
+        S[NEED] = A[LIVE] + fresh
+        return SLOTS_SHORT
+    if A[TOP] + words > A[ROOM]:
+        S[NEED] = A[TOP] + words
+        return WORDS_SHORT
+    return DONE
+
+
+# ------------------------------------------------------------------ merging rows
+@njit(cache=True)
+def _same_row(R, at, cols, i, width):
+    for c in range(width):  # noqa: SIM110 (a loop is what numba compiles best)
+        if R[at + 1 + c] != cols[c, i]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def _merge_few(R, base, rows, width, cols, weights, i, S, links):
+    """Add the delta rows from i on to the rows at R[base:]; returns how many rows there are, zeros included."""
+    stride = width + 1
+    while i >= 0:
+        at, end = base, base + rows * stride
+        while at < end and not _same_row(R, at, cols, i, width):
+            at += stride
+        if at == end:
+            R[at] = 0
+            for c in range(width):
+                R[at + 1 + c] = cols[c, i]
+            rows += 1
+        R[at] += weights[i]
+        i = S[links + i]
+    return rows
+
+
+@njit(cache=True)
+def _merge_many(R, base, rows, width, cols, weights, i, S, links, most):
+    """The same through a hash table of the rows: linear in old rows and delta rows together."""
+    stride = width + 1
+    size = table_size(most)
+    table = np.full(size, -1, np.int64)
+    for r in range(rows):
+        h = seed()
+        for c in range(width):
+            h = mix(h, R[base + r * stride + 1 + c])
+        s = place(h, size - 1)
+        while table[s] >= 0:
+            s = (s + 1) & (size - 1)
+        table[s] = r
+    while i >= 0:
+        h = seed()
+        for c in range(width):
+            h = mix(h, cols[c, i])
+        s = place(h, size - 1)
+        while table[s] >= 0 and not _same_row(R, base + table[s] * stride, cols, i, width):
+            s = (s + 1) & (size - 1)
+        if table[s] < 0:
+            table[s] = rows
+            at = base + rows * stride
+            R[at] = 0
+            for c in range(width):
+                R[at + 1 + c] = cols[c, i]
+            rows += 1
+        R[base + table[s] * stride] += weights[i]
+        i = S[links + i]
+    return rows
+
+
+@njit(cache=True)
+def _squeeze(R, base, rows, width):
+    """Drop rows of weight zero; returns how many are left, or -1 - n where row n's weight is negative."""
+    stride = width + 1
+    left = 0
+    for r in range(rows):
+        at, to = base + r * stride, base + left * stride
+        if R[at] < 0:
+            return -1 - r
+        if R[at] > 0:
+            if at != to:
+                for c in range(stride):
+                    R[to + c] = R[at + c]
+            left += 1
+    return left
+
+
+@njit(cache=True)
+def _fitting(A, block, c, rows):
+    """Move the merged rows of a large block to a smaller one if most of it stayed empty: (block, class)."""
+    words = block_words(A[KEYS], A[WIDTH], rows)
+    less = class_of(words)
+    if 2 * class_words(less) > class_words(c) or A[TOP] + class_words(less) > A[ROOM]:
+        return block, c
+    smaller = take(A, less)
+    for j in range(KEY, words):
+        A[smaller + j] = A[block + j]
+    give_back(A, block, c)
+    return smaller, less
+
+
+@njit(cache=True)
+def _merge_in_scratch(A, P, S, n, g, cols, weights):
+    """The new version of a key with few rows: merged in scratch, then written to a block that fits."""
+    slot, head, links = S[LISTS + g], S[LISTS + n + g], LISTS + 4 * n
+    keys, width = A[KEYS], A[WIDTH]
+    rows = np.int64(0)
+    if slot >= 0:
+        old = A[INDEX + slot] & OFFSET
+        rows = A[old + COUNT] & COUNT_MASK
+        for j in range(keys):
+            S[ASKED + j] = A[old + KEY + j]
+        for j in range(rows * (width + 1)):
+            S[MERGE + j] = A[old + KEY + keys + j]
+    if rows + S[LISTS + 2 * n + g] < 4 * _MANY:
+        rows = _merge_few(S, MERGE, rows, width, cols, weights, head, S, links)
+    else:
+        rows = _merge_many(S, MERGE, rows, width, cols, weights, head, S, links, rows + S[LISTS + 2 * n + g])
+    left = _squeeze(S, MERGE, rows, width)
+    if left < 0:
+        return _blame(S, S, MERGE, -1 - left, width)
+    if left == 0 and A[FULL]:
+        if slot >= 0:
+            withdraw(A, slot)
+        return DONE
+    c = class_of(block_words(keys, width, left))
+    block = take(A, c)
+    for j in range(keys):
+        A[block + KEY + j] = S[ASKED + j]
+    for j in range(left * (width + 1)):
+        A[block + KEY + keys + j] = S[MERGE + j]
+    publish(A, P, slot, np.uint64(S[LISTS + 3 * n + g]), block, left, c)
+    return DONE
+
+
+@njit(cache=True)
+def _merge_in_block(A, P, S, n, g, cols, weights):
+    """The new version of a key with many rows: merged in its block."""
+    slot, head, links = S[LISTS + g], S[LISTS + n + g], LISTS + 4 * n
+    keys, width = A[KEYS], A[WIDTH]
+    rows, fresh = np.int64(0), S[LISTS + 2 * n + g]
+    if slot >= 0:
+        rows = A[(A[INDEX + slot] & OFFSET) + COUNT] & COUNT_MASK
+    c = class_of(block_words(keys, width, rows + fresh))
+    block = take(A, c)
+    base = block + KEY + keys
+    if slot >= 0:
+        old = A[INDEX + slot] & OFFSET
+        for j in range(KEY, block_words(keys, width, rows)):
+            A[block + j] = A[old + j]
+    else:
+        for j in range(keys):
+            A[block + KEY + j] = S[ASKED + j]
+    if fresh < _MANY:
+        rows = _merge_few(A, base, rows, width, cols, weights, head, S, links)
+    else:
+        rows = _merge_many(A, base, rows, width, cols, weights, head, S, links, rows + fresh)
+    left = _squeeze(A, base, rows, width)
+    if left < 0:
+        return _blame(S, A, base, -1 - left, width)
+    if left == 0 and A[FULL]:
+        give_back(A, block, c)
+        if slot >= 0:
+            withdraw(A, slot)
+        return DONE
+    block, c = _fitting(A, block, c, left)
+    publish(A, P, slot, np.uint64(S[LISTS + 3 * n + g]), block, left, c)
+    return DONE
+
+
+@njit(cache=True)
+def _blame(S, R, base, row, width):
+    """NEGATIVE, and the row in scratch."""
+    at = base + row * (width + 1)
+    for j in range(min(width, MERGE_WORDS)):
+        S[MERGE + j] = R[at + 1 + j]
+    return NEGATIVE
+
+
+@njit(cache=True)
+def merge_group(A, P, S, n, g, cols, weights):
+    """Build and publish the new version of one group's key, which is in scratch if it is not in the view."""
+    most = S[LISTS + 2 * n + g]
+    slot = S[LISTS + g]
+    if slot >= 0:
+        most += A[(A[INDEX + slot] & OFFSET) + COUNT] & COUNT_MASK
+    if most * (A[WIDTH] + 1) <= MERGE_WORDS:
+        return _merge_in_scratch(A, P, S, n, g, cols, weights)
+    return _merge_in_block(A, P, S, n, g, cols, weights)

@@ -1,0 +1,257 @@
+"""Kernels of a view's readers: lock-free, any number of processes, whole versions only (`views/layout.py`).
+
+Words that the writer may change under a reader's feet are loaded with acquire; a copy counts only if, after
+it, the block still has the version and the slot still has the word from before.  What is read of a block
+before that is not trusted: a row count is checked before it is used as a length.
+
+The single-key kernels take one private array Q: what they answer, the key, then the rows.
+"""
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from noria.core.limits import ERROR_CODE
+from noria.state.atomics import fence, load_acquire, prefetch
+from noria.views.layout import (
+    COUNT,
+    COUNT_MASK,
+    EMPTY,
+    FULL,
+    GONE,
+    INDEX,
+    KEY,
+    KEYS,
+    MASK,
+    NO_VERSION,
+    OFFSET,
+    READY,
+    SERVING,
+    STATE,
+    TICK,
+    WIDTH,
+    mix,
+    place,
+    seed,
+    tag,
+)
+
+# Q: words of the answer, the number of visible columns, the key, the rows.
+ROWS, ENTRY_VERSION, SLOT, WANTED, VISIBLE = range(5)
+ASKED = 8
+ROWS_AT = 24
+
+# What `read` returns.
+PLAIN, SPECIAL, MISS, ELSEWHERE, TOO_LARGE = range(5)
+_SLOT_AHEAD, _BLOCK_AHEAD = 16, 8  # keys
+_TRIES = 10_000  # each failed try means that the writer got on; a reader that fails so often asks the worker
+
+
+@njit(cache=True, inline="always")
+def _hash(A, Q):
+    h = seed()
+    for j in range(A[KEYS]):
+        h = mix(h, Q[ASKED + j])
+    return h
+
+
+@njit(cache=True)
+def _has_key(A, block, Q):
+    for j in range(A[KEYS]):  # noqa: SIM110 (a loop is what numba compiles best)
+        if A[block + KEY + j] != Q[ASKED + j]:
+            return False
+    return True
+
+
+@njit(cache=True, inline="always")
+def _locate(A, Q):
+    """(slot, slot word) of the key in Q; the slot is -1 where there is none."""
+    h = _hash(A, Q)
+    mask = A[MASK]
+    t = tag(h)
+    s = place(h, mask)
+    looked = 0
+    while looked <= mask:
+        word = load_acquire(A, INDEX + s)
+        if word == EMPTY:
+            break
+        if word & ~OFFSET == t and word != GONE:
+            if _has_key(A, word & OFFSET, Q):
+                return s, word
+            if load_acquire(A, INDEX + s) != word:
+                continue  # the key was compared with a block that is free by now
+        s = (s + 1) & mask
+        looked += 1
+    return np.int64(-1), np.int64(0)
+
+
+@njit(cache=True)
+def _stamp(A, P, slot):
+    """Leave the tick of this read; a full view (and a reader that may not write) has no stamps."""
+    if len(P) > slot:
+        tick = (load_acquire(A, TICK) + 1) >> 1
+        if P[slot] != tick:
+            P[slot] = tick
+
+
+@njit(cache=True, inline="always")
+def _copy_version(A, slot, word, Q):
+    """Copy the rows of one version; returns its number of rows, -1: try again, -2: Q is too small."""
+    block, width = word & OFFSET, A[WIDTH]
+    version = load_acquire(A, block)
+    if version == NO_VERSION:
+        return np.int64(-1)
+    rows = A[block + COUNT] & COUNT_MASK
+    fence()
+    if load_acquire(A, block) != version:
+        return np.int64(-1)
+    words = rows * (width + 1)
+    if ROWS_AT + words > len(Q):
+        Q[WANTED] = ROWS_AT + words
+        return np.int64(-2)
+    start = block + KEY + A[KEYS]
+    for j in range(words):
+        Q[ROWS_AT + j] = A[start + j]
+    fence()
+    if load_acquire(A, block) != version or load_acquire(A, INDEX + slot) != word:
+        return np.int64(-1)
+    Q[ENTRY_VERSION] = version
+    return rows
+
+
+@njit(cache=True)
+def _is_plain(Q, rows, width):
+    """Every weight is one, and no visible value is NULL or an error."""
+    at = ROWS_AT
+    for _ in range(rows):
+        if Q[at] != 1:
+            return False
+        for c in range(Q[VISIBLE]):
+            if Q[at + 1 + c] <= ERROR_CODE:
+                return False
+        at += width + 1
+    return True
+
+
+@njit(cache=True)
+def read(A, P, Q):
+    """The rows of the key in Q, into Q."""
+    for _ in range(_TRIES):
+        if load_acquire(A, STATE) != SERVING:
+            return ELSEWHERE
+        if load_acquire(A, READY) == 0:
+            return MISS
+        slot, word = _locate(A, Q)
+        if slot < 0:
+            Q[ROWS], Q[ENTRY_VERSION], Q[SLOT] = 0, 0, -1
+            return PLAIN if A[FULL] else MISS
+        rows = _copy_version(A, slot, word, Q)
+        if rows == -2:
+            return TOO_LARGE
+        if rows >= 0:
+            _stamp(A, P, slot)
+            Q[ROWS], Q[SLOT] = rows, slot
+            return PLAIN if _is_plain(Q, rows, A[WIDTH]) else SPECIAL
+    return MISS
+
+
+@njit(cache=True)
+def entry_version(A, slot):
+    """The version a slot shows now; NO_VERSION where it shows none or the view is elsewhere."""
+    if load_acquire(A, STATE) != SERVING:
+        return np.int64(NO_VERSION)
+    word = load_acquire(A, INDEX + slot)
+    if word <= GONE:
+        return np.int64(NO_VERSION)
+    return load_acquire(A, word & OFFSET)
+
+
+@njit(cache=True)
+def stamp(A, P, slot):
+    _stamp(A, P, slot)
+
+
+@njit(cache=True)
+def stable_tick(A):
+    """TICK while nothing is being published, else -1."""
+    tick = load_acquire(A, TICK)
+    return np.int64(-1) if tick & 1 else tick
+
+
+@njit(cache=True)
+def _larger(out, ordinal, rows):
+    """The same with room for twice as much, and for `rows` more."""
+    n = 2 * len(ordinal) + rows
+    more, numbers = np.empty((len(out), n), np.int64), np.empty(n, np.int64)
+    more[:, :len(ordinal)] = out
+    numbers[:len(ordinal)] = ordinal
+    return more, numbers
+
+
+@njit(cache=True)
+def _look_ahead(A, P, keys, i):
+    """Ask for the memory that later keys will need: first slots and stamps, then blocks."""
+    mask = A[MASK]
+    for distance in (_SLOT_AHEAD, _BLOCK_AHEAD):
+        if i + distance < keys.shape[1]:
+            h = seed()
+            for j in range(A[KEYS]):
+                h = mix(h, keys[j, i + distance])
+            at = INDEX + place(h, mask)
+            if distance == _SLOT_AHEAD:
+                prefetch(A, at)
+                if len(P):
+                    prefetch(P, at - INDEX)
+            else:
+                prefetch(A, load_acquire(A, at) & OFFSET)
+
+
+@njit(cache=True)
+def read_many(A, P, Q, keys, nothing):
+    """The visible columns of the rows of many keys: (status, how many rows, columns, key ordinals, missing).
+
+    Each key is one whole version.  nothing: keys with a NULL, which equal nothing.
+    """
+    n, width, visible = keys.shape[1], A[WIDTH], Q[VISIBLE]
+    out, ordinal = np.empty((visible, n + 16), np.int64), np.empty(n + 16, np.int64)
+    missing = np.zeros(n, np.bool_)
+    total = 0
+    if load_acquire(A, STATE) != SERVING:
+        return ELSEWHERE, total, out, ordinal, missing
+    if load_acquire(A, READY) == 0:
+        missing[:] = True
+        return PLAIN, total, out, ordinal, missing
+    absent = A[FULL] == 0
+    for i in range(n):
+        _look_ahead(A, P, keys, i)
+        if nothing[i]:
+            continue
+        for j in range(A[KEYS]):
+            Q[ASKED + j] = keys[j, i]
+        rows = np.int64(-1)
+        for _ in range(_TRIES):
+            slot, word = _locate(A, Q)
+            if slot < 0:
+                break
+            rows = _copy_version(A, slot, word, Q)
+            if rows == -2:
+                return TOO_LARGE, total, out, ordinal, missing
+            if rows >= 0:
+                _stamp(A, P, slot)
+                break
+        if rows < 0:
+            missing[i] = absent or slot >= 0
+            continue
+        at = ROWS_AT
+        for _ in range(rows):
+            if total + Q[at] > len(ordinal):
+                out, ordinal = _larger(out, ordinal, Q[at])
+            for _ in range(Q[at]):
+                for c in range(visible):
+                    out[c, total] = Q[at + 1 + c]
+                ordinal[total] = i
+                total += 1
+            at += width + 1
+    return PLAIN, total, out, ordinal, missing

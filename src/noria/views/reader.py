@@ -1,0 +1,365 @@
+"""Views as any process of the host reads them: no lock, no message, whole versions only (DESIGN section 5).
+
+`attach(path)` gives `AttachedViews`; `.view(name)` an `AttachedView`, which looks keys up one by one (tuples of
+Python values in, lists of row tuples out) or many at once (Arrow).  A key that is not there is a miss: only
+the worker can answer it.  Rows come as the view has them: order, limit and the row of an empty aggregate are
+for whoever knows the query.
+
+Keeps true: a reader follows a view to its newest file before it reads; it never waits for the writer; a view
+object belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from noria.core.batch import Codes
+from noria.core.limits import ERROR_CODE
+from noria.core.symbols import Symbols
+from noria.core.types import Field, Kind
+from noria.core.values import arrow_type, decode, to_arrow
+from noria.state import atomics
+from noria.state.mapped import map_file
+from noria.state.symbols import AttachedSymbols
+from noria.views import files
+from noria.views import read_kernels as kernels
+from noria.views.keys import Nothing, encode_columns, encode_key, encoder
+from noria.views.layout import FORMAT, INDEX, MAGIC, NO_VERSION, SERVING, STATE
+from noria.views.read_kernels import (
+    ASKED,
+    ELSEWHERE,
+    ENTRY_VERSION,
+    MISS,
+    PLAIN,
+    ROWS,
+    ROWS_AT,
+    SLOT,
+    SPECIAL,
+    TOO_LARGE,
+    VISIBLE,
+    WANTED,
+)
+
+Mask = npt.NDArray[np.bool_]
+Row = tuple[Any, ...]
+NOTHING = -1  # beside the kernel's answers: no row can equal the key
+_NO_STAMPS = np.empty(0, np.int64)
+_FIRST_ANSWER = 4096  # words of the private copy; grows with the largest key
+_SLOT_BITS = 40  # of a handle; above are the number of the file it is of
+_FOLLOWS = 100  # files a reader opens for one lookup before it calls it a miss
+_TICK_TRIES = 16  # of a read over several keys to fall between two ticks
+
+
+class AttachedView:
+    """One view; follows its writer to new files, and to new columns should it be created again."""
+
+    def __init__(self, directory: AttachedViews, name: str):
+        self.name = name
+        self._directory = directory
+        self._folder = files.view_folder(directory.path, name)
+        self._serial = 0
+        self._answer = np.zeros(_FIRST_ANSWER, np.int64)
+        self._q = memoryview(self._answer.data).cast("B").cast("q")
+        self._detach()
+        if not self._follow():
+            raise KeyError(f"no view '{name}' in {directory.path}")
+
+    # -------------------------------------------------------------- files
+    def _detach(self) -> None:
+        """Let go of the file; lookups miss."""
+        self._words: Codes = np.zeros(INDEX, np.int64)
+        self._stamps: Codes = _NO_STAMPS
+        self._path: str | None = None
+
+    def _follow(self) -> bool:
+        """Map the newest file that serves; False where there is none."""
+        self._detach()
+        for path in files.newest_first(self._folder):
+            try:
+                words = map_file(path, np.int64)
+                if words[MAGIC] == FORMAT and atomics.load(words, STATE) == SERVING:
+                    self._open(path, words)
+                    return True
+            except (FileNotFoundError, ValueError):
+                continue  # moved or not made yet: the listing is older than the files
+        return False
+
+    def _open(self, path: str, words: Codes) -> None:
+        about = files.about_file(path)
+        symbols = self._directory.symbols(about.symbols)
+        try:
+            self._stamps = _NO_STAMPS if about.full else map_file(path[:-5] + ".stamps", np.int64, writable=True)
+        except PermissionError:
+            self._stamps = _NO_STAMPS  # reads of this process do not keep keys warm
+        self.fields, self.key, self.visible, self.full = about.fields, about.key, about.visible, about.full
+        self.key_fields = tuple(about.fields[k] for k in about.key)
+        self._shown = about.fields[:about.visible]
+        self._symbols, self._encoders = symbols, [encoder(f, symbols) for f in self.key_fields]
+        self._decoders = [(i, d) for i, f in enumerate(self._shown) if (d := _decoder(f, symbols)) is not None]
+        self._int_key = len(about.key) == 1 and self.key_fields[0].type.kind is Kind.INT
+        self._stride, self._first = len(about.fields) + 1, slice(ROWS_AT + 1, ROWS_AT + 1 + about.visible)
+        self._answer[VISIBLE] = about.visible
+        self._serial += 1
+        self._words, self._path = words, path
+
+    def _read(self, key: Sequence[Any]) -> int:
+        """Find the key's rows, in the newest file; a key is coded anew for each file, as its symbols may be
+        others.  PLAIN, SPECIAL, MISS or NOTHING."""
+        for _ in range(_FOLLOWS):
+            if not self._ask(key):
+                return NOTHING
+            status: int = kernels.read(self._words, self._stamps, self._answer)
+            if status == TOO_LARGE:
+                self._enlarge()
+            elif status != ELSEWHERE:
+                return status
+            elif not self._follow():
+                return MISS
+        return MISS
+
+    def _ask(self, key: Sequence[Any]) -> bool:
+        """Put the key's codes where the kernel wants them; False where no row can equal the key."""
+        try:
+            if self._int_key and len(key) == 1 and type(key[0]) is int:
+                self._q[ASKED] = key[0]
+            else:
+                for i, code in enumerate(encode_key(key, self._encoders, self.key_fields)):
+                    self._q[ASKED + i] = code
+        except (Nothing, ValueError):  # ValueError: an integer beyond 64 bits
+            return False
+        return True
+
+    def _enlarge(self) -> None:
+        larger = np.zeros(2 * int(self._answer[WANTED]), np.int64)
+        larger[:ROWS_AT] = self._answer[:ROWS_AT]
+        self._answer, self._q = larger, memoryview(larger.data).cast("B").cast("q")
+
+    def refresh(self) -> None:
+        """Follow the view, should it have moved."""
+        if self._path is not None and atomics.load(self._words, STATE) != SERVING:
+            self._follow()
+
+    # -------------------------------------------------------------- one key
+    def lookup(self, key: Sequence[Any]) -> list[Row] | None:
+        """The visible columns of a key's rows as Python values, None for a miss.
+
+        A value that nothing equals (NULL, 1.5 for an INT column) finds no rows.  SqlError 1690 where a row
+        holds an evaluation error.
+        """
+        status = self._read(key)
+        if status == PLAIN:
+            return self._plain_rows(self._q[ROWS])
+        if status == SPECIAL:
+            return self._special_rows()
+        return None if status == MISS else []
+
+    def lookup_entry(self, key: Sequence[Any]) -> tuple[list[Row], int, int] | None:
+        """`lookup` for a cache in front of this view: (rows, handle, version), None for a miss.  The rows are those
+        of exactly this version; where the key has no entry (a full view without rows for it) the handle is -1."""
+        self._q[SLOT] = -1
+        rows = self.lookup(key)
+        slot = self._q[SLOT]
+        if rows is None:
+            return None
+        return (rows, (self._serial << _SLOT_BITS) | slot, self._q[ENTRY_VERSION]) if slot >= 0 else (
+            rows, NO_VERSION, NO_VERSION)
+
+    def _plain_rows(self, rows: int) -> list[Row]:
+        """Rows of which each counts once and has no NULL."""
+        decoders = self._decoders
+        if rows == 1:
+            row = self._q[self._first].tolist()
+            for i, decode_value in decoders:
+                row[i] = decode_value(row[i])
+            return [tuple(row)]
+        stride, visible = self._stride, self.visible
+        words = self._q[ROWS_AT + 1:ROWS_AT + rows * stride].tolist() if rows else []
+        out = []
+        for at in range(0, rows * stride, stride):
+            row = words[at:at + visible]
+            for i, decode_value in decoders:
+                row[i] = decode_value(row[i])
+            out.append(tuple(row))
+        return out
+
+    def _special_rows(self) -> list[Row]:
+        """The same for rows with NULLs, weights or errors."""
+        symbols = cast(Symbols, self._symbols)
+        out: list[Row] = []
+        for at in range(ROWS_AT, ROWS_AT + self._q[ROWS] * self._stride, self._stride):
+            weight, *codes = self._q[at:at + 1 + self.visible].tolist()
+            row = tuple(decode(code, f.type, symbols) for code, f in zip(codes, self._shown, strict=True))
+            out.extend([row] * weight)
+        return out
+
+    # -------------------------------------------------------------- codes and versions, for caches
+    def lookup_codes(self, key: Sequence[Any]) -> Codes | None:
+        """The codes of a key's rows, shape (rows, columns), hidden ones too; None for a miss.  Codes of text mean
+        something to `decode_rows` until the next lookup, which may find the view with other symbols."""
+        status = self._read(key)
+        if status == NOTHING:
+            return np.empty((0, len(self.fields)), np.int64)
+        return None if status == MISS else self._rows_copied()
+
+    def _rows_copied(self) -> Codes:
+        rows, stride = self._q[ROWS], self._stride
+        stored = self._answer[ROWS_AT:ROWS_AT + rows * stride].reshape(rows, stride)
+        weights = stored[:, 0]
+        return np.repeat(stored[:, 1:], weights, axis=0) if (weights != 1).any() else stored[:, 1:].copy()
+
+    def locate(self, key: Sequence[Any]) -> int | None:
+        """A handle of the key's entry, for `version` and `stamp`; None for a miss or a key without an entry."""
+        if self._read(key) not in (PLAIN, SPECIAL) or self._q[SLOT] < 0:
+            return None
+        return (self._serial << _SLOT_BITS) | self._q[SLOT]
+
+    def version(self, handle: int) -> int:
+        """The version that the entry of a handle shows now, -1 where it is gone.  Equal to an earlier answer: the
+        rows are the same.  Versions are never used twice: another key in the entry's place has another one."""
+        if handle >> _SLOT_BITS != self._serial:
+            return NO_VERSION
+        version: int = kernels.entry_version(self._words, handle & ((1 << _SLOT_BITS) - 1))
+        return version
+
+    def copy(self, key: Sequence[Any]) -> tuple[int, int, Codes] | None:
+        """(handle, version, rows as of `lookup_codes`) of a key that has an entry; None: miss or no entry.
+        The rows are those of exactly this version."""
+        handle = self.locate(key)
+        return None if handle is None else (handle, self._q[ENTRY_VERSION], self._rows_copied())
+
+    def stamp(self, handle: int) -> None:
+        """Leave a read stamp, for hits in a cache in front of this view."""
+        if handle >> _SLOT_BITS == self._serial:
+            kernels.stamp(self._words, self._stamps, handle & ((1 << _SLOT_BITS) - 1))
+
+    def decode_rows(self, codes: Codes) -> list[Row]:
+        """Python values of the visible columns of rows as `lookup_codes` gives them."""
+        symbols = cast(Symbols, self._symbols)
+        return [tuple(decode(code, f.type, symbols) for code, f in zip(row, self._shown, strict=True))
+                for row in codes[:, :self.visible].tolist()]
+
+    # -------------------------------------------------------------- many keys
+    def lookup_many(self, keys: Any, whole_ticks: bool = True) -> tuple[pa.Table, Mask]:
+        """The visible columns of the rows of many keys, with `__key`, each row's key's ordinal; and which keys
+        are missing.
+
+        keys: a table or batch of key columns by position, an array for a single one, or a list of tuples.
+        With whole_ticks all keys are read between the same two ticks; where the writer is too busy for that,
+        every key is called missing: the worker will answer.  Without, each key is whole by itself.
+        """
+        for _ in range(_FOLLOWS):
+            columns, rows = _columns(keys, self.key_fields)
+            codes, nothing = encode_columns(columns, self.key_fields, rows, self._symbols)
+            status, total, out, ordinal, missing = self._read_many(codes, nothing, whole_ticks)
+            if status == PLAIN:
+                return self._table(out[:, :total], ordinal[:total]), missing
+            if status != ELSEWHERE or not self._follow():
+                break
+        return self._table(np.empty((self.visible, 0), np.int64), _NO_STAMPS), np.ones(rows, np.bool_)
+
+    def _read_many(self, codes: Codes, nothing: Mask, whole_ticks: bool) -> tuple[int, int, Codes, Codes, Mask]:
+        """What the kernel found, with status PLAIN, ELSEWHERE or (no time between two ticks) MISS."""
+        tries = 0
+        while True:
+            before = kernels.stable_tick(self._words) if whole_ticks else 0
+            found: tuple[int, int, Codes, Codes, Mask] = kernels.read_many(
+                self._words, self._stamps, self._answer, codes, nothing)
+            if found[0] == TOO_LARGE:
+                self._enlarge()
+                continue
+            between = not whole_ticks or (before >= 0 and kernels.stable_tick(self._words) == before)
+            if between or found[0] == ELSEWHERE:
+                return found
+            tries += 1
+            if tries == _TICK_TRIES:
+                return (MISS, *found[1:])
+
+    def _table(self, out: Codes, ordinal: Codes) -> pa.Table:
+        arrays = [_array(out[i], f, self._symbols) for i, f in enumerate(self._shown)]
+        schema = pa.schema([*(pa.field(f.name, arrow_type(f.type)) for f in self._shown), ("__key", pa.int64())])
+        return pa.Table.from_arrays([*arrays, pa.array(ordinal)], schema=schema)
+
+    def tick(self) -> int | None:
+        """The last tick published, None while one is being published: equal before and after reads over several
+        views means that they belong together."""
+        tick: int = kernels.stable_tick(self._words)
+        return None if tick < 0 else tick >> 1
+
+
+class AttachedViews:
+    """The views of a directory."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self._views: dict[str, AttachedView] = {}
+        self._symbols: dict[str, AttachedSymbols] = {}
+
+    def view(self, name: str) -> AttachedView:
+        """KeyError where there is no such view (yet)."""
+        found = self._views.get(name)
+        if found is None:
+            found = self._views[name] = AttachedView(self, name)
+        return found
+
+    def names(self) -> list[str]:
+        return files.names(self.path)
+
+    def refresh(self) -> None:
+        """Unmap files that are out of use, of views that were not read since, so that their memory is free."""
+        for view in self._views.values():
+            view.refresh()
+
+    def forget(self, name: str) -> None:
+        """Unmap a view that was dropped."""
+        self._views.pop(name, None)
+
+    def symbols(self, path: str | None) -> AttachedSymbols:
+        """The symbol table of a writer's life; earlier lives are let go."""
+        if path is None:
+            raise ValueError(f"the views in {self.path} have no symbol table that other processes can read")
+        path = os.path.normpath(os.path.join(self.path, path))
+        found = self._symbols.get(path)
+        if found is None:
+            found = AttachedSymbols(path)
+            self._symbols = {path: found}
+        return found
+
+
+def attach(path: str) -> AttachedViews:
+    """The views under the directory that their writer was given."""
+    return AttachedViews(path)
+
+
+def _decoder(field: Field, symbols: AttachedSymbols) -> Callable[[int], Any] | None:
+    """From a code that is neither NULL nor an error to the value; None where the code is the value."""
+    if field.type.kind is Kind.INT:
+        return None
+    if field.type.is_text:
+        return symbols.text
+    type, unused = field.type, cast(Symbols, None)
+    return lambda code: decode(code, type, unused)
+
+
+def _array(codes: Codes, field: Field, symbols: AttachedSymbols) -> pa.Array:
+    if field.type.is_text and not (len(codes) and codes.min() <= ERROR_CODE):
+        return symbols.texts(codes)
+    return to_arrow(codes, field.type, cast(Symbols, symbols))
+
+
+def _columns(keys: Any, fields: Sequence[Field]) -> tuple[list[Any], int]:
+    """Key columns and the number of keys."""
+    if isinstance(keys, (pa.Table, pa.RecordBatch)):
+        return (list(keys.columns), keys.num_rows) if fields else ([], keys.num_rows)
+    if isinstance(keys, (pa.Array, pa.ChunkedArray)):
+        return [keys], len(keys)
+    if isinstance(keys, np.ndarray):
+        return [pa.array(keys)], len(keys)
+    rows = list(keys)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
+    return [pa.array(c, arrow_type(f.type)) for c, f in zip(columns, fields, strict=True)], len(rows)

@@ -1,0 +1,244 @@
+"""Kernels of a view's one writer: apply a delta, fill and evict keys, look up, copy into larger memory.
+
+`apply` and `fill` first group the rows by key in scratch memory and count the room that is needed, then, if
+there is room, build and publish one key after the other (`views/layout.py` has the rules).  So they change
+nothing, or everything, or end with a violation.
+"""
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from noria.state.atomics import fence, store_release
+from noria.views.layout import (
+    COUNT,
+    COUNT_BITS,
+    COUNT_MASK,
+    FULL,
+    GONE,
+    INDEX,
+    KEY,
+    KEYS,
+    LIVE,
+    MASK,
+    OFFSET,
+    TICK,
+    USED,
+    WIDTH,
+    block_words,
+    class_of,
+    class_words,
+    mix,
+    place,
+    seed,
+    tag,
+)
+from noria.views.merge_kernels import ask_ahead, group_rows, merge_group, short_of_room
+from noria.views.slab_kernels import (
+    BAD_ROW,
+    DONE,
+    LISTS,
+    PRESENT,
+    STRAY,
+    asked_key,
+    find,
+    row_key,
+    same_key,
+    table_size,
+    take,
+    vacant,
+    withdraw,
+)
+
+
+# ------------------------------------------------------------------ what the writer calls
+@njit(cache=True)
+def apply(A, P, S, cols, weights, fold):
+    """Add a delta; rows of keys that are missing in a partial view are dropped."""
+    n = len(weights)
+    groups = group_rows(A, S, cols, weights, fold)
+    full = A[FULL] != 0
+    code = short_of_room(A, S, n, groups, full)
+    if code != DONE:
+        return code
+    for g in range(groups):
+        ask_ahead(A, S, g, groups)
+        if S[LISTS + g] < 0:
+            if not full:
+                continue
+            row_key(A, cols, S[LISTS + n + g], fold, S)
+        code = merge_group(A, P, S, n, g, cols, weights)
+        if code != DONE:
+            return code
+    return DONE
+
+
+@njit(cache=True)
+def _group_fill(A, S, n, keys, cols, weights, fold):
+    """Groups are the asked keys, in order; lists of their rows.  DONE, PRESENT or STRAY."""
+    slots, heads, sizes, hashes, links = LISTS, LISTS + n, LISTS + 2 * n, LISTS + 3 * n, LISTS + 4 * n
+    table, size = LISTS + 5 * n, table_size(n)
+    S[table:table + size] = -1
+    for g in range(keys.shape[1]):
+        h = asked_key(A, keys, g, fold, S)
+        s = place(h, size - 1)
+        while S[table + s] >= 0:
+            if same_key(A, keys, S[table + s], True, fold, S):
+                S[BAD_ROW] = g
+                return PRESENT
+            s = (s + 1) & (size - 1)
+        S[table + s] = g
+        S[slots + g], S[heads + g], S[sizes + g], S[hashes + g] = -1, -1, 0, np.int64(h)
+        if find(A, h, S) >= 0:
+            S[BAD_ROW] = g
+            return PRESENT
+    for i in range(len(weights)):
+        h = row_key(A, cols, i, fold, S)
+        s = place(h, size - 1)
+        g = S[table + s]
+        while g >= 0 and not same_key(A, keys, g, True, fold, S):
+            s = (s + 1) & (size - 1)
+            g = S[table + s]
+        if g < 0:
+            S[BAD_ROW] = i
+            return STRAY
+        S[links + i] = S[heads + g]
+        S[heads + g] = i
+        S[sizes + g] += 1
+    return DONE
+
+
+@njit(cache=True)
+def fill(A, P, S, keys, cols, weights, fold):
+    """Make missing keys present with exactly these rows."""
+    groups = keys.shape[1]
+    n = max(groups, len(weights))
+    code = _group_fill(A, S, n, keys, cols, weights, fold)
+    if code == DONE:
+        code = short_of_room(A, S, n, groups, True)
+    for g in range(groups):
+        if code != DONE:
+            break
+        asked_key(A, keys, g, fold, S)
+        code = merge_group(A, P, S, n, g, cols, weights)
+    return code
+
+
+@njit(cache=True)
+def evict(A, S, keys, fold):
+    """Make keys missing; returns words freed."""
+    freed = 0
+    for i in range(keys.shape[1]):
+        slot = find(A, asked_key(A, keys, i, fold, S), S)
+        if slot >= 0:
+            freed += class_words(A[(A[INDEX + slot] & OFFSET) + COUNT] >> COUNT_BITS) + 2
+            withdraw(A, slot)
+    return freed
+
+
+@njit(cache=True)
+def missing(A, S, keys, fold):
+    out = np.empty(keys.shape[1], np.bool_)
+    for i in range(len(out)):
+        out[i] = not A[FULL] and find(A, asked_key(A, keys, i, fold, S), S) < 0
+    return out
+
+
+@njit(cache=True)
+def rows(A, P, S, keys, fold):
+    """Stored rows of keys: (columns, weights, ordinal of each row's key)."""
+    n, width, key_words = keys.shape[1], A[WIDTH], A[KEYS]
+    blocks = np.zeros(n, np.int64)
+    total = 0
+    for i in range(n):
+        slot = find(A, asked_key(A, keys, i, fold, S), S)
+        if slot >= 0:
+            if not A[FULL]:
+                P[slot] = (A[TICK] + 1) >> 1
+            blocks[i] = A[INDEX + slot] & OFFSET
+            total += A[blocks[i] + COUNT] & COUNT_MASK
+    cols, weights = np.empty((width, total), np.int64), np.empty(total, np.int64)
+    ordinal = np.empty(total, np.int64)
+    out = 0
+    for i in range(n):
+        if not blocks[i]:
+            continue
+        at = blocks[i] + KEY + key_words
+        for _ in range(A[blocks[i] + COUNT] & COUNT_MASK):
+            weights[out], ordinal[out] = A[at], i
+            for c in range(width):
+                cols[c, out] = A[at + 1 + c]
+            out += 1
+            at += width + 1
+    return cols, weights, ordinal
+
+
+@njit(cache=True)
+def sample(A, P, start, most):
+    """Up to `most` present keys from slot `start` on, around once: (keys, stamps, bytes, the next slot)."""
+    size = min(most, A[LIVE])
+    k = A[KEYS]
+    keys = np.empty((k, size), np.int64)
+    stamps, sizes = np.empty(size, np.int64), np.empty(size, np.int64)
+    found, slot = 0, start & A[MASK]
+    for _ in range(A[MASK] + 1):
+        if found == size:
+            break
+        word = A[INDEX + slot]
+        if word > GONE:
+            block = word & OFFSET
+            for j in range(k):
+                keys[j, found] = A[block + KEY + j]
+            stamps[found] = 0 if A[FULL] else P[slot]
+            sizes[found] = 8 * (class_words(A[block + COUNT] >> COUNT_BITS) + 2)
+            found += 1
+        slot = (slot + 1) & A[MASK]
+    return keys, stamps, sizes, slot
+
+
+# ------------------------------------------------------------------ header, growth
+@njit(cache=True)
+def set_tick(A, word):
+    """Odd: publishing is about to begin; even: it is done."""
+    store_release(A, TICK, word)
+    fence()
+
+
+@njit(cache=True)
+def copied_words(A):
+    """Slab words a fresh copy of the live blocks needs."""
+    total = 0
+    for slot in range(A[MASK] + 1):
+        word = A[INDEX + slot]
+        if word > GONE:
+            rows = A[(word & OFFSET) + COUNT] & COUNT_MASK
+            total += class_words(class_of(block_words(A[KEYS], A[WIDTH], rows)))
+    return total
+
+
+@njit(cache=True)
+def copy(A, P, B, Q):
+    """Every live key of A, with its version and stamp, into the fresh memory B with stamps Q."""
+    keys, width = A[KEYS], A[WIDTH]
+    for slot in range(A[MASK] + 1):
+        word = A[INDEX + slot]
+        if word <= GONE:
+            continue
+        block = word & OFFSET
+        h = seed()
+        for j in range(keys):
+            h = mix(h, A[block + KEY + j])
+        rows = A[block + COUNT] & COUNT_MASK
+        words = block_words(keys, width, rows)
+        c = class_of(words)
+        to = take(B, c)
+        for j in range(words):
+            B[to + j] = A[block + j]
+        B[to + COUNT] = rows | (c << COUNT_BITS)
+        s = vacant(B, h)
+        B[INDEX + s] = tag(h) | to
+        if not A[FULL]:
+            Q[s] = P[slot]
+    B[LIVE] = B[USED] = A[LIVE]

@@ -1,0 +1,325 @@
+"""The writer's side of views in shared memory (DESIGN section 5; the paper's readers, section 6.2).
+
+`ViewDirectory` makes `View`s, each a file of `views/layout.py` that any process of the host may map, beside
+a small JSON file that says what the columns are.  Without a path everything is in anonymous memory.
+
+    PATH/view.<name>/<epoch>-<creation>.json                 name, fields, key, symbol table
+    PATH/view.<name>/<epoch>-<creation>-<generation>.view    header, index, slab; .stamps: ticks of last reads
+
+Keeps true: readers find the file with the greatest name that is not BUILDING; memory is made before anything
+is changed, so that a full file system leaves a view as it was; the files of earlier epochs are marked DEAD
+before the first publish of this one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import InvariantViolation, SqlError
+from noria.core.limits import ERROR_CODE
+from noria.core.symbols import Symbols
+from noria.core.types import Field
+from noria.core.values import decode
+from noria.state import atomics
+from noria.state.mapped import Memory
+from noria.views import files
+from noria.views import write_kernels as kernels
+from noria.views.layout import (
+    BUILDING,
+    DEAD,
+    EPOCH,
+    FOLDS,
+    FORMAT,
+    FREE_WORDS,
+    FULL,
+    INDEX,
+    KEY_COLUMNS,
+    KEYS,
+    LEAST_SLOTS,
+    LIVE,
+    MAGIC,
+    MASK,
+    MAX_KEY,
+    MOVED,
+    READY,
+    ROOM,
+    SERVING,
+    SLAB,
+    STATE,
+    TICK,
+    TOP,
+    VERSION,
+    WIDTH,
+)
+from noria.views.slab_kernels import (
+    BAD_ROW,
+    DONE,
+    LISTS,
+    MERGE,
+    MERGE_WORDS,
+    NEED,
+    NEGATIVE,
+    PER_ROW,
+    PRESENT,
+    SLOTS_SHORT,
+    WORDS_SHORT,
+)
+
+_RESERVE = 2**34  # bytes of addresses for a view, four times what it needs once it needs more
+_FIRST_WORDS = 2**11  # of a new slab
+_SHRINK_WORDS = 2**16  # slabs below this are not worth compacting
+_NO_FOLD = np.zeros(1, np.int64)
+
+
+class _Scratch:
+    """The kernels' scratch memory, one for all views of a worker."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.words = np.empty(0, np.int64)
+        self.reserve(64)
+
+    def reserve(self, rows: int) -> None:
+        self.rows = max(rows, 2 * self.rows)
+        self.words = np.empty(LISTS + PER_ROW * self.rows, np.int64)
+
+
+class View:
+    """Implements `dataflow.protocols.ViewState`."""
+
+    def __init__(self, directory: ViewDirectory, name: str, fields: Sequence[Field], key: tuple[int, ...],
+                 full: bool, place: files.Place | None):
+        self.name, self.full = name, full
+        self._directory, self._scratch, self._fields, self._place = directory, directory.scratch, fields, place
+        self._symbols = directory.symbols
+        self._folds = any(fields[k].type.folds for k in key)
+        self._cursor, self._generation, self._dropped = 0, 0, False
+        self._memory, self._stamps_memory = self._allocate(LEAST_SLOTS, _FIRST_WORDS, _RESERVE)
+        words = self._memory.words
+        words[[MAGIC, EPOCH, WIDTH, KEYS, FULL, READY, VERSION]] = (
+            FORMAT, directory.epoch, len(fields), len(key), int(full), int(not full), directory.epoch << 40)
+        words[KEY_COLUMNS:KEY_COLUMNS + len(key)] = key
+        words[FOLDS:FOLDS + len(key)] = [fields[k].type.folds for k in key]
+        self._serve()
+
+    # -------------------------------------------------------------- memory
+    def _allocate(self, slots: int, slab: int, reserve: int) -> tuple[Memory, Memory]:
+        """Memory for a view with that many slots and slab words, still BUILDING, and its stamps."""
+        path = stamps_path = None
+        if self._place is not None:
+            path, stamps_path = self._place.paths(self._generation)
+        start = INDEX + slots
+        memory = Memory(path, max(reserve, 4 * 8 * (start + slab)), 8 * (start + slab))
+        nbytes = 8 * (1 if self.full else slots)
+        try:
+            stamps = Memory(stamps_path, nbytes, nbytes)
+        except SqlError:
+            memory.unlink()
+            raise
+        words = memory.words
+        words[[STATE, MASK, SLAB, TOP, ROOM]] = BUILDING, slots - 1, start, start, memory.backed // 8
+        return memory, stamps
+
+    def _serve(self) -> None:
+        self._words, self._stamps = self._memory.words, self._stamps_memory.words
+        atomics.store(self._words, STATE, SERVING)
+
+    def _move(self, slots: int, spare: int) -> None:
+        """Everything into fresh, compact memory; readers of the old one find it moved."""
+        old, old_memory, old_stamps = self._words, self._memory, self._stamps_memory
+        self._generation += 1
+        slab = int(kernels.copied_words(old)) + spare
+        self._memory, self._stamps_memory = self._allocate(slots, slab, old_memory.reserve)
+        words = self._memory.words
+        kept = [MAGIC, TICK, READY, EPOCH, WIDTH, KEYS, FULL, VERSION]
+        words[kept] = old[kept]
+        words[KEY_COLUMNS:KEY_COLUMNS + 2 * MAX_KEY] = old[KEY_COLUMNS:KEY_COLUMNS + 2 * MAX_KEY]
+        kernels.copy(old, self._stamps, words, self._stamps_memory.words)
+        self._serve()
+        atomics.store(old, STATE, MOVED)
+        old_memory.unlink()
+        old_stamps.unlink()
+        self._cursor = 0
+
+    def _make_room(self, code: int) -> None:
+        """What a kernel said it needs; SqlError where there is no space, and nothing changed."""
+        need = int(self._scratch.words[NEED])
+        if code == SLOTS_SHORT:
+            self._move(_slots_for(need), _FIRST_WORDS)
+        elif 8 * need <= self._memory.reserve:
+            self._memory.back(8 * need)
+            self._words[ROOM] = self._memory.backed // 8
+        else:
+            self._move(int(self._words[MASK]) + 1, need)
+
+    def _shrink(self) -> None:
+        """Compact when more than half of the slab is free, if there is room for a copy."""
+        words = self._words
+        slab = int(words[TOP]) - int(words[SLAB])
+        if slab > _SHRINK_WORDS and 2 * int(words[FREE_WORDS]) > slab:
+            try:
+                self._move(_slots_for(int(words[LIVE])), _FIRST_WORDS)
+            except SqlError:
+                return  # the free space will be used by later fills
+
+    def memory(self) -> int:
+        words = self._words
+        return 8 * (int(words[TOP]) - int(words[FREE_WORDS]) + len(self._stamps))
+
+    # -------------------------------------------------------------- changes
+    def apply(self, delta: Batch) -> None:
+        columns, weights = delta.columns, delta.weights
+        if len(weights) > self._scratch.rows:
+            self._scratch.reserve(len(weights))
+        if not self._directory.taken_over:
+            self._directory.take_over()
+        if not (columns.flags.carray and weights.flags.carray):
+            columns, weights = np.array(columns, np.int64, order="C"), np.array(weights, np.int64)
+        fold = self._symbols.fold_table if self._folds else _NO_FOLD
+        while code := kernels.apply(self._words, self._stamps, self._scratch.words, columns, weights, fold):
+            self._answer(code, "apply", None)
+
+    def fill(self, keys: Codes, rows: Batch) -> None:
+        most = max(keys.shape[1], len(rows))
+        if most > self._scratch.rows:
+            self._scratch.reserve(most)
+        if not self._directory.taken_over:
+            self._directory.take_over()
+        fold, keys = self._fold(), _own(keys)
+        columns, weights = _own(rows.columns), _own(rows.weights)
+        while code := kernels.fill(self._words, self._stamps, self._scratch.words, keys, columns, weights, fold):
+            self._answer(code, "fill", keys)
+
+    def _answer(self, code: int, what: str, keys: Codes | None) -> None:
+        """Do what a kernel asks for, or raise."""
+        if code in (SLOTS_SHORT, WORDS_SHORT):
+            self._make_room(code)
+            return
+        scratch = self._scratch.words
+        if code == NEGATIVE:
+            row = self._shown(scratch[MERGE:MERGE + min(len(self._fields), MERGE_WORDS)].tolist())
+            raise InvariantViolation("NO-SPURIOUS", f"view {self.name}: {what} gives row {row} a negative weight")
+        at = int(scratch[BAD_ROW])
+        if code == PRESENT:
+            assert keys is not None
+            raise InvariantViolation("FILL-AGREES", f"view {self.name}: fill of key {keys[:, at].tolist()}, which is "
+                                     "present or given twice")
+        raise InvariantViolation("NO-SPURIOUS", f"view {self.name}: row {at} of a fill is of no key that is filled")
+
+    def _shown(self, codes: list[int]) -> tuple[object, ...]:
+        """The row for people; the first columns of a very wide one."""
+        return tuple("(error)" if code == ERROR_CODE else decode(code, f.type, self._symbols)
+                     for code, f in zip(codes, self._fields, strict=False))
+
+    def evict(self, keys: Codes) -> int:
+        if self.full:
+            raise ValueError(f"view {self.name} is full: its keys cannot be made missing")
+        freed = 8 * int(kernels.evict(self._words, self._scratch.words, _own(keys), self._fold()))
+        if freed:
+            self._shrink()
+        return freed
+
+    # -------------------------------------------------------------- looking
+    def _fold(self) -> Codes:
+        return self._symbols.fold_table if self._folds else _NO_FOLD
+
+    def missing(self, keys: Codes) -> npt.NDArray[np.bool_]:
+        out: npt.NDArray[np.bool_] = kernels.missing(self._words, self._scratch.words, _own(keys), self._fold())
+        return out
+
+    def rows(self, keys: Codes) -> tuple[Batch, Codes]:
+        columns, weights, ordinal = kernels.rows(
+            self._words, self._stamps, self._scratch.words, _own(keys), self._fold())
+        return Batch(columns, weights), ordinal
+
+    def present(self) -> Codes:
+        keys: Codes = kernels.sample(self._words, self._stamps, 0, 2**62)[0]
+        return keys
+
+    def coldest(self, keys: int) -> tuple[Codes, Codes, Codes]:
+        """The coldest quarter of a sample that goes around the slots, call by call."""
+        found, stamps, sizes, self._cursor = kernels.sample(self._words, self._stamps, self._cursor, 4 * keys)
+        coldest = np.argsort(stamps, kind="stable")[:keys]
+        return np.ascontiguousarray(found[:, coldest]), stamps[coldest], sizes[coldest]
+
+    # -------------------------------------------------------------- ticks, life
+    def begin_tick(self, tick: int) -> None:
+        if not self._directory.taken_over:
+            self._directory.take_over()
+        kernels.set_tick(self._words, 2 * tick - 1)
+
+    def end_tick(self, tick: int) -> None:
+        kernels.set_tick(self._words, 2 * tick)
+
+    def activate(self) -> None:
+        """A full view has all its rows: readers may use it."""
+        if not self._directory.taken_over:
+            self._directory.take_over()
+        atomics.store(self._words, READY, 1)
+
+    def drop(self) -> None:
+        if not self._dropped:
+            self._dropped = True
+            atomics.store(self._words, STATE, DEAD)
+            self._memory.unlink()
+            self._stamps_memory.unlink()
+            if self._place is not None:
+                self._place.remove()
+
+
+class ViewDirectory:
+    """Implements `dataflow.protocols.ViewFactory`.  path None: anonymous memory, for this process alone."""
+
+    def __init__(self, path: str | None, symbols: Symbols, epoch: int = 1):
+        self.path, self.symbols, self.epoch = path, symbols, epoch
+        self.scratch = _Scratch()
+        self.taken_over = path is None
+        self._created = 0 if path is None else files.creations(path, epoch)
+        self._first = files.stem(epoch, self._created + 1)
+
+    def create(self, name: str, fields: Sequence[Field], key: tuple[int, ...], visible: int, full: bool) -> View:
+        if len(key) > MAX_KEY:
+            raise ValueError(f"view {name} has {len(key)} key columns; at most {MAX_KEY}")
+        place = None
+        if self.path is not None:
+            self._created += 1
+            symbols = getattr(self.symbols, "path", None)
+            relative = symbols and os.path.relpath(symbols, self.path)
+            about = files.About(name, tuple(fields), key, visible, full, relative)
+            place = files.Place.make(self.path, self.epoch, self._created, about)
+        try:
+            return View(self, name, fields, key, full, place)
+        except SqlError:
+            if place is not None:
+                place.remove()
+            raise
+
+    def take_over(self) -> None:
+        """Before the first publish: what writers of earlier epochs and lives left is dead and deleted."""
+        self.taken_over = True
+        if self.path is not None:
+            files.bury(self.path, self._first)
+            remove = getattr(self.symbols, "remove_predecessors", None)
+            if remove is not None:
+                remove()
+
+
+def _slots_for(keys: int) -> int:
+    """Slots that `keys` keys fill to at most 35 %, so that they may double before the index must grow."""
+    slots = LEAST_SLOTS
+    while 7 * slots < 20 * keys:
+        slots *= 2
+    return slots
+
+
+def _own(array: Codes) -> Codes:
+    """The array as kernels take it: contiguous and writeable, so that each kernel is compiled once."""
+    return array if array.flags.carray else np.array(array, np.int64, order="C")
+
+
+assert DONE == 0

@@ -1,0 +1,18 @@
+"""Kernel modules compiled anew, as they stand or with their source changed, for tests that look inside."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from types import ModuleType
+
+
+def fresh(name: str, *changes: tuple[str, str]) -> ModuleType:
+    """The module with each (text, replacement) applied, which must occur, and without numba's disk cache."""
+    source = inspect.getsource(importlib.import_module(name))
+    for text, replacement in (*changes, ("cache=True", "cache=False")):
+        assert text in source, f"{name} no longer contains {text!r}"
+        source = source.replace(text, replacement)
+    module = ModuleType(name + "_fresh")
+    exec(compile(source, f"<{name} for a test>", "exec"), module.__dict__)
+    return module

@@ -1,0 +1,99 @@
+"""The symbol table against two dictionaries, in anonymous memory, in files, and seen by an attached reader."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from noria.core.limits import NULL_CODE
+from noria.core.symbols import fold
+from noria.core.types import Collation
+from noria.state.symbols import AttachedSymbols, SymbolTable
+from reference.dict_symbols import DictSymbols
+
+TEXTS = st.one_of(st.none(), st.text(st.sampled_from("aAbBzÉéßẞİıΣςжЖ 한☃😀"), max_size=20),
+                  st.text(st.characters(exclude_categories=["Cs"]), max_size=5))
+
+
+def check_same(table: SymbolTable, model: DictSymbols, codes: np.ndarray, expected: np.ndarray) -> None:
+    assert table.texts(codes).equals(model.texts(expected))
+    assert table.texts(table.folded(codes)).equals(model.texts(model.folded(expected)))
+    for collation in Collation:
+        assert table.sort_keys(codes, collation).equals(model.sort_keys(expected, collation))
+    assert len(set(codes.tolist())) == len(set(expected.tolist()))
+    assert len(table) == len(model._texts)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches=st.lists(st.lists(TEXTS, max_size=30), max_size=6), wide=st.booleans(), cut=st.integers(0, 3))
+@pytest.mark.parametrize("mapped", [False, True])
+def test_like_two_dictionaries(
+    mapped: bool, tmp_path: Path, batches: list[list[str | None]], wide: bool, cut: int
+) -> None:
+    table, model = SymbolTable(str(tmp_path) if mapped else None), DictSymbols()
+    for batch in batches:
+        texts = pa.array(batch, pa.large_string() if wide else pa.string())[cut:]
+        check_same(table, model, table.intern_many(texts), model.intern_many(texts))
+        for text in texts.to_pylist()[:5]:
+            if text is not None:
+                other = text + "É"
+                assert (table.find(other) is None) == (model.find(other) is None)
+                check_same(table, model, np.array([table.intern(other)]), np.array([model.intern(other)]))
+                assert table.text(table.intern(other)) == other
+    if table.path is not None:
+        reader = AttachedSymbols(table.path)
+        for code, text in enumerate(model._texts):
+            assert reader.find(text) == table.find(text)
+            assert reader.text(table.intern(text)) == text
+            assert reader.find_folded(text) == table.fold_table[table.intern(text)], code
+
+
+def test_ids_and_fold_table_stay_in_place_while_it_grows(tmp_path: Path) -> None:
+    table = SymbolTable(str(tmp_path))
+    assert table.path is not None
+    first = table.intern("Straße")
+    reader = AttachedSymbols(table.path)
+    address = table.fold_table.ctypes.data
+    codes = table.intern_many(pa.array([f"Text number {i}" for i in range(100_000)]))
+    assert table.intern("Straße") == first == reader.find("Straße")
+    assert table.fold_table.ctypes.data == address
+    assert len(table.fold_table) > codes.max()
+    asked = pa.array(["text number 99999", None, "nobody's", "Text number 5"])
+    assert reader.find_many(asked).tolist() == [
+        table.find("text number 99999"), NULL_CODE, -1, table.find("Text number 5")]
+    assert reader.texts(codes).equals(table.texts(codes))
+    assert len(list(Path(table.path).glob("hash.*"))) == 1
+    assert 100_000 * 30 < table.memory() < 100_000 * 200
+
+
+def test_each_life_has_its_own_files(tmp_path: Path) -> None:
+    old = SymbolTable(str(tmp_path))
+    assert old.path is not None
+    old.intern("old")
+    reader = AttachedSymbols(old.path)
+    new = SymbolTable(str(tmp_path))
+    assert new.find("old") is None
+    new.remove_predecessors()
+    assert not Path(old.path).exists()
+    assert reader.text(0) == "old"
+
+
+def test_null_and_error_codes_have_no_text() -> None:
+    table = SymbolTable()
+    codes = np.array([table.intern("a"), NULL_CODE], np.int64)
+    assert table.texts(codes).to_pylist() == ["a", None]
+    assert table.folded(codes).tolist() == codes.tolist()
+    assert table.intern("") == table.intern_many(pa.array([""]))[0]
+
+
+def test_folding_twice_changes_nothing() -> None:
+    """Otherwise a key's code would depend on which spelling came first."""
+    wrong = [chr(c) for c in range(0x110000)
+             if unicodedata.category(chr(c)) != "Cs" and fold(fold(chr(c))) != fold(chr(c))]
+    assert not wrong, [f"U+{ord(c):04X}" for c in wrong]
