@@ -1,0 +1,164 @@
+"""Taking over files that Spark's tasks wrote: checked first, then all or none, also across a crash.
+
+The files are linked into the data directory, the intent is committed, every family takes its files (RocksDB
+moves them), the counters and (epoch, seq) are committed with the intent's removal.  A crash before the intent
+leaves nothing; after it the next start goes on with the files that are still there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from itertools import islice, pairwise
+from typing import Any
+
+from rocksdict import WriteBatch
+
+from noria.core.errors import SqlError
+from noria.storage import meta
+from noria.storage.catalog import Done
+from noria.storage.engine import META, Engine
+from noria.storage.errors import StoreError
+from noria.storage.sst import SstFile, describe
+from noria.storage.table import Counters, Index, Table
+
+_INTENT = b"ingest"
+_DIRECTORY = "ingest"  # under the data directory
+_PROBE_ROWS = 10_000
+_PROBE = "probe"  # the family in which files are looked at before they count
+
+
+def ingest(engine: Engine, table: Table, files: dict[str, list[str]], rows: int, auto_increment: int,
+           done: Done) -> None:
+    described = {family: [describe(p) for p in paths] for family, paths in files.items() if paths}
+    _check_families(table, described)
+    _check_counts(table, described, rows)
+    engine.check_space(sum(f.nbytes for some in described.values() for f in some))
+    for family, some in described.items():
+        _check_disjoint(engine, table, family, some)
+    staged = _stage(engine, described)
+    counters = table.counters
+    after = Counters(counters.rows + rows, max(counters.auto_increment, auto_increment), counters.row_number)
+    intent = {"table": table.name, "files": staged, "counters": list(after), "epoch": done.epoch, "seq": done.seq}
+    batch = WriteBatch(raw_mode=True)
+    meta.put(engine, batch, _INTENT, json.dumps(intent).encode())
+    engine.commit(batch)
+    try:
+        _take(engine, table, intent)
+    except SqlError as e:
+        raise StoreError(f"a load of table {table.name} was interrupted ({e}): start the worker again, "
+                         "which finishes it") from e
+
+
+def finish_interrupted(engine: Engine, tables: dict[str, Table]) -> Done | None:
+    """At a start: go on with a load that a crash interrupted after its intent was committed."""
+    stored = meta.get(engine, _INTENT)
+    if stored is None:
+        shutil.rmtree(os.path.join(engine.path, _DIRECTORY), ignore_errors=True)
+        return None
+    intent = json.loads(stored)
+    return _take(engine, tables[intent["table"]], intent)
+
+
+def _take(engine: Engine, table: Table, intent: dict[str, Any]) -> Done:
+    for family, paths in intent["files"].items():
+        left = [p for p in (os.path.join(engine.path, _DIRECTORY, n) for n in paths) if os.path.exists(p)]
+        if left:
+            engine.ingest(family, left)
+    counters, done = Counters(*intent["counters"]), Done(intent["epoch"], intent["seq"])
+    batch = WriteBatch(raw_mode=True)
+    meta.put_counters(engine, batch, table.definition, counters)
+    meta.put_done(engine, batch, done)
+    batch.delete(_INTENT, engine.handle(META))
+    engine.commit(batch)
+    table.counters = counters
+    shutil.rmtree(os.path.join(engine.path, _DIRECTORY), ignore_errors=True)
+    return done
+
+
+def _stage(engine: Engine, files: dict[str, list[SstFile]]) -> dict[str, list[str]]:
+    """Link (or copy) the files into the data directory, durably; their names there by family."""
+    directory = os.path.join(engine.path, _DIRECTORY)
+    shutil.rmtree(directory, ignore_errors=True)
+    os.makedirs(directory)
+    staged: dict[str, list[str]] = {}
+    for family, some in files.items():
+        for number, file in enumerate(some):
+            name = f"{family}.{number}.sst"
+            target = os.path.join(directory, name)
+            try:
+                os.link(file.path, target)
+            except OSError:  # another file system
+                shutil.copyfile(file.path, target)
+            _sync(target)
+            staged.setdefault(family, []).append(name)
+    _sync(directory)
+    return staged
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# ------------------------------------------------------------------ checks: nothing is changed before all hold
+def _check_families(table: Table, files: dict[str, list[SstFile]]) -> None:
+    wanted = {table.family, *(i.family for i in table.indexes)}
+    if files and set(files) != wanted:
+        raise StoreError(f"a load of table {table.name} must bring files for {sorted(wanted)}, "
+                         f"it brings {sorted(files)}: load again")
+
+
+def _check_counts(table: Table, files: dict[str, list[SstFile]], rows: int) -> None:
+    for family, some in files.items():
+        held = sum(f.rows for f in some)
+        if held != rows:
+            raise StoreError(f"a load of table {table.name} says {rows} rows, its files of {family} hold {held}: "
+                             "load again")
+
+
+def _check_disjoint(engine: Engine, table: Table, family: str, files: list[SstFile]) -> None:
+    """No key twice within the load, none that is there already."""
+    ordered = sorted(files, key=lambda f: f.first)
+    for before, file in pairwise(ordered):
+        if file.first <= before.last:
+            raise StoreError(f"files {before.path} and {file.path} of {family} overlap: sort the load by key")
+    if family not in {table.family, *(i.family for i in table.unique_indexes)}:
+        return  # entries of an index that is not UNIQUE end with the row's key
+    for file in ordered:
+        if engine.any_between(family, file.first, file.last):
+            _check_keys(engine, table, family, file)
+
+
+def _check_keys(engine: Engine, table: Table, family: str, file: SstFile) -> None:
+    """The file's range holds stored keys: look at each of its keys, in a family that is dropped again."""
+    copy = os.path.join(engine.path, f"{_PROBE}.sst")
+    shutil.copyfile(file.path, copy)
+    engine.create_family(_PROBE)
+    try:
+        engine.ingest(_PROBE, [copy])
+        keys = iter(engine.family(_PROBE).keys())
+        while some := list(islice(keys, _PROBE_ROWS)):
+            _check_absent(engine, table, family, some)
+    finally:
+        engine.drop_family(_PROBE)
+
+
+def _check_absent(engine: Engine, table: Table, family: str, keys: list[bytes]) -> None:
+    held = engine.family(family).get(keys)
+    taken = next((k for k, v in zip(keys, held, strict=True) if v is not None), None)
+    if taken is not None:
+        raise _duplicate(engine, table, family, taken)
+
+
+def _duplicate(engine: Engine, table: Table, family: str, key: bytes) -> Exception:
+    index: Index | None = next((i for i in table.indexes if i.family == family), None)
+    row_key = key if index is None else engine.family(family).get(key)
+    stored = None if row_key is None else engine.family(table.family).get(row_key)
+    if stored is None:
+        return StoreError(f"index {family} of table {table.name} names a row that is not there: rebuild it")
+    return table.duplicate(index, table.codes([stored])[:, 0])

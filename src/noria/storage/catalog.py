@@ -1,0 +1,128 @@
+"""The catalog as JSON: tables, indexes, the program's statements, results of recent writes.
+
+What is on disk must be readable by later versions, so it is spelled out here and does not follow the Python
+classes by itself.  `FORMAT` grows when an older version could misread what a newer one wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from noria.core.errors import SqlError
+from noria.core.statements import WriteResult
+from noria.core.types import Collation, Column, IndexDef, Kind, SqlType, TableDef
+
+FORMAT = 1
+
+
+def family_of(table: TableDef) -> str:
+    """The column family of a table's rows."""
+    return f"t{table.table_id}"
+
+
+def index_family_of(table: TableDef, columns: tuple[int, ...], unique: bool) -> str:
+    """The column family of an index."""
+    return f"t{table.table_id}.{'u' if unique else 'i'}{'-'.join(map(str, columns))}"
+
+
+# ------------------------------------------------------------------ tables
+def table_to_json(table: TableDef) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "id": table.table_id,
+        "columns": [_column_to_json(c) for c in table.columns],
+        "primary_key": list(table.primary_key),
+        "indexes": [{"name": i.name, "columns": list(i.columns), "unique": i.unique} for i in table.indexes],
+    }
+
+
+def table_from_json(data: dict[str, Any]) -> TableDef:
+    return TableDef(
+        data["name"],
+        tuple(_column_from_json(c) for c in data["columns"]),
+        tuple(data["primary_key"]),
+        tuple(IndexDef(i["name"], tuple(i["columns"]), i["unique"]) for i in data["indexes"]),
+        data["id"],
+    )
+
+
+def _column_to_json(column: Column) -> dict[str, Any]:
+    type = column.type
+    return {
+        "name": column.name,
+        "type": [type.kind.value, type.bits, type.unsigned, type.precision, type.scale, type.length,
+                 type.collation.value, type.timestamp, type.boolean],
+        "nullable": column.nullable,
+        "default": _value_to_json(column.default) if column.has_default else None,
+        "auto_increment": column.auto_increment,
+        "default_now": column.default_now,
+    }
+
+
+def _column_from_json(data: dict[str, Any]) -> Column:
+    kind, bits, unsigned, precision, scale, length, collation, timestamp, boolean = data["type"]
+    type = SqlType(Kind(kind), bits, unsigned, precision, scale, length, Collation(collation), timestamp, boolean)
+    default = data["default"]
+    return Column(
+        data["name"], type, data["nullable"], default is not None,
+        None if default is None else _value_from_json(default), data["auto_increment"], data["default_now"])
+
+
+def _value_to_json(value: Any) -> list[Any]:
+    """A default as [how to read it, text]."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return ["plain", value]
+    if isinstance(value, float):
+        return ["float", value.hex()]
+    if isinstance(value, Decimal):
+        return ["decimal", str(value)]
+    if isinstance(value, datetime):
+        return ["datetime", value.isoformat()]
+    if isinstance(value, date):
+        return ["date", value.isoformat()]
+    raise TypeError(f"no default can be {value!r}")
+
+
+_READERS: dict[str, Callable[[str], Any]] = {"float": float.fromhex, "decimal": Decimal,
+                                            "datetime": datetime.fromisoformat, "date": date.fromisoformat}
+
+
+def _value_from_json(data: list[Any]) -> Any:
+    how, value = data
+    return value if how == "plain" else _READERS[how](value)
+
+
+# ------------------------------------------------------------------ results of writes
+@dataclass(frozen=True)
+class Done:
+    """A write that is committed: what a resend of (epoch, seq) gets."""
+
+    epoch: int
+    seq: int
+    results: tuple[WriteResult, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        results = ",".join([_result_to_json(r) for r in self.results])
+        return f"[{self.epoch},{self.seq},[{results}]]".encode()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Done:
+        epoch, seq, results = json.loads(data)
+        return Done(epoch, seq, tuple(_result_from_json(r) for r in results))
+
+
+def _result_to_json(result: WriteResult) -> str:
+    numbers, error = f"{result.affected},{result.last_insert_id},{result.matched}", result.error
+    if error is None:
+        return f"[{numbers}]"
+    return f"[{numbers},{json.dumps([error.code, error.state, error.message])[1:-1]}]"
+
+
+def _result_from_json(data: list[Any]) -> WriteResult:
+    affected, last_insert_id, matched, *error = data
+    return WriteResult(affected, last_insert_id, matched, SqlError(*error) if error else None)

@@ -1,0 +1,44 @@
+"""What can be wrong with a data directory, and a full disk.
+
+`StoreError` is for whoever starts the store: nothing was opened.  A statement that finds no space gets MySQL's
+error 1021; the store goes on when there is space again.
+"""
+
+from __future__ import annotations
+
+from noria.core.errors import SqlError
+
+
+class StoreError(Exception):
+    """The data directory cannot be used; the message says why and what to do."""
+
+
+class StoreInUse(StoreError):
+    """Another process holds the data directory."""
+
+
+class StoreFenced(StoreError):
+    """A later owner has opened the data directory: this one must not write."""
+
+
+def disk_full(path: str, detail: str) -> SqlError:
+    return SqlError(1021, "HY000", f"Disk full ({path}): {detail}; the statement changed nothing, "
+                                   "free some space and send it again")
+
+
+def opening_error(path: str, error: Exception) -> StoreError:
+    """What RocksDB's words mean for the one who starts the store."""
+    text = str(error)
+    if "LOCK:" in text and "available" in text:  # "Resource temporarily unavailable", "No locks available"
+        return StoreInUse(f"the data directory {path} is in use by another process: stop it first, "
+                          "or give another --data-dir")
+    if "No space left" in text:
+        return StoreError(f"no space left to open the data directory {path}: free some and start again")
+    if "ermission denied" in text:
+        return StoreError(f"no permission to open the data directory {path}: {text}")
+    return damaged(path, text)
+
+
+def damaged(path: str, detail: str) -> StoreError:
+    return StoreError(f"the data directory {path} is damaged: {detail}; restore it from a backup "
+                      "or load the data again into an empty directory")

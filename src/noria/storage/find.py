@@ -1,0 +1,152 @@
+"""Which rows a WHERE means: by key or index where equalities allow, else by a scan in slices.
+
+What an index finds is only a superset (folded text, further terms), so the whole condition is always
+evaluated on the rows found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core import evaluate
+from noria.core.batch import Batch, Codes
+from noria.core.errors import value_overflow
+from noria.core.expr import Call, Col, Const, Expr, conjuncts
+from noria.core.limits import ERROR_CODE
+from noria.core.symbols import Symbols
+from noria.core.types import Kind, SqlType
+from noria.core.values import encode
+from noria.storage.stage import Stage
+
+MAX_POINTS = 10_000  # an IN list, or a product of them, beyond this is a scan
+_SAFE = frozenset("eq ne lt le gt ge nseq and or not xor is_null is_true in like".split())  # never overflow
+
+
+class Found(NamedTuple):
+    """Rows by key, and their codes."""
+
+    keys: list[bytes]
+    codes: Codes
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Found:
+        return Found([self.keys[r] for r in rows.tolist()], self.codes[:, rows])
+
+
+def find(stage: Stage, where: Expr | None, symbols: Symbols) -> Found:
+    """All rows for which the condition is true."""
+    holds = None if where is None else _condition(where)
+    table = stage.table
+    keys: list[bytes] = []
+    pieces: list[Codes] = []
+    for some, values in _candidates(stage, where, symbols):
+        codes = table.codes(values)
+        if holds is not None:
+            rows = np.flatnonzero(holds(Batch.of(codes), symbols))
+            codes = codes[:, rows]
+            some = None if some is None else [some[r] for r in rows.tolist()]
+        if codes.shape[1]:
+            keys += table.keys(codes) if some is None else some
+            pieces.append(codes)
+    if len(pieces) == 1:
+        return Found(keys, pieces[0])
+    return Found(keys, np.concatenate(pieces, axis=1) if pieces else np.empty((table.width, 0), np.int64))
+
+
+def _condition(where: Expr) -> Callable[[Batch, Symbols], npt.NDArray[np.bool_]]:
+    """The mask of rows for which the condition is true.  SqlError 1690 if it cannot be worked out for one of them:
+    such a row is neither to be written nor to be passed over."""
+    holds = evaluate.predicate(where)
+    if not _may_fail(where):
+        return holds
+    value = evaluate.compile(where)
+
+    def checked(batch: Batch, symbols: Symbols) -> npt.NDArray[np.bool_]:
+        if (value(batch, symbols) == ERROR_CODE).any():
+            raise value_overflow("BIGINT")
+        return holds(batch, symbols)
+
+    return checked
+
+
+def _may_fail(e: Expr) -> bool:
+    """Can its evaluation overflow?  What only compares cannot."""
+    return isinstance(e, Call) and (e.op not in _SAFE or any(map(_may_fail, e.args)))
+
+
+def _candidates(
+    stage: Stage, where: Expr | None, symbols: Symbols
+) -> Iterator[tuple[list[bytes] | None, list[bytes]]]:
+    """Keys (None: `table.keys` gives them) and packed rows among which all wanted ones are."""
+    table = stage.table
+    points = _points(where, table.types)
+    access = _best_access(stage, set(points))
+    if access is None:
+        yield from stage.scan()
+        return
+    index, columns = access
+    values = list(product(*(points[c] for c in columns)))
+    codes = [np.array([encode(v[i], table.types[c], symbols) for v in values], np.int64)
+             for i, c in enumerate(columns)]
+    prefixes = list(dict.fromkeys(table.columns_key(codes, columns))) if values else []
+    if index is None and len(columns) == len(table.key):
+        rows = stage.get(table.family, prefixes)
+        yield [k for k, v in zip(prefixes, rows, strict=True) if v is not None], [v for v in rows if v is not None]
+    else:
+        yield stage.by_prefix(index, prefixes)
+
+
+def _best_access(stage: Stage, columns: set[int]) -> Any:
+    """The longest way into the table that needs only these columns."""
+    table = stage.table
+    whole = table.access(table.key) if table.key and set(table.key) <= columns else None
+    if whole is not None:
+        return whole
+    best: Any = None
+    for index, of in [(None, table.key), *((i, i.columns) for i in table.indexes)]:
+        length = next((n for n, c in enumerate(of) if c not in columns), len(of))
+        if length and (best is None or length > len(best[1])):
+            best = index, of[:length]
+    return best
+
+
+def _points(where: Expr | None, types: tuple[SqlType, ...]) -> dict[int, list[Any]]:
+    """Columns that the condition bounds to a list of values (never NULL): `=` and IN among its terms."""
+    points: dict[int, list[Any]] = {}
+    total = 1
+    for term in conjuncts(where):
+        found = _point(term, types)
+        if found is not None and found[0] not in points and total * len(found[1]) <= MAX_POINTS:
+            points[found[0]] = found[1]
+            total *= max(len(found[1]), 1)
+    return points
+
+
+def _point(term: Expr, types: tuple[SqlType, ...]) -> tuple[int, list[Any]] | None:
+    if not isinstance(term, Call) or term.op not in ("eq", "in"):
+        return None
+    first, *rest = term.args
+    if term.op == "eq" and isinstance(first, Const):
+        first, rest = rest[0], [first]
+    if not isinstance(first, Col):
+        return None
+    values = []
+    for item in rest:
+        if not isinstance(item, Const) or not _same_codes(types[first.index], item.type, item.value):
+            return None
+        if item.value is not None:
+            values.append(item.value)
+    return first.index, values
+
+
+def _same_codes(column: SqlType, other: SqlType, value: Any) -> bool:
+    """Does `column = value` compare codes (of text: folded or not) as keys on disk do?"""
+    if value is None:
+        return True
+    if column.kind is not other.kind:
+        return False
+    return column.kind is not Kind.DECIMAL or column.scale == other.scale

@@ -1,0 +1,135 @@
+"""Reading a checkpoint outside the store, in Spark's tasks: a table as Arrow batches, by ranges of its key.
+
+Any number of processes may read one checkpoint; nothing writes to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from rocksdict import ReadOptions
+
+from noria.core.coerce import coerce
+from noria.core.types import Column, TableDef
+from noria.core.values import arrow_type, to_arrow
+from noria.storage.catalog import family_of, table_from_json
+from noria.storage.encoding import unpack_parts
+from noria.storage.engine import META, open_read_only
+
+BATCH_ROWS = 50_000
+_HEAD_BYTES = 12  # of a key: enough to place it among others
+
+
+class Range(NamedTuple):
+    """Keys from `first` (None: the start) to before `end` (None: the end)."""
+
+    first: bytes | None = None
+    end: bytes | None = None
+
+
+def read_tables(path: str) -> dict[str, TableDef]:
+    """The tables of a checkpoint."""
+    db = open_read_only(path, [META])
+    try:
+        stored = db.get_column_family(META).get(b"catalog")
+        tables = [table_from_json(t) for t in json.loads(stored)["tables"]] if stored else []
+        return {t.name: t for t in tables}
+    finally:
+        db.close()
+
+
+def read_checkpoint(
+    path: str, table: TableDef, ranges: Sequence[Range] = (Range(),), columns: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The table's rows in these ranges; columns (positions; all without) of `values.arrow_type` by name."""
+    db = open_read_only(path, [family_of(table)])
+    wanted = list(range(len(table.columns))) if columns is None else list(columns)
+    try:
+        family = db.get_column_family(family_of(table))
+        for first, end in ranges:
+            bounds = ReadOptions()
+            if end is not None:
+                bounds.set_iterate_upper_bound(end)
+            values = iter(family.values(from_key=first, read_opt=bounds))
+            while some := list(islice(values, BATCH_ROWS)):
+                yield from _batches(some, table, wanted)
+    finally:
+        db.close()
+
+
+def _batches(values: list[bytes], table: TableDef, wanted: list[int]) -> Iterator[pa.RecordBatch]:
+    types = [c.type for c in table.columns]
+    for _, parts in unpack_parts(values, types):
+        rows = len(parts[0]) if parts else 0
+        arrays = [_array(parts[c], table.columns[c]) if c < len(parts) else _default(table.columns[c], rows)
+                  for c in wanted]
+        names = [table.columns[c].name for c in wanted]
+        yield pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _array(part: Any, column: Column) -> pa.Array:
+    return to_arrow(part, column.type, None) if isinstance(part, np.ndarray) else part  # type: ignore[arg-type]
+
+
+def _default(column: Column, rows: int) -> pa.Array:
+    """A column that the rows do not have yet."""
+    value = None if not column.has_default or column.default is None else coerce(column.default, column, 1)
+    return pa.repeat(pa.scalar(value, arrow_type(column.type)), rows)
+
+
+# ------------------------------------------------------------------ ranges
+def split(path: str, table: TableDef, pieces: int) -> list[Range]:
+    """At most so many ranges, of about as many rows, that cover the table.
+
+    Every file of the table tells its rows and its first and last key; keys are taken to lie evenly between.
+    """
+    db = open_read_only(path, [family_of(table)])
+    try:
+        # Only this family is open (RocksDB's default is empty), so all files are its own.
+        files = [(f["start_key"], f["end_key"], f["num_entries"]) for f in db.live_files()]
+    finally:
+        db.close()
+    if pieces <= 1 or not files:
+        return [Range()]
+    spans = [(_number(first), _number(last), rows) for first, last, rows in files]
+    cuts = [_bytes(c) for c in dict.fromkeys(_cuts(spans, pieces))]
+    return [Range(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
+
+
+def _number(key: bytes) -> int:
+    return int.from_bytes(key[:_HEAD_BYTES].ljust(_HEAD_BYTES, b"\0"), "big")
+
+
+def _bytes(number: int) -> bytes:
+    return number.to_bytes(_HEAD_BYTES, "big").rstrip(b"\0")
+
+
+def _cuts(spans: list[tuple[int, int, int]], pieces: int) -> list[int]:
+    """Where the estimated number of rows before is a multiple of total / pieces, by bisection."""
+    total = sum(rows for _, _, rows in spans)
+    low, high = min(s[0] for s in spans), max(s[1] for s in spans)
+    cuts = []
+    for piece in range(1, pieces):
+        target, a, b = total * piece / pieces, low, high
+        while a < b:
+            middle = (a + b) // 2
+            if _rows_before(spans, middle) < target:
+                a = middle + 1
+            else:
+                b = middle
+        if low < a <= high:
+            cuts.append(a)
+    return sorted(cuts)
+
+
+def _rows_before(spans: list[tuple[int, int, int]], key: int) -> float:
+    before = 0.0
+    for first, last, rows in spans:
+        if key > first:
+            before += rows * min(1.0, (key - first) / (last - first + 1))
+    return before

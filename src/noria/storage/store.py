@@ -1,0 +1,359 @@
+"""The base tables of one worker's shard, on RocksDB (section 6.1 of the paper; DESIGN section 8).
+
+Keeps true:
+
+* ACK-DURABLE: `write` returns after one synced commit that holds its statements' changes whole, the counters
+  of the tables, and (epoch, seq) with the results; so a resend finds its results and changes nothing
+* a failed statement changes nothing; without space every statement of the call fails and the store goes on
+* what is in the catalog was put there by `set_recipe`, with the statements it follows from; families that the
+  catalog does not know are leftovers of a crash and go when the store opens
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+import numpy as np
+from rocksdict import WriteBatch
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import InvariantViolation, SqlError, table_exists, unknown_table
+from noria.core.statements import Insert, Statement, WriteResult
+from noria.core.symbols import Symbols
+from noria.core.types import TableDef
+from noria.storage import bulk, meta
+from noria.storage.catalog import Done
+from noria.storage.engine import Engine, Memory
+from noria.storage.errors import StoreError, StoreFenced, damaged
+from noria.storage.stage import Stage
+from noria.storage.table import Index, Table
+from noria.storage.writer import bare, run, run_inserts
+
+
+class RocksStore:
+    """Implements dataflow.protocols.BaseStore."""
+
+    def __init__(self, path: str, symbols: Symbols, fence: int | None = None, memory: Memory | None = None):
+        """Open the data directory, or make it.  fence: the owner's epoch; a store opened with a later one
+        refuses this one (StoreFenced).  StoreError says what is wrong with the directory."""
+        self.path, self._symbols = path, symbols
+        self._refused: Done | None = None
+        self._engine = Engine(path, memory or Memory())
+        self._engine.reopened = self._settle
+        try:
+            self._load(fence)
+        except BaseException as e:
+            self._engine.close()
+            if isinstance(e, (ValueError, KeyError, TypeError, struct.error)):
+                raise damaged(path, f"its catalog cannot be read ({e})") from e
+            raise
+
+    def _load(self, fence: int | None) -> None:
+        engine = self._engine
+        meta.check_format(engine, self.path)
+        meta.check_fence(engine, self.path, fence)
+        self._recipe, definitions, self._last_table_id = meta.read_catalog(engine)
+        indexes = meta.read_indexes(engine)
+        self._tables: dict[str, Table] = {}
+        for definition in definitions:
+            own = [i for id, i in indexes if id == definition.table_id]
+            table = Table(definition, self._symbols, own)
+            table.counters = meta.read_counters(engine, definition)
+            self._tables[definition.name] = table
+        self._dropped: list[Table] = []
+        meta.sweep(engine, self._tables.values())
+        self._done = meta.read_done(engine)
+        for table in self._tables.values():
+            if not {table.family, *(i.family for i in table.indexes)} <= set(engine.families()):
+                raise damaged(self.path, f"table {table.name} has no data")
+        resumed = bulk.finish_interrupted(engine, self._tables)
+        if resumed is not None:
+            self._done[resumed.seq % meta.RECENT_RESULTS] = resumed
+        last = max(self._done.values(), key=lambda d: (d.epoch, d.seq), default=Done(0, 0))
+        self.last_epoch, self.last_seq = last.epoch, last.seq
+
+    def applied(self) -> tuple[int, int]:
+        """(epoch, seq) of the last commit."""
+        return self.last_epoch, self.last_seq
+
+    def close(self) -> None:
+        self._engine.close()
+
+    # ---------------------------------------------------------------- the program
+    def tables(self) -> dict[str, TableDef]:
+        return {name: table.definition for name, table in self._tables.items()}
+
+    def table(self, name: str) -> Table:
+        found = self._tables.get(name)
+        if found is None:
+            raise unknown_table(name)
+        return found
+
+    def create_table(self, table: TableDef) -> None:
+        """Durable with the next `set_recipe`.  A table without an id (0) gets the next one."""
+        if table.name in self._tables:
+            raise table_exists(table.name)
+        used = {t.definition.table_id for t in (*self._tables.values(), *self._dropped)}
+        if table.table_id in used:
+            raise ValueError(f"table id {table.table_id} of {table.name} is in use")
+        definition = table if table.table_id else meta.with_id(table, self._last_table_id + 1)
+        self._last_table_id = max(self._last_table_id, definition.table_id)
+        indexes = [Index.of(definition, i.columns, i.unique, i.name) for i in definition.indexes]
+        made = Table(definition, self._symbols, list({i.family: i for i in indexes}.values()))
+        for family in (made.family, *(i.family for i in made.indexes)):
+            self._engine.create_family(family)
+        self._tables[table.name] = made
+
+    def drop_table(self, name: str) -> None:
+        """Durable with the next `set_recipe`; until then a crash brings it back."""
+        self._dropped.append(self.table(name))
+        del self._tables[name]
+
+    def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int) -> None:
+        if self._repeated(epoch, seq) is not None:
+            return
+
+        def fill(batch: WriteBatch) -> None:
+            meta.put_catalog(self._engine, batch, recipe, list(self._tables.values()), self._last_table_id)
+            for table in self._dropped:
+                meta.forget_table(self._engine, batch, table)
+
+        self._commit(fill, Done(epoch, seq), True)
+        self._recipe = tuple(recipe)
+        for table in self._dropped:
+            for family in (table.family, *(i.family for i in table.indexes)):
+                self._engine.drop_family(family)
+        self._dropped.clear()
+
+    def recipe(self) -> tuple[str, ...]:
+        return self._recipe
+
+    def add_index(self, table: str, columns: tuple[int, ...]) -> None:
+        """A key, prefix or index that serves these columns already is used."""
+        into = self.table(table)
+        if into.access(columns) is not None:
+            return
+        index = Index.of(into.definition, tuple(columns))
+        self._engine.create_family(index.family)
+        try:
+            self._fill_index(into, index)
+        except BaseException:
+            self._engine.drop_family(index.family)
+            raise
+        into.indexes.append(index)
+
+    def _fill_index(self, into: Table, index: Index) -> None:
+        """Index the rows that are there; the index counts only once its entry in the catalog is committed."""
+        for keys, values in Stage(self._engine, into, into.counters).scan():
+            batch = WriteBatch(raw_mode=True)
+            batch.set_default_column_family(self._engine.handle(index.family))
+            codes = into.codes(values)
+            targets = into.keys(codes) if keys is None else keys
+            deque(map(batch.__setitem__, into.index_keys(index, codes, targets), targets), maxlen=0)
+            batch.set_default_column_family(None)
+            self._engine.commit(batch, sync=False)
+        batch = WriteBatch(raw_mode=True)
+        meta.put_index(self._engine, batch, into, index)
+        self._engine.commit(batch)
+
+    # ---------------------------------------------------------------- writing
+    def write(
+        self, statements: Sequence[Statement], epoch: int, seq: int
+    ) -> tuple[list[WriteResult], dict[str, Batch]]:
+        repeated = self._repeated(epoch, seq)
+        if repeated is not None:
+            return list(repeated.results), {}
+        stages: dict[str, Stage] = {}
+        results = self._run_all(statements, stages)
+
+        def fill(batch: WriteBatch) -> None:
+            for stage in stages.values():
+                stage.fill(batch)
+                if stage.counters != stage.table.counters:
+                    meta.put_counters(self._engine, batch, stage.table.definition, stage.counters)
+
+        changed = any(stage.effects for stage in stages.values())
+        try:
+            self._commit(fill, Done(epoch, seq, tuple(results)), changed)
+        except SqlError as full:
+            return [r if r.error else WriteResult(error=bare(full)) for r in results], {}
+        deltas = {}
+        for name, stage in stages.items():
+            stage.table.counters = stage.counters
+            delta = stage.delta()
+            if len(delta):
+                deltas[name] = delta
+        return results, deltas
+
+    def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage]) -> list[WriteResult]:
+        """Run statements in order.  No statement reads another's table, so only the order within a table
+        counts, and plain INSERTs that follow each other there are run as one."""
+        results: list[WriteResult] = [WriteResult()] * len(statements)
+        runs: dict[str, list[int]] = {}
+
+        def flush(table: str) -> None:
+            places = runs.pop(table, None)
+            if places is None:
+                return
+            stage = self._stage(table, stages)
+            inserts = [s for s in (statements[i] for i in places) if isinstance(s, Insert)]
+            if len(inserts) > 1:
+                answers = run_inserts(stage, inserts, self._symbols)
+            else:
+                answers = [run(stage, statements[places[0]], self._symbols)]
+            for place, answer in zip(places, answers, strict=True):
+                results[place] = answer
+
+        for place, statement in enumerate(statements):
+            table = statement.table
+            if table not in self._tables:
+                results[place] = WriteResult(error=unknown_table(table))
+                continue
+            before = runs.get(table)
+            if before is not None and _joins(statement, statements[before[0]]):
+                before.append(place)
+                continue
+            flush(table)
+            runs[table] = [place]
+        for table in list(runs):
+            flush(table)
+        return results
+
+    def _stage(self, name: str, stages: dict[str, Stage]) -> Stage:
+        stage = stages.get(name)
+        if stage is None:
+            table = self._tables[name]
+            stage = stages[name] = Stage(self._engine, table, table.counters)
+        return stage
+
+    def _repeated(self, epoch: int, seq: int) -> Done | None:
+        """What (epoch, seq) did if it was committed before.  StoreFenced for an epoch that is over."""
+        if (epoch, seq) > (self.last_epoch, self.last_seq):
+            return None
+        if epoch < self.last_epoch:
+            raise StoreFenced(f"a write of epoch {epoch} came after epoch {self.last_epoch} began")
+        done = self._done.get(seq % meta.RECENT_RESULTS)
+        if done is None or (done.epoch, done.seq) != (epoch, seq):
+            raise InvariantViolation("ACK-DURABLE", f"write {epoch}.{seq} comes again, but the last is "
+                                     f"{self.last_epoch}.{self.last_seq} and its results are not kept")
+        return done
+
+    def _commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool) -> None:
+        """Commit what `fill` puts into a batch, as (epoch, seq)."""
+        engine = self._engine
+        try:
+            engine.commit(self._batch(fill, done), sync)
+        except SqlError:
+            if not engine.in_doubt:
+                raise
+            self._commit_again(fill, done)
+        self._done[done.seq % meta.RECENT_RESULTS] = done
+        self.last_epoch, self.last_seq = done.epoch, done.seq
+
+    def _batch(self, fill: Callable[[WriteBatch], object], done: Done) -> WriteBatch:
+        batch = WriteBatch(raw_mode=True)
+        fill(batch)
+        meta.put_done(self._engine, batch, done)
+        return batch
+
+    def _commit_again(self, fill: Callable[[WriteBatch], object], done: Done) -> None:
+        """The disk was full.  If it is no longer, see whether the batch is on it, and else write it."""
+        engine = self._engine
+        try:
+            engine.check_space(0)
+            engine.settle()
+            if done not in meta.read_done(engine).values():
+                engine.commit(self._batch(fill, done))
+        except SqlError:
+            self._refused = done if engine.in_doubt else None
+            raise
+
+    def _settle(self) -> None:
+        """The database was opened again after a failed write.  If what was refused is there after all, only
+        a new start brings memory in line with the disk."""
+        refused, self._refused = self._refused, None
+        if refused is not None and refused in meta.read_done(self._engine).values():
+            raise StoreError(f"write {refused.epoch}.{refused.seq} was refused for a full disk but is on it: "
+                             "start the worker again")
+
+    # ---------------------------------------------------------------- reading
+    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> tuple[Batch, Codes]:
+        """As the protocol says; needs a key or index whose first columns these are (`add_index`)."""
+        source = self.table(table)
+        access = source.access(columns)
+        if access is None:
+            raise KeyError(f"no index of {table} on columns {columns}: add_index first")
+        index, order = access
+        ordinals = np.arange(keys.shape[1])
+        if not len(ordinals):
+            return Batch.empty(source.width), np.empty(0, np.int64)
+        prefixes = source.columns_key([keys[columns.index(c)] for c in order], order)
+        if index is None and order == source.key:
+            values, ordinals = _present(self._engine.family(source.family).get(prefixes), ordinals)
+        else:
+            values, ordinals = self._under(source, index, prefixes, ordinals)
+        return Batch.of(source.codes(values)), ordinals
+
+    def _under(self, source: Table, index: Index | None, prefixes: list[bytes], ordinals: Codes
+               ) -> tuple[list[bytes], Codes]:
+        """Packed rows under each prefix, and the ordinal of each row's prefix."""
+        engine = self._engine
+        family = source.family if index is None else index.family
+        found = [engine.values_with_prefix(family, prefix) for prefix in prefixes]
+        ordinals = np.repeat(ordinals, [len(f) for f in found])
+        values = [v for some in found for v in some]
+        if index is None or not values:
+            return values, ordinals
+        return _present(engine.family(source.family).get(values), ordinals)
+
+    def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
+        source = self.table(table)
+        family = self._engine.family(source.family)
+        start = None if after is None else after + b"\0"  # the least key above it
+        if source.key:
+            values = list(islice(family.values(from_key=start), rows))
+            codes = source.codes(values)
+            return Batch.of(codes), source.keys(codes[:, -1:])[0] if len(values) == rows else None
+        pairs = list(islice(family.items(from_key=start), rows))
+        codes = source.codes([v for _, v in pairs])
+        return Batch.of(codes), pairs[-1][0] if len(pairs) == rows else None
+
+    def row_count(self, table: str) -> int:
+        return self.table(table).counters.rows
+
+    # ---------------------------------------------------------------- in bulk
+    def load_needs(self, table: str) -> tuple[tuple[tuple[tuple[int, ...], bool], ...], int]:
+        found = self.table(table)
+        return tuple((i.columns, i.unique) for i in found.indexes), found.counters.auto_increment
+
+    def checkpoint(self, path: str) -> None:
+        """A consistent copy (hard links) at `path`, which must not exist; `storage.snapshot` reads it."""
+        self._engine.checkpoint(path)
+
+    def ingest(
+        self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int, epoch: int, seq: int
+    ) -> None:
+        """Take files of `storage.sst` over, whole or not at all.  files: family -> paths.  SqlError 1062 if
+        they bring a key that is there already."""
+        if self._repeated(epoch, seq) is None:
+            bulk.ingest(self._engine, self.table(table), files, rows, auto_increment, Done(epoch, seq))
+            self._done[seq % meta.RECENT_RESULTS] = Done(epoch, seq)
+            self.last_epoch, self.last_seq = epoch, seq
+
+
+def _joins(statement: Statement, first: Statement) -> bool:
+    """Can the INSERT be run in one with those from `first` on?"""
+    return (isinstance(statement, Insert) and isinstance(first, Insert)
+            and statement.on_duplicate == first.on_duplicate == "error" and statement.columns == first.columns
+            and isinstance(statement.rows, (list, tuple)) and isinstance(first.rows, (list, tuple)))
+
+
+def _present(values: list[bytes | None], ordinals: Codes) -> tuple[list[bytes], Codes]:
+    """The values that are there, and their ordinals."""
+    if None not in values:
+        return values, ordinals  # type: ignore[return-value]
+    rows = [r for r, v in enumerate(values) if v is not None]
+    return [v for v in values if v is not None], ordinals[rows]

@@ -1,0 +1,146 @@
+"""One base table on disk: its families, and codes to keys and rows and back.
+
+A table's rows are in family `t<id>` under the primary key.  A table without one is a bag: its key is a row
+number of 8 bytes that nobody sees, so equal rows are as many rows.  An index is a family of its own, from
+(index columns, key) to key; a UNIQUE one from (index columns) to key, except for rows with a NULL in it, which
+are never equal and are kept the first way.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import add
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Codes
+from noria.core.errors import SqlError, duplicate_entry
+from noria.core.limits import NULL_CODE
+from noria.core.symbols import Symbols
+from noria.core.types import BIGINT, TableDef
+from noria.core.values import decode, default_code
+from noria.storage.catalog import family_of, index_family_of
+from noria.storage.encoding import keys_of, rows_of, unpack_rows
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index of a table; `name` is what MySQL's messages call it."""
+
+    columns: tuple[int, ...]
+    unique: bool
+    name: str
+    family: str
+
+    @staticmethod
+    def of(table: TableDef, columns: tuple[int, ...], unique: bool = False, name: str = "") -> Index:
+        return Index(columns, unique, name, index_family_of(table, columns, unique))
+
+
+class Counters(NamedTuple):
+    """What changes with the rows and is stored in the same commit."""
+
+    rows: int = 0
+    auto_increment: int = 0  # the greatest value given out or stored
+    row_number: int = 0  # of bags: the last one used
+
+    def to_bytes(self) -> bytes:
+        return _COUNTERS.pack(*self)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Counters:
+        return Counters(*_COUNTERS.unpack(data))
+
+
+_COUNTERS = struct.Struct("<3q")
+
+
+class Table:
+    """A table's definition, its indexes and counters, and its encoding."""
+
+    def __init__(self, definition: TableDef, symbols: Symbols, indexes: Sequence[Index] = ()):
+        self.definition, self._symbols = definition, symbols
+        self.name = definition.name
+        self.types = tuple(c.type for c in definition.columns)
+        self.width = len(self.types)
+        self.key = definition.primary_key
+        self.key_types = tuple(self.types[c] for c in self.key)
+        self.family = family_of(definition)
+        self.indexes: list[Index] = list(indexes)
+        self.counters = Counters()
+
+    @property
+    def unique_indexes(self) -> list[Index]:
+        return [i for i in self.indexes if i.unique]
+
+    # ---------------------------------------------------------------- to bytes
+    def keys(self, columns: Codes) -> list[bytes]:
+        """Primary keys of rows; a bag's keys come from `bag_keys`."""
+        return keys_of([columns[c] for c in self.key], self.key_types, self._symbols)
+
+    def bag_keys(self, first: int, rows: int) -> list[bytes]:
+        return keys_of([np.arange(first, first + rows, dtype=np.int64)], (BIGINT,), self._symbols)
+
+    def rows(self, columns: Codes) -> list[bytes]:
+        return rows_of(columns, self.types, self._symbols)
+
+    def columns_key(self, keys: Sequence[Codes], columns: Sequence[int]) -> list[bytes]:
+        """Keys, or prefixes of keys, made of some columns' codes."""
+        return keys_of(keys, [self.types[c] for c in columns], self._symbols)
+
+    def index_keys(self, index: Index, columns: Codes, keys: list[bytes]) -> list[bytes]:
+        """Keys of rows in an index; `keys` are their keys in the table."""
+        prefixes = self.columns_key([columns[c] for c in index.columns], index.columns)
+        if not index.unique:
+            return list(map(add, prefixes, keys))
+        nulls = self.nulls_in(index, columns)
+        if nulls.any():
+            for row in np.flatnonzero(nulls).tolist():
+                prefixes[row] += keys[row]
+        return prefixes
+
+    @staticmethod
+    def nulls_in(index: Index, columns: Codes) -> npt.NDArray[np.bool_]:
+        """Which rows have a NULL in the index: UNIQUE does not hold for them."""
+        found: npt.NDArray[np.bool_] = (columns[list(index.columns)] == NULL_CODE).any(axis=0)
+        return found
+
+    # ---------------------------------------------------------------- from bytes
+    def codes(self, values: Sequence[bytes]) -> Codes:
+        """(width, rows) codes of packed rows."""
+        return unpack_rows(values, self.types, self._defaults, self._symbols)
+
+    def _defaults(self) -> Codes:
+        """Values of columns that a row on disk does not have yet."""
+        columns = self.definition.columns
+        return np.array(
+            [default_code(c, self._symbols) if c.has_default else NULL_CODE for c in columns], np.int64)
+
+    def duplicate(self, index: Index | None, row: Codes) -> SqlError:
+        """MySQL's error for a row whose key (or entry in a UNIQUE index) is taken."""
+        columns, name = (self.key, "PRIMARY") if index is None else (index.columns, index.name)
+        values = [decode(int(row[c]), self.types[c], self._symbols) for c in columns]
+        shown = "-".join("NULL" if v is None else str(v) for v in values)
+        return duplicate_entry(shown, f"{self.name}.{name}")
+
+    # ---------------------------------------------------------------- which index answers
+    def access(self, columns: Sequence[int]) -> tuple[Index | None, tuple[int, ...]] | None:
+        """How to find rows by these columns: (index or None for the key itself, columns in its order).
+
+        The whole key first, then a whole unique index, then a prefix of either; None if only a scan would do.
+        """
+        wanted = set(columns)
+        order: list[tuple[Index | None, tuple[int, ...]]] = [
+            (None, self.key), *((i, i.columns) for i in self.indexes if i.unique),
+            *((i, i.columns) for i in self.indexes if not i.unique)]
+        for index, of in order:
+            if set(of) == wanted and of:
+                return index, of
+        for index, of in order:
+            if set(of[: len(wanted)]) == wanted:
+                return index, of[: len(wanted)]
+        return None

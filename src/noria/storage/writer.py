@@ -1,0 +1,376 @@
+"""Runs write statements against staged tables: INSERT in its four modes, UPDATE and DELETE.
+
+A statement works on all its rows at once.  Only where rows of one statement meet each other (the same key
+twice in REPLACE, IGNORE or ON DUPLICATE KEY UPDATE) are they done in rounds, so that each sees the one before.
+
+Keeps true: a statement that raises SqlError leaves its stage as it was; keys and UNIQUE indexes hold after
+every statement (not in its midst: UPDATE t SET id = id + 1 is fine).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from noria.core import evaluate
+from noria.core.batch import Batch, Codes
+from noria.core.coerce import integer_bounds
+from noria.core.errors import SqlError, wrong_value_count
+from noria.core.expr import Expr
+from noria.core.limits import NULL_CODE
+from noria.core.statements import Delete, Insert, Statement, Update, WriteResult
+from noria.core.symbols import Symbols
+from noria.core.types import Column
+from noria.core.values import convert, default_code, recode
+from noria.storage.find import Found, find
+from noria.storage.stage import MANY_ROWS, Change, Effect, Stage, key_order
+from noria.storage.table import Index
+
+Mask = npt.NDArray[np.bool_]
+Assignments = tuple[tuple[int, Expr], ...]
+
+
+def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
+    """Run one statement on its table's stage; errors come back in the result."""
+    mark = stage.mark()
+    try:
+        if isinstance(statement, Insert):
+            return _Insert(stage, statement, symbols).run()
+        found = find(stage, statement.where, symbols)
+        if isinstance(statement, Delete):
+            stage.add(removal(stage, found))
+            return WriteResult(affected=len(found.keys))
+        changed = update_rows(stage, found, _assigned(stage, statement, found.codes, symbols))
+        return WriteResult(affected=changed, matched=len(found.keys))
+    except SqlError as error:
+        stage.undo(mark)
+        return WriteResult(error=bare(error))
+
+
+def bare(error: SqlError) -> SqlError:
+    """The error as a value: without its traceback, whose frames would keep the database open."""
+    return SqlError(error.code, error.state, error.message)
+
+
+def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> list[WriteResult]:
+    """Run plain INSERTs of the same columns, which clients sent at the same time, as one; one after the
+    other only if one of them fails."""
+    sizes = [len(s.rows) for s in statements]
+    rows = [row for s in statements for row in s.rows]
+    whole = _Insert(stage, replace(statements[0], rows=rows), symbols)
+    mark = stage.mark()
+    try:
+        whole.run()
+    except SqlError:
+        stage.undo(mark)
+        return [run(stage, statement, symbols) for statement in statements]
+    ids = whole.generated_ids(len(rows))
+    ends = np.cumsum(sizes)
+    return [WriteResult(size, next((i for i in ids[end - size : end] if i), 0))
+            for size, end in zip(sizes, ends.tolist(), strict=True)]
+
+
+def _assigned(stage: Stage, statement: Update, rows: Codes, symbols: Symbols) -> Codes:
+    return assign(stage, statement.assignments, rows, rows, symbols)
+
+
+def assign(stage: Stage, assignments: Assignments, old: Codes, inputs: Codes, symbols: Symbols) -> Codes:
+    """The old rows with the assignments made, whose expressions see `inputs`."""
+    new = old.copy()
+    batch = Batch.of(inputs)
+    for column, expr in assignments:
+        codes = evaluate.compile(expr)(batch, symbols)
+        new[column] = recode(codes, expr.type, stage.table.definition.columns[column], 1, symbols)
+    return new
+
+
+# ------------------------------------------------------------------ effects
+_NO_KEYS: list[bytes] = []
+
+
+def _none(stage: Stage) -> Codes:
+    return np.empty((stage.table.width, 0), np.int64)
+
+
+def removal(stage: Stage, found: Found) -> Effect:
+    table = stage.table
+    changes = [Change(table.family, found.keys, _NO_KEYS, _NO_KEYS)]
+    if found.keys:
+        changes += [Change(i.family, table.index_keys(i, found.codes, found.keys), _NO_KEYS, _NO_KEYS)
+                    for i in table.indexes]
+    return Effect(changes, found.codes, _none(stage))
+
+
+def addition(stage: Stage, keys: list[bytes], codes: Codes) -> Effect:
+    table = stage.table
+    changes = [Change(table.family, _NO_KEYS, keys, table.rows(codes))]
+    for index in table.indexes:
+        entries, targets = table.index_keys(index, codes, keys), keys
+        if len(keys) >= MANY_ROWS:
+            order = key_order(entries)
+            entries, targets = [entries[r] for r in order], [keys[r] for r in order]
+        changes.append(Change(index.family, _NO_KEYS, entries, targets))
+    return Effect(changes, _none(stage), codes)
+
+
+def in_key_order(keys: list[bytes], codes: Codes) -> tuple[list[bytes], Codes]:
+    """Rows in the order of their keys, in which RocksDB takes them a third faster; few stay as they are."""
+    if len(keys) < MANY_ROWS:
+        return keys, codes
+    order = key_order(keys)
+    return [keys[r] for r in order], codes[:, order]
+
+
+def update_rows(stage: Stage, found: Found, new: Codes) -> int:
+    """Replace found rows by new ones where they differ; how many did.  SqlError 1062 where a key is taken."""
+    rows = np.flatnonzero((found.codes != new).any(axis=0))
+    if not len(rows):
+        return 0
+    table, old = stage.table, found.codes
+    keys = found.keys
+    if len(rows) < len(keys):
+        old, new, keys = old[:, rows], new[:, rows], [keys[r] for r in rows.tolist()]
+    touched = {c for c in range(table.width) if bool((old[c] != new[c]).any())}
+    new_keys = table.keys(new) if touched & set(table.key) else keys
+    changes = [_moved(stage, None, keys, new_keys, table.rows(new), new)]
+    for index in table.indexes:
+        if new_keys is keys and not touched & set(index.columns):
+            continue
+        before, after = table.index_keys(index, old, keys), table.index_keys(index, new, new_keys)
+        changes.append(_moved(stage, index, before, after, new_keys, new))
+    stage.add(Effect(changes, old, new))
+    _raise_mark(stage, new)
+    return len(rows)
+
+
+def _moved(stage: Stage, index: Index | None, before: list[bytes], after: list[bytes], values: list[bytes],
+           new: Codes) -> Change:
+    """The change of one family when rows' keys in it go from `before` to `after`."""
+    family = stage.table.family if index is None else index.family
+    if before is after:
+        return Change(family, _NO_KEYS, after, values)
+    moved = [r for r, (b, a) in enumerate(zip(before, after, strict=True)) if b != a]
+    if index is None or index.unique:
+        left = {before[r] for r in moved}
+        targets = [after[r] for r in moved]
+        taken: set[bytes] = set()
+        for r, target, held in zip(moved, targets, stage.get(family, targets), strict=True):
+            if target in taken or (held is not None and target not in left):
+                raise stage.table.duplicate(index, new[:, r])
+            taken.add(target)
+    return Change(family, [before[r] for r in moved], after, values)
+
+
+def _raise_mark(stage: Stage, rows: Codes) -> None:
+    """An AUTO_INCREMENT column goes on after the greatest value stored in it."""
+    column = stage.table.definition.auto_increment
+    if column is not None and rows.shape[1]:
+        top = int(rows[column].max())
+        if top > stage.counters.auto_increment:
+            stage.counters = stage.counters._replace(auto_increment=top)
+
+
+# ------------------------------------------------------------------ INSERT
+class _Insert:
+    """One INSERT or REPLACE."""
+
+    def __init__(self, stage: Stage, statement: Insert, symbols: Symbols):
+        self.stage, self.statement, self.symbols = stage, statement, symbols
+        self.table = stage.table
+        self.generated: Codes | None = None  # rows whose AUTO_INCREMENT value we made ...
+        self.made: Codes | None = None  # ... and those values
+
+    def run(self) -> WriteResult:
+        codes = self._convert()
+        rows = codes.shape[1]
+        if not rows:
+            return WriteResult()
+        if not self.table.key:
+            first = self.stage.counters.row_number + 1
+            self.stage.counters = self.stage.counters._replace(row_number=first + rows - 1)
+            keys = self.table.bag_keys(first, rows)
+        else:
+            keys = self.table.keys(codes)
+        conflicts = self._conflicts(codes, keys)
+        if not conflicts:
+            self.stage.add(addition(self.stage, *in_key_order(keys, codes)))
+            return self._result(rows)
+        if self.statement.on_duplicate == "error":
+            index, mask = min(conflicts, key=lambda c: int(c[1].argmax()))
+            raise self.table.duplicate(index, codes[:, mask.argmax()])
+        alone = any(index is not None for index, _ in conflicts) or self._moves_keys()
+        return self._result(self._rounds(codes, keys, alone))
+
+    def _moves_keys(self) -> bool:
+        """May ON DUPLICATE KEY UPDATE give a row another key?"""
+        keys = {c for cols in (self.table.key, *(i.columns for i in self.table.unique_indexes)) for c in cols}
+        return any(column in keys for column, _ in self.statement.assignments)
+
+    def _result(self, affected: int) -> WriteResult:
+        made = self.made if affected else None
+        return WriteResult(affected, 0 if made is None else int(made[0]))
+
+    def generated_ids(self, rows: int) -> list[int]:
+        """For each row the AUTO_INCREMENT value we made, or 0."""
+        ids = np.zeros(rows, np.int64)
+        if self.generated is not None and self.made is not None:
+            ids[self.generated] = self.made
+        return ids.tolist()
+
+    # ---------------------------------------------------------------- values to codes
+    def _convert(self) -> Codes:
+        definition, given = self.table.definition, self.statement.columns
+        rows, columns = self._values()
+        codes = np.empty((self.table.width, rows), np.int64)
+        if not rows:
+            return codes
+        for position, column in enumerate(definition.columns):
+            if position not in given:
+                codes[position] = default_code(column, self.symbols)
+        for position, values in zip(given, columns, strict=True):
+            codes[position] = convert(values, definition.columns[position], 1, self.symbols)
+        if definition.auto_increment is not None:
+            self._generate(codes[definition.auto_increment], definition.columns[definition.auto_increment])
+        return codes
+
+    def _values(self) -> tuple[int, Sequence[Any]]:
+        """How many rows, and the values of each given column."""
+        rows, width = self.statement.rows, len(self.statement.columns)
+        if isinstance(rows, (pa.RecordBatch, pa.Table)):
+            if rows.num_columns != width:
+                raise wrong_value_count(1)
+            return rows.num_rows, rows.columns
+        if not len(rows):
+            return 0, ()
+        if set(map(len, rows)) != {width}:
+            raise wrong_value_count(next(n for n, row in enumerate(rows, 1) if len(row) != width))
+        return len(rows), [list(map(itemgetter(column), rows)) for column in range(width)]
+
+    def _generate(self, codes: Codes, column: Column) -> None:
+        """Fill in AUTO_INCREMENT values for NULL and 0, in row order; explicit ones raise the mark."""
+        wanted = np.flatnonzero((codes == NULL_CODE) | (codes == 0))
+        mark = self.stage.counters.auto_increment
+        if not len(wanted):
+            mark = max(mark, int(codes.max()))
+        elif len(wanted) == len(codes):
+            mark += len(codes)
+        else:
+            pending = set(wanted.tolist())
+            for row, code in enumerate(codes.tolist()):
+                mark = mark + 1 if row in pending else max(mark, code)
+                codes[row] = mark if row in pending else code
+        if mark > integer_bounds(column)[1]:
+            raise SqlError(1467, "HY000", "Failed to read auto-increment value from storage engine: "
+                           f"the values of column '{column.name}' are used up")
+        if len(wanted) == len(codes):
+            codes[:] = np.arange(mark + 1 - len(codes), mark + 1)
+        if len(wanted):
+            self.generated, self.made = wanted, codes[wanted]
+        self.stage.counters = self.stage.counters._replace(auto_increment=mark)
+
+    # ---------------------------------------------------------------- keys that are taken
+    def _conflicts(self, codes: Codes, keys: list[bytes]) -> list[tuple[Index | None, Mask]]:
+        """For the key and each unique index: which rows find theirs taken, by a stored or an earlier row."""
+        found: list[tuple[Index | None, Mask]] = []
+        if self.table.key and not self._surely_new():
+            found.append((None, self._taken(self.table.family, keys)))
+        for index in self.table.unique_indexes:
+            mask = self._taken(index.family, self.table.index_keys(index, codes, keys))
+            found.append((index, mask))
+        return [(index, mask) for index, mask in found if mask.any()]
+
+    def _surely_new(self) -> bool:
+        """Are all keys AUTO_INCREMENT values that we made?  They lie above every stored one."""
+        made, rows = self.generated, self.statement.rows
+        return (made is not None and self.table.key == (self.table.definition.auto_increment,)
+                and len(made) == len(rows))
+
+    def _taken(self, family: str, keys: list[bytes]) -> Mask:
+        taken = np.array([v is not None for v in self.stage.get(family, keys)], np.bool_)
+        if len(set(keys)) < len(keys):
+            seen: set[bytes] = set()
+            for row, key in enumerate(keys):
+                if key in seen:
+                    taken[row] = True
+                seen.add(key)
+        return taken
+
+    # ---------------------------------------------------------------- REPLACE, IGNORE, ON DUPLICATE KEY UPDATE
+    def _rounds(self, codes: Codes, keys: list[bytes], alone: bool) -> int:
+        """All rows, such that rows of one key see each other in order; how many rows were affected.
+
+        alone: a UNIQUE index is involved, so that any row may meet any other: one at a time.
+        """
+        if alone:
+            rounds = [[row] for row in range(len(keys))]
+        else:
+            turns: dict[bytes, int] = {}
+            rounds = []
+            for row, key in enumerate(keys):
+                turn = turns[key] = turns.get(key, -1) + 1
+                if turn == len(rounds):
+                    rounds.append([])
+                rounds[turn].append(row)
+        step = {"ignore": self._ignore, "replace": self._replace, "update": self._update}
+        run_round = step[self.statement.on_duplicate]
+        return sum(run_round(codes[:, rows], [keys[r] for r in rows]) for rows in rounds)
+
+    def _victims(self, codes: Codes, keys: list[bytes]) -> list[bytes | None]:
+        """For each row the key of a stored row that it meets: by primary key, else by a UNIQUE index."""
+        victims: list[bytes | None] = [None] * len(keys)
+        if self.table.key:
+            stored = self.stage.get(self.table.family, keys)
+            victims = [k if v is not None else None for k, v in zip(keys, stored, strict=True)]
+        for index in self.table.unique_indexes:
+            holders = self.stage.get(index.family, self.table.index_keys(index, codes, keys))
+            victims = [h if v is None else v for v, h in zip(victims, holders, strict=True)]
+        return victims
+
+    def _add(self, codes: Codes, keys: list[bytes], rows: list[int]) -> int:
+        if rows:
+            self.stage.add(addition(self.stage, [keys[r] for r in rows], codes[:, rows]))
+        return len(rows)
+
+    def _ignore(self, codes: Codes, keys: list[bytes]) -> int:
+        victims = self._victims(codes, keys)
+        return self._add(codes, keys, [r for r, v in enumerate(victims) if v is None])
+
+    def _replace(self, codes: Codes, keys: list[bytes]) -> int:
+        """2 for a row that replaces another, 1 for one that is new or the same as before."""
+        affected, rows = 0, list(range(len(keys)))
+        while rows:  # a row may replace one by its key and others by UNIQUE indexes
+            victims = self._victims(codes[:, rows], [keys[r] for r in rows])
+            meets = [(r, v) for r, v in zip(rows, victims, strict=True) if v is not None]
+            if not meets:
+                break
+            found = self._found([v for _, v in meets])
+            same = (found.codes == codes[:, [r for r, _ in meets]]).all(axis=0)
+            again = {r for (r, _), equal in zip(meets, same.tolist(), strict=True) if equal}
+            gone = np.flatnonzero(~same)
+            self.stage.add(removal(self.stage, found.take(gone)))
+            affected += len(gone) + len(again)
+            rows = [r for r in rows if r not in again]
+            if not len(gone):
+                break
+        return affected + self._add(codes, keys, rows)
+
+    def _update(self, codes: Codes, keys: list[bytes]) -> int:
+        """1 for a new row, 2 for an updated one, 0 for one that stays as it is."""
+        victims = self._victims(codes, keys)
+        rows = [r for r, v in enumerate(victims) if v is not None]
+        affected = self._add(codes, keys, [r for r, v in enumerate(victims) if v is None])
+        if rows:
+            found = self._found([v for v in victims if v is not None])
+            inputs = np.concatenate([found.codes, codes[:, rows]])
+            new = assign(self.stage, self.statement.assignments, found.codes, inputs, self.symbols)
+            affected += 2 * update_rows(self.stage, found, new)
+        return affected
+
+    def _found(self, keys: list[bytes]) -> Found:
+        return Found(keys, self.table.codes(self.stage.rows_of(keys)))

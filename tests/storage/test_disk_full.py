@@ -1,0 +1,152 @@
+"""A full disk: every statement is whole or refused with 1021, reads go on, and so do writes once there is space."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from noria.core.errors import SqlError
+from noria.core.statements import Insert
+from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
+from noria.storage.engine import Memory
+from noria.storage.errors import StoreError, disk_full
+from noria.storage.store import RocksStore
+from reference.dict_symbols import DictSymbols
+
+TABLE = TableDef("t", (Column("id", BIGINT, False), Column("body", TEXT_BIN)), (0,), (IndexDef("body", (1,)),))
+ROWS = 100
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 16 MB."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(mount)], capture_output=True)
+    if made.returncode:
+        pytest.skip(f"cannot mount a small tmpfs: {made.stderr.decode().strip()}")
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def memory(reserve_bytes: int) -> Memory:
+    return Memory(write_buffer_bytes=2**20, family_buffer_bytes=2**20, wal_bytes=2**21, reserve_bytes=reserve_bytes)
+
+
+def rows_of(seq: int) -> list[tuple[int, str]]:
+    return [(seq * ROWS + i, os.urandom(400).hex()) for i in range(ROWS)]
+
+
+def fill(store: RocksStore) -> tuple[int, SqlError]:
+    """Write until it is refused: the seq of the last good write, and the error."""
+    seq = store.applied()[1]
+    while True:
+        results, deltas = store.write([Insert("t", (0, 1), rows_of(seq + 1))], 1, seq + 1)
+        if results[0].error is not None:
+            assert not deltas
+            return seq, results[0].error
+        seq += 1
+
+
+def check(store: RocksStore, seq: int) -> None:
+    """All rows of writes 2 to seq and none else, in the table and in its index."""
+    batch, after = store.scan("t", None, 10**6)
+    assert after is None and batch.columns[0].tolist() == list(range(2 * ROWS, (seq + 1) * ROWS))
+    assert store.row_count("t") == len(batch)
+    found, _ = store.lookup("t", (1,), batch.columns[1:, ::50])
+    assert found.columns[0].tolist() == batch.columns[0, ::50].tolist()
+
+
+def occupy(path: Path) -> None:
+    """Take all space that is left."""
+    with open(path, "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(2**16))
+
+
+@pytest.mark.parametrize("way", ["stopped before", "hit"])
+def test_writes_are_refused_and_go_on_when_there_is_space(disk: Path, way: str) -> None:
+    path, others = str(disk / "data"), disk / "others"
+    store = RocksStore(path, DictSymbols(), memory=memory(2**20))
+    store.create_table(TABLE)
+    store.set_recipe([], 1, 1)
+    for seq in range(2, 22):
+        store.write([Insert("t", (0, 1), rows_of(seq))], 1, seq)
+    occupy(others)
+    if way == "hit":
+        store._engine._unchecked_bytes = -(2**40)  # others were faster than our look at the free space
+    last, error = fill(store)
+    assert (error.code, error.state) == (1021, "HY000") and f"Disk full ({path})" in error.message
+    assert store._engine.in_doubt == (way == "hit")
+    assert fill(store)[0] == last >= 21, "it stays refused"
+    for change in (lambda: store.set_recipe(["more"], 1, last + 1), lambda: store.add_index("t", (1, 0)),
+                   lambda: store.checkpoint(str(disk / "snapshot"))):
+        with pytest.raises(SqlError, match="Disk full"):
+            change()
+    assert store.recipe() == () and store.applied() == (1, last)
+    check(store, last)
+    others.unlink()
+    results, deltas = store.write([Insert("t", (0, 1), rows_of(last + 1))], 1, last + 1)
+    assert results[0].affected == ROWS and len(deltas["t"]) == ROWS
+    store.add_index("t", (1, 0))
+    store.checkpoint(str(disk / "snapshot"))
+    check(store, last + 1)
+    store.close()
+    store = RocksStore(path, DictSymbols(), memory=memory(2**20))
+    check(store, last + 1)
+    store.close()
+
+
+@pytest.mark.parametrize("space", [True, False])
+def test_a_failed_write_that_is_on_disk_after_all(tmp_path: Path, space: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log took the write, syncing it failed.  With space again it counts; when it was refused already,
+    memory does not have it, and only a new start helps."""
+    store = RocksStore(str(tmp_path / "data"), DictSymbols(), memory=memory(0))
+    store.create_table(TABLE)
+    store.set_recipe([], 1, 1)
+    real = store._engine._guarded
+
+    def fails_behind(action: Callable[[], object]) -> None:
+        real(action)
+        store._engine.in_doubt = True
+        raise disk_full(store.path, "the write found no space")
+
+    monkeypatch.setattr(store._engine, "_guarded", fails_behind)
+    monkeypatch.setattr(store._engine, "has_space", lambda nbytes: space)
+    store._engine._unchecked_bytes = -(2**40)
+    results, deltas = store.write([Insert("t", (0, 1), rows_of(2))], 1, 2)
+    monkeypatch.undo()
+    if space:
+        assert results[0].affected == ROWS and len(deltas["t"]) == ROWS
+        assert store.write([Insert("t", (0, 1), rows_of(3))], 1, 3)[0][0].affected == ROWS
+    else:
+        assert results[0].error is not None and results[0].error.code == 1021 and not deltas
+        with pytest.raises(StoreError, match="start the worker again"):
+            store.write([Insert("t", (0, 1), rows_of(3))], 1, 3)
+    store.close()
+    store = RocksStore(str(tmp_path / "data"), DictSymbols())
+    check(store, 3 if space else 2)
+    store.close()
+
+
+def test_opening_on_a_full_disk_says_so(disk: Path) -> None:
+    path = disk / "data"
+    store = RocksStore(str(path), DictSymbols(), memory=memory(0))
+    store.create_table(TABLE)
+    store.set_recipe([], 1, 1)
+    store.write([Insert("t", (0, 1), rows_of(2))], 1, 2)
+    store.close()
+    occupy(disk / "others")
+    with pytest.raises(StoreError, match="no space left"):
+        RocksStore(str(path), DictSymbols(), memory=memory(0))
+    (disk / "others").unlink()
+    store = RocksStore(str(path), DictSymbols(), memory=memory(0))
+    check(store, 2)
+    store.close()

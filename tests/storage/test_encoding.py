@@ -1,0 +1,119 @@
+"""Keys and rows as bytes: order, prefixes, there and back, and one form whatever the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noria.core.batch import Codes
+from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
+from noria.core.symbols import fold
+from noria.core.types import BIGINT, DOUBLE, TEXT, TEXT_BIN, SqlType
+from noria.core.values import encode, to_arrow
+from noria.storage.encoding import (
+    key_parts_of,
+    key_parts_of_arrow,
+    keys_of,
+    pack_few_keys,
+    pack_few_rows,
+    pack_keys,
+    pack_rows,
+    parts_of,
+    parts_of_arrow,
+    rows_of,
+    successor,
+    unpack_rows,
+)
+from reference.dict_symbols import DictSymbols
+
+TYPES: list[tuple[SqlType, st.SearchStrategy[Any]]] = [
+    (BIGINT, st.integers(MIN_INT, MAX_INT)), (DOUBLE, st.floats(allow_nan=False)),
+    (TEXT, st.text(max_size=6) | st.sampled_from(["a", "A", "ä", "ab", "a\0", "ß", ""])),
+    (TEXT_BIN, st.text(max_size=6)),
+]
+
+
+@st.composite
+def tables(draw: st.DrawFn, rows: int = 30) -> tuple[tuple[SqlType, ...], list[tuple[Any, ...]]]:
+    columns = draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=4))
+    row = st.tuples(*(st.none() | values for _, values in columns))
+    return tuple(t for t, _ in columns), draw(st.lists(row, min_size=1, max_size=rows))
+
+
+def coded(types: tuple[SqlType, ...], rows: list[tuple[Any, ...]], symbols: DictSymbols) -> Codes:
+    return np.array([[encode(v, t, symbols) for v, t in zip(r, types, strict=True)] for r in rows], np.int64).T.copy()
+
+
+def sql_order(row: tuple[Any, ...], types: tuple[SqlType, ...]) -> list[Any]:
+    """A Python key that orders as SQL does: NULL first, text by the bytes of its folded form."""
+    def one(value: Any, type: SqlType) -> Any:
+        if value is None:
+            return (0,)
+        return (1, (fold(value) if type.folds else value).encode() if type.is_text else value)
+    return [one(v, t) for v, t in zip(row, types, strict=True)]
+
+
+@given(tables())
+def test_keys_order_as_values_and_equal_keys_are_equal_values(case: Any) -> None:
+    types, rows = case
+    symbols = DictSymbols()
+    keys = keys_of(list(coded(types, rows, symbols)), types, symbols)
+    orders = [sql_order(r, types) for r in rows]
+    for key, order in zip(keys, orders, strict=True):
+        for other_key, other in zip(keys, orders, strict=True):
+            assert (key < other_key, key == other_key) == (order < other, order == other)
+
+
+@given(tables())
+def test_leading_columns_are_a_prefix_and_nothing_else_has_it(case: Any) -> None:
+    types, rows = case
+    symbols = DictSymbols()
+    codes = coded(types, rows, symbols)
+    keys = keys_of(list(codes), types, symbols)
+    for length in range(1, len(types) + 1):
+        prefixes = keys_of(list(codes[:length]), types[:length], symbols)
+        orders = [sql_order(r[:length], types[:length]) for r in rows]
+        for prefix, order in zip(prefixes, orders, strict=True):
+            inside = [key.startswith(prefix) for key in keys]
+            assert inside == [other == order for other in orders]
+            assert inside == [prefix <= key < successor(prefix) for key in keys]
+
+
+@given(tables())
+def test_there_and_back_by_every_way(case: Any) -> None:
+    types, rows = case
+    symbols = DictSymbols()
+    codes = coded(types, rows, symbols)
+    few, many = pack_few_rows(codes, types, symbols), pack_rows(parts_of(list(codes), types, symbols))
+    arrays = [to_arrow(c, t, symbols) for c, t in zip(codes, types, strict=True)]
+    assert few == many == rows_of(codes, types, symbols) == pack_rows(parts_of_arrow(arrays, types))
+    keys = pack_few_keys(list(codes), types, symbols)
+    assert keys == pack_keys(key_parts_of(list(codes), types, symbols)) == pack_keys(key_parts_of_arrow(arrays, types))
+    assert unpack_rows(many, types, no_defaults, symbols).tolist() == codes.tolist()
+    assert unpack_rows(many[:2], types, no_defaults, symbols).tolist() == codes[:, :2].tolist()
+
+
+def no_defaults() -> Codes:
+    raise AssertionError("all columns are there")
+
+
+@given(tables(), st.integers(1, 40))
+def test_rows_written_before_a_column_was_added_get_its_default(case: Any, old: int) -> None:
+    types, rows = case
+    symbols = DictSymbols()
+    codes = coded(types, rows, symbols)
+    wide = (*types, TEXT, BIGINT)
+    defaults = np.array([NULL_CODE] * len(types) + [symbols.intern("new"), 7], np.int64)
+    after = np.vstack([codes, np.repeat(defaults[-2:, None], codes.shape[1], axis=1)])
+    after[-1, old:] = 8
+    packed = rows_of(codes[:, :old], types, symbols)
+    if old < codes.shape[1]:
+        packed += rows_of(after[:, old:], wide, symbols)
+    assert unpack_rows(packed, wide, lambda: defaults, symbols).tolist() == after.tolist()
+
+
+def test_successor_of_the_greatest() -> None:
+    assert successor(b"a\xff\xff") == b"b" and successor(b"\xff" * 8) > b"\xff" * 70
