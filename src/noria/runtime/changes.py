@@ -1,0 +1,231 @@
+"""The changes a front end has in hand: waiting, in flight, and what becomes of them when a worker dies.
+
+Concurrent single-statement writes are merged into one `Write` (group commit: one synced commit for all of them)
+and their results split again.  No I/O here: `link.py` and `inprocess.py` move the packets.
+
+Keeps true: sequence numbers grow by one and are sent in order; a change keeps its number until it is answered,
+so a worker that has it already answers with its first results; after a death changes go one at a time until one
+is answered, so that only a change alone in flight is blamed for killing workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POISON_DEATHS, WRITES_IN_FLIGHT
+from noria.core.statements import Insert, Statement
+from noria.dataflow.packets import Done, Ingest, Migrate, Migrated, Packet, Rows, Write, Wrote
+
+FIRST_REQUEST = 2**40  # questions are numbered apart from changes: a Done of an Ingest carries its seq
+
+Change = Write | Migrate | Ingest
+Changed = Wrote | Migrated | Done
+
+
+class WorkerGone(ConnectionError):
+    """The worker that was to answer is gone; the message says since when and what that means for the request."""
+
+
+@dataclass
+class Flight:
+    """One numbered packet and whose it is: (statements, future) for each caller."""
+
+    seq: int
+    body: Change
+    parts: list[tuple[int, asyncio.Future[Any]]]
+    sent: bool = False
+    tries: int = 0
+    deaths: int = 0
+
+    def answer(self, reply: Changed) -> None:
+        if len(self.parts) == 1 or not isinstance(reply, Wrote):
+            for _, future in self.parts:
+                _settle(future, reply)
+            return
+        start = 0
+        for count, future in self.parts:
+            _settle(future, Wrote(reply.seq, reply.results[start:start + count]))
+            start += count
+
+    def fail(self, error: Exception) -> None:
+        for _, future in self.parts:
+            _fail(future, error)
+
+
+@dataclass
+class ChangeQueue:
+    """Order of arrival is order of commit.  One packet is in flight, and one large write behind it."""
+
+    last_seq: int = 0
+    waiting: deque[tuple[Change, asyncio.Future[Any]]] = field(default_factory=deque)
+    flying: deque[Flight] = field(default_factory=deque)
+    groups: int = 0
+    statements: int = 0
+    _careful: bool = False
+
+    def add(self, body: Change, future: asyncio.Future[Any]) -> None:
+        self.waiting.append((body, future))
+
+    def next(self) -> Flight | None:
+        """The packet to send now: again what the last worker left unanswered, then what waits, merged; None
+        when there is nothing or enough is in flight."""
+        flight = next((f for f in self.flying if not f.sent), None)
+        if self._careful and any(f.sent for f in self.flying):
+            return None
+        if flight is None:
+            flight = self._take()
+        if flight is not None:
+            flight.sent = True
+        return flight
+
+    def _take(self) -> Flight | None:
+        if not self.waiting or len(self.flying) >= (WRITES_IN_FLIGHT if _large(self.waiting[0][0]) else 1):
+            return None
+        first, future = self.waiting.popleft()
+        self.last_seq += 1
+        self.groups += 1
+        flight = Flight(self.last_seq, first, [(1, future)])
+        if isinstance(first, Write):
+            self._merge(flight, first)
+        self.flying.append(flight)
+        return flight
+
+    def _merge(self, flight: Flight, first: Write) -> None:
+        """Put the writes that wait behind the first one into its packet, within the bounds of a group."""
+        statements = list(first.statements)
+        flight.parts[0] = (len(statements), flight.parts[0][1])
+        rows = sum(map(_rows, statements))
+        while self.waiting and len(statements) < GROUP_STATEMENTS and rows < GROUP_ROWS:
+            body, future = self.waiting[0]
+            if not isinstance(body, Write):
+                break
+            more = sum(map(_rows, body.statements))
+            if rows + more > GROUP_ROWS or len(statements) + len(body.statements) > GROUP_STATEMENTS:
+                break
+            self.waiting.popleft()
+            statements.extend(body.statements)
+            flight.parts.append((len(body.statements), future))
+            rows += more
+        if len(flight.parts) > 1:
+            flight.body = Write(tuple(statements))
+        self.statements += len(statements)
+
+    def answered(self, seq: int, reply: Changed) -> bool:
+        """Hand a reply to whom it belongs; False for one that nobody waits for (a second answer)."""
+        flight = next((f for f in self.flying if f.seq == seq), None)
+        if flight is None:
+            return False
+        self.flying.remove(flight)
+        self._careful = self._careful and any(not f.sent for f in self.flying)
+        flight.answer(reply)
+        return True
+
+    def worker_died(self, why: str) -> None:
+        """What was in flight will be sent again, except a change that keeps killing workers."""
+        sent = [f for f in self.flying if f.sent]
+        if len(sent) == 1:
+            sent[0].deaths += 1
+            if sent[0].deaths >= POISON_DEATHS:
+                self.flying.remove(sent[0])
+                sent[0].fail(WorkerGone(f"the worker ended {POISON_DEATHS} times while it applied this change (last: "
+                                        f"{why}), so it is given up: read back whether it took effect"))
+        for flight in self.flying:
+            flight.sent = False
+        self._careful = bool(self.flying)
+
+    def fail(self, error: Exception) -> None:
+        for flight in self.flying:
+            flight.fail(error)
+        for _, future in self.waiting:
+            _fail(future, error)
+        self.flying.clear()
+        self.waiting.clear()
+
+
+@dataclass
+class Asked:
+    body: Packet
+    future: asyncio.Future[Any]
+    retry: bool
+
+
+@dataclass
+class ReplyBook:
+    """Which reply belongs to whom: changes, questions, and the one Migrate of a recovery."""
+
+    changes: ChangeQueue = field(default_factory=ChangeQueue)
+    asks: dict[int, Asked] = field(default_factory=dict)
+    _last_request: int = FIRST_REQUEST
+    _recovery: asyncio.Future[Any] | None = None
+
+    def asked(self, body: Any, retry: bool, loop: asyncio.AbstractEventLoop) -> tuple[int, Asked]:
+        """Give a question its number."""
+        self._last_request += 1
+        number = self._last_request
+        self.asks[number] = Asked(replace(body, request=number), loop.create_future(), retry)
+        return number, self.asks[number]
+
+    def restoring(self, body: Migrate, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+        """The future of a recovery's Migrate, which travels with sequence number 0."""
+        if body.durable:
+            raise ValueError("a recovery restores what the catalog has: its Migrate must say durable=False")
+        self._recovery = loop.create_future()
+        return self._recovery
+
+    def take(self, body: Packet) -> bool:
+        """Hand a reply to whom it belongs; False when nobody waits for it."""
+        if isinstance(body, Rows | Done) and body.request > FIRST_REQUEST:
+            asked = self.asks.get(body.request)
+            if asked is None:
+                return False
+            _settle(asked.future, body)
+            return True
+        if isinstance(body, Migrated) and body.seq == 0:
+            if self._recovery is not None:
+                _settle(self._recovery, body)
+            return self._recovery is not None
+        if isinstance(body, Done):
+            return self.changes.answered(body.request, body)
+        return isinstance(body, Wrote | Migrated) and self.changes.answered(body.seq, body)
+
+    def patient(self) -> list[Asked]:
+        """Questions that are to be put to the next worker."""
+        return [a for a in self.asks.values() if a.retry and not a.future.done()]
+
+    def worker_gone(self, error: Exception) -> None:
+        """Fail what does not wait for the next worker."""
+        for asked in self.asks.values():
+            if not asked.retry:
+                _fail(asked.future, error)
+        if self._recovery is not None:
+            _fail(self._recovery, error)
+            self._recovery = None
+
+    def fail(self, error: Exception) -> None:
+        """Nothing will be answered any more."""
+        self.changes.fail(error)
+        for asked in self.asks.values():
+            _fail(asked.future, error)
+        self.worker_gone(error)
+
+
+def _large(body: Change) -> bool:
+    return isinstance(body, Write) and sum(map(_rows, body.statements)) >= PIPELINED_ROWS
+
+
+def _rows(statement: Statement) -> int:
+    return len(statement.rows) if isinstance(statement, Insert) else 1
+
+
+def _settle(future: asyncio.Future[Any], reply: Any) -> None:
+    if not future.done():  # a caller may have been cancelled
+        future.set_result(reply)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # looked at: a caller that went away makes no noise

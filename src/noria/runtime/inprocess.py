@@ -1,0 +1,141 @@
+"""A worker in this very process behind the interface of a link: for tests and for `noria.open(path)`.
+
+There is no transport, lease or second process: packets are stepped on the event loop, all that have arrived
+since the last step together, so concurrent writes share commits just as they do across processes.
+
+Keeps true: the same changes in the same order give the same packets as with `WorkerLink`; the shard is locked
+and fenced like a hosted one, so the two cannot have it open at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from noria.core.limits import IDLE_MS
+from noria.dataflow.packets import Envelope, Hello, Ingest, Migrate, Packet, Write
+from noria.runtime.changes import Change, WorkerGone
+from noria.runtime.lineage import Lineage
+from noria.runtime.link import FRONT_END, LinkState, LinkStats, OnHello, ReplyBook
+from noria.runtime.worker_main import HostedWorker, WorkerConfig, open_worker
+
+
+class InProcessLink:
+    """See `runtime.link.Link`.  `config.endpoint` is not used."""
+
+    def __init__(self, config: WorkerConfig, *, on_hello: OnHello | None = None):
+        self.config, self.on_hello = config, on_hello
+        self.state, self.since, self.why = LinkState.DOWN, time.monotonic(), "not started"
+        self.stats = LinkStats()
+        self.hello: Hello | None = None
+        self._book = ReplyBook()
+        self._arrived: list[Envelope] = []
+        self._stepping: asyncio.Handle | None = None
+
+    # ------------------------------------------------------------ life
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lineage = Lineage(self.config.shard_dir, self.config.epoch)
+        try:
+            self._worker: HostedWorker = open_worker(self.config, self._lineage.incarnation)
+        except BaseException:
+            self._lineage.release()
+            raise
+        self.hello = self._worker.hello()
+        self.stats.workers = 1
+        self._enter(LinkState.RECOVERING, "the program is being brought back")
+        if self.on_hello is not None:
+            await self.on_hello(self.hello)
+        self._enter(LinkState.UP, "in this process")
+        self._soon()
+
+    async def close(self) -> None:
+        if self.state is LinkState.CLOSED:
+            return
+        if self._stepping is not None:
+            self._stepping.cancel()
+        self._enter(LinkState.CLOSED, "closed")
+        self._book.fail(WorkerGone("the database was closed"))
+        if self.hello is not None:
+            self._worker.close()
+            self._lineage.release()
+
+    async def up(self) -> None:
+        if self.state is not LinkState.UP:
+            raise WorkerGone(f"the worker is {self.state.value}: {self.why}")
+
+    # ------------------------------------------------------------ requests
+    async def change(self, body: Change) -> Any:
+        await self.up()
+        self.stats.changes += 1
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._book.changes.add(body, future)
+        self._soon()
+        return await future
+
+    async def ask(self, body: Packet, retry: bool = False) -> Any:
+        await self.up()
+        self.stats.asks += 1
+        return await self._ask(body)
+
+    async def recover(self, body: Packet) -> Any:
+        if self.state is not LinkState.RECOVERING:
+            raise WorkerGone(f"the worker is {self.state.value}: recovery is over")
+        if not isinstance(body, Migrate):
+            return await self._ask(body)
+        reply = self._book.restoring(body, self._loop)
+        self._send(body, 0)
+        return await reply
+
+    async def request(self, body: Packet) -> Any:
+        if isinstance(body, Write | Migrate | Ingest):
+            return await self.change(body)
+        return await self.ask(body)
+
+    async def _ask(self, body: Packet) -> Any:
+        number, asked = self._book.asked(body, False, self._loop)
+        self._send(asked.body, 0)
+        try:
+            return await asked.future
+        finally:
+            self._book.asks.pop(number, None)
+
+    # ------------------------------------------------------------ stepping
+    def _send(self, body: Packet, seq: int) -> None:
+        self._arrived.append(Envelope(self.config.epoch, FRONT_END, seq, body))
+        self._soon()
+
+    def _soon(self) -> None:
+        if self._stepping is None and self.state in (LinkState.UP, LinkState.RECOVERING):
+            self._stepping = self._loop.call_soon(self._step)
+
+    def _step(self) -> None:
+        """What has arrived, in one step; what can wait, in slices between."""
+        self._stepping = None
+        while self.state is LinkState.UP and (flight := self._book.changes.next()) is not None:
+            self._arrived.append(Envelope(self.config.epoch, FRONT_END, flight.seq, flight.body))
+        packets, self._arrived = self._arrived, []
+        try:
+            if packets:
+                replies, more = self._worker.step(packets), True
+            else:
+                replies, more = self._worker.idle(IDLE_MS)
+        except Exception as bug:
+            self._broken(bug)
+            return
+        for reply in replies:
+            self.stats.dropped += not self._book.take(reply.body)
+        self.stats.groups = self._book.changes.groups
+        if more or self._book.changes.waiting or self._arrived:
+            self._soon()
+
+    def _broken(self, bug: Exception) -> None:
+        """A bug ends the worker, here as in a process of its own; memory may be at odds with the disk."""
+        self._enter(LinkState.DOWN, f"the worker broke: {bug!r}; close the database and open it again")
+        gone = WorkerGone(self.why)
+        gone.__cause__ = bug
+        self._book.fail(gone)
+
+    def _enter(self, state: LinkState, why: str) -> None:
+        self.state, self.why, self.since = state, why, time.monotonic()

@@ -1,0 +1,104 @@
+"""Compile or load every kernel before anybody waits for it.
+
+The first call of a numba function compiles it (once per machine: kept in a cache beside the source) or loads it
+from that cache; either would stall a first read, or a process for longer than a lease.  `kernels` runs a small
+program through a real store, graph and views, and reads it as other processes do.
+"""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+
+from noria.core import functions
+from noria.core.expr import col, const
+from noria.core.statements import Delete, Insert, Update
+from noria.core.types import DOUBLE, INT, TEXT, Column, TableDef, decimal
+from noria.dataflow import packets
+from noria.dataflow.worker import Worker
+from noria.plan import mir
+from noria.plan.lower import Lowering
+from noria.state.symbols import SymbolTable
+from noria.storage.store import RocksStore
+from noria.views.reader import attach
+from noria.views.writer import ViewDirectory
+
+LEFT = TableDef("l", (Column("id", INT, False), Column("t", TEXT), Column("d", DOUBLE), Column("m", decimal(9, 2))),
+                (0,), table_id=1)
+RIGHT = TableDef("r", (Column("l_id", INT), Column("n", INT)), table_id=2)
+BULK = 64  # rows: more than the kernels' small-batch limits
+
+
+def kernels(place: str | None = None) -> None:
+    """Writes, upqueries, evictions and full state of every operator, in a directory of its own (under `place`)."""
+    with tempfile.TemporaryDirectory(dir=place) as path:
+        views = Path(path) / "views"
+        views.mkdir()
+        symbols = SymbolTable(str(views))
+        store = RocksStore(str(Path(path) / "base"), symbols)
+        worker = Worker(store, symbols, ViewDirectory(str(views), symbols, 1), Lowering)
+        try:
+            for seq, body in enumerate(_program(), 1):
+                worker.step([packets.Envelope(1, -1, seq, body)])
+            _read(str(views))
+            worker.step([packets.Envelope(1, -1, 0, packets.Evict(0, None))])
+        finally:
+            worker.close()
+    gc.collect()
+    gc.freeze()  # what is here now stays: no collection need look at it again
+
+
+def _program() -> Iterator[packets.Packet]:
+    yield packets.Migrate((packets.CreateTable(LEFT), packets.CreateTable(RIGHT)))
+    yield packets.Migrate(tuple(packets.AddView(v) for v in _views()))
+    for rows in (1, BULK):
+        right = [(i, i % 3) for i in range(rows)]
+        yield packets.Write((Insert("l", (0, 1, 2, 3), _left(rows)), Insert("r", (0, 1), right)))
+        yield packets.Read(0, "joined", tuple((i,) for i in range(rows)))
+        yield packets.Read(0, "extremes", (("t0",),))
+    batch = pa.RecordBatch.from_pydict({"l_id": list(range(BULK)), "n": [None] * BULK})
+    yield packets.Write((Insert("r", (0, 1), batch),))
+    where = functions.call("lt", col(0, INT), const(9, INT))
+    yield packets.Write((Update("l", ((2, const(2.5, DOUBLE)),), where), Delete("r", where)))
+    yield packets.Ask(0, "stats")
+    yield packets.Evict(0, 1000)
+
+
+def _left(rows: int) -> list[tuple[object, ...]]:
+    first = 1000 if rows == 1 else 0
+    return [(first + i, f"t{i % 5}", 1.5, Decimal("2.25")) for i in range(rows)]
+
+
+def _views() -> list[mir.ViewDef]:
+    left, right = mir.Base(LEFT), mir.Base(RIGHT)
+    some = mir.Filter(right, functions.call("ge", col(0, INT), const(0, INT)))
+    count = mir.Aggregate(some, (0,), (mir.agg("count_star", None, right.fields), mir.agg("sum", 1, right.fields)),
+                          ("n", "s"))
+    joined = mir.Join(left, count, ((0, 0),))
+    outer = mir.Join(left, right, ((0, 0),), outer=True)
+    extremes = mir.Aggregate(left, (1,), tuple(mir.agg(f, c, left.fields) for f in ("min", "max") for c in (1, 2)),
+                             ("a", "b", "c", "d"))
+    total = mir.Aggregate(right, (), (mir.agg("avg", 1, right.fields),), ("x",))
+    return [mir.ViewDef("joined", joined, (0,), joined.width), mir.ViewDef("outer", outer, (1,), outer.width),
+            mir.ViewDef("extremes", extremes, (0,), extremes.width), mir.ViewDef("total", total, (), 1)]
+
+
+def _read(views: str) -> None:
+    """What other processes run: single and bulk lookups, hits and misses."""
+    attached = attach(views)
+    view = attached.view("joined")
+    for key in (1, 10_000):
+        view.lookup((key,))
+    view.lookup_many([(i,) for i in range(BULK)])
+    handle = view.locate((1,))
+    if handle is not None:
+        view.version(handle)
+        view.stamp(handle)
+    attached.view("extremes").lookup(("t0",))
+    attached.view("total").lookup(())
+

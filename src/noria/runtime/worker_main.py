@@ -1,0 +1,262 @@
+"""A worker's life: take over the shard, open it, serve packets until told, replaced or forgotten.
+
+    lock and fence → store, symbols, views, core → Hello → (poll → fence → step → send)* → close → free the lock
+
+Keeps true (DESIGN section 2): packets of another front-end epoch are refused; nothing is stepped after the fence
+was raised by a newcomer; a worker that has heard nothing for a lease ends, with the lock freed.  The core has
+one thread; a second one only sends pulses, so that a frozen process is told from a busy one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from noria.core.limits import DEFAULT_MEMORY_BYTES, HEARTBEAT_MS, IDLE_MS, LEASE_MS, WORKER_BOOTSTRAP_ROWS
+from noria.dataflow.packets import Envelope, Hello
+from noria.runtime import wire
+from noria.runtime.lineage import Fence, Lineage
+from noria.runtime.wire import Kind, Reader, WireError
+
+Clock = Callable[[], float]
+READ_ROWS = 131_072  # of a bulk file at once
+READ_BYTES = 2**20  # at a time from the front end
+IDLE_AFTER_MS = 1  # of quiet, before work that can wait is done: not between a client's statements
+IDLE_DUE_S = 0.02  # it is done that often without any quiet
+
+
+class FrontEndGone(Exception):
+    """The connection has ended: so does the worker; its front end, or the next one, starts another."""
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """What a worker process is told.  `endpoint`: where the front end listens; `epoch`: the front end's;
+    `factory`: "module:function" that opens the shard, `build_worker` but for tests.  Incarnations are not told:
+    each process takes its own at the fence."""
+
+    worker: int
+    workers: int
+    endpoint: str
+    data_dir: Path
+    run_dir: Path
+    epoch: int
+    lease_ms: int = LEASE_MS
+    memory_limit: int = DEFAULT_MEMORY_BYTES
+    factory: str = "noria.runtime.worker_main:build_worker"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.worker < self.workers:
+            raise ValueError(f"worker {self.worker} of {self.workers}: numbers go from 0")
+        if self.lease_ms < 2 * HEARTBEAT_MS:
+            raise ValueError(f"a lease of {self.lease_ms} ms ends between heartbeats of {HEARTBEAT_MS} ms")
+
+    @property
+    def shard_dir(self) -> Path:
+        """This worker's base tables, lock and fence."""
+        return self.data_dir / f"worker-{self.worker}"
+
+    def for_worker(self, worker: int) -> WorkerConfig:
+        return replace(self, worker=worker)
+
+
+class HostedWorker(Protocol):
+    """What a factory returns: the core with its store, opened."""
+
+    def hello(self) -> Hello: ...
+
+    def step(self, packets: list[Envelope]) -> list[Envelope]: ...
+
+    def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
+        """Work that can wait, for about that long: replies it completed, and whether more of it is left."""
+
+    def close(self) -> None: ...
+
+
+def open_worker(config: WorkerConfig, incarnation: int) -> HostedWorker:
+    module, _, name = config.factory.partition(":")
+    opened: HostedWorker = getattr(importlib.import_module(module), name)(config, incarnation)
+    return opened
+
+
+def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callable[[str], None] | None = None
+               ) -> str:
+    """Serve until the end and return why: "goodbye", "lease" or that the front end is gone.  Raises `Fenced`,
+    `LockBusy` or what broke."""
+    lineage = Lineage(config.shard_dir, config.epoch, note=note or _to_stderr)
+    try:
+        worker = open_worker(config, lineage.incarnation)
+        try:
+            with Line(config, lineage.incarnation) as line:
+                return Loop(config, worker, line, lineage.fence, clock).run()
+        except FrontEndGone as e:
+            return str(e)
+        finally:
+            worker.close()
+    finally:
+        lineage.release()
+
+
+class Line:
+    """The worker's two connections to the front end: packets, and pulses from a thread."""
+
+    def __init__(self, config: WorkerConfig, incarnation: int):
+        self._config, self._incarnation = config, incarnation
+        self._reader = Reader()
+        self._stop = threading.Event()
+        self._pulse = threading.Thread(target=self._send_pulses, name="pulse", daemon=True)
+
+    def __enter__(self) -> Line:
+        self._socket = self._connect(Kind.JOIN)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self._pulse.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._pulse.join()
+        with suppress(OSError):
+            self._socket.sendall(wire.signal(Kind.GOODBYE, self._config.epoch, self._config.worker))
+        self._socket.close()
+
+    def _connect(self, role: Kind) -> socket.socket:
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            line.connect(wire.socket_path(self._config.endpoint))
+            line.settimeout(self._config.lease_ms / 1000)  # a front end that reads nothing for so long is gone
+            line.sendall(wire.signal(role, self._config.epoch, self._config.worker, self._incarnation))
+        except OSError:
+            line.close()
+            raise
+        return line
+
+    def _send_pulses(self) -> None:
+        beat = wire.signal(Kind.PULSE, self._config.epoch, self._config.worker)
+        with suppress(OSError), self._connect(Kind.JOIN_PULSE) as line:  # no front end: the lease decides
+            while not self._stop.wait(HEARTBEAT_MS / 1000):
+                line.sendall(beat)
+
+    def arrived(self, wait_ms: int) -> bool:
+        return bool(self._poll.poll(wait_ms))
+
+    def receive(self) -> list[wire.Item]:
+        """The messages that have arrived.  `FrontEndGone` at the end of the stream."""
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except OSError as e:
+            raise FrontEndGone(f"the connection to the front end broke: {e}") from e
+        if not data:
+            raise FrontEndGone("the front end has closed the connection")
+        items = self._reader.feed(data)
+        while len(data) == READ_BYTES and self.arrived(0):
+            data = self._socket.recv(READ_BYTES)
+            items += self._reader.feed(data)
+        return items
+
+    def send(self, envelopes: Sequence[Envelope]) -> None:
+        if envelopes:
+            try:
+                self._socket.sendall(b"".join(map(wire.encode, envelopes)))
+            except OSError as e:
+                raise FrontEndGone(f"the front end takes no replies: {e}") from e
+
+
+class Loop:
+    """Poll, check the fence, step, send; the only place where a worker meets time."""
+
+    def __init__(self, config: WorkerConfig, worker: HostedWorker, line: Line, fence: Fence, clock: Clock):
+        self._config, self._worker, self._line, self._fence, self._clock = config, worker, line, fence, clock
+        self._end = ""
+
+    def run(self) -> str:
+        self._line.send([Envelope(self._config.epoch, self._config.worker, 0, self._worker.hello())])
+        lease_ends, idle_due = self._renewed(), 0.0
+        more = True  # work that can wait may be there
+        while not self._end:
+            arrived = self._line.arrived(IDLE_AFTER_MS if more else self._config.lease_ms)
+            self._fence.check()
+            if arrived:
+                packets, heard = self._read()
+                if heard:
+                    lease_ends = self._renewed()
+                if packets:
+                    self._line.send(self._worker.step(packets))
+                    idle_due = idle_due if more else self._clock() + IDLE_DUE_S
+                    more = True
+                if not more or self._clock() < idle_due:
+                    continue
+            elif self._clock() > lease_ends:
+                return "lease"
+            if more:
+                replies, more = self._worker.idle(IDLE_MS)
+                self._line.send(replies)
+                idle_due = self._clock() + IDLE_DUE_S
+        return self._end
+
+    def _renewed(self) -> float:
+        return self._clock() + self._config.lease_ms / 1000
+
+    def _read(self) -> tuple[list[Envelope], bool]:
+        """The packets of our front end that have arrived, and whether it was heard at all."""
+        packets: list[Envelope] = []
+        heard = False
+        for item in self._line.receive():
+            if isinstance(item, WireError):
+                _to_stderr(f"worker {self._config.worker} dropped a message: {item}")
+                continue
+            if item.epoch != self._config.epoch:
+                _to_stderr(f"worker {self._config.worker} of epoch {self._config.epoch} refused a packet of "
+                           f"epoch {item.epoch}")
+                continue
+            heard = True
+            if isinstance(item, Envelope):
+                packets.append(item)
+            elif item.kind is Kind.GOODBYE:
+                self._end = "goodbye"
+        return packets, heard
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# ---------------------------------------------------------------- the real worker
+def build_worker(config: WorkerConfig, incarnation: int) -> HostedWorker:
+    """Open the shard: store, symbols, published views, core.  Imported here, in the worker's process only."""
+    from noria.dataflow.worker import Worker
+    from noria.plan.lower import Lowering
+    from noria.runtime import warm
+    from noria.state.symbols import SymbolTable
+    from noria.storage.store import RocksStore
+    from noria.views.writer import ViewDirectory
+
+    warm.kernels()
+    published = config.run_dir / "views"
+    published.mkdir(mode=0o700, parents=True, exist_ok=True)
+    symbols = SymbolTable(str(published))
+    store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation)
+    views = ViewDirectory(str(published), symbols, incarnation)
+    core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
+                       memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS, read_files=_record_batches,
+                       pid=os.getpid())
+    return core  # type: ignore[no-any-return]
+
+
+def _record_batches(files: Sequence[str]) -> Iterator[Any]:
+    """The rows of Parquet files, a slice at a time."""
+    import pyarrow.parquet as pq
+
+    for name in files:
+        with pq.ParquetFile(name) as file:
+            yield from file.iter_batches(batch_size=READ_ROWS)

@@ -1,0 +1,101 @@
+"""The wire form: what goes in comes out whatever the cuts, and broken bytes are errors, not crashes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noria.core.statements import Insert
+from noria.dataflow.packets import Ask, Envelope, Rows, Write
+from noria.runtime import wire
+from noria.runtime.wire import Kind, Reader, Signal, WireError
+
+
+def messages() -> list[wire.Item]:
+    table = pa.table({"c0": np.arange(1000), "__key": pa.array(["ä"] * 1000)})
+    return [
+        Envelope(3, -1, 9, Write((Insert("t", (0, 1), ((1, "x"), (None, "y"))),)), ((0, 5), (1, 7))),
+        Signal(Kind.HEARTBEAT, 3, -1),
+        Envelope(3, 0, 0, Rows(2**40 + 1, table)),
+        Signal(Kind.JOIN, 3, 0, 17),
+        Envelope(3, -1, 0, Ask(1, "stats")),
+    ]
+
+
+def encoded(item: wire.Item) -> bytes:
+    if isinstance(item, Envelope):
+        return wire.encode(item)
+    assert isinstance(item, Signal)
+    return wire.signal(item.kind, item.epoch, item.sender, item.number)
+
+
+@given(st.lists(st.integers(1, 20_000), max_size=30))
+def test_messages_survive_any_cuts(cuts: list[int]) -> None:
+    stream = b"".join(map(encoded, messages()))
+    reader, got, at = Reader(), [], 0
+    for cut in [*cuts, len(stream)]:
+        got += reader.feed(stream[at:at + cut])
+        at += cut
+    assert got == messages()
+
+
+def test_arrow_data_comes_out_aligned() -> None:
+    [got] = Reader().feed(wire.encode(Envelope(1, 0, 0, Rows(1, pa.table({"x": np.arange(5000)})))))
+    assert isinstance(got, Envelope) and isinstance(got.body, Rows)
+    column = got.body.rows["x"].chunk(0).to_numpy()
+    assert column.flags.aligned and column[-1] == 4999
+
+
+def test_an_unreadable_body_leaves_the_next_message_whole() -> None:
+    good = Envelope(1, -1, 4, Ask(1, "stats"))
+    bad = bytearray(wire.encode(good))
+    bad[-1] = 0x00
+    items = Reader().feed(bytes(bad) + wire.encode(good))
+    assert isinstance(items[0], WireError) and "packet 4 of sender -1" in str(items[0])
+    assert items[1] == good
+
+
+@pytest.mark.parametrize("damage, says", [
+    (lambda b: b"GET / HTTP/1.1\r\n" + b, "do not begin with our header"),
+    (lambda b: b[:4] + b"\x09" + b[5:], "wire version 9, this process speaks 1"),
+    (lambda b: b[:32] + b"\xff" * 8 + b[40:], "is announced"),
+])
+def test_bytes_that_are_no_message(damage: object, says: str) -> None:
+    whole = wire.encode(Envelope(1, -1, 4, Ask(1, "stats")))
+    with pytest.raises(WireError, match=says):
+        Reader().feed(damage(whole))  # type: ignore[operator]
+
+
+def test_random_bytes_never_do_more_than_raise() -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    whole = b"".join(map(encoded, messages()))
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        try:
+            for item in Reader().feed(bytes(damaged)):
+                assert isinstance(item, Envelope | Signal | WireError)
+        except WireError:
+            pass
+
+
+def test_the_socket_is_private(tmp_path: Path) -> None:
+    endpoint = wire.private_endpoint(tmp_path / "run")
+    assert wire.socket_path(endpoint) == str(tmp_path / "run" / "front.sock")
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "run").chmod(0o755)
+    with pytest.raises(WireError, match="chmod 700"):
+        wire.private_endpoint(tmp_path / "run")
+    deep = tmp_path / ("d" * 120)
+    assert len(wire.socket_path(wire.private_endpoint(deep))) < 107
+    with pytest.raises(WireError, match="ipc://PATH"):
+        wire.socket_path("tcp://127.0.0.1:7")
