@@ -1,0 +1,178 @@
+"""Rows of files as rows of a table: MySQL's strict conversion, column by column, bad rows set aside.
+
+Keeps true: a row comes out with every column of `values.arrow_type` and within its declaration, or is a reject
+with the first reason found; whole columns are checked at once, single values only where a column has a bad one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from noria.core import values
+from noria.core.coerce import MAX_TEXT_BYTES, coerce
+from noria.core.errors import SqlError, no_default, null_not_allowed
+from noria.core.limits import NULL_CODE
+from noria.core.types import Column, Kind, TableDef
+from noria.spark.files import MISSING, BadFile, Chunk, Loose, Reject, blank_is_null
+
+NO_SYMBOLS: Any = None  # numbers and dates need none
+
+
+@dataclass(frozen=True)
+class ColumnMap:
+    """Which column of the files is which of the table's: by table column, the file's name or None (default)."""
+
+    names: tuple[str | None, ...]
+
+
+def map_columns(table: TableDef, names: Sequence[str], path: str) -> ColumnMap:
+    """By name, ignoring case; every column of the file must be the table's, what is missing needs a default."""
+    by_name: dict[str, str] = {}
+    known = {c.name.lower() for c in table.columns}
+    extra = [n for n in names if n.strip().lower() not in known]
+    if extra:
+        raise BadFile(f"{path}: column{'s' if len(extra) > 1 else ''} {', '.join(extra)} not in table {table.name} "
+                      f"({', '.join(c.name for c in table.columns)}); rename or drop them in the file")
+    for n in names:
+        if n.strip().lower() in by_name:
+            raise BadFile(f"{path}: names column {n} twice")
+        by_name[n.strip().lower()] = n
+    missing = [c.name for c in table.columns if c.name.lower() not in by_name and not _has_value(c)]
+    if missing:
+        raise BadFile(f"{path}: no column {', '.join(missing)}, which table {table.name} needs; add it to the file "
+                      "or give it a default")
+    return ColumnMap(tuple(by_name.get(c.name.lower()) for c in table.columns))
+
+
+def _has_value(c: Column) -> bool:
+    return c.has_default or c.default_now or c.nullable or c.auto_increment
+
+
+def defaults(table: TableDef, now: datetime) -> list[pa.Scalar]:
+    """What a column that the files lack gets, as scalars of its Arrow type."""
+    out = []
+    for c in table.columns:
+        value: Any = now if c.default_now else c.default if c.has_default else None
+        fitted = None if value is None else coerce(value, c, 1)
+        out.append(pa.scalar(fitted, values.arrow_type(c.type)))
+    return out
+
+
+def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa.Scalar], path: str, is_csv: bool
+            ) -> tuple[pa.RecordBatch, list[Reject]]:
+    """The chunk's good rows by the table's names, and its bad ones."""
+    arrays: list[pa.Array] = []
+    bad: dict[int, str] = {}
+    for c, name, default in zip(table.columns, mapping.names, fill, strict=True):
+        if name is None:
+            arrays.append(pa.repeat(default, chunk.rows))
+            continue
+        source = chunk.columns[name]
+        if is_csv and not c.type.is_text:
+            source = blank_is_null(source)
+        array, reasons = column(source, c, default)
+        arrays.append(array)
+        for row, reason in reasons.items():
+            bad.setdefault(row, reason)
+    batch = pa.RecordBatch.from_arrays(arrays, [c.name for c in table.columns])
+    rejects = list(chunk.rejects)
+    if bad:
+        keep = np.ones(chunk.rows, np.bool_)
+        keep[list(bad)] = False
+        batch = batch.filter(pa.array(keep))
+        rejects += _rejects(chunk, bad, path)
+    return batch, rejects
+
+
+def _rejects(chunk: Chunk, bad: Mapping[int, str], path: str) -> list[Reject]:
+    rows = sorted(bad)
+    picked = {}
+    for n, array in chunk.columns.items():
+        loose = isinstance(array, Loose)
+        picked[n] = [array.values[r] for r in rows] if loose else array.take(pa.array(rows)).to_pylist()
+    out = []
+    for i, r in enumerate(rows):
+        named = {n: v[i] for n, v in picked.items() if v[i] is not MISSING}
+        text = json.dumps(named, default=str, ensure_ascii=False)
+        number = None if chunk.first_row is None else chunk.first_row + r
+        out.append(Reject(path, number, text, bad[r]))
+    return out
+
+
+# ------------------------------------------------------------------ one column
+def column(source: Any, c: Column, default: pa.Scalar) -> tuple[pa.Array, dict[int, str]]:
+    """The column in its Arrow type, and the reason for each value that does not fit (which is NULL there)."""
+    if not isinstance(source, Loose):
+        if pa.types.is_dictionary(source.type):
+            source = source.dictionary_decode()
+        whole = _text(source, c) if c.type.is_text else _plain(source, c)
+        if whole is not None:
+            return whole, {}
+    return _one_by_one(source.to_pylist(), c, default.as_py())
+
+
+def _text(source: pa.Array, c: Column) -> pa.Array | None:
+    """Text as it is, if none is NULL that must not be, or too long."""
+    if pa.types.is_integer(source.type):
+        source = source.cast(pa.string())
+    if not (pa.types.is_string(source.type) or pa.types.is_large_string(source.type)):
+        return None
+    if source.null_count and not c.nullable:
+        return None
+    longest = pc.max(pc.binary_length(source)).as_py() or 0
+    if longest > (c.type.length or MAX_TEXT_BYTES) and (
+            not c.type.length or pc.max(pc.utf8_length(source)).as_py() > c.type.length):
+        return None
+    return source.cast(pa.large_string())
+
+
+def _plain(source: pa.Array, c: Column) -> pa.Array | None:
+    """Numbers and dates: text is read if all of it reads plainly; then the table's own conversion."""
+    wanted = values.arrow_type(c.type)
+    if pa.types.is_string(source.type) or pa.types.is_large_string(source.type):
+        try:
+            source = source.cast(wanted)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return None
+    if source.null_count and not (c.nullable or c.auto_increment):
+        return None
+    try:
+        codes = values.convert(source, c, 1, NO_SYMBOLS)
+    except (SqlError, pa.ArrowInvalid):
+        return None
+    return values.to_arrow(codes, c.type, NO_SYMBOLS)
+
+
+_AT_ROW = re.compile(r" at row \d+$")
+
+
+def _one_by_one(found: Sequence[Any], c: Column, default: Any) -> tuple[pa.Array, dict[int, str]]:
+    reasons: dict[int, str] = {}
+    good: list[Any] = []
+    for row, value in enumerate(found):
+        fitted = None
+        try:
+            if value is MISSING:
+                if not _has_value(c):
+                    raise no_default(c.name)
+                fitted = default
+            elif value is not None:
+                fitted = coerce(value, c, 1)
+            elif not (c.nullable or c.auto_increment):
+                raise null_not_allowed(c.name)
+        except SqlError as e:
+            reasons[row] = _AT_ROW.sub("", e.message)
+        good.append(fitted)
+    if c.type.kind is Kind.DECIMAL:
+        codes = [NULL_CODE if v is None else values.encode(v, c.type, NO_SYMBOLS) for v in good]
+        return values.to_arrow(np.array(codes, np.int64), c.type, NO_SYMBOLS), reasons
+    return pa.array(good, values.arrow_type(c.type)), reasons

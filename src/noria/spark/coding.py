@@ -1,0 +1,124 @@
+"""SQL types in Spark: a column as people see it, and as the lowering computes with it.
+
+*Shown* columns have Spark's own types (bigint, double, decimal, string, date, timestamp_ntz).  *Coded* columns
+follow the kernels' coding as far as an expression can tell: integers, decimals (unscaled), dates and datetimes
+(microseconds) are bigint, doubles double, text string.  SQL's NULL is Spark's NULL.  An evaluation error is a
+value of the column itself (`ERROR_CODE`, NaN, `ERROR_TEXT`), exactly as in the kernels, so that it passes
+through joins, groups and unions without a second column.
+
+Keeps true: coding and showing are each other's inverse for every value that is no error; the session's time
+zone is UTC (checked by `require_utc`), because Spark's timestamp functions go through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pyspark.sql.functions as F
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import types as T
+
+from noria.core.limits import ERROR_CODE, MAX_DECIMAL_DIGITS, MAX_INT, MIN_INT
+from noria.core.types import Field, Kind, SqlType
+
+ERROR_TEXT = "\ufdd0noria: evaluation error\ufdd1"  # of noncharacters: no client's text
+DAY_US = 86_400_000_000
+WIDE = "decimal(38,0)"  # holds every product of two codes, and every sum of 2**31 of them
+RESULT_DIGITS = 19  # what a computed code can need: 2**63 has 19 digits
+
+
+def require_utc(spark: SparkSession) -> None:
+    """Refuse a session whose dates would shift."""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    if zone not in ("UTC", "Etc/UTC", "Z", "+00:00"):
+        raise ValueError(f"the Spark session's time zone is {zone}; set spark.sql.session.timeZone to UTC")
+
+
+def shown_type(t: SqlType, computed: bool = False) -> T.DataType:
+    """Spark's type of a shown column; a computed decimal gets every digit that a code can have."""
+    if t.kind is Kind.DECIMAL:
+        return T.DecimalType(RESULT_DIGITS if computed else max(t.precision, 1), t.scale)
+    return {
+        Kind.INT: T.LongType(), Kind.DOUBLE: T.DoubleType(), Kind.TEXT: T.StringType(),
+        Kind.DATE: T.DateType(), Kind.DATETIME: T.TimestampNTZType(),
+    }[t.kind]
+
+
+def coded_type(t: SqlType) -> T.DataType:
+    return {Kind.DOUBLE: T.DoubleType(), Kind.TEXT: T.StringType()}.get(t.kind, T.LongType())
+
+
+def shown_schema(fields: Sequence[Field]) -> T.StructType:
+    """Columns c0, c1, … of the shown types: names never matter, positions do."""
+    return T.StructType([T.StructField(f"c{i}", shown_type(f.type), True) for i, f in enumerate(fields)])
+
+
+def to_code(column: Column, t: SqlType) -> Column:
+    """A shown column, coded."""
+    if t.kind is Kind.DECIMAL:
+        return (column.cast(T.DecimalType(RESULT_DIGITS, t.scale)) * F.lit(10**t.scale).cast("decimal(19,0)")
+                ).cast("bigint")
+    if t.kind is Kind.DATE:
+        return F.unix_date(column).cast("bigint") * F.lit(DAY_US)
+    if t.kind is Kind.DATETIME:
+        return F.unix_micros(column.cast("timestamp"))
+    if t.kind is Kind.DOUBLE:
+        return column + F.lit(0.0)  # -0.0 becomes 0.0
+    return column.cast(coded_type(t))
+
+
+def to_shown(column: Column, t: SqlType) -> Column:
+    """A coded column without errors, shown."""
+    if t.kind is Kind.DECIMAL:
+        unit = F.lit(f"{Decimal(1).scaleb(-t.scale):f}").cast(T.DecimalType(t.scale or 1, t.scale))
+        return (column.cast("decimal(19,0)") * unit).cast(T.DecimalType(RESULT_DIGITS, t.scale))
+    if t.kind is Kind.DATE:
+        return F.date_from_unix_date((column / F.lit(DAY_US)).cast("int"))
+    if t.kind is Kind.DATETIME:
+        return F.timestamp_micros(column).cast("timestamp_ntz")
+    return column
+
+
+def error_literal(t: SqlType) -> Column:
+    """The coded value of a failed evaluation."""
+    if t.kind is Kind.TEXT:
+        return F.lit(ERROR_TEXT)
+    if t.kind is Kind.DOUBLE:
+        return F.lit(float("nan"))
+    return F.lit(ERROR_CODE)
+
+
+def is_error(column: Column, t: SqlType) -> Column:
+    """Never NULL: true where the coded value is an error."""
+    if t.kind is Kind.DOUBLE:
+        return F.coalesce(F.isnan(column), F.lit(False))
+    return F.coalesce(column == error_literal(t), F.lit(False))
+
+
+def code_bounds(t: SqlType) -> tuple[int, int]:
+    """The least and the greatest code that a value of an exact number type may have."""
+    if t.kind is Kind.DECIMAL:
+        most = MAX_INT if t.precision >= MAX_DECIMAL_DIGITS else 10**t.precision - 1
+        least = max(-most, MIN_INT)
+    else:
+        most, least = min(2 ** (t.bits - (not t.unsigned)) - 1, MAX_INT), max(-(2 ** (t.bits - 1)), MIN_INT)
+    return (0 if t.unsigned else least), most
+
+
+def narrowed(wide: Column) -> Column:
+    """A decimal(38,0) result as a code: an error when it does not fit one; NULL stays."""
+    fits = (wide >= F.lit(MIN_INT).cast(WIDE)) & (wide <= F.lit(MAX_INT).cast(WIDE))
+    return F.when(fits, wide.cast("bigint")).when(wide.isNotNull(), F.lit(ERROR_CODE))
+
+
+def divided_half_away(numerator: Column, denominator: Column) -> Column:
+    """decimal(38,0) numerator / denominator, rounded half away from zero, exactly; NULL when the denominator
+    is zero or either is NULL.  A quotient beyond 10**30 comes out as some number that is no code either."""
+    n, d = F.abs(numerator), F.abs(denominator)
+    twice, whole = (n * 2 + d).cast(WIDE), (d * 2).cast(WIDE)
+    whole = F.when(whole != 0, whole)
+    exact = F.try_divide((twice - twice % whole).cast(WIDE), whole).cast(WIDE)
+    beyond = F.when(whole.isNotNull() & numerator.isNotNull(), F.lit(str(10**31)).cast(WIDE))
+    magnitude = F.coalesce(exact, beyond)
+    return F.when((numerator < 0) != (denominator < 0), (-magnitude).cast(WIDE)).otherwise(magnitude)

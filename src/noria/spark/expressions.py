@@ -1,0 +1,378 @@
+"""Expression trees (`core/expr.py`) as Spark columns, with the values that `core/evaluate.py` gives.
+
+An input and a result are coded columns (`spark/coding.py`).  Where Spark has an expression that is equal for
+every value, it is used; where it has none (MySQL's reading of numbers in text, accents), an Arrow UDF runs the
+kernels' own evaluator, so that a rare function costs speed and never exactness.
+
+Keeps true: three-valued logic; an error in gives an error out, unless a short-cut makes it irrelevant; integer
+results beyond int64 are errors; division is exact, rounded half away from zero, NULL for a zero divisor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyspark.sql.functions as F
+from pyspark.sql import Column
+from pyspark.sql import types as T
+
+from noria.core import values
+from noria.core.expr import Call, Col, Const, Expr
+from noria.core.limits import ERROR_CODE, MIN_INT
+from noria.core.types import BOOL, Kind, SqlType
+from noria.spark import coding, fallback
+from noria.spark.coding import WIDE, divided_half_away, error_literal, is_error, narrowed
+
+NO_SYMBOLS: Any = None  # for values that need none
+
+
+@dataclass(frozen=True)
+class Value:
+    """A lowered expression: its coded column, and whether that can hold an error.  `truth` is the same as a
+    Spark boolean (NULL for unknown), for boolean expressions that cannot fail."""
+
+    column: Column
+    type: SqlType
+    fails: bool = False
+    truth: Column | None = None
+
+
+def lower(e: Expr, inputs: Sequence[Value]) -> Value:
+    """The expression over these input columns."""
+    if isinstance(e, Col):
+        return inputs[e.index]
+    if isinstance(e, Const):
+        return Value(_literal(e.value, e.type), e.type)
+    assert isinstance(e, Call), e
+    args = [lower(a, inputs) for a in e.args]
+    native = NATIVE.get(e.op)
+    lowered = native(e, args) if native else None
+    return lowered if lowered is not None else _by_kernel(e, args)
+
+
+def condition(v: Value) -> Column:
+    """What a filter keeps: true, and neither NULL nor an error."""
+    return v.truth if v.truth is not None else v.column == F.lit(1)
+
+
+# ------------------------------------------------------------------ text
+def folded(column: Column) -> Column:
+    """The folded twin of a text column: Spark's own `lower` for ASCII, `core/symbols.fold` for the rest."""
+    ascii_only = F.octet_length(column) == F.char_length(column)
+    slow = F.arrow_udf(fallback.fold_texts, T.StringType())  # type: ignore[call-overload,unused-ignore]
+    return F.when(ascii_only, F.lower(column)).otherwise(slow(F.when(~ascii_only, column)))
+
+
+def equality_key(column: Column, t: SqlType) -> Column:
+    """What `=` compares: the folded twin of CI text, else the column."""
+    return folded(column) if t.folds else column
+
+
+# ------------------------------------------------------------------ building blocks
+def _literal(value: Any, t: SqlType) -> Column:
+    """A constant, coded."""
+    if value is None:
+        return F.lit(None).cast(coding.coded_type(t))
+    if t.kind is Kind.DOUBLE:
+        return F.lit(float(value) + 0.0)
+    if t.is_text:
+        return F.lit(value)
+    return F.lit(values.encode(value, t, NO_SYMBOLS)).cast("bigint")
+
+
+def _guarded(result: Column, t: SqlType, args: Sequence[Value], own: bool = False) -> Value:
+    """The result, an error where an argument is one; `own`: it can be an error by itself."""
+    failing = [is_error(a.column, a.type) for a in args if a.fails]
+    if failing:
+        result = F.when(reduce(Column.__or__, failing), error_literal(t)).otherwise(result)
+    return Value(result, t, bool(failing) or own)
+
+
+def _boolean(truth: Column, args: Sequence[Value], t: SqlType = BOOL) -> Value:
+    """A boolean result of arguments that decide it together."""
+    if not any(a.fails for a in args):
+        return Value(truth.cast("bigint"), t, truth=truth)
+    return _guarded(truth.cast("bigint"), t, args)
+
+
+def _truth(v: Value) -> Column:
+    return v.truth if v.truth is not None else v.column != F.lit(0)
+
+
+def _known(args: Sequence[Value]) -> Column:
+    return reduce(Column.__and__, [a.column.isNotNull() for a in args])
+
+
+def _power(n: int) -> Column:
+    return F.lit(str(10**n)).cast("decimal(19,0)")
+
+
+def _wide(v: Value, scale: int) -> Column:
+    """An exact number as decimal(38,0) units of 10**-scale; scale is not below its own."""
+    by = scale - v.type.scale
+    wide = v.column.cast("decimal(19,0)")
+    return (wide * _power(by)).cast(WIDE) if by else wide.cast(WIDE)
+
+
+def _as_double(v: Value) -> Column:
+    """Any number as the nearest double."""
+    if v.type.kind is Kind.DECIMAL and v.type.scale:
+        return coding.to_shown(v.column, v.type).cast("double")
+    return v.column.cast("double")
+
+
+def _rescaled(column: Column, digits: int) -> Column:
+    """An exact number * 10**digits as decimal(38,0), rounded half away from zero."""
+    wide = column.cast("decimal(19,0)")
+    if digits >= 0:
+        return (wide * _power(digits)).cast(WIDE)
+    return divided_half_away(wide.cast(WIDE), _power(-digits))
+
+
+def _finite(column: Column) -> Column:
+    return F.when(F.abs(column) == F.lit(float("inf")), F.lit(float("nan"))).otherwise(column + F.lit(0.0))
+
+
+# ------------------------------------------------------------------ arithmetic
+def _arithmetic(op: str) -> Callable[[Call, list[Value]], Value | None]:
+    on_ints = {"add": F.try_add, "sub": F.try_subtract, "mul": F.try_multiply}[op]
+    on_any = {"add": Column.__add__, "sub": Column.__sub__, "mul": Column.__mul__}[op]
+
+    def lowered(e: Call, args: list[Value]) -> Value | None:
+        a, b = args
+        if e.type.kind is Kind.DOUBLE:
+            return _guarded(_finite(on_any(_as_double(a), _as_double(b))), e.type, args, own=True)
+        if e.type.kind is Kind.INT:
+            r = on_ints(a.column, b.column)
+            result = F.when(r >= F.lit(MIN_INT), r).when(_known(args), F.lit(ERROR_CODE))
+            return _guarded(result, e.type, args, own=True)
+        if e.type.kind is not Kind.DECIMAL:
+            return None
+        if op != "mul":
+            wide = on_any(_wide(a, e.type.scale), _wide(b, e.type.scale)).cast(WIDE)
+            return _guarded(narrowed(wide), e.type, args, own=True)
+        wide = (_wide(a, a.type.scale) * _wide(b, b.type.scale)).cast(WIDE)
+        surplus = a.type.scale + b.type.scale - e.type.scale
+        if surplus > 0:
+            wide = divided_half_away(wide, _power(surplus))
+        return _guarded(narrowed(wide), e.type, args, own=True)
+
+    return lowered
+
+
+def _div(e: Call, args: list[Value]) -> Value | None:
+    a, b = args
+    if e.type.kind is Kind.DOUBLE:
+        divisor = F.when(_as_double(b) != 0.0, _as_double(b))
+        return _guarded(_finite(_as_double(a) / divisor), e.type, args, own=True)
+    shift = e.type.scale + b.type.scale - a.type.scale
+    if e.type.kind is not Kind.DECIMAL or not 0 <= shift <= 18:  # more digits than decimal(38,0) has
+        return None
+    numerator = (a.column.cast("decimal(19,0)") * _power(shift)).cast(WIDE)
+    return _guarded(narrowed(divided_half_away(numerator, b.column.cast("decimal(19,0)"))), e.type, args, own=True)
+
+
+def _intdiv(e: Call, args: list[Value]) -> Value | None:
+    a, b = args
+    if a.type.kind is Kind.DOUBLE:
+        return None
+    return _guarded(F.call_function("div", a.column, F.when(b.column != 0, b.column)), e.type, args)
+
+
+def _mod(e: Call, args: list[Value]) -> Value | None:
+    a, b = args
+    return _guarded(a.column % F.when(b.column != 0, b.column), e.type, args)
+
+
+def _signed(f: Callable[[Column], Column]) -> Callable[[Call, list[Value]], Value | None]:
+    def lowered(e: Call, args: list[Value]) -> Value | None:
+        zero = F.lit(0.0) if e.type.kind is Kind.DOUBLE else F.lit(0)
+        return _guarded(f(args[0].column) + zero, e.type, args, own=True)  # -(2**63 - 1) is no integer of ours
+
+    return lowered
+
+
+def _round(e: Call, args: list[Value]) -> Value | None:
+    a, digits = args[0], e.args[1].value if isinstance(e.args[1], Const) else 0
+    if a.type.kind is Kind.DOUBLE or not 0 <= digits <= 18:
+        return None
+    down = max(a.type.scale - digits, 0)
+    if not down:
+        return Value(a.column, e.type, a.fails)
+    return _guarded(_rescaled(a.column, -down).cast("bigint"), e.type, args)
+
+
+def _whole(up: bool) -> Callable[[Call, list[Value]], Value | None]:
+    """floor and ceil of decimals."""
+
+    def lowered(e: Call, args: list[Value]) -> Value | None:
+        a = args[0]
+        if a.type.kind is Kind.DOUBLE:
+            return None
+        unit = F.lit(10**a.type.scale).cast("bigint")
+        below = F.pmod(a.column, unit)
+        floor = F.call_function("div", a.column, unit) - F.when((a.column < 0) & (below != 0), 1).otherwise(0)
+        result = floor + F.when(below != 0, 1).otherwise(0) if up else floor
+        return _guarded(result.cast("bigint"), e.type, args)
+
+    return lowered
+
+
+def _cast(e: Call, args: list[Value]) -> Value | None:
+    """Casts that Spark can do exactly; text, and doubles made exact, go to the kernel."""
+    a, source, target = args[0], args[0].type, e.type
+    exact = (Kind.INT, Kind.DECIMAL)
+    if target.kind is Kind.DOUBLE and source.kind in exact:
+        return _guarded(_as_double(a), target, args)
+    if target.kind in exact and source.kind in exact:
+        low, high = coding.code_bounds(target)
+        wide = _rescaled(a.column, target.scale - source.scale)
+        fits = (wide >= F.lit(str(low)).cast(WIDE)) & (wide <= F.lit(str(high)).cast(WIDE))
+        result = F.when(fits, wide.cast("bigint")).when(wide.isNotNull(), F.lit(ERROR_CODE))
+        return _guarded(result, target, args, own=True)
+    if (source.kind, target.kind) == (Kind.DATE, Kind.DATETIME):
+        return Value(a.column, target, a.fails)
+    if source.kind in (Kind.DATE, Kind.DATETIME) and target.kind is Kind.DATE:
+        return _guarded(a.column - F.pmod(a.column, F.lit(coding.DAY_US)), target, args)
+    if source.is_text and target.is_text and not target.length:
+        return Value(a.column, target, a.fails)
+    if source.kind is Kind.INT and target.is_text and not target.length:
+        return _guarded(a.column.cast("string"), target, args)
+    return None
+
+
+# ------------------------------------------------------------------ comparison
+def _sides(a: Value, b: Value) -> tuple[Column, Column] | None:
+    """Two values as columns that Spark compares as MySQL compares the values."""
+    if a.type.is_text and b.type.is_text:
+        if a.type.folds and b.type.folds:
+            return folded(a.column), folded(b.column)
+        return a.column, b.column
+    if a.type.is_text or b.type.is_text:
+        return None
+    if a.type.is_number != b.type.is_number:
+        return None
+    if not a.type.is_number:
+        return a.column, b.column
+    if Kind.DOUBLE in (a.type.kind, b.type.kind):
+        return _as_double(a), _as_double(b)
+    if a.type.scale == b.type.scale:
+        return a.column, b.column
+    scale = max(a.type.scale, b.type.scale)
+    return _wide(a, scale), _wide(b, scale)
+
+
+def _comparison(compare: Callable[[Column, Column], Column]) -> Callable[[Call, list[Value]], Value | None]:
+    def lowered(e: Call, args: list[Value]) -> Value | None:
+        sides = _sides(args[0], args[1])
+        return None if sides is None else _boolean(compare(*sides), args, e.type)
+
+    return lowered
+
+
+def _in(e: Call, args: list[Value]) -> Value | None:
+    """The first argument among the rest: an OR of equalities."""
+    sides = [_sides(args[0], b) for b in args[1:]]
+    if any(s is None for s in sides) or any(a.fails for a in args):
+        return None
+    return _boolean(reduce(Column.__or__, [s[0] == s[1] for s in sides if s is not None]), args, e.type)
+
+
+# ------------------------------------------------------------------ logic
+def _connective(join: Callable[[Column, Column], Column], decisive: int
+                ) -> Callable[[Call, list[Value]], Value | None]:
+    """AND and OR: a decisive argument (false, true) decides whatever the others are, errors included."""
+
+    def lowered(e: Call, args: list[Value]) -> Value | None:
+        truth = reduce(join, [_truth(a) for a in args])
+        if not any(a.fails for a in args):
+            return Value(truth.cast("bigint"), e.type, truth=truth)
+        decided = reduce(Column.__or__, [F.coalesce(_truth(a) == F.lit(bool(decisive)), F.lit(False))
+                                         & ~is_error(a.column, a.type) for a in args])
+        guarded = _guarded(truth.cast("bigint"), e.type, args)
+        return Value(F.when(decided, F.lit(decisive).cast("bigint")).otherwise(guarded.column), e.type, True)
+
+    return lowered
+
+
+def _not(e: Call, args: list[Value]) -> Value | None:
+    return _boolean(~_truth(args[0]), args, e.type)
+
+
+def _xor(e: Call, args: list[Value]) -> Value | None:
+    return _boolean(_truth(args[0]) != _truth(args[1]), args, e.type)
+
+
+def _is_null(e: Call, args: list[Value]) -> Value | None:
+    return _boolean(args[0].column.isNull(), args, e.type)
+
+
+def _is_true(e: Call, args: list[Value]) -> Value | None:
+    return _boolean(F.coalesce(_truth(args[0]), F.lit(False)), args, e.type)
+
+
+# ------------------------------------------------------------------ choice
+def _coalesce(e: Call, args: list[Value]) -> Value | None:
+    return Value(F.coalesce(*(a.column for a in args)), e.type, any(a.fails for a in args))
+
+
+def _case(e: Call, args: list[Value]) -> Value | None:
+    """case(condition, value, …, else); the first true condition's value.  `if` is the shortest of them."""
+    pairs, rest = list(zip(args[:-1:2], args[1::2], strict=False)), args[-1]
+    if any(c.fails for c, _ in pairs):
+        return None
+    result = rest.column
+    for c, v in reversed(pairs):
+        result = F.when(condition(c) if c.truth is not None else _truth(c), v.column).otherwise(result)
+    return Value(result, e.type, rest.fails or any(v.fails for _, v in pairs))
+
+
+def _nullif(e: Call, args: list[Value]) -> Value | None:
+    sides = _sides(args[0], args[1])
+    if sides is None or any(a.fails for a in args):
+        return None
+    return Value(F.when(F.coalesce(sides[0] == sides[1], F.lit(False)), F.lit(None)).otherwise(args[0].column), e.type)
+
+
+# ------------------------------------------------------------------ text functions
+def _text_function(f: Callable[[Column], Column]) -> Callable[[Call, list[Value]], Value | None]:
+    def lowered(e: Call, args: list[Value]) -> Value | None:
+        if not all(a.type.is_text for a in args):
+            return None
+        return _guarded(f(args[0].column), e.type, args)
+
+    return lowered
+
+
+def _concat(e: Call, args: list[Value]) -> Value | None:
+    if not all(a.type.is_text for a in args):
+        return None
+    return _guarded(F.concat(*(a.column for a in args)), e.type, args)
+
+
+# ------------------------------------------------------------------ the fallback
+def _by_kernel(e: Call, args: list[Value]) -> Value:
+    """The call evaluated by `core/evaluate.py` in an Arrow UDF."""
+    leaf = Call(e.type, e.nullable, e.op, tuple(
+        a if isinstance(a, Const) else Col(a.type, a.nullable, i) for i, a in enumerate(e.args)))
+    types = tuple(a.type for a in e.args)
+    run = F.arrow_udf(fallback.evaluator(leaf, types), coding.coded_type(e.type))  # type: ignore[call-overload,unused-ignore]
+    return Value(run(*(v.column for v in args)), e.type, True)
+
+
+NATIVE: dict[str, Callable[[Call, list[Value]], Value | None]] = {
+    "add": _arithmetic("add"), "sub": _arithmetic("sub"), "mul": _arithmetic("mul"), "div": _div,
+    "intdiv": _intdiv, "mod": _mod, "neg": _signed(Column.__neg__), "abs": _signed(F.abs),
+    "round": _round, "floor": _whole(False), "ceil": _whole(True), "cast": _cast,
+    "eq": _comparison(Column.__eq__), "ne": _comparison(Column.__ne__),
+    "lt": _comparison(Column.__lt__), "le": _comparison(Column.__le__),
+    "gt": _comparison(Column.__gt__), "ge": _comparison(Column.__ge__),
+    "nseq": _comparison(Column.eqNullSafe), "in": _in,
+    "and": _connective(Column.__and__, 0), "or": _connective(Column.__or__, 1), "not": _not, "xor": _xor,
+    "is_null": _is_null, "is_true": _is_true,
+    "coalesce": _coalesce, "if": _case, "case": _case, "nullif": _nullif,
+    "concat": _concat, "length": _text_function(F.octet_length), "char_length": _text_function(F.char_length),
+}

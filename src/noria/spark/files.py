@@ -1,0 +1,334 @@
+"""Files to load, in splits: CSV, JSON lines and Parquet as Arrow columns, with what could not be read.
+
+The driver plans splits (`plan`), Spark's tasks read them (`read`), a chunk at a time.  Text files are cut at
+line ends, Parquet at row groups.
+
+Keeps true: every row of every file is in exactly one chunk, as a row or as a reject with its text and the
+reason; a file that cannot be read at all is a `BadFile` that names it, before or while reading.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from noria.core.types import Column, Kind
+
+FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
+           ".parquet": "parquet"}
+SPLIT_BYTES = 64 * 2**20  # of a text file: a task's share
+CHUNK_BYTES = 8 * 2**20  # of a text file, parsed at once
+CHUNK_ROWS = 128 * 1024  # of a Parquet file, converted at once
+SHOWN_CHARS = 2_000  # of a rejected row's text
+
+
+class BadFile(Exception):
+    """A file that cannot be read: which, why, what to do."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How text files are to be read.  columns: the names of a CSV file without a header, and of JSON lines
+    (the table's, if empty).  null: the field that means NULL.  multiline: quoted fields may hold line ends (the
+    file is then one split)."""
+
+    format: str = ""
+    header: bool = True
+    columns: tuple[str, ...] = ()
+    delimiter: str = ","
+    null: str = "\\N"
+    multiline: bool = False
+
+
+@dataclass(frozen=True)
+class Split:
+    """Bytes start..end of a text file (rows begin in it), or row groups start..end of a Parquet file.
+    first_row: of Parquet, the number of the split's first row in the file.  nbytes: its size, uncompressed."""
+
+    number: int
+    path: str
+    format: str
+    start: int
+    end: int
+    names: tuple[str, ...]
+    first_row: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Reject:
+    """A row that was not loaded.  row: its number in the file where that is known, from 1; text: the row."""
+
+    file: str
+    row: int | None
+    text: str
+    reason: str
+
+    def json(self) -> str:
+        return json.dumps({"file": self.file, "row": self.row, "text": self.text[:SHOWN_CHARS],
+                           "reason": self.reason}, ensure_ascii=False)
+
+
+@dataclass
+class Chunk:
+    """Rows as Arrow columns by name.  first_row: number of the first in the file, None if not known."""
+
+    columns: dict[str, Any]  # Arrow arrays, or Loose
+    rows: int
+    first_row: int | None = None
+    rejects: list[Reject] = field(default_factory=list)
+
+
+# ------------------------------------------------------------------ planning
+def format_of(path: str, reading: Reading) -> str:
+    ending = os.path.splitext(path)[1].lower()
+    found = reading.format or FORMATS.get(ending, "")
+    if found not in ("csv", "json", "parquet"):
+        unknown = f"there is no format '{found}'" if found else f"the format is not known from the ending '{ending}'"
+        raise BadFile(f"{path}: {unknown}; give one of csv, json, parquet")
+    return found
+
+
+def plan(paths: Sequence[str], reading: Reading) -> list[Split]:
+    """Splits of all files, in order."""
+    splits: list[Split] = []
+    for path in paths:
+        if not os.path.isfile(path):
+            raise BadFile(f"{path}: there is no such file" if not os.path.exists(path) else f"{path}: is not a file")
+        form = format_of(path, reading)
+        make = {"csv": _plan_csv, "json": _plan_json, "parquet": _plan_parquet}[form]
+        try:
+            for start, end, names, first, nbytes in make(path, reading):
+                splits.append(Split(len(splits), path, form, start, end, names, first, nbytes))
+        except OSError as e:
+            raise BadFile(f"{path}: cannot be read: {e}") from e
+    return splits
+
+
+Range = tuple[int, int, tuple[str, ...], int, int]
+
+
+def _plan_parquet(path: str, reading: Reading) -> Iterator[Range]:
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as e:
+        raise BadFile(f"{path}: is not a readable Parquet file (truncated?): {e}") from e
+    names, first = tuple(file.schema_arrow.names), 0
+    if not file.num_row_groups:
+        yield 0, 0, names, 0, 0
+    for group in range(file.num_row_groups):
+        about = file.metadata.row_group(group)
+        yield group, group + 1, names, first, about.total_byte_size
+        first += about.num_rows
+
+
+def _plan_csv(path: str, reading: Reading) -> Iterator[Range]:
+    size, start, names = os.path.getsize(path), 0, reading.columns
+    if reading.header:
+        with open(path, "rb") as f:
+            line = f.readline()
+            start = f.tell()
+        try:
+            text = line.decode("utf-8-sig").rstrip("\r\n")
+        except UnicodeDecodeError as e:
+            raise BadFile(f"{path}: the header is not UTF-8; convert the file") from e
+        names = tuple(next(csv.reader([text], delimiter=reading.delimiter), []))
+        if not names:
+            raise BadFile(f"{path}: has no header line; say that there is none, or give the file one")
+    step = max(size, 1) if reading.multiline else SPLIT_BYTES
+    for at in range(start, max(size, start + 1), step):
+        yield at, min(at + step, size), names, 0, min(step, size - at)
+
+
+def _plan_json(path: str, reading: Reading) -> Iterator[Range]:
+    """A line may name any columns: what it does not name gets the default."""
+    size = os.path.getsize(path)
+    for at in range(0, max(size, 1), SPLIT_BYTES):
+        yield at, min(at + SPLIT_BYTES, size), reading.columns, 0, min(SPLIT_BYTES, size - at)
+
+
+# ------------------------------------------------------------------ reading
+def read(split: Split, reading: Reading, columns: Mapping[str, Column]) -> Iterator[Chunk]:
+    """The split's chunks; columns: what the table has for the file's."""
+    if split.format == "parquet":
+        yield from _read_parquet(split)
+        return
+    for block in _blocks(split, reading):
+        yield _parse_csv(block, split, reading) if split.format == "csv" else _parse_json(block, split, columns)
+
+
+def _read_parquet(split: Split) -> Iterator[Chunk]:
+    row = split.first_row
+    try:
+        file = pq.ParquetFile(split.path)
+        groups = list(range(split.start, split.end))
+        for batch in file.iter_batches(CHUNK_ROWS, groups):
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            yield Chunk(columns, batch.num_rows, row + 1)
+            row += batch.num_rows
+    except (pa.ArrowInvalid, OSError) as e:
+        raise BadFile(f"{split.path}: row group {split.start} cannot be read: {e}") from e
+
+
+def _blocks(split: Split, reading: Reading) -> Iterator[bytes]:
+    """Whole lines that begin in the split, about CHUNK_BYTES at a time."""
+    with open(split.path, "rb") as f:
+        whole = reading.multiline and split.format == "csv"
+        at = split.start
+        if at and not whole:
+            f.seek(at - 1)
+            at = at - 1 + len(f.readline())  # a line that began before is the previous split's
+        f.seek(at)
+        while at < split.end:
+            block = f.read(split.end - at if whole else min(CHUNK_BYTES, split.end - at))
+            if not whole and not block.endswith(b"\n"):
+                block += f.readline()
+            if not block:
+                return
+            if at == 0:
+                block = block.removeprefix(b"\xef\xbb\xbf")
+            at = f.tell()
+            yield block
+
+
+def _lines(block: bytes, split: Split) -> tuple[list[str], list[Reject]]:
+    """The block's lines as text; those that are not UTF-8 are rejects."""
+    good, bad = [], []
+    for line in block.split(b"\n"):
+        line = line.rstrip(b"\r")
+        if not line:
+            continue
+        try:
+            good.append(line.decode())
+        except UnicodeDecodeError:
+            bad.append(Reject(split.path, None, line.decode(errors="backslashreplace"), "the row is not UTF-8"))
+    return good, bad
+
+
+# ------------------------------------------------------------------ CSV
+def _parse_csv(block: bytes, split: Split, reading: Reading) -> Chunk:
+    """Every column as text; rows with another number of fields are rejects."""
+    rejects: list[Reject] = []
+
+    def wrong_arity(row: Any) -> str:
+        reason = f"the row has {row.actual_columns} fields, {row.expected_columns} are expected"
+        rejects.append(Reject(split.path, None, row.text, reason))
+        return "skip"
+
+    try:
+        table = _csv_table(block, split, reading, wrong_arity)
+    except pa.ArrowInvalid as e:
+        good, bad = _lines(block, split)
+        if not bad:
+            raise BadFile(f"{split.path}: is not CSV: {e}; rows begin at byte {split.start}") from e
+        rejects = bad
+        table = _csv_table("\n".join(good).encode(), split, reading, wrong_arity)
+    columns = {n: table.column(i).combine_chunks() for i, n in enumerate(split.names)}
+    return Chunk(columns, table.num_rows, rejects=rejects)
+
+
+def _csv_table(block: bytes, split: Split, reading: Reading, wrong_arity: Any) -> pa.Table:
+    if not block.strip():
+        return pa.table({n: pa.array([], pa.string()) for n in split.names})
+    return pyarrow.csv.read_csv(
+        io.BytesIO(block),
+        pyarrow.csv.ReadOptions(use_threads=False, column_names=list(split.names), block_size=len(block) + 1),
+        pyarrow.csv.ParseOptions(delimiter=reading.delimiter, newlines_in_values=reading.multiline,
+                                 invalid_row_handler=wrong_arity),
+        pyarrow.csv.ConvertOptions(column_types={n: pa.string() for n in split.names}, strings_can_be_null=True,
+                                   null_values=[reading.null], quoted_strings_can_be_null=False),
+    )
+
+
+# ------------------------------------------------------------------ JSON lines
+_JSON = {Kind.INT: pa.int64(), Kind.DOUBLE: pa.float64(), Kind.TEXT: pa.string(), Kind.DATE: pa.string(),
+         Kind.DATETIME: pa.string()}
+
+
+def _parse_json(block: bytes, split: Split, columns: Mapping[str, Column]) -> Chunk:
+    """At once where every line is an object with the table's names and types; else line by line."""
+    if all(c.type.kind in _JSON for c in columns.values()):  # decimals would lose digits
+        schema = pa.schema([(n, _JSON[columns[n].type.kind]) for n in split.names])
+        try:
+            table = pyarrow.json.read_json(
+                io.BytesIO(block), pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+                pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"))
+        except pa.ArrowInvalid:
+            return _parse_json_lines(block, split)
+        if not any(table.column(n).null_count and _fills(columns[n]) for n in split.names):
+            return Chunk({n: table.column(n).combine_chunks() for n in split.names}, table.num_rows)
+    return _parse_json_lines(block, split)
+
+
+def _fills(c: Column) -> bool:
+    """Is a value that is not named something else than NULL?"""
+    return c.default_now or (c.has_default and c.default is not None)
+
+
+def _parse_json_lines(block: bytes, split: Split) -> Chunk:
+    """The exact way: decimals keep their digits, keys ignore case, each bad line is a reject."""
+    lines, rejects = _lines(block, split)
+    known = {n.lower(): n for n in split.names}
+    values: dict[str, list[Any]] = {n: [] for n in split.names}
+    rows = 0
+    for line in lines:
+        row, reason = _json_row(line, known)
+        if reason:
+            rejects.append(Reject(split.path, None, line, reason))
+            continue
+        rows += 1
+        for n, column in values.items():
+            column.append(row.get(n, MISSING))
+    return Chunk({n: Loose(v) for n, v in values.items()}, rows, rejects=rejects)
+
+
+def _json_row(line: str, known: dict[str, str]) -> tuple[dict[str, Any], str]:
+    """The line's values by column, or why there are none."""
+    try:
+        found = json.loads(line, parse_float=Decimal)
+    except ValueError as e:
+        return {}, f"the line is not JSON: {e}"
+    if not isinstance(found, dict):
+        return {}, "the line is not a JSON object"
+    row: dict[str, Any] = {}
+    for key, value in found.items():
+        name = known.get(key.lower())
+        if name is None:
+            return {}, f"unknown column '{key}'"
+        if isinstance(value, (dict, list)):
+            value = json.dumps(value, ensure_ascii=False, default=str)
+        row[name] = value
+    return row, ""
+
+
+MISSING = object()  # in a Loose column: the row does not name it
+
+
+class Loose:
+    """A column of Python values of any types, where Arrow has no one type for them."""
+
+    def __init__(self, values: list[Any]):
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def to_pylist(self) -> list[Any]:
+        return self.values
+
+
+def blank_is_null(texts: pa.Array) -> pa.Array:
+    """Empty fields as NULL: what they mean in a CSV column that is not text."""
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)

@@ -1,0 +1,102 @@
+"""The barrier job whose tasks are the workers (DESIGN section 2), and its supervision within the driver.
+
+A barrier stage starts all its tasks together or not at all, and when one fails the whole job is aborted: so the
+job is submitted again whenever it ends while it should not.  A task that comes up takes its shard over from
+whatever is left of the last one (`runtime/lineage.py`).
+
+Keeps true: no worker outlives the Spark daemon that forked it; failures that come at once are tried again ever
+more slowly, and each is reported with what the worker said.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from noria.runtime.worker_main import WorkerConfig, run_worker
+
+JOB_GROUP = "noria-workers"
+STEADY_S = 5.0  # workers that lived this long are restarted at once
+BACKOFF_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)  # before the next try, by failures in a row; the last one stays
+_PR_SET_PDEATHSIG = 1
+_PYTHON_ERROR = r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Violation|Fenced|Busy|Gone|Unavailable): .+)$"
+
+
+@dataclass(frozen=True)
+class WorkersStarted:
+    """The barrier job was submitted, for the nth time."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class WorkersEnded:
+    attempt: int
+    seconds: float
+    why: str
+
+
+Report = Callable[[WorkersStarted | WorkersEnded], None]
+
+
+def host_workers(session: Any, config: WorkerConfig, report: Report, stopping: threading.Event) -> None:
+    """Run the barrier job, again and again, until `stopping` is set.  Blocks."""
+    context = session.sparkContext
+    attempt = failures = 0
+    while not stopping.is_set():
+        attempt += 1
+        report(WorkersStarted(attempt))
+        started = time.monotonic()
+        context.setJobGroup(JOB_GROUP, "the workers of noria", interruptOnCancel=True)
+        try:
+            numbers = context.parallelize(range(config.workers), config.workers)
+            ends = numbers.barrier().mapPartitions(partial(_task, config)).collect()
+            why = ", ".join(f"worker {number}: {end}" for number, end in ends)
+        except Exception as e:
+            why = short_reason(e)
+        lived_s = time.monotonic() - started
+        report(WorkersEnded(attempt, lived_s, why))
+        failures = failures + 1 if lived_s < STEADY_S else 0
+        stopping.wait(BACKOFF_S[min(failures, len(BACKOFF_S)) - 1] if failures else 0.0)
+
+
+def cancel_workers(session: Any) -> None:
+    """End the workers' job as Spark's UI does; it is submitted again.  A job function for `run_job`."""
+    session.sparkContext.cancelJobGroup(JOB_GROUP)
+
+
+def _task(config: WorkerConfig, numbers: Iterable[int]) -> Iterator[tuple[int, str]]:
+    """One barrier task: one worker, until it ends."""
+    _die_with_parent()
+    for number in numbers:
+        yield number, run_worker(config.for_worker(number))
+
+
+def _die_with_parent() -> None:
+    """The kernel kills this process when the daemon that forked it ends, however that ends."""
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def short_reason(error: BaseException) -> str:
+    """The one line that says what went wrong, out of Spark's pages: the Python error where there is one."""
+    text = str(error)
+    python: list[str] = re.findall(_PYTHON_ERROR, text, re.MULTILINE)
+    own = [line for line in python if not line.startswith(("SparkException", "PythonException", "Py4JJavaError"))]
+    if own:
+        return own[-1]
+    cancelled = re.search(r"cancelled[^\n]*", text)
+    if cancelled and "cancel" in text:
+        return f"the job was {cancelled[0]}"
+    failure = re.search(r"(?:Most recent failure: |Job aborted[^\n]*?: )([^\n]+)", text)
+    return (failure[1] if failure else text.strip().splitlines()[0] if text.strip() else repr(error))[:500]

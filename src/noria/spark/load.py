@@ -1,0 +1,194 @@
+"""Bulk load: files to SST files that the worker only ingests (section 8 of the design).
+
+    files ─split─► tasks: read, check, encode ─by key range─► tasks: sort, write SST files ─► worker: Ingest
+                             └ bad rows ─► reject file (JSON lines: file, row, text, reason)
+
+A table with a primary key is exchanged by Spark into ranges of the encoded key and sorted there; a table without
+one needs no order and is written where it is read.  Indexes are families like the table's own, so their entries
+go the same way.
+
+Keeps true: every row of every file is in the SST files or in the reject file, once; of two rows with one
+primary key the first in the files is kept; files of a family are disjoint and hold its keys ascending.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyspark.sql.functions as F
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+
+from noria.core.errors import SqlError
+from noria.core.types import TableDef
+from noria.spark import checking, files
+from noria.spark.files import BadFile, Reading
+from noria.spark.load_ranges import place
+from noria.spark.load_tasks import PARCEL_SCHEMA, Encode, Job, LoadRefused, Merge, Report, WriteBag, asks
+from noria.spark.progress import Progress, quiet, stages
+from noria.storage.catalog import family_of
+from noria.storage.table import Index
+
+TARGET_BYTES = 64 * 2**20  # of source files (uncompressed) for one range of keys: it is sorted in memory
+MAX_RANGES = 1024
+SMALL_BYTES = 4 * 2**20  # less than this is sorted as one range
+
+
+@dataclass(frozen=True)
+class LoadSpec:
+    """What to load.  indexes: (columns, unique) of every index that the store keeps for the table.  out: a
+    directory for the SST files, made if it is not there.  max_rejects: more bad rows refuse the load.
+    auto_increment: the table's high-water mark."""
+
+    table: TableDef
+    files: tuple[str, ...]
+    out: str
+    reject_file: str
+    reading: Reading = field(default_factory=Reading)
+    indexes: tuple[tuple[tuple[int, ...], bool], ...] = ()
+    max_rejects: int | None = None
+    auto_increment: int = 0
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """files, rows, auto_increment: what `packets.Ingest` wants.  rejected rows are in reject_file (no file when
+    there are none); examples: the first few reasons."""
+
+    table: str
+    files: tuple[tuple[str, tuple[str, ...]], ...]
+    rows: int
+    auto_increment: int
+    rejected: int
+    reject_file: str
+    examples: tuple[str, ...]
+    nbytes: int
+    seconds: float
+
+
+def load(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> LoadReport:
+    """Build the SST files of `spec`.  BadFile, LoadRefused or SqlError when there is nothing to ingest."""
+    started = time.monotonic()
+    reading = replace(spec.reading, columns=spec.reading.columns or tuple(c.name for c in spec.table.columns))
+    splits = files.plan(spec.files, reading)
+    maps = {s.path: checking.map_columns(spec.table, s.names, s.path) for s in splits}
+    os.makedirs(spec.out, exist_ok=True)
+    families = tuple(Index.of(spec.table, columns, unique) for columns, unique in spec.indexes)
+    job = Job(spec.table, families, tuple(splits), maps, reading, spec.out, secrets.randbits(22),
+              datetime.now(UTC).replace(tzinfo=None, microsecond=0), spec.max_rejects)
+    try:
+        if spec.table.auto_increment is not None:
+            with stages(spark, progress, f"counting rows for {spec.table.name}"):
+                job = _numbered(spark, job, spec.auto_increment)
+        with stages(spark, progress, f"loading {spec.table.name}"):
+            reports = _run(spark, job, sum(s.nbytes for s in splits))
+        return _finish(spec, reports, started)
+    except BaseException:
+        shutil.rmtree(spec.out, ignore_errors=True)
+        raise
+
+
+def _finish(spec: LoadSpec, reports: Sequence[Report], started: float) -> LoadReport:
+    """Gather what the tasks wrote; the rejects become one file."""
+    for r in reports:
+        if r.duplicate:
+            raise SqlError(1062, "23000", r.duplicate)
+    rejected = sum(r.rejected for r in reports)
+    examples = tuple(e for r in reports for e in r.examples)[:5]
+    if spec.max_rejects is not None and rejected > spec.max_rejects:
+        raise _too_many(rejected, spec.max_rejects, examples)
+    if rejected:
+        with open(spec.reject_file, "wb") as out:
+            for r in reports:
+                if r.reject_file:
+                    with open(r.reject_file, "rb") as part:
+                        shutil.copyfileobj(part, out)
+                    os.unlink(r.reject_file)
+    by_family: dict[str, list[tuple[bytes, str]]] = {}
+    for r in reports:
+        for f in r.files:
+            by_family.setdefault(f.family, []).append((f.first, f.path))
+    own = family_of(spec.table)
+    return LoadReport(
+        spec.table.name, tuple((n, tuple(p for _, p in sorted(some))) for n, some in sorted(by_family.items())),
+        sum(f.rows for r in reports for f in r.files if f.family == own),
+        max((r.auto_increment for r in reports), default=0), rejected, spec.reject_file if rejected else "",
+        examples, sum(os.path.getsize(f.path) for r in reports for f in r.files), time.monotonic() - started)
+
+
+def _too_many(rejected: int, limit: int, examples: Sequence[str]) -> LoadRefused:
+    return LoadRefused(f"{rejected} bad rows are more than the {limit} allowed; nothing was loaded. "
+                       f"First: {'; '.join(examples)}")
+
+
+# ------------------------------------------------------------------ the Spark jobs
+def _numbers(spark: SparkSession, count: int) -> DataFrame:
+    """Each number of a split as a task of its own."""
+    return spark.range(0, count, 1, max(count, 1))
+
+
+def _numbered(spark: SparkSession, job: Job, mark: int) -> Job:
+    """The job with the first AUTO_INCREMENT number of every split, after all numbers that the files give."""
+    found = _collect(_numbers(spark, len(job.splits)).mapInArrow(asks(job), "split bigint, asks bigint, most bigint"))
+    most = max([mark, *(r["most"] for r in found)])
+    firsts: dict[int, int] = {}
+    for r in sorted(found, key=lambda r: r["split"]):
+        firsts[r["split"]] = most + 1
+        most += r["asks"]
+    return job.with_numbers(firsts)
+
+
+def _run(spark: SparkSession, job: Job, nbytes: int) -> list[Report]:
+    """Read, sort and write everything; what the tasks report.  Indexes come after the rows, because an entry
+    must not be there for a row whose primary key came before."""
+    wanted = 1 if nbytes < SMALL_BYTES else min(MAX_RANGES, max(_slots(spark), -(-nbytes // TARGET_BYTES)))
+    splits = _numbers(spark, len(job.splits))
+    if job.table.primary_key:
+        reports = _sort(splits, job, (0,), wanted)
+    else:
+        reports = _reports(splits.mapInArrow(WriteBag(job), PARCEL_SCHEMA))
+    if job.indexes:
+        left_out = sorted(n for r in reports for n in r.left_out)
+        reports += _sort(splits, job, tuple(range(1, len(job.families))), wanted, left_out)
+    return reports
+
+
+def _sort(splits: DataFrame, job: Job, families: tuple[int, ...], wanted: int, left_out: Sequence[int] | None = None
+          ) -> list[Report]:
+    """Entries of some families into their parts, each sorted and written by a task."""
+    ranges = place(job, families, wanted)
+    encode = Encode(job, ranges, families, left_out is None, tuple(left_out or ()))
+    parts = splits.mapInArrow(encode, PARCEL_SCHEMA).repartitionById(ranges.total, F.col("part"))
+    return _reports(parts.mapInArrow(Merge(job, ranges, families), PARCEL_SCHEMA))
+
+
+def _reports(rows: DataFrame) -> list[Report]:
+    return [Report.from_bytes(bytes(r["data"])) for r in _collect(rows)]
+
+
+def _slots(spark: SparkSession) -> int:
+    return max(1, min(int(spark.sparkContext.defaultParallelism), os.cpu_count() or 1))
+
+
+def _collect(rows: DataFrame) -> list[dict[str, Any]]:
+    """The rows, with the exception of a task as it was raised there."""
+    try:
+        return [r.asDict() for r in rows.collect()]
+    except PythonException as e:
+        raise _told_by_task(e) from e
+
+
+def _told_by_task(e: PythonException) -> Exception:
+    """BadFile and LoadRefused of a task, from the traceback's last line."""
+    last = next((x for x in reversed(str(e).strip().splitlines()) if "BadFile: " in x or "LoadRefused: " in x), "")
+    kind, _, message = last.partition(": ")
+    if not message:
+        return Exception(str(e))
+    return BadFile(message) if kind.endswith("BadFile") else LoadRefused(message)

@@ -1,0 +1,88 @@
+"""Ranges of keys for a bulk load: bounds that cut each family into parts of about as many entries.
+
+Keeps true: a part belongs to one family, a key to one part, and parts of a family ascend with its keys.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from noria.spark.files import Split
+from noria.spark.load_tasks import Job, rows_of
+from noria.storage.sst import entries
+
+SAMPLED_SPLITS = 4  # read by the driver to place the bounds
+SAMPLED_ROWS = 2_000  # of a chunk of them
+SAMPLED_TEXT_BYTES = 128 * 1024  # of a piece of a text file
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Bounds of each family's parts; parts are numbered through all families."""
+
+    bounds: tuple[tuple[bytes, ...], ...]
+
+    @property
+    def total(self) -> int:
+        return sum(len(b) + 1 for b in self.bounds)
+
+    def _first_part(self, place: int) -> int:
+        return sum(len(b) + 1 for b in self.bounds[:place])
+
+    def parts(self, place: int, keys: pa.Array) -> npt.NDArray[np.int32]:
+        """The part of each key of the family at this place."""
+        parts = np.full(len(keys), self._first_part(place), np.int32)
+        for bound in self.bounds[place]:
+            parts += pc.greater_equal(keys, pa.scalar(bound, keys.type)).to_numpy(zero_copy_only=False)
+        return parts
+
+    def family_of_part(self, part: int) -> int:
+        """The place of the family whose part it is."""
+        starts = [self._first_part(p) for p in range(len(self.bounds))]
+        return bisect.bisect_right(starts, part) - 1
+
+
+def place(job: Job, families: Sequence[int], ranges: int) -> Ranges:
+    """Bounds for these families, from keys that the driver reads in some parts of the files."""
+    if ranges <= 1:
+        return Ranges(tuple(() for _ in families))
+    seen: list[list[bytes]] = [[] for _ in families]
+    sampled = replace(job, splits=tuple(_spread(job.splits)))
+    for number in range(len(sampled.splits)):
+        for batch, _ in rows_of(sampled, number, None):
+            for held, family in zip(seen, families, strict=True):
+                held += entries(job.table, job.families[family], _thinned(batch)).column(0).to_pylist()
+    return Ranges(tuple(_quantiles(sorted(held), ranges) for held in seen))
+
+
+def _spread(splits: Sequence[Split]) -> Iterator[Split]:
+    """A few splits over all files; of text only pieces."""
+    step = max(1, len(splits) // SAMPLED_SPLITS)
+    pieces = max(1, SAMPLED_SPLITS // len(splits))
+    for split in splits[::step]:
+        if split.format == "parquet":
+            yield split
+            continue
+        size = split.end - split.start
+        for p in range(pieces):
+            start, end = split.start + p * size // pieces, split.start + (p + 1) * size // pieces
+            yield replace(split, start=start, end=min(start + SAMPLED_TEXT_BYTES, end))
+
+
+def _thinned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.num_rows <= SAMPLED_ROWS:
+        return batch
+    return batch.take(pa.array(np.linspace(0, batch.num_rows - 1, SAMPLED_ROWS).astype(np.int64)))
+
+
+def _quantiles(keys: list[bytes], ranges: int) -> tuple[bytes, ...]:
+    if not keys:
+        return ()
+    return tuple(sorted({keys[len(keys) * i // ranges] for i in range(1, ranges)} - {keys[0]}))

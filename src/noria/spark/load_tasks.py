@@ -1,0 +1,378 @@
+"""What Spark's tasks do in a bulk load (`spark/load.py`): encode splits, write sorted entries to files.
+
+Entries (key, value, place in the files) travel in parcels: rows (part, kind, data), where `part` is a range of
+a family's keys and the number of the Spark partition it goes to, and `data` an Arrow batch of entries.  So Spark
+moves few large rows, and the task that owns a range sorts it.  A task that wrote files or rejects says so in a
+`Report`, which travels as a parcel of its own kind and so comes out at the end.
+
+Keeps true: a task's files carry its attempt, so that a task that ran twice leaves no file in two reports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from noria.core.batch import Codes
+from noria.core.limits import NULL_CODE
+from noria.core.plain_symbols import PlainSymbols
+from noria.core.types import BIGINT, TableDef
+from noria.core.values import decode, from_arrow
+from noria.spark import checking, files
+from noria.spark.checking import ColumnMap
+from noria.spark.files import Reading, Reject, Split
+from noria.storage.catalog import family_of
+from noria.storage.encoding import unpack_rows
+from noria.storage.sst import ENTRY, ROW_NUMBER, bag_rows, entries, write_file
+from noria.storage.table import Index
+
+if TYPE_CHECKING:
+    from noria.spark.load_ranges import Ranges
+
+PARCEL_SCHEMA = "part int, kind string, data binary"
+ENTRIES, REPORT = "entries", "report"
+ROW_BITS = 40  # of a place: the row in its split; the split above
+SORTED_ROWS = 50_000  # of a sorted range, written at once
+EXAMPLES = 5
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a task needs to know."""
+
+    table: TableDef
+    indexes: tuple[Index, ...]
+    splits: tuple[Split, ...]
+    maps: dict[str, ColumnMap]
+    reading: Reading
+    out: str
+    load: int  # tells the row numbers of this load of a bag from others
+    now: datetime
+    max_rejects: int | None
+    numbers: dict[int, int] = field(default_factory=dict)  # split -> its first AUTO_INCREMENT number
+
+    def with_numbers(self, numbers: dict[int, int]) -> Job:
+        return replace(self, numbers=numbers)
+
+    @property
+    def families(self) -> list[Index | None]:
+        """The table's own family, then its indexes."""
+        return [None, *self.indexes]
+
+    def family(self, number: int) -> str:
+        index = self.families[number]
+        return family_of(self.table) if index is None else index.family
+
+
+@dataclass(frozen=True)
+class FileOf:
+    family: str
+    path: str
+    rows: int
+    first: bytes
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a task did beside passing entries on.  duplicate: a UNIQUE key that two rows share.
+    left_out: places of rows that were rejected because their primary key came before."""
+
+    files: tuple[FileOf, ...] = ()
+    rejected: int = 0
+    reject_file: str = ""
+    examples: tuple[str, ...] = ()
+    auto_increment: int = 0
+    duplicate: str = ""
+    left_out: tuple[int, ...] = ()
+
+    def parcel(self) -> pa.RecordBatch:
+        return _parcels([0], REPORT, [pickle.dumps(self)])
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Report:
+        report = pickle.loads(data)
+        assert isinstance(report, Report)
+        return report
+
+
+def _parcels(parts: list[int], kind: str, data: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array(parts, pa.int32()), pa.array([kind] * len(parts)), pa.array(data, pa.binary())],
+        ["part", "kind", "data"])
+
+
+def _packed(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+# ------------------------------------------------------------------ reading
+@dataclass
+class Rejected:
+    """A task's bad rows: counted, and written to its own file when the first comes."""
+
+    job: Job
+    name: str
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+    path: str = ""
+
+    def add(self, rejects: Iterable[Reject]) -> None:
+        rejects = list(rejects)
+        if not rejects:
+            return
+        self.path = os.path.join(self.job.out, f"{self.name}.rejects")
+        with open(self.path, "a", encoding="utf-8", errors="backslashreplace") as out:
+            out.writelines(r.json() + "\n" for r in rejects)
+        self.count += len(rejects)
+        self.examples += [r.reason for r in rejects][: EXAMPLES - len(self.examples)]
+        limit = self.job.max_rejects
+        if limit is not None and self.count > limit:
+            raise LoadRefused(f"more than the {limit} allowed bad rows; nothing was loaded. "
+                              f"First: {'; '.join(self.examples)}")
+
+    def report(self, **more: Any) -> Report:
+        return Report(rejected=self.count, reject_file=self.path, examples=tuple(self.examples), **more)
+
+
+class LoadRefused(Exception):
+    """The load is given up and nothing is to be ingested: why, and what to do."""
+
+
+def _name(stage: str) -> str:
+    """Of this attempt of this task, for its files."""
+    context = TaskContext.get()
+    return f"{stage}-{context.partitionId()}-{context.taskAttemptId()}"
+
+
+def read_split(job: Job, split: Split, rejected: Rejected | None) -> Iterator[pa.RecordBatch]:
+    """The split's good rows by the table's names."""
+    mapping, fill = job.maps[split.path], checking.defaults(job.table, job.now)
+    columns = {n: job.table.columns[i] for i, n in enumerate(mapping.names) if n is not None}
+    for chunk in files.read(split, job.reading, columns):
+        batch, bad = checking.convert(chunk, mapping, job.table, fill, split.path, split.format == "csv")
+        if rejected is not None:
+            rejected.add(bad)
+        yield batch
+
+
+def asks(job: Job) -> Callable[[Batches], Batches]:
+    """For each split: how many rows ask AUTO_INCREMENT for a number, and the greatest number given."""
+    auto = job.table.auto_increment
+    assert auto is not None
+    column = job.table.columns[auto].name
+
+    def count(numbers: Batches) -> Batches:
+        for number in _each(numbers):
+            wanted, most = 0, 0
+            for batch in read_split(job, job.splits[number], None):
+                codes = _codes(batch, column)
+                wanted += int(((codes == NULL_CODE) | (codes == 0)).sum())
+                most = max(most, int(codes.max(initial=0)))
+            yield pa.record_batch([pa.array([x], pa.int64()) for x in (number, wanted, most)],
+                                  names=["split", "asks", "most"])
+
+    return count
+
+
+def _each(numbers: Batches) -> Iterator[int]:
+    for batch in numbers:
+        yield from batch.column(0).to_pylist()
+
+
+def _codes(batch: pa.RecordBatch, column: str) -> Codes:
+    return from_arrow(batch.column(column), BIGINT, checking.NO_SYMBOLS)
+
+
+# ------------------------------------------------------------------ rows to entries
+def rows_of(job: Job, number: int, rejected: Rejected | None) -> Iterator[tuple[pa.RecordBatch, Codes]]:
+    """A split's rows with all that loading adds (numbers that were asked for, a bag's row numbers), and the place
+    of each in the files; the same at every call."""
+    at, next_number = 0, job.numbers.get(number, 0)
+    for batch in read_split(job, job.splits[number], rejected):
+        if job.table.auto_increment is not None:
+            batch, next_number = _given_numbers(batch, job.table, next_number)
+        if not job.table.primary_key:
+            batch = batch.append_column(ROW_NUMBER, pa.array(bag_rows(job.load, number, at, batch.num_rows)))
+        yield batch, np.arange(at, at + batch.num_rows) + (number << ROW_BITS)
+        at += batch.num_rows
+
+
+def _given_numbers(batch: pa.RecordBatch, table: TableDef, next_number: int) -> tuple[pa.RecordBatch, int]:
+    """Numbers for rows that ask for one (NULL or 0), from `next_number`."""
+    auto = table.auto_increment
+    assert auto is not None
+    codes = _codes(batch, table.columns[auto].name)
+    asking = (codes == NULL_CODE) | (codes == 0)
+    count = int(asking.sum())
+    if not count:
+        return batch, next_number
+    codes = codes.copy()
+    codes[asking] = np.arange(next_number, next_number + count)
+    return batch.set_column(auto, table.columns[auto].name, pa.array(codes)), next_number + count
+
+
+@dataclass(frozen=True)
+class Encode:
+    """Splits to entries of some families, each entry with its part.  left_out: places of rows that are not to
+    be stored, ascending.  The first stage to read the files (`first`) writes their rejects."""
+
+    job: Job
+    ranges: Ranges
+    families: tuple[int, ...]
+    first: bool = True
+    left_out: tuple[int, ...] = ()
+
+    def __call__(self, numbers: Batches) -> Batches:
+        rejected = Rejected(self.job, _name("read")) if self.first else None
+        mark = Mark(self.job)
+        out = np.array(self.left_out, np.int64)
+        for number in _each(numbers):
+            for batch, places in rows_of(self.job, number, rejected):
+                if len(out):
+                    kept = ~np.isin(places, out)
+                    batch, places = batch.filter(pa.array(kept)), places[kept]
+                if not batch.num_rows:  # all of them were rejected
+                    continue
+                mark.note(batch)
+                for place, family in enumerate(self.families):
+                    made = entries(self.job.table, self.job.families[family], batch)
+                    yield self._parcelled(place, made.append_column("n", pa.array(places)))
+        if rejected is not None:
+            yield rejected.report(auto_increment=mark.most).parcel()
+
+
+    def _parcelled(self, place: int, made: pa.RecordBatch) -> pa.RecordBatch:
+        """Entries of the family at this place, cut into their parts."""
+        parts = self.ranges.parts(place, made.column("key"))
+        wanted = np.unique(parts).tolist()
+        if len(wanted) == 1:
+            return _parcels(wanted, ENTRIES, [_packed(made)])
+        return _parcels(wanted, ENTRIES, [_packed(made.filter(pa.array(parts == p))) for p in wanted])
+
+
+class Mark:
+    """The greatest AUTO_INCREMENT number seen."""
+
+    def __init__(self, job: Job):
+        auto = job.table.auto_increment
+        self.most, self._column = 0, None if auto is None else job.table.columns[auto].name
+
+    def note(self, batch: pa.RecordBatch) -> None:
+        if self._column is not None:
+            self.most = max(self.most, int(_codes(batch, self._column).max(initial=0)))
+
+
+@dataclass(frozen=True)
+class WriteBag:
+    """Splits of a table without a primary key to a file each: their keys are numbers that ascend anyhow."""
+
+    job: Job
+
+    def __call__(self, numbers: Batches) -> Batches:
+        rejected, mark, made = Rejected(self.job, _name("bag")), Mark(self.job), []
+        for number in _each(numbers):
+            path = os.path.join(self.job.out, f"{_name('bag')}-{number}.sst")
+            file = write_file(path, self._entries(number, rejected, mark))
+            if file is not None:
+                made.append(FileOf(self.job.family(0), path, file.rows, file.first))
+        yield rejected.report(files=tuple(made), auto_increment=mark.most).parcel()
+
+    def _entries(self, number: int, rejected: Rejected, mark: Mark) -> Batches:
+        for batch, _ in rows_of(self.job, number, rejected):
+            mark.note(batch)
+            yield entries(self.job.table, None, batch)
+
+
+# ------------------------------------------------------------------ ranges to files
+@dataclass(frozen=True)
+class Merge:
+    """The entries of one part, sorted, to a file; of equal keys the first in the files is kept.  Reports of
+    earlier tasks are passed on."""
+
+    job: Job
+    ranges: Ranges
+    families: tuple[int, ...]
+
+    def __call__(self, batches: Batches) -> Batches:
+        family = self.families[self.ranges.family_of_part(TaskContext.get().partitionId())]
+        index = self.job.families[family]
+        name = _name(f"sst-{family}")
+        path, rejected = os.path.join(self.job.out, f"{name}.sst"), Rejected(self.job, name)
+        received: list[pa.RecordBatch] = []
+        for batch in batches:
+            for kind, data in zip(batch.column("kind").to_pylist(), batch.column("data"), strict=True):
+                if kind == REPORT:
+                    yield _parcels([0], REPORT, [data.as_py()])
+                else:
+                    received += pa.ipc.open_stream(data.as_buffer())
+        rows = _in_order(received)
+        received.clear()
+        repeated: list[bytes] = []
+        made = write_file(path, rows.select(["key", "value"]).to_batches(SORTED_ROWS),
+                          lambda key, value: repeated.append(value))
+        told = ""
+        if repeated and index is not None:
+            told = _unique_broken(self.job.table, index, len(repeated))
+        elif repeated:
+            rejected.add(_duplicate(self.job.table, value) for value in repeated)
+        files_ = () if made is None else (FileOf(self.job.family(family), path, made.rows, made.first),)
+        places = _repeated_places(rows) if repeated else ()
+        yield rejected.report(files=files_, duplicate=told, left_out=places).parcel()
+
+
+_ENTRIES = pa.schema([*ENTRY, ("n", pa.int64())])
+
+
+def _in_order(received: list[pa.RecordBatch]) -> pa.Table:
+    """All entries by key; equal keys by their place in the files."""
+    received.sort(key=lambda b: b.column("n")[0].as_py())
+    rows = pa.Table.from_batches(received, _ENTRIES).combine_chunks()
+    if not rows.num_rows:
+        return rows
+    keys = rows.column("key").chunk(0)
+    size = len(keys[0].as_py())
+    if size == 8 and pc.all(pc.equal(pc.binary_length(keys), size)).as_py():  # one number: ten times faster
+        start = int(np.frombuffer(keys.buffers()[1], np.int32)[keys.offset])
+        numbers = np.frombuffer(keys.buffers()[2], ">u8", len(keys), start).astype(np.uint64)
+        order = pa.array(np.argsort(numbers, kind="stable"))
+    else:
+        order = pc.sort_indices(keys)  # stable
+    return rows.take(order)
+
+
+def _repeated_places(rows: pa.Table) -> tuple[int, ...]:
+    """Places of rows whose key came before."""
+    keys = rows.column("key")
+    same = pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy()
+    return tuple(rows.column("n").to_numpy()[1:][same].tolist())
+
+
+def _unique_broken(table: TableDef, index: Index, count: int) -> str:
+    names = ", ".join(table.columns[c].name for c in index.columns)
+    return (f"{count} rows of the files repeat a key of the UNIQUE index on {table.name} ({names}); "
+            "nothing was loaded: remove them")
+
+
+def _duplicate(table: TableDef, value: bytes) -> Reject:
+    """A stored row as a reject."""
+    symbols, types = PlainSymbols(), [c.type for c in table.columns]
+    codes = unpack_rows([value], types, lambda: np.full(len(types), NULL_CODE), symbols)[:, 0].tolist()
+    row = {c.name: decode(code, c.type, symbols) for c, code in zip(table.columns, codes, strict=True)}
+    key = "-".join(str(row[table.columns[c].name]) for c in table.primary_key)
+    return Reject("", None, json.dumps(row, default=str, ensure_ascii=False),
+                  f"Duplicate entry '{key}' for key 'PRIMARY'")

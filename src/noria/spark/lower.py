@@ -1,0 +1,271 @@
+"""The second lowering: a plan (MIR) as a Spark DataFrame (section 2 of the design: one plan, two lowerings).
+
+It is the oracle of `noria verify`, the answer to queries the data-flow does not maintain, and the bulk replay
+that gives full nodes their first state.
+
+Keeps true: LOWERINGS-AGREE.  Inside, every relation has columns c0, c1, … coded as `spark/coding.py` says, so
+that duplicate names, order and evaluation errors never need a second thought; CI text is compared through its
+folded twin and shown as it was spelled.
+
+    dataframe(Join(L, R, on)) = dataframe(L) ⋈ dataframe(R), and so on for every node: a homomorphism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyspark.sql.functions as F
+from pyspark.sql import Column, DataFrame
+
+from noria.core.types import Field, Kind, SqlType
+from noria.core.values import evaluation_error
+from noria.plan.batch_nodes import Distinct, Limit, Sort, UnionAll
+from noria.plan.mir import Agg, Aggregate, Base, Filter, Join, Mir, Project
+from noria.spark import coding, expressions
+from noria.spark.coding import WIDE, error_literal, is_error, narrowed
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A lowered plan: coded columns c0…; `failing` are the columns that can hold an evaluation error."""
+
+    rows: DataFrame
+    fields: tuple[Field, ...]
+    failing: frozenset[int] = frozenset()
+
+    def column(self, i: int) -> Column:
+        return F.col(f"c{i}")
+
+    def values(self) -> list[expressions.Value]:
+        return [expressions.Value(self.column(i), f.type, i in self.failing) for i, f in enumerate(self.fields)]
+
+
+Tables = Mapping[str, DataFrame]
+
+
+def dataframe(plan: Mir, tables: Tables) -> DataFrame:
+    """The plan's rows in shown columns c0, c1, …; `tables` are the base tables' rows in shown columns, in the
+    order of their columns, whatever their names.  An evaluation error raises when a row with it is read."""
+    return shown(coded(plan, tables))
+
+
+def shown(relation: Relation) -> DataFrame:
+    """Coded columns as Spark's types; reading an evaluation error raises it as MySQL names it."""
+    columns = []
+    for i, f in enumerate(relation.fields):
+        column = relation.column(i)
+        if i in relation.failing:
+            error = evaluation_error(f.type)
+            raised = F.raise_error(F.lit(f"{error.code} ({error.state}): {error.message} in '{f.name}'"))
+            column = F.when(is_error(column, f.type), raised.cast(coding.coded_type(f.type))).otherwise(column)
+        columns.append(coding.to_shown(column, f.type).alias(f"c{i}"))
+    return relation.rows.select(*columns)
+
+
+def flagged(relation: Relation, *more: Column) -> DataFrame:
+    """Coded columns as Spark's types, and for each column i that can hold an error a boolean column e<i>: where
+    it is true, the value is an error (and c<i> is NULL).  This is how rows with errors travel in files."""
+    columns, flags = [], []
+    for i, f in enumerate(relation.fields):
+        column = relation.column(i)
+        if i in relation.failing:
+            flags.append(is_error(column, f.type).alias(f"e{i}"))
+            column = F.when(~is_error(column, f.type), column)
+        columns.append(coding.to_shown(column, f.type).alias(f"c{i}"))
+    return relation.rows.select(*columns, *flags, *more)
+
+
+def unflagged(rows: DataFrame, fields: tuple[Field, ...]) -> Relation:
+    """The inverse of `flagged`: files' rows as coded columns; all other columns are kept."""
+    columns, names = [], set(rows.columns)
+    failing = frozenset(i for i in range(len(fields)) if f"e{i}" in names)
+    for i, f in enumerate(fields):
+        column = coding.to_code(F.col(f"c{i}"), f.type)
+        if i in failing:
+            column = F.when(F.col(f"e{i}"), error_literal(f.type)).otherwise(column)
+        columns.append(column.alias(f"c{i}"))
+    own = {f"{p}{i}" for i in range(len(fields)) for p in "ce"}
+    return Relation(rows.select(*columns, *(F.col(n) for n in rows.columns if n not in own)), fields, failing)
+
+
+def coded(plan: Mir, tables: Tables) -> Relation:
+    """The plan's rows in coded columns; an equal node of the plan is lowered once."""
+    memo: dict[Mir, Relation] = {}
+
+    def go(node: Mir) -> Relation:
+        if node not in memo:
+            lowering = LOWERINGS.get(type(node))
+            if lowering is None:
+                raise ValueError(f"no Spark lowering for a plan node of type {type(node).__name__}: {node}")
+            memo[node] = lowering(node, go, tables)
+        return memo[node]
+
+    return go(plan)
+
+
+Go = Callable[[Mir], Relation]
+
+
+def _base(node: Base, go: Go, tables: Tables) -> Relation:
+    name = node.table.name
+    if name not in tables:
+        raise ValueError(f"the plan reads table {name}, which the snapshot does not hold: {', '.join(sorted(tables))}")
+    rows, fields = tables[name], node.fields
+    if len(rows.columns) != len(fields):
+        raise ValueError(f"table {name} has {len(fields)} columns, its rows have {len(rows.columns)}")
+    coding.require_utc(rows.sparkSession)
+    rows = rows.toDF(*(f"c{i}" for i in range(len(fields))))
+    return Relation(rows.select(*(coding.to_code(F.col(f"c{i}"), f.type).alias(f"c{i}")
+                                  for i, f in enumerate(fields))), fields)
+
+
+def _filter(node: Filter, go: Go, tables: Tables) -> Relation:
+    source = go(node.input)
+    condition = expressions.condition(expressions.lower(node.predicate, source.values()))
+    return Relation(source.rows.where(condition), source.fields, source.failing)
+
+
+def _project(node: Project, go: Go, tables: Tables) -> Relation:
+    source = go(node.input)
+    values = [expressions.lower(e, source.values()) for e in node.exprs]
+    rows = source.rows.select(*(v.column.alias(f"c{i}") for i, v in enumerate(values)))
+    return Relation(rows, node.fields, frozenset(i for i, v in enumerate(values) if v.fails))
+
+
+def keyed(rows: DataFrame, prefix: str, fields: tuple[Field, ...], keys: tuple[int, ...]) -> DataFrame:
+    """Columns renamed to PREFIX0…, and for each key column its equality twin PREFIXk0…: what `=` compares."""
+    columns = [F.col(f"c{i}").alias(f"{prefix}{i}") for i in range(len(fields))]
+    twins = [expressions.equality_key(F.col(f"c{k}"), fields[k].type).alias(f"{prefix}k{j}")
+             for j, k in enumerate(keys)]
+    return rows.select(*columns, *twins)
+
+
+def _join(node: Join, go: Go, tables: Tables) -> Relation:
+    left, right = go(node.left), go(node.right)
+    a = keyed(left.rows, "l", left.fields, tuple(x for x, _ in node.on))
+    b = keyed(right.rows, "r", right.fields, tuple(y for _, y in node.on))
+    terms = [F.col(f"lk{j}") == F.col(f"rk{j}") for j in range(len(node.on))]  # NULL keys match nothing
+    joined = a.join(b, reduce(Column.__and__, terms), "left" if node.outer else "inner")
+    width = len(left.fields)
+    rows = joined.select(*(F.col(f"l{i}").alias(f"c{i}") for i in range(width)),
+                         *(F.col(f"r{i}").alias(f"c{i + width}") for i in range(len(right.fields))))
+    return Relation(rows, node.fields, left.failing | {i + width for i in right.failing})
+
+
+def _aggregate(node: Aggregate, go: Go, tables: Tables) -> Relation:
+    source = go(node.input)
+    fields = source.fields
+    ordered = tuple(a.column for a in node.aggs if a.column is not None and _needs_order(a, fields))
+    rows = keyed(source.rows, "c", fields, (*node.group, *ordered))
+    order = {c: F.col(f"ck{len(node.group) + j}") for j, c in enumerate(ordered)}
+    out: list[Column] = []
+    for j, k in enumerate(node.group):
+        if fields[k].type.folds:  # the group shows its byte-least spelling
+            out.append(F.min(F.col(f"c{k}")).alias(f"g{j}"))
+    out += [_aggregated(a, fields, source.failing, order).alias(f"a{j}") for j, a in enumerate(node.aggs)]
+    by = [F.col(f"ck{j}") for j in range(len(node.group))]
+    grouped = rows.groupBy(*by).agg(*out) if out else rows.select(*by).distinct()
+    width = len(node.group)
+    shown = [f"g{j}" if fields[k].type.folds else f"ck{j}" for j, k in enumerate(node.group)]
+    final = [F.col(name).alias(f"c{j}") for j, name in enumerate(shown)]
+    final += [F.col(f"a{j}").alias(f"c{j + width}") for j in range(len(node.aggs))]
+    failing = {j for j, k in enumerate(node.group) if k in source.failing}
+    failing |= {j + width for j, a in enumerate(node.aggs) if a.function in ("sum", "avg")
+                or (a.function in ("min", "max") and a.column in source.failing)}
+    return Relation(grouped.select(*final), node.fields, frozenset(failing))
+
+
+def _needs_order(a: Agg, fields: tuple[Field, ...]) -> bool:
+    return a.function in ("min", "max") and a.column is not None and fields[a.column].type.folds
+
+
+def _aggregated(a: Agg, fields: tuple[Field, ...], failing: frozenset[int], order: Mapping[int, Column]) -> Column:
+    """The aggregate's coded result.  An error among the values makes SUM and AVG an error; COUNT counts it; for
+    MIN and MAX it is the least value, as its code is.  `order`: for MIN and MAX of CI text, the folded twin of
+    the column."""
+    if a.column is None:
+        return F.count(F.lit(1))
+    column, t = F.col(f"c{a.column}"), fields[a.column].type
+    value = column
+    if _needs_order(a, fields):  # by the folded text; among its spellings, by bytes
+        value = F.when(column.isNotNull(), F.struct(order[a.column].alias("f"), column.alias("t")))
+    result = _text_of(AGGREGATES[a.function](value, t, a.type), value is not column)
+    if a.column not in failing or a.function == "count":
+        return result
+    error = is_error(column, t)
+    if a.function == "max":
+        valid = _text_of(F.max(F.when(~error, value)), value is not column)
+        return F.coalesce(valid, F.when(F.bool_or(error), error_literal(a.type)))
+    return F.when(F.bool_or(error), error_literal(a.type)).otherwise(result)
+
+
+def _text_of(result: Column, paired: bool) -> Column:
+    return result["t"] if paired else result
+
+
+def _exact_sum(column: Column) -> Column:
+    """SUM of bigint codes as decimal(38,0), in two limbs of which no 2**31 rows overflow a bigint."""
+    high, low = F.sum(F.shiftright(column, 32)), F.sum(column.bitwiseAND(F.lit(0xFFFFFFFF)))
+    return (high.cast("decimal(20,0)") * F.lit(2**32).cast("decimal(10,0)") + low.cast("decimal(20,0)")).cast(WIDE)
+
+
+def _finite(column: Column) -> Column:
+    """A double result: beyond the doubles it is an error."""
+    return F.when(F.abs(column) == F.lit(float("inf")), F.lit(float("nan"))).otherwise(column)
+
+
+def _sum(column: Column, t: SqlType, result: SqlType) -> Column:
+    return _finite(F.sum(column)) if t.kind is Kind.DOUBLE else narrowed(_exact_sum(column))
+
+
+def _avg(column: Column, t: SqlType, result: SqlType) -> Column:
+    if t.kind is Kind.DOUBLE:
+        return _finite(F.sum(column) / F.count(column))
+    scaled = (_exact_sum(column) * F.lit(10 ** (result.scale - t.scale)).cast("decimal(19,0)")).cast(WIDE)
+    return narrowed(coding.divided_half_away(scaled, F.count(column).cast("decimal(19,0)")))
+
+
+# ------------------------------------------------------------------ nodes that only Spark runs
+def _distinct(node: Distinct, go: Go, tables: Tables) -> Relation:
+    source = go(node.input)
+    everything = Aggregate(node.input, tuple(range(node.width)), (), ())
+    return Relation(_aggregate(everything, go, tables).rows, node.fields, source.failing)
+
+
+def _union_all(node: UnionAll, go: Go, tables: Tables) -> Relation:
+    left, right = go(node.left), go(node.right)
+    return Relation(left.rows.unionAll(right.rows), node.fields, left.failing | right.failing)
+
+
+def _sort(node: Sort, go: Go, tables: Tables) -> Relation:
+    source = go(node.input)
+    width = len(source.fields)
+    rows = keyed(source.rows, "c", source.fields, tuple(c for c, _ in node.order))
+    order = [F.col(f"ck{j}").desc_nulls_last() if descending else F.col(f"ck{j}").asc_nulls_first()
+             for j, (_, descending) in enumerate(node.order)]
+    ordered = rows.orderBy(*order).select(*(f"c{i}" for i in range(width)))
+    return Relation(ordered, source.fields, source.failing)
+
+
+def _limit(node: Limit, go: Go, tables: Tables) -> Relation:
+    source = go(node.input)
+    rows = source.rows.offset(node.offset) if node.offset else source.rows
+    rows = rows if node.limit is None else rows.limit(node.limit)
+    return Relation(rows, source.fields, source.failing)
+
+
+AGGREGATES: dict[str, Callable[[Column, SqlType, SqlType], Column]] = {
+    "count": lambda column, t, result: F.count(column),
+    "sum": _sum,
+    "avg": _avg,
+    "min": lambda column, t, result: F.min(column),
+    "max": lambda column, t, result: F.max(column),
+}
+
+LOWERINGS: dict[type[Mir], Callable[[Any, Go, Tables], Relation]] = {
+    Base: _base, Filter: _filter, Project: _project, Join: _join, Aggregate: _aggregate,
+    Distinct: _distinct, UnionAll: _union_all, Sort: _sort, Limit: _limit,
+}

@@ -1,0 +1,50 @@
+"""Progress of Spark jobs: how many tasks of this thread's running jobs are done, told to a callback.
+
+Keeps true: the callback runs in one thread at a time and is not called after the block ended; only jobs of the
+same job group count (the workers' job, which never ends, has its own).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+Progress = Callable[[int, int, str], None]
+POLL_S = 0.2  # how often the stages are looked at
+
+
+def quiet(done: int, total: int, what: str) -> None:
+    """No progress wanted."""
+
+
+@contextmanager
+def stages(spark: SparkSession, progress: Progress, what: str) -> Iterator[None]:
+    """Tell `progress` (tasks done, tasks, what) while the block runs, and (n, n, what) when it ended well."""
+    if progress is quiet:
+        yield
+        return
+    context = spark.sparkContext
+    tracker, group = context.statusTracker(), context.getLocalProperty("spark.jobGroup.id")
+    before = set(tracker.getJobIdsForGroup(group))
+    stop, last = threading.Event(), [1]
+
+    def tell() -> None:
+        while not stop.wait(POLL_S):
+            jobs = [tracker.getJobInfo(j) for j in tracker.getJobIdsForGroup(group) if j not in before]
+            infos = [tracker.getStageInfo(s) for j in jobs if j is not None for s in j.stageIds]
+            total = sum(i.numTasks for i in infos if i is not None)
+            if total and not stop.is_set():
+                last[0] = total
+                progress(sum(i.numCompletedTasks for i in infos if i is not None), total, what)
+
+    teller = threading.Thread(target=tell, name="noria-progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        teller.join()
+    progress(last[0], last[0], what)

@@ -1,0 +1,65 @@
+"""A query that the data-flow does not maintain, answered over a snapshot; and what EXPLAIN says of it.
+
+Keeps true: the answer is the plan's rows at the snapshot's watermark, in the plan's order if it has one, whole
+or refused: more than `max_rows` rows, or a row with an evaluation error, is an SqlError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from noria.core.errors import SqlError
+from noria.core.types import Kind, TableDef
+from noria.core.values import arrow_type, evaluation_error
+from noria.plan.mir import Mir, show, tables_of
+from noria.spark import coding, lower, snapshot
+from noria.spark.progress import Progress, quiet, stages
+
+MAX_ROWS = 1_000_000  # an answer is held whole by driver and front end
+
+
+@dataclass(frozen=True)
+class Answer:
+    """rows: one Arrow column per visible field, of `values.arrow_type` (decimals: 19 digits), names as in the
+    plan."""
+
+    rows: pa.Table
+
+
+def query(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
+          plan: Mir, visible: int | None = None, max_rows: int = MAX_ROWS) -> Answer:
+    """The plan's rows over the checkpoint; `visible`: only so many leading columns."""
+    spark = snapshot.session(spark)
+    needed = tables_of(plan)
+    base = snapshot.tables(spark, checkpoint, [t for t in tables if t.name in needed])
+    relation = lower.coded(plan, base)
+    with stages(spark, progress, "query"):
+        arrow = lower.flagged(relation).limit(max_rows + 1).toArrow()
+    if arrow.num_rows > max_rows:
+        raise SqlError(1104, "42000", f"The query's answer has more than {max_rows} rows; add a WHERE or a LIMIT")
+    shown = plan.fields[:visible]
+    for i, f in enumerate(shown):
+        if f"e{i}" in arrow.column_names and pc.any(arrow[f"e{i}"]).as_py():
+            raise evaluation_error(f.type)
+    columns = []
+    for i, f in enumerate(shown):
+        wanted = arrow_type(f.type)
+        if f.type.kind is Kind.DECIMAL:
+            wanted = pa.decimal128(coding.RESULT_DIGITS, f.type.scale)
+        columns.append(arrow[f"c{i}"].cast(wanted))
+    return Answer(pa.Table.from_arrays(columns, names=[f.name for f in shown]))
+
+
+def explain(spark: SparkSession, progress: Progress = quiet, *, plan: Mir) -> str:
+    """The plan and what Spark makes of it, over empty tables."""
+    spark = snapshot.session(spark)
+    empty = {n: spark.createDataFrame([], coding.shown_schema(t.fields)) for n, t in tables_of(plan).items()}
+    rows = lower.dataframe(plan, empty)
+    physical = rows._jdf.queryExecution().explainString(  # the only way to the text without printing it
+        spark._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("simple"))
+    return f"answered by Spark over a snapshot, not maintained\n{show(plan)}\n{physical}"

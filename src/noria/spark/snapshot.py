@@ -1,0 +1,62 @@
+"""A checkpoint of the base tables as DataFrames, read by Spark's tasks in ranges of the key.
+
+Keeps true: a table's DataFrame has its rows at the checkpoint's watermark, as a bag, in shown columns c0, c1, …
+in the order of the table's columns; columns that old rows lack have their defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from noria.core.types import TableDef
+from noria.spark import coding
+from noria.storage.snapshot import Range, read_checkpoint, read_tables, split
+
+BROADCAST_BYTES = 10 * 2**20  # a side of a join that turns out smaller is sent to all
+PIECES_PER_SLOT = 2  # ranges are of estimated size: some more than slots even them out
+
+
+def session(spark: SparkSession) -> SparkSession:
+    """A session for a job over checkpoints.  Spark takes what `mapInArrow` gives for as small as the numbers
+    that went in and would send whole tables to every task; so sizes decide only once they are known."""
+    own = spark.newSession()
+    own.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    own.conf.set("spark.sql.adaptive.autoBroadcastJoinThreshold", str(BROADCAST_BYTES))
+    return own
+
+
+def tables(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> dict[str, DataFrame]:
+    """The wanted tables by name, those that the checkpoint holds; ValueError where its columns are others."""
+    found = read_tables(checkpoint)
+    for t in wanted:
+        if t.name in found and [c.type for c in found[t.name].columns] != [c.type for c in t.columns]:
+            raise ValueError(f"table {t.name} has other columns in the snapshot {checkpoint} than in the program: "
+                             "take a new snapshot")
+    return {t.name: table(spark, checkpoint, found[t.name]) for t in wanted if t.name in found}
+
+
+def table(spark: SparkSession, checkpoint: str, definition: TableDef) -> DataFrame:
+    """One table of the checkpoint."""
+    pieces = PIECES_PER_SLOT * spark.sparkContext.defaultParallelism
+    ranges = split(checkpoint, definition, pieces)
+    numbers = spark.range(0, len(ranges), 1, len(ranges))
+    schema = coding.shown_schema(definition.fields)
+    return numbers.mapInArrow(_reader(checkpoint, definition, ranges), schema)
+
+
+def _reader(checkpoint: str, definition: TableDef, ranges: list[Range]
+            ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function of Spark's tasks: from numbers of ranges to their rows."""
+    names = [f"c{i}" for i in range(len(definition.columns))]
+
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            mine = [ranges[n] for n in batch.column(0).to_pylist()]
+            for rows in read_checkpoint(checkpoint, definition, mine):
+                columns = [c.cast(pa.string()) if pa.types.is_large_string(c.type) else c for c in rows.columns]
+                yield pa.RecordBatch.from_arrays(columns, names)
+
+    return read

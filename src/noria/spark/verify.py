@@ -1,0 +1,240 @@
+"""`noria verify`: every view recomputed by Spark over a snapshot and compared with what is maintained.
+
+Keeps true: LOWERINGS-AGREE and READER-CONVERGES, made checkable: at the snapshot's watermark a view's state is
+the bag of rows that the second lowering gives, for every row of a full view and for the present keys of a
+partial one.  Rows are compared by value and spelling, with multiplicities; doubles up to the rounding that a
+sum's order makes (`DOUBLE_TOLERANCE`).  Rows whose key holds a NULL are not looked at: no lookup finds them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import pyarrow.parquet as pq
+import pyspark.sql.functions as F
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+
+from noria.core.types import Field, Kind, TableDef
+from noria.plan.mir import ViewDef, tables_of
+from noria.spark import coding, lower, snapshot
+from noria.spark.bootstrap import WEIGHT
+from noria.spark.expressions import equality_key
+from noria.spark.lower import Relation
+from noria.spark.progress import Progress, quiet
+
+ERROR_CHARS = 2_000  # of Spark's message when a view cannot be checked
+DOUBLE_TOLERANCE = 1e-9  # relative; summing n doubles in another order moves the sum by about n * 1e-16
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """A view's state at the snapshot's watermark, in Parquet files of the form of `dataflow/export.py`.
+
+    rows: c<i> for every column of the view's plan, e<i> where a value is an error, and `weight`.  present: for
+    a partial view the keys that are present, k0, k1, … in the order of `view.key`, spelled anyhow; None for a
+    full view.
+    """
+
+    view: ViewDef
+    rows: tuple[str, ...]
+    present: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row (as shown) and how often each side has it."""
+
+    row: tuple[Any, ...]
+    expected: int
+    maintained: int
+
+    def __str__(self) -> str:
+        return f"{self.row}: recomputed {self.expected}×, maintained {self.maintained}×"
+
+
+@dataclass(frozen=True)
+class ViewReport:
+    """keys: how many present keys were compared; None for a full view.  differences: the first few of
+    `differing` rows.  error: why the view could not be checked."""
+
+    view: str
+    rows: int = 0
+    maintained: int = 0
+    keys: int | None = None
+    differing: int = 0
+    differences: tuple[Difference, ...] = ()
+    seconds: float = 0.0
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.differing and not self.error
+
+    def __str__(self) -> str:
+        scope = "all keys" if self.keys is None else f"{self.keys} present keys"
+        if self.error:
+            return f"{self.view}: NOT CHECKED: {self.error}"
+        if self.ok:
+            return f"{self.view}: ok, {self.rows} rows of {scope} ({self.seconds:.1f} s)"
+        shown = "".join(f"\n    {d}" for d in self.differences)
+        return f"{self.view}: DIFFERS in {self.differing} rows of {self.rows} ({scope}){shown}"
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    views: tuple[ViewReport, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(v.ok for v in self.views)
+
+    def __str__(self) -> str:
+        bad = sum(not v.ok for v in self.views)
+        verdict = f"verify: {len(self.views)} views agree" if not bad else f"verify: {bad} views do NOT agree"
+        return "\n".join([*map(str, self.views), verdict])
+
+
+def verify(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
+           views: Sequence[Maintained], shown: int = 5) -> VerifyReport:
+    """Compare each view with its recomputation; a view that cannot be checked does not stop the others."""
+    spark = snapshot.session(spark)
+    base = snapshot.tables(spark, checkpoint, tables)
+    uses = Counter(name for m in views for name in tables_of(m.view.plan))
+    base = {n: rows.persist() if uses[n] > 1 else rows for n, rows in base.items()}  # scanned once
+    reports = []
+    try:
+        for i, m in enumerate(views):
+            progress(i, len(views), f"verify {m.view.name}")
+            started = time.monotonic()
+            report = _checked(spark, m, base, shown)
+            reports.append(replace(report, seconds=time.monotonic() - started))
+    finally:
+        for rows in base.values():
+            rows.unpersist()
+    progress(len(views), len(views), "verify")
+    return VerifyReport(tuple(reports))
+
+
+def _checked(spark: SparkSession, m: Maintained, base: lower.Tables, shown: int) -> ViewReport:
+    """The view's report, also where it cannot be checked."""
+    missing = sorted(set(tables_of(m.view.plan)) - set(base))
+    if missing:
+        return ViewReport(m.view.name, error=f"the snapshot does not hold {', '.join(missing)}")
+    try:
+        return check(spark, m, base, shown)
+    except Exception as e:
+        return ViewReport(m.view.name, error=f"{type(e).__name__}: {e}"[:ERROR_CHARS])
+
+
+def check(spark: SparkSession, m: Maintained, base: lower.Tables, shown: int) -> ViewReport:
+    """One view against its recomputation over `base`."""
+    view, fields = m.view, m.view.plan.fields
+    expected = _with_key(lower.coded(view.plan, base).rows, view)
+    maintained = _with_key(_state(spark, m), view)
+    keys = None
+    if m.present is not None:
+        present = _present(spark, m).persist()
+        keys = present.count()
+        pairs = [F.col(f"k{j}") == F.col(f"q{j}") for j in range(len(view.key))]
+        expected = expected.join(present, reduce(Column.__and__, pairs), "left_semi") if pairs else (
+            expected if keys else expected.limit(0))
+    differing, totals = _differences(expected, maintained, fields)
+    count = differing.count()
+    rows, state_rows = int(totals.get["expected"] or 0), int(totals.get["maintained"] or 0)
+    if count and any(f.type.kind is Kind.DOUBLE for f in fields):
+        differing = _beyond_rounding(differing, fields)
+        count = differing.count()
+    some = _examples(differing, fields, shown) if count else ()
+    differing.unpersist()
+    return ViewReport(view.name, rows, state_rows, keys, count, some)
+
+
+def _state(spark: SparkSession, m: Maintained) -> DataFrame:
+    """The maintained rows, coded, with their weight."""
+    fields = m.view.plan.fields
+    if not m.rows:
+        schema = coding.shown_schema(fields).add(WEIGHT, "bigint")
+        return lower.unflagged(spark.createDataFrame([], schema), fields).rows
+    return lower.unflagged(spark.read.option("mergeSchema", "true").parquet(*m.rows), fields).rows
+
+
+def _with_key(rows: DataFrame, view: ViewDef) -> DataFrame:
+    """Rows that a lookup can find, with the twins k0… of their key columns."""
+    fields = view.plan.fields
+    twins = [equality_key(F.col(f"c{k}"), fields[k].type).alias(f"k{j}") for j, k in enumerate(view.key)]
+    rows = rows.select("*", *twins)
+    return rows.where(reduce(Column.__and__, [F.col(f"k{j}").isNotNull() for j in range(len(twins))])
+                      ) if twins else rows
+
+
+def _present(spark: SparkSession, m: Maintained) -> DataFrame:
+    """The distinct present keys as q0…, coded and folded."""
+    view = m.view
+    types = [f.type for f in view.key_fields]
+    if not types:  # the one key () is present or not
+        rows = sum(pq.ParquetFile(f).metadata.num_rows for f in m.present or ())
+        return spark.createDataFrame([(1,)] if rows else [], "q bigint")
+    if not m.present:
+        return spark.createDataFrame([], ", ".join(
+            f"q{j} {coding.coded_type(t).simpleString()}" for j, t in enumerate(types)))
+    keys = spark.read.parquet(*m.present)
+    return keys.select(*(equality_key(coding.to_code(F.col(f"k{j}"), t), t).alias(f"q{j}")
+                         for j, t in enumerate(types))).distinct()
+
+
+def _differences(expected: DataFrame, maintained: DataFrame, fields: tuple[Field, ...]
+                 ) -> tuple[DataFrame, Observation]:
+    """Rows whose multiplicities differ (columns c<i>, expected, maintained), and the totals of both sides."""
+    names = [f"c{i}" for i in range(len(fields))]
+    zero = F.lit(0).cast("bigint")
+    both = expected.select(*names, F.lit(1).cast("bigint").alias("expected"), zero.alias("maintained")).unionAll(
+        maintained.select(*names, zero.alias("expected"), F.col(WEIGHT).alias("maintained")))
+    totals = Observation("totals")
+    counted = both.groupBy(*names).agg(F.sum("expected").alias("expected"), F.sum("maintained").alias("maintained"))
+    counted = counted.observe(totals, F.sum("expected").alias("expected"), F.sum("maintained").alias("maintained"))
+    return counted.where(F.col("expected") != F.col("maintained")).persist(), totals
+
+
+def _near(x: Column, y: Column) -> Column:
+    """Both NULL, both errors, or equal up to the tolerance."""
+    close = F.abs(x - y) <= F.lit(DOUBLE_TOLERANCE) * F.greatest(F.abs(x), F.abs(y), F.lit(1e-300))
+    return F.coalesce(x.eqNullSafe(y) | close, F.lit(False))
+
+
+def _beyond_rounding(differing: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
+    """What stays different when doubles may differ by rounding: rows that agree in everything else are
+    paired in the order of their doubles; a group whose pairs are all near is no difference."""
+    doubles = [i for i, f in enumerate(fields) if f.type.kind is Kind.DOUBLE]
+    exact = [f"c{i}" for i in range(len(fields)) if i not in doubles]
+    surplus = F.col("expected") - F.col("maintained")
+    numbers = F.struct(*(F.col(f"c{i}") for i in doubles))
+
+    def side(sign: int) -> Column:
+        times = F.when(surplus * sign > 0, surplus * sign).otherwise(0).cast("int")
+        return F.sort_array(F.flatten(F.collect_list(F.array_repeat(numbers, times))))
+
+    groups = differing.groupBy(*exact).agg(side(1).alias("_e"), side(-1).alias("_m"))
+
+    def pair_near(x: Column, y: Column) -> Column:
+        return reduce(Column.__and__, [_near(x[f"c{i}"], y[f"c{i}"]) for i in doubles])
+
+    same = (F.size("_e") == F.size("_m")) & F.forall(
+        F.zip_with("_e", "_m", lambda x, y: F.coalesce(pair_near(x, y), F.lit(False))), lambda b: b)
+    bad = groups.where(~same).select(*(F.col(c).alias(f"b{c}") for c in exact))
+    if not exact:
+        return differing.join(bad, F.lit(True), "left_semi")
+    return differing.join(bad, reduce(Column.__and__, [F.col(c).eqNullSafe(F.col(f"b{c}")) for c in exact]),
+                          "left_semi")
+
+
+def _examples(differing: DataFrame, fields: tuple[Field, ...], shown: int) -> tuple[Difference, ...]:
+    every = Relation(differing, fields, frozenset(range(len(fields))))
+    few = lower.flagged(every, F.col("expected"), F.col("maintained")).orderBy(
+        *(f"c{i}" for i in range(len(fields)))).limit(shown).collect()
+    return tuple(Difference(tuple("<error>" if r[f"e{i}"] else r[f"c{i}"] for i in range(len(fields))),
+                            r["expected"], r["maintained"]) for r in few)

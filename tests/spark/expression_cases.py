@@ -1,0 +1,104 @@
+"""Random rows and random typed expressions over them, for comparing the two evaluators of expressions."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from decimal import Decimal
+from typing import Any
+
+from noria.core import functions
+from noria.core.errors import SqlError
+from noria.core.expr import Const, Expr, col, const
+from noria.core.types import (
+    BIGINT,
+    BOOL,
+    DATE,
+    DATETIME,
+    DOUBLE,
+    INT,
+    TEXT,
+    TEXT_BIN,
+    Field,
+    Kind,
+    SqlType,
+    decimal,
+)
+
+MANY = 2**63 - 1
+VALUES: dict[SqlType, list[Any]] = {
+    INT: [0, 1, -1, 2, 3, 7, -7, 10, 100, 2**31 - 1, -(2**31)],
+    BIGINT: [0, 1, -1, 2, 5, MANY, -MANY + 1, 2**62, 3037000500, -3037000500, 10**18],
+    BOOL: [0, 1],
+    decimal(10, 2): [Decimal(v) for v in ("0.00", "0.01", "-0.01", "1.00", "1.50", "-2.50", "99999999.99", "3.33")],
+    decimal(18, 6): [Decimal(v) for v in ("0.000000", "1.000000", "0.000001", "-1.500000", "999999999999.999999")],
+    DOUBLE: [0.0, 1.0, -1.0, 0.1, 2.5, -2.5, 1e300, -1e300, 1e-300, 3.0, 1e18, 123456.789],
+    TEXT: ["", "a", "A", "b", "abc", "ABC", "Élan", "elan", "ELAN", "straße", "STRASSE", "12", "12abc", "-3.5", "a ",
+           "日本", "2020-02-29", "a%b", "x_y"],
+    TEXT_BIN: ["", "a", "A", "b", "Élan", "elan", "é", "10", "日本"],
+    DATE: [dt.date(2020, 2, 29), dt.date(1970, 1, 1), dt.date(1000, 1, 1), dt.date(9999, 12, 31), dt.date(2021, 1, 1)],
+    DATETIME: [dt.datetime(2020, 2, 29), dt.datetime(1970, 1, 1), dt.datetime(1969, 12, 31, 23, 59, 59),
+               dt.datetime(9999, 12, 31, 23, 59, 59)],
+}
+FIELDS = tuple(Field(f"f{i}", t) for i, t in enumerate(VALUES))
+
+
+def random_rows(rng: random.Random, rows: int) -> list[tuple[Any, ...]]:
+    """Rows of every type, a fifth of the values NULL."""
+    return [tuple(None if rng.random() < 0.2 else rng.choice(v) for v in VALUES.values()) for _ in range(rows)]
+
+
+def random_expression(rng: random.Random, depth: int) -> Expr:
+    """An expression of any type that the table of functions accepts."""
+    while True:
+        try:
+            e = _grow(rng, depth)
+        except (SqlError, ZeroDivisionError):
+            continue
+        if not isinstance(e, Const):
+            return e
+
+
+_OPS: list[tuple[str, int]] = [
+    *((op, 2) for op in ("add", "sub", "mul", "div", "intdiv", "mod")),
+    *((op, 1) for op in ("neg", "abs", "round", "floor", "ceil")),
+    *((op, 2) for op in ("eq", "ne", "lt", "le", "gt", "ge", "nseq")),
+    ("and", 2), ("or", 2), ("and", 3), ("or", 3), ("not", 1), ("xor", 2), ("is_null", 1), ("is_true", 1),
+    ("in", 4), ("coalesce", 2), ("if", 3), ("case", 5), ("nullif", 2),
+    ("concat", 2), ("lower", 1), ("upper", 1), ("length", 1), ("char_length", 1), ("substring", 3), ("trim", 1),
+    ("like", 2), ("cast", 1),
+]
+_TARGETS = [BIGINT, INT, DOUBLE, decimal(10, 2), decimal(18, 4), TEXT, DATE, DATETIME]
+
+
+def _grow(rng: random.Random, depth: int) -> Expr:
+    if depth == 0 or rng.random() < 0.1:
+        return _leaf(rng)
+    op, arity = rng.choice(_OPS)
+    if op == "cast":
+        return functions.cast(_grow(rng, depth - 1), rng.choice(_TARGETS))
+    if op == "in":
+        x = _leaf(rng)
+        return functions.call(op, x, *(const(rng.choice(VALUES[x.type]), x.type) for _ in range(arity - 1)))
+    if op == "like":
+        pattern = rng.choice(["a%", "%a%", "_b%", "A", "%", "é%", "a\\%b"])
+        return functions.call(op, _text(rng), functions.literal(pattern))
+    if op == "substring":
+        start, length = functions.literal(rng.randint(-3, 4)), functions.literal(rng.randint(0, 3))
+        return functions.call(op, _text(rng), start, length)
+    if op == "round":
+        return functions.call(op, _grow(rng, depth - 1), functions.literal(rng.randint(-1, 3)))
+    return functions.call(op, *(_grow(rng, depth - 1) for _ in range(arity)))
+
+
+def _leaf(rng: random.Random) -> Expr:
+    i = rng.randrange(len(FIELDS))
+    t = FIELDS[i].type
+    if rng.random() < 0.75:
+        return col(i, t)
+    return const(rng.choice([*VALUES[t], None]), t)
+
+
+def _text(rng: random.Random) -> Expr:
+    i = rng.choice([i for i, f in enumerate(FIELDS) if f.type.kind is Kind.TEXT])
+    return col(i, FIELDS[i].type)

@@ -1,0 +1,158 @@
+"""Plans as SQLite's SQL over codes: an oracle that shares nothing with our evaluators but the plan.
+
+Values are as the kernels code them (integers, decimals and dates as integers), but doubles and text are SQLite's.
+Folding, exact SUM and AVG are Python functions written from MySQL's rules.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from typing import Any
+
+from noria.core.expr import Call, Col, Const, Expr
+from noria.core.symbols import fold
+from noria.core.types import Kind, SqlType
+from noria.plan.batch_nodes import Distinct, Limit, Sort, UnionAll
+from noria.plan.mir import Agg, Aggregate, Base, Filter, Join, Mir, Project
+
+OPERATORS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "add": "+", "sub": "-", "mul": "*",
+             "and": "AND", "or": "OR"}
+
+
+class ExactAvg:
+    """AVG of integers to `digits` more digits, half away from zero."""
+
+    def __init__(self) -> None:
+        self.total, self.rows, self.unit = 0, 0, 1
+
+    def step(self, value: int | None, digits: int) -> None:
+        self.unit = 10**digits
+        if value is not None:
+            self.total, self.rows = self.total + value, self.rows + 1
+
+    def finalize(self) -> int | None:
+        if not self.rows:
+            return None
+        size = (2 * abs(self.total) * self.unit + self.rows) // (2 * self.rows)
+        return size if self.total >= 0 else -size
+
+
+class Extreme:
+    """MIN or MAX of CI text: by folded text, then by bytes."""
+
+    def __init__(self) -> None:
+        self.best: str | None = None
+
+    def step(self, value: str | None, greatest: int) -> None:
+        def rank(t: str) -> tuple[bytes, bytes]:
+            return fold(t).encode(), t.encode()
+
+        if value is not None and (self.best is None or (rank(value) > rank(self.best)) == bool(greatest)):
+            self.best = value
+
+    def finalize(self) -> str | None:
+        return self.best
+
+
+def connect() -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:")
+    db.create_function("fold", 1, lambda t: None if t is None else fold(t), deterministic=True)
+    db.create_aggregate("exact_avg", 2, ExactAvg)  # type: ignore[arg-type]
+    db.create_aggregate("extreme", 2, Extreme)  # type: ignore[arg-type]
+    return db
+
+
+def fill(db: sqlite3.Connection, name: str, width: int, rows: list[tuple[Any, ...]]) -> None:
+    """A table of codes (text and doubles as they are)."""
+    db.execute(f"CREATE TABLE {name} ({', '.join(f'c{i}' for i in range(width))})")
+    db.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * width)})", rows)
+
+
+def rows(db: sqlite3.Connection, plan: Mir) -> list[tuple[Any, ...]]:
+    return db.execute(Sql().select(plan)).fetchall()
+
+
+def key(sql: str, t: SqlType) -> str:
+    return f"fold({sql})" if t.folds else sql
+
+
+class Sql:
+    """One statement; every node is a subquery with columns c0, c1, …"""
+
+    def __init__(self) -> None:
+        self._names = (f"q{i}" for i in itertools.count())
+
+    def select(self, plan: Mir) -> str:
+        if isinstance(plan, Base):
+            return f"SELECT * FROM {plan.table.name}"
+        if isinstance(plan, Join):
+            return self._join(plan)
+        if isinstance(plan, UnionAll):
+            return f"SELECT * FROM ({self.select(plan.left)}) UNION ALL SELECT * FROM ({self.select(plan.right)})"
+        (source,) = plan.inputs
+        q, types = next(self._names), [f.type for f in source.fields]
+        inner = f"({self.select(source)}) AS {q}"
+        if isinstance(plan, Filter):
+            return f"SELECT * FROM {inner} WHERE {expression(plan.predicate)}"
+        if isinstance(plan, Project):
+            return f"SELECT {', '.join(f'{expression(e)} AS c{i}' for i, e in enumerate(plan.exprs))} FROM {inner}"
+        if isinstance(plan, Sort):
+            order = ", ".join(f"{key(f'c{c}', types[c])} {'DESC' if d else 'ASC'}" for c, d in plan.order)
+            return f"SELECT * FROM {inner} ORDER BY {order}"
+        if isinstance(plan, Limit):
+            return f"SELECT * FROM {inner} LIMIT {-1 if plan.limit is None else plan.limit} OFFSET {plan.offset}"
+        if isinstance(plan, Distinct):
+            plan = Aggregate(source, tuple(range(source.width)), (), ())
+        assert isinstance(plan, Aggregate), plan
+        shown = [f"min(c{c})" for c in plan.group] + [aggregate(a, types) for a in plan.aggs]
+        by = ", ".join(key(f"c{c}", types[c]) for c in plan.group)
+        return (f"SELECT {', '.join(f'{s} AS c{i}' for i, s in enumerate(shown))} FROM {inner}"
+                + (f" GROUP BY {by}" if by else ""))
+
+    def _join(self, plan: Join) -> str:
+        a, b = next(self._names), next(self._names)
+        left, right = plan.left.fields, plan.right.fields
+        shown = [f"{a}.c{i} AS c{i}" for i in range(len(left))]
+        shown += [f"{b}.c{i} AS c{i + len(left)}" for i in range(len(right))]
+        on = " AND ".join(f"{key(f'{a}.c{x}', left[x].type)} = {key(f'{b}.c{y}', right[y].type)}" for x, y in plan.on)
+        return (f"SELECT {', '.join(shown)} FROM ({self.select(plan.left)}) AS {a} "
+                f"{'LEFT JOIN' if plan.outer else 'JOIN'} ({self.select(plan.right)}) AS {b} ON {on}")
+
+
+def aggregate(a: Agg, types: list[SqlType]) -> str:
+    if a.column is None:
+        return "count(*)"
+    c, t = f"c{a.column}", types[a.column]
+    if a.function in ("min", "max") and t.folds:
+        return f"extreme({c}, {int(a.function == 'max')})"
+    if a.function == "avg" and t.kind is not Kind.DOUBLE:
+        return f"exact_avg({c}, {a.type.scale - t.scale})"
+    return f"{a.function}({c})"
+
+
+def expression(e: Expr) -> str:
+    """The few functions that random plans have."""
+    if isinstance(e, Col):
+        return f"c{e.index}"
+    if isinstance(e, Const):
+        return constant(e)
+    assert isinstance(e, Call), e
+    if e.op == "is_null":
+        return f"({expression(e.args[0])} IS NULL)"
+    if e.op == "not":
+        return f"(NOT {expression(e.args[0])})"
+    args = [expression(a) for a in e.args]
+    if all(a.type.folds for a in e.args):
+        args = [f"fold({a})" for a in args]
+    return "(" + f" {OPERATORS[e.op]} ".join(args) + ")"
+
+
+def constant(e: Const) -> str:
+    if e.value is None:
+        return "NULL"
+    if e.type.is_text:
+        return "'" + e.value.replace("'", "''") + "'"
+    if e.type.kind is Kind.DECIMAL:
+        return str(int(e.value.scaleb(e.type.scale)))
+    return repr(e.value)

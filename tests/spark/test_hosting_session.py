@@ -1,0 +1,51 @@
+"""What is said when there can be no session, before any JVM is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from noria.spark.hosting import short_reason
+from noria.spark.session import SparkSettings, SparkUnavailable, build_session, find_java
+
+
+def fake_java(home: Path, version: str) -> Path:
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2020-01-01' >&2\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_java_home_goes_first_if_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new, old = fake_java(tmp_path / "new", "21.0.1"), fake_java(tmp_path / "old", "1.8.0_392")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "new"))
+    assert find_java() == new
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    assert find_java() != old
+
+
+def test_without_java_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = fake_java(tmp_path / "old", "1.8.0_392")
+    monkeypatch.setattr("noria.spark.session._java_candidates", lambda: [old])
+    with pytest.raises(SparkUnavailable, match=r"Java 17 or newer.*old/bin/java is version 8.*JAVA_HOME"):
+        find_java()
+
+
+@pytest.mark.parametrize("master, slots", [("local", 1), ("local[2]", 2), ("local[1,4]", 1)])
+def test_slots_are_counted_before_a_jvm_is_started(master: str, slots: int) -> None:
+    with pytest.raises(SparkUnavailable, match=f"has {slots} task slots, 3 are needed: 1 held for good"):
+        build_session(SparkSettings(master=master))
+
+
+@pytest.mark.parametrize("text, reason", [
+    ("Job aborted due to stage failure: Task 0 failed\n  File x\nOSError: no space left on device\n\n\tat org",
+     "OSError: no space left on device"),
+    ("[SPARK_JOB_CANCELLED] Job 3 cancelled part of cancelled job group noria-workers", "the job was cancelled"),
+    ("noria.runtime.lineage.Fenced: incarnation 1 of this worker was replaced by 2", "Fenced: incarnation 1"),
+    ("", "RuntimeError"),
+])
+def test_the_reason_in_a_line(text: str, reason: str) -> None:
+    assert short_reason(RuntimeError(text)).startswith(reason) or reason in short_reason(RuntimeError(text))

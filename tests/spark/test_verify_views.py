@@ -1,0 +1,199 @@
+"""`verify`, first states and queries over a checkpoint, against an engine that holds the same rows."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from dataflow.engine_rig import Rig
+from noria.core import functions
+from noria.core.batch import concat
+from noria.core.errors import SqlError
+from noria.core.expr import col, const
+from noria.core.statements import Insert
+from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, TableDef
+from noria.dataflow import export
+from noria.dataflow.validate import bag, recompute
+from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.mir import Aggregate, Base, Join, Project, ViewDef, agg
+from noria.spark import lower, snapshot
+from noria.spark.bootstrap import bootstrap
+from noria.spark.query import explain, query
+from noria.spark.verify import Maintained, VerifyReport, verify
+from noria.state.symbols import SymbolTable
+from noria.storage.store import RocksStore
+from reference import random_plans
+
+pytestmark = pytest.mark.spark
+
+
+def checkpoint(path: Path, tables: list[TableDef], rows: dict[str, list[tuple[Any, ...]]]) -> str:
+    """A store's checkpoint with these rows."""
+    store = RocksStore(str(path / "data"), SymbolTable())
+    for t in tables:
+        store.create_table(t)
+    store.set_recipe((), 1, 1)
+    for i, t in enumerate(tables):
+        if rows[t.name]:
+            ((result,), _) = store.write([Insert(t.name, tuple(range(len(t.columns))), rows[t.name])], 1, i + 2)
+            assert result.error is None, result
+    store.checkpoint(str(path / "checkpoint"))
+    store.close()
+    return str(path / "checkpoint")
+
+
+def maintained(path: Path, rig: Rig, views: list[ViewDef]) -> list[Maintained]:
+    """The engine's views as files."""
+    out = []
+    for v in views:
+        rows, present = export.view_tables(rig.engine, v.name, rig.symbols)
+        names = [str(path / f"{v.name}.{what}.parquet") for what in ("rows", "present")]
+        pq.write_table(rows, names[0])
+        if present is not None:
+            pq.write_table(present, names[1])
+        out.append(Maintained(v, (names[0],), None if present is None else (names[1],)))
+    return out
+
+
+@pytest.fixture
+def quick(spark: SparkSession) -> Any:
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    yield spark
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_views_are_verified(quick: SparkSession, tmp_path: Path, seed: int) -> None:
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    tables = random_plans.tables(rng)
+    views = [replace(v, name=f"v{i}_{v.name}") for i in range(2) for v in random_plans.views(rng, tables)]
+    rig = Rig(tables, views)
+    for _ in range(30):
+        rig.random_write(rng)
+        view = rng.choice(views)
+        rig.engine.read(view.name, rig.random_key(rng, view))
+    path = checkpoint(tmp_path, tables, rig.rows)
+    told: list[tuple[Any, ...]] = []
+    report = verify(quick, lambda *x: told.append(x), checkpoint=path, tables=tables,
+                    views=maintained(tmp_path, rig, views))
+    assert report.ok, f"seed {seed}\n{report}"
+    assert len(report.views) == len(views) and told[-1][:2] == (len(views), len(views))
+    assert any(v.rows for v in report.views)
+
+
+STORIES = TableDef("stories", (Column("id", INT, False), Column("title", TEXT), Column("score", DOUBLE)), (0,),
+                   table_id=1)
+VOTES = TableDef("votes", (Column("story", INT), Column("user", TEXT), Column("weight", DOUBLE)), table_id=2)
+
+
+def _votes() -> tuple[Rig, list[ViewDef]]:
+    source = Base(VOTES)
+    sums = agg("count_star", None, source.fields), agg("sum", 2, source.fields)
+    by_user = Aggregate(source, (1,), sums, ("n", "w"))
+    whole = Aggregate(source, (), (agg("count", 0, source.fields), agg("avg", 2, source.fields)), ("n", "w"))
+    views = [ViewDef("by_user", by_user, (0,), 3), ViewDef("whole", whole, (), 2), ViewDef("rows", source, (0,), 3)]
+    rig = Rig([STORIES, VOTES], views)
+    users = ["ann", "Ann", "bob", "élan", "Elan", None]
+    rig.write([("votes", (i % 4, users[i % 6], 0.1 * i), 1) for i in range(60)])
+    keys = [rig.symbols.intern(u) for u in ("ANN", "elan", "nobody")]
+    rig.engine.read("by_user", np.array([keys]))
+    rig.engine.read("rows", np.array([[1, 9]]))
+    rig.engine.read("whole", np.empty((0, 1), np.int64))
+    return rig, views
+
+
+def _changed(m: Maintained, change: Any) -> Maintained:
+    path = f"{m.rows[0]}.{len(os.listdir(os.path.dirname(m.rows[0])))}"
+    pq.write_table(change(pq.read_table(m.rows[0])), path)
+    return replace(m, rows=(path,))
+
+
+def _with(table: pa.Table, name: str, values: Any) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+def test_what_differs_is_found_and_shown(quick: SparkSession, tmp_path: Path) -> None:
+    rig, views = _votes()
+    path = checkpoint(tmp_path, [STORIES, VOTES], rig.rows)
+
+    def run(*some: Maintained) -> VerifyReport:
+        return verify(quick, checkpoint=path, tables=[STORIES, VOTES], views=some)
+
+    by_user, whole, rows = maintained(tmp_path, rig, views)
+    report = run(by_user, whole, rows)
+    assert report.ok, str(report)
+    assert [(v.rows, v.maintained, v.keys) for v in report.views] == [(2, 2, 3), (1, 1, None), (15, 15, 2)]
+    nearly = _changed(by_user, lambda t: _with(t, "c2", pc.multiply(t["c2"], 1 + 1e-12)))
+    lost = _changed(rows, lambda t: t.slice(1))
+    twice = _changed(rows, lambda t: _with(t, "weight", pc.multiply(t["weight"], 2)))
+    spelled = _changed(by_user, lambda t: _with(t, "c0", pc.ascii_upper(t["c0"])))
+    wrong = _changed(by_user, lambda t: _with(t, "c2", pc.add(t["c2"], 0.001)))
+    failed = replace(rows, rows=("/nowhere.parquet",))
+    report = run(nearly, lost, twice, spelled, wrong, failed)
+    assert [v.differing for v in report.views] == [0, 1, len(pq.read_table(rows.rows[0])), 4, 4, 0], str(report)
+    assert [v.ok for v in report.views] == [True, False, False, False, False, False]
+    (difference,) = report.views[1].differences
+    assert (difference.expected, difference.maintained) == (1, 0)
+    assert "NOT CHECKED" in str(report) and "5 views do NOT agree" in str(report)
+    assert "recomputed" in str(report)
+
+
+def test_first_states_hold_the_plans_rows_with_errors(quick: SparkSession, tmp_path: Path) -> None:
+    rig, _ = _votes()
+    big = functions.call("mul", col(0, INT), const(2**62, BIGINT))
+    plan = Project(Base(VOTES), (col(1, TEXT), big, col(2, DOUBLE)), ("u", "big", "w"))
+    rig.add_view(ViewDef("v", plan, (), 3))
+    path = checkpoint(tmp_path, [STORIES, VOTES], rig.rows)
+    made = bootstrap(quick, checkpoint=path, tables=[STORIES, VOTES], plan=plan, out=str(tmp_path / "out"))
+    assert made.rows == 60
+    parts = [b for f in made.files for b in pq.ParquetFile(f).iter_batches()]
+    rows = concat(list(export.batches_of(parts, plan.fields, rig.symbols)), plan.width)
+    assert bag(rows) == recompute(rig.engine)[rig.engine.readers["v"]]
+
+
+def test_queries_over_a_checkpoint(quick: SparkSession, tmp_path: Path) -> None:
+    rig, _ = _votes()
+    path = checkpoint(tmp_path, [STORIES, VOTES], rig.rows)
+    ordered = Limit(Sort(Base(VOTES), ((0, True), (2, False))), 3)
+    both = {"checkpoint": path, "tables": [STORIES, VOTES]}
+    answer = query(quick, **both, plan=ordered, visible=2).rows
+    assert answer.column_names == ["story", "user"]
+    assert list(zip(*answer.to_pydict().values(), strict=True)) == [(3, "élan"), (3, "Ann"), (3, None)]
+    assert query(quick, **both, plan=Base(STORIES)).rows.num_rows == 0
+    with pytest.raises(SqlError, match="more than 59 rows"):
+        query(quick, **both, plan=Base(VOTES), max_rows=59)
+    big = functions.call("mul", col(0, INT), const(2**62, BIGINT))
+    with pytest.raises(SqlError, match="BIGINT value is out of range"):
+        query(quick, **both, plan=Project(Base(VOTES), (big,), ("big",)))
+    text = explain(quick, plan=ordered)
+    assert "not maintained" in text and "sort #0 desc, #2" in text and "table votes" in text and "Scan" in text
+
+
+def test_a_checkpoint_of_another_program_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    path = checkpoint(tmp_path, [STORIES], {"stories": [(1, "a", None)]})
+    other = TableDef("stories", (Column("id", TEXT),), table_id=1)
+    with pytest.raises(ValueError, match="table stories has other columns in the snapshot"):
+        snapshot.tables(spark, path, [other])
+    assert [tuple(r) for r in snapshot.tables(spark, path, [STORIES])["stories"].collect()] == [(1, "a", None)]
+    assert Counter(snapshot.tables(spark, path, [STORIES, VOTES]).keys()) == Counter(["stories"])
+
+
+def test_tables_are_not_taken_for_small(spark: SparkSession, tmp_path: Path) -> None:
+    """What `mapInArrow` gives has no size before it ran: Spark must not broadcast it on a guess."""
+    path = checkpoint(tmp_path, [STORIES, VOTES], {"stories": [(1, "a", None)], "votes": []})
+    base = snapshot.tables(snapshot.session(spark), path, [STORIES, VOTES])
+    rows = lower.coded(Join(Base(STORIES), Base(VOTES), ((0, 0),), True), base).rows
+    plan = rows._jdf.queryExecution().toString()
+    assert "SortMergeJoin" in plan and "BroadcastHashJoin" not in plan
