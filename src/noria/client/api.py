@@ -1,0 +1,198 @@
+"""The Python API: tables to write to, views to look up in, SQL for everything else.
+
+    db = noria.connect("http://127.0.0.1:8080")      # or noria.open("data") without a server
+    db.sql("CREATE TABLE votes (story_id INT, user INT, PRIMARY KEY (story_id, user))")
+    db.table("votes").insert([(1, 7), (1, 8)])       # or a pyarrow Table, or a dictionary of columns
+    db.view("votecount").lookup(1)                   # [(1, 2)]
+    db.view("votecount").lookup_many([1, 2, 3])      # a pyarrow Table
+
+Every write is durable and visible in the views when the call returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from noria.client.attached import SharedView
+from noria.client.transport import Transport
+
+INSERT_ROWS = 50_000  # of one request; more go in several, each committed by itself
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a statement gave: rows as tuples, or as Arrow; affected rows and the generated id of a write."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    arrow: pa.Table | None
+    affected: int
+    last_insert_id: int
+    warnings: tuple[tuple[str, int, str], ...]
+
+    def __iter__(self) -> Any:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+    """The rows of an Arrow table."""
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True)) if table.num_columns else []
+
+
+class Database:
+    """A database, near or far; a context manager that closes it."""
+
+    def __init__(self, transport: Transport):
+        self._transport = transport
+
+    def sql(self, text: str, parameters: Sequence[Any] = ()) -> Result:
+        """Run one statement; `?` takes the parameters in order."""
+        answer = self._transport.sql(text, list(parameters))
+        rows = answer.rows
+        return Result(tuple(rows.column_names) if rows is not None else (), tuples(rows) if rows is not None else [],
+                      rows, answer.affected, answer.last_insert_id, answer.warnings)
+
+    def table(self, name: str) -> Table:
+        return Table(self._transport, name)
+
+    def view(self, name: str) -> View:
+        return View(self._transport, name)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+                 ) -> None:
+        self.close()
+
+
+class Table:
+    """A base table."""
+
+    def __init__(self, transport: Transport, name: str):
+        self._transport, self.name = transport, name
+
+    @cached_property
+    def _about(self) -> dict[str, Any]:
+        return self._transport.describe("tables", self.name)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self._about["columns"])
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return tuple(self._about["primary_key"])
+
+    def insert(self, rows: pa.Table | pa.RecordBatch | Mapping[str, Any] | Iterable[Sequence[Any]],
+               columns: Sequence[str] | None = None, on_duplicate: str = "error") -> int:
+        """Insert rows; returns how many were affected.  rows: an Arrow table or a dictionary (columns by name),
+        or tuples in the order of `columns` (all columns by default).  on_duplicate: error, replace or ignore."""
+        table = self._as_table(rows, columns)
+        affected = 0
+        for start in range(0, max(table.num_rows, 1), INSERT_ROWS):
+            affected += self._transport.insert(self.name, table.slice(start, INSERT_ROWS), on_duplicate)
+        return affected
+
+    def _as_table(self, rows: Any, columns: Sequence[str] | None) -> pa.Table:
+        if isinstance(rows, pa.Table):
+            return rows
+        if isinstance(rows, pa.RecordBatch):
+            return pa.Table.from_batches([rows])
+        if isinstance(rows, Mapping):
+            return pa.table(dict(rows))
+        names = list(columns or self.columns)
+        rows = list(rows)
+        if any(len(r) != len(names) for r in rows):
+            bad = next(i for i, r in enumerate(rows) if len(r) != len(names))
+            raise ValueError(f"row {bad} has {len(rows[bad])} values for {len(names)} columns: {', '.join(names)}")
+        values = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+        return pa.Table.from_arrays([pa.array(list(v)) for v in values], names=names)
+
+    def update(self, key: Any, **changes: Any) -> int:
+        """Change columns of the row with this primary key; returns 1 if there was something to change, else 0."""
+        if not changes:
+            return 0
+        sets = ", ".join(f"{_name(c)} = ?" for c in changes)
+        where, values = self._where(key)
+        sql = f"UPDATE {_name(self.name)} SET {sets} WHERE {where}"
+        return self._transport.sql(sql, [*changes.values(), *values]).affected
+
+    def delete(self, key: Any) -> int:
+        """Delete the row with this primary key; returns 1 if there was one, else 0."""
+        where, values = self._where(key)
+        return self._transport.sql(f"DELETE FROM {_name(self.name)} WHERE {where}", values).affected
+
+    def _where(self, key: Any) -> tuple[str, list[Any]]:
+        if not self.primary_key:
+            raise ValueError(f"table {self.name} has no primary key: use sql() with a WHERE of your own")
+        values = _key(key, self.primary_key)
+        return " AND ".join(f"{_name(c)} = ?" for c in self.primary_key), values
+
+
+class View:
+    """A view, looked up by its key."""
+
+    def __init__(self, transport: Transport, name: str):
+        self._transport, self.name = transport, name
+
+    @cached_property
+    def _about(self) -> dict[str, Any]:
+        return self._transport.describe("views", self.name)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self._about["columns"])
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Names of the columns that are looked up by; none for a view without parameters."""
+        return tuple(self._about["key"])
+
+    def lookup(self, key: Any = ()) -> list[tuple[Any, ...]]:
+        """The rows of one key: a value, or a tuple of values for a view with several parameters."""
+        return tuples(self._transport.lookup(self.name, self._keys([key])).drop_columns("__key"))
+
+    def lookup_many(self, keys: pa.Table | pa.Array | Sequence[Any]) -> pa.Table:
+        """The rows of many keys and, as `__key`, the ordinal of the key each row belongs to."""
+        return self._transport.lookup(self.name, self._keys(keys))
+
+    def attach(self) -> SharedView:
+        """The view read straight from this host's shared memory; the server is asked only for missing keys."""
+        return SharedView(self._transport, self.name, self._keys)
+
+    def _keys(self, keys: Any) -> pa.Table:
+        if isinstance(keys, pa.Table):
+            return keys
+        names = [f"key{i}" for i in range(len(self.key))]
+        if isinstance(keys, (pa.Array, pa.ChunkedArray)):
+            return pa.Table.from_arrays([keys], names=names)
+        if not names:  # one key, (): as many rows as were asked for
+            return pa.table({"": pa.nulls(len(keys))})
+        if len(names) == 1:
+            return pa.Table.from_arrays([pa.array([_key(k, self.key)[0] for k in keys])], names=names)
+        values = zip(*(_key(k, self.key) for k in keys), strict=True)
+        return pa.Table.from_arrays([pa.array(list(v)) for v in values] or [pa.array([])] * len(names), names=names)
+
+
+def _key(key: Any, columns: Sequence[str]) -> list[Any]:
+    values = list(key) if isinstance(key, (tuple, list)) else [key]
+    if len(values) != len(columns):
+        raise ValueError(f"the key has {len(values)} values and needs {len(columns)}: {', '.join(columns) or 'none'}")
+    return values
+
+
+def _name(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

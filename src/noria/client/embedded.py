@@ -1,0 +1,105 @@
+"""`noria.open(path)`: a database inside this process, behind the same API.
+
+The worker's core, the executor and the program run on an event loop in a thread of their own; there is no Spark,
+so what no view can answer is refused.  Keeps true: one process at a time has the directory open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Coroutine
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from noria.client.transport import Answer
+from noria.control.leases import Claim
+from noria.control.program import Program
+from noria.core.errors import unknown_table
+from noria.core.limits import DEFAULT_MEMORY_BYTES
+from noria.runtime.inprocess import InProcessLink
+from noria.runtime.worker_main import WorkerConfig
+from noria.server.executor import Executor
+from noria.server.http.app import about_table, about_view
+from noria.server.http.wire import arrow_rows
+from noria.server.mysql.backend import Ok, ResultSet
+from noria.server.settings import make_run_dir
+from noria.views.reader import attach
+
+T = TypeVar("T")
+REPLY_BYTES = 0  # kept replies are MySQL packets, which nobody asks for here
+
+
+class EmbeddedTransport:
+    def __init__(self, path: str | PathLike[str], memory_limit: int | None = None):
+        self._claim = Claim(Path(path).absolute())
+        self._run_dir = make_run_dir(self._claim.data_dir)
+        limit = DEFAULT_MEMORY_BYTES if memory_limit is None else memory_limit
+        config = WorkerConfig(0, 1, "", self._claim.data_dir, self._run_dir, self._claim.epoch, memory_limit=limit)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="noria", daemon=True)
+        self._thread.start()
+        try:
+            self._run(self._start(config))
+        except BaseException:
+            self._end()
+            raise
+
+    async def _start(self, config: WorkerConfig) -> None:
+        self._link = InProcessLink(config)
+        self._program = Program(self._link)
+        self._link.on_hello = self._program.welcome
+        self._executor = Executor(self._program, self._link, lambda: attach(str(self._run_dir / "views")), None,
+                                  REPLY_BYTES)
+        await self._link.start()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if not self._thread.is_alive():
+            work.close()
+            raise ConnectionError("the database is closed")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    # ------------------------------------------------------------ the API's questions
+    def sql(self, text: str, parameters: list[Any]) -> Answer:
+        outcomes, warnings = self._run(self._executor.run_sql(text, parameters))
+        last = outcomes[-1]
+        if isinstance(last, ResultSet):
+            return Answer(arrow_rows(last.fields, last.rows), warnings=tuple(warnings))
+        assert isinstance(last, Ok)
+        return Answer(None, last.affected, last.last_insert_id, tuple(warnings))
+
+    def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:
+        return self._run(self._executor.insert(table, rows, on_duplicate))
+
+    def lookup(self, view: str, keys: pa.Table) -> pa.Table:
+        return self._run(self._executor.lookup(view, keys))
+
+    def describe(self, kind: str, name: str) -> dict[str, Any]:
+        if kind == "views":
+            view = self._program.view(name)
+            if view is not None:
+                return about_view(view)
+        else:
+            table = self._program.table(name)
+            if table is not None:
+                return about_table(table)
+        raise unknown_table(name)
+
+    def attachment(self) -> dict[str, Any]:
+        return {"path": str(self._run_dir / "views")}
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self._run(self._link.close())
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        shutil.rmtree(self._run_dir, ignore_errors=True)
+        self._claim.release()

@@ -1,0 +1,375 @@
+"""The program: tables and views, how they change, and how a new worker learns them again (section 5).
+
+A change is one `Migrate` packet: the worker plans and applies it, and stores the recipe (the CREATE VIEW
+statements that make the program) in the same commit as the tables.  Keeps true:
+
+* what `table` and `view` answer is what the worker has acknowledged;
+* changes happen one at a time, in the order asked;
+* nothing is dropped that a named view builds on; ad-hoc views go with what they read;
+* ad-hoc views are bounded in number (limits.ADHOC_VIEWS), the least recently used goes first, and are not durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from noria.core import limits
+from noria.core.errors import SqlError, not_supported, table_exists
+from noria.core.types import TableDef
+from noria.dataflow import packets
+from noria.plan.mir import Mir, ViewDef, tables_of
+from noria.runtime.link import Link
+from noria.sql import commands
+from noria.sql.parse import parse
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a change did: warnings as (level, code, message), the explanation of each new view."""
+
+    warnings: tuple[tuple[str, int, str], ...] = ()
+
+
+class _Recorder:
+    """A catalog that notes which views a statement names."""
+
+    def __init__(self, program: Program):
+        self._program = program
+        self.views: set[str] = set()
+
+    def table(self, name: str) -> TableDef | None:
+        return self._program.table(name)
+
+    def view(self, name: str) -> ViewDef | None:
+        found = self._program.view(name)
+        if found is not None:
+            self.views.add(_fold(found.name))
+        return found
+
+
+def _fold(name: str) -> str:
+    """Names of tables and views ignore case and share one namespace."""
+    return name.lower()
+
+
+Bootstrapper = Callable[[ViewDef, int, Mir], Awaitable[None]]
+
+
+class Program:
+    """The catalog that statements are parsed against, and its changes.
+
+    `version` grows with every change of a named thing: what was parsed under another version is parsed again.
+    `generation` grows when a view goes, named or not: a reader found under another one is looked for again.
+    """
+
+    def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS):
+        self._link = link
+        self._adhoc_views = adhoc_views
+        self._tables: dict[str, TableDef] = {}
+        self._views: dict[str, ViewDef] = {}  # named ones, in the order of their creation
+        self._texts: dict[str, str] = {}  # named view -> its CREATE VIEW
+        self._uses: dict[str, set[str]] = {}  # named view -> named views its text reads
+        self._adhoc: OrderedDict[str, ViewDef] = OrderedDict()  # least recently used first
+        self._by_plan: dict[tuple[Mir, tuple[int, ...]], list[str]] = {}
+        self._pending: dict[tuple[Mir, tuple[int, ...], int], asyncio.Task[ViewDef]] = {}
+        self._explain: dict[str, str] = {}
+        self._last_table_id = 0
+        self._adhoc_made = 0
+        self._lock = asyncio.Lock()
+        self._filling: dict[str, asyncio.Task[None]] = {}
+        self.version = 0
+        self.generation = 0
+        self.bootstrap: Bootstrapper | None = None  # gives a full node its first state by Spark
+
+    # ------------------------------------------------------------ the catalog
+    def table(self, name: str) -> TableDef | None:
+        return self._tables.get(_fold(name))
+
+    def view(self, name: str) -> ViewDef | None:
+        return self._views.get(_fold(name))
+
+    def tables(self) -> Iterable[TableDef]:
+        return self._tables.values()
+
+    def views(self) -> Iterable[ViewDef]:
+        return self._views.values()
+
+    def adhoc(self) -> Iterable[ViewDef]:
+        return self._adhoc.values()
+
+    def explanation(self, view: str) -> str:
+        """How the view is kept: partial or full, and why; what it shares."""
+        return self._explain.get(_fold(view), "")
+
+    def recipe(self) -> tuple[str, ...]:
+        return tuple(self._texts[n] for n in self._views)
+
+    def create_text(self, view: ViewDef) -> str:
+        """The CREATE VIEW of a named view."""
+        return self._texts[_fold(view.name)]
+
+    # ------------------------------------------------------------ named changes
+    async def define(self, command: commands.Command) -> Change:
+        """CREATE and DROP of tables and views.  SqlError: the program is as it was."""
+        async with self._lock:
+            if isinstance(command, commands.CreateTable):
+                return await self._create_table(command)
+            if isinstance(command, commands.CreateView):
+                return await self._create_view(command)
+            if isinstance(command, commands.DropTable):
+                return await self._drop_tables(command)
+            if isinstance(command, commands.DropView):
+                return await self._drop_views(command)
+        raise TypeError(f"{type(command).__name__} does not change the program")
+
+    async def _create_table(self, command: commands.CreateTable) -> Change:
+        name = _fold(command.table.name)
+        if name in self._tables and command.if_not_exists:
+            return Change((("Note", 1050, f"Table '{command.table.name}' already exists"),))
+        if name in self._tables or name in self._views:
+            raise table_exists(command.table.name)
+        self._last_table_id += 1
+        table = replace(command.table, table_id=self._last_table_id)
+        await self._migrate((packets.CreateTable(table),), self.recipe())
+        self._tables[name] = table
+        self.version += 1
+        return Change()
+
+    async def _create_view(self, command: commands.CreateView) -> Change:
+        view, name = command.view, _fold(command.view.name)
+        old = self._views.get(name)
+        if name in self._tables or (old is not None and not command.or_replace):
+            raise table_exists(view.name)
+        used = self._names_in(view.text)
+        steps: list[packets.MigrationStep] = []
+        if old is not None:
+            self._refuse_if_used([name], "replace")
+            if name in used:
+                raise SqlError(1462, "HY000", f"View '{view.name}' cannot read itself")
+            steps.append(packets.DropView(old.name))
+        texts = [self._texts[n] for n in self._views if n != name]
+        reply = await self._migrate((*steps, _published(view)), (*texts, command.text))
+        self._remember(view, used, command.text)
+        self.version += 1
+        self._planned(reply)
+        return Change()
+
+    async def _drop_tables(self, command: commands.DropTable) -> Change:
+        known = [n for n in command.names if _fold(n) in self._tables]
+        warnings = self._unknown([n for n in command.names if n not in known], command.if_exists)
+        gone = {_fold(n) for n in known}
+        readers = [v.name for v in self._views.values() if gone & {_fold(t) for t in tables_of(v.plan)}]
+        if readers:
+            raise SqlError(3730, "HY000", f"Cannot drop table {_quoted(known)}: views read it: {_quoted(readers)}; "
+                                          "drop these first")
+        adhoc = [n for n, v in self._adhoc.items() if gone & {_fold(t) for t in tables_of(v.plan)}]
+        if known:
+            steps: list[packets.MigrationStep] = [packets.DropView(self._adhoc[n].name) for n in adhoc]
+            steps += [packets.DropTable(self._tables[_fold(n)].name) for n in known]
+            await self._migrate(tuple(steps), self.recipe())
+            for n in adhoc:
+                self._forget(n)
+            for n in gone:
+                self._tables.pop(n, None)
+            self.version += 1
+        return Change(warnings)
+
+    async def _drop_views(self, command: commands.DropView) -> Change:
+        known = [n for n in command.names if _fold(n) in self._views]
+        warnings = self._unknown([n for n in command.names if n not in known], command.if_exists)
+        gone = [_fold(n) for n in known]
+        self._refuse_if_used(gone, "drop")
+        if known:
+            recipe = tuple(self._texts[n] for n in self._views if n not in gone)
+            await self._migrate(tuple(packets.DropView(self._views[n].name) for n in gone), recipe)
+            for n in gone:
+                self._forget(n)
+            self.version += 1
+        return Change(warnings)
+
+    def _unknown(self, names: list[str], if_exists: bool) -> tuple[tuple[str, int, str], ...]:
+        if names and not if_exists:
+            raise SqlError(1051, "42S02", f"Unknown table {_quoted(names)}")
+        return tuple(("Note", 1051, f"Unknown table '{n}'") for n in names)
+
+    def _refuse_if_used(self, gone: list[str], verb: str) -> None:
+        readers = [self._views[v].name for v, used in self._uses.items() if v not in gone and used & set(gone)]
+        if readers:
+            raise SqlError(3730, "HY000", f"Cannot {verb} view {_quoted(self._views[n].name for n in gone)}: views "
+                                          f"build on it: {_quoted(readers)}; drop these first")
+
+    def _names_in(self, text: str) -> set[str]:
+        recorder = _Recorder(self)
+        parse(text, recorder)
+        return recorder.views
+
+    # ------------------------------------------------------------ ad-hoc views
+    def match(self, wanted: ViewDef) -> ViewDef | None:
+        """A view that holds what a SELECT asks for: the same rows by the same key, at least its columns."""
+        for name in self._by_plan.get((wanted.plan, wanted.key), ()):
+            found = self._views.get(name) or self._adhoc[name]
+            if _columns(found) >= _columns(wanted):
+                self.touch(found)
+                return found
+        return None
+
+    def touch(self, view: ViewDef) -> None:
+        """An ad-hoc view was used."""
+        if view.adhoc and _fold(view.name) in self._adhoc:
+            self._adhoc.move_to_end(_fold(view.name))
+
+    async def reader(self, wanted: ViewDef) -> ViewDef:
+        """A view that answers this SELECT, made if there is none.  SqlError 1235 when it must not be made."""
+        while (found := self.match(wanted)) is None:
+            same = (wanted.plan, wanted.key, _columns(wanted))
+            task = self._pending.get(same)
+            if task is None:
+                task = asyncio.ensure_future(self._add_adhoc(wanted))
+                self._pending[same] = task
+                task.add_done_callback(partial(self._made, same))
+            await asyncio.shield(task)
+        return found
+
+    def _made(self, same: tuple[Mir, tuple[int, ...], int], task: asyncio.Task[ViewDef]) -> None:
+        self._pending.pop(same, None)
+
+    async def _add_adhoc(self, wanted: ViewDef) -> ViewDef:
+        async with self._lock:
+            rows = await self._base_rows(wanted)
+            if rows > limits.ADHOC_FULL_ROWS and not wanted.key:
+                raise _too_large(rows)
+            self._adhoc_made += 1
+            view = replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True)
+            evicted = list(self._adhoc)[: max(0, len(self._adhoc) + 1 - self._adhoc_views)]
+            steps: list[packets.MigrationStep] = [packets.DropView(self._adhoc[n].name) for n in evicted]
+            reply = await self._migrate((*steps, _published(view)), self.recipe(), durable=False)
+            for n in evicted:
+                self._forget(n)
+            if rows > limits.ADHOC_FULL_ROWS and any(" | full" in text.splitlines()[-1] for _, text in reply.explain):
+                await self._migrate((packets.DropView(view.name),), self.recipe(), durable=False)
+                raise _too_large(rows)
+            self._remember(view, set())
+            self._planned(reply)
+            return view
+
+    async def _base_rows(self, view: ViewDef) -> int:
+        """Rows in the tables that the view reads."""
+        reply: packets.Done = await self._link.ask(packets.Ask(0, "stats"))
+        counts = reply.value["tables"]
+        return sum(counts.get(name, 0) for name in tables_of(view.plan))
+
+    # ------------------------------------------------------------ bookkeeping
+    def _remember(self, view: ViewDef, used: set[str], text: str = "") -> None:
+        name = _fold(view.name)
+        self._forget(name)
+        if view.adhoc:
+            self._adhoc[name] = view
+        else:
+            self._views[name] = view
+            self._uses[name], self._texts[name] = used, text
+        if not view.internal:
+            self._by_plan.setdefault((view.plan, view.key), []).append(name)
+
+    def _forget(self, name: str) -> None:
+        view = self._views.pop(name, None) or self._adhoc.pop(name, None)
+        if view is None:
+            return
+        self._uses.pop(name, None)
+        self._texts.pop(name, None)
+        self._explain.pop(name, None)
+        self.generation += 1
+        names = self._by_plan.get((view.plan, view.key), [])
+        if name in names:
+            names.remove(name)
+        if not names:
+            self._by_plan.pop((view.plan, view.key), None)
+
+    async def _migrate(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool = True
+                       ) -> packets.Migrated:
+        reply: packets.Migrated = await self._link.change(packets.Migrate(steps, recipe, durable))
+        if reply.error is not None:
+            raise reply.error
+        return reply
+
+    def _planned(self, reply: packets.Migrated) -> None:
+        """Keep the explanations.  Full nodes over large tables get their first state from Spark while
+        everything else goes on."""
+        self._explain.update((_fold(name), text) for name, text in reply.explain)
+        for name, node, plan in reply.bootstrap:
+            if self.bootstrap is None:
+                raise RuntimeError(f"view {name} needs a bulk replay, and nothing here can do one")
+            view = self._views.get(_fold(name)) or self._adhoc[_fold(name)]
+            task = asyncio.ensure_future(self.bootstrap(view, node, plan))
+            folded = _fold(name)
+            self._filling[folded] = task
+            task.add_done_callback(partial(self._filled, folded))
+
+    def _filled(self, name: str, task: asyncio.Task[None]) -> None:
+        self._filling.pop(name, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("first state of view %s failed", name, exc_info=task.exception())
+
+    async def filled(self, view: ViewDef) -> None:
+        """Wait until the view's first state is there (at once for nearly every view)."""
+        task = self._filling.get(_fold(view.name))
+        if task is not None:
+            await asyncio.shield(task)
+
+    # ------------------------------------------------------------ a worker appears
+    async def welcome(self, hello: packets.Hello) -> None:
+        """Teach a worker that came up the program that its store holds, and the ad-hoc views of this front end.
+
+        A change may be waiting for its answer from the worker that died, and holds the lock: it is sent again
+        after this, and answered as if nothing had happened.  So this takes no lock, and what the store
+        holds of that change is there already when its answer comes.
+        """
+        adhoc = list(self._adhoc.values())
+        self._tables = {_fold(t.name): t for t in hello.tables}
+        self._last_table_id = max([self._last_table_id, *(t.table_id for t in hello.tables)])
+        for name in [*self._views, *self._adhoc]:
+            self._forget(name)
+        for text in hello.recipe:
+            for command in self._parse_recipe(text):
+                self._remember(command.view, self._names_in(command.view.text), text)
+        for view in adhoc:
+            if all(_fold(t) in self._tables for t in tables_of(view.plan)):
+                self._remember(view, set())
+        self.version += 1
+        views = [*self._views.values(), *self._adhoc.values()]
+        steps = tuple(_published(v) for v in views)
+        reply: packets.Migrated = await self._link.recover(packets.Migrate(steps, self.recipe(), durable=False))
+        if reply.error is not None:
+            raise reply.error
+        self._planned(reply)
+
+    def _parse_recipe(self, text: str) -> Iterator[commands.CreateView]:
+        for command in parse(text, self):
+            if not isinstance(command, commands.CreateView):
+                raise RuntimeError(f"the stored recipe holds something that is no view: {text}")
+            yield command
+
+
+def _columns(view: ViewDef) -> int:
+    """How many leading columns a lookup must give: the visible ones, and those that it orders by."""
+    return max([view.visible, *(column + 1 for column, _ in view.order)])
+
+
+def _too_large(rows: int) -> SqlError:
+    return not_supported(f"an ad-hoc view that must hold all of its rows over tables of {rows} rows",
+                         "give the SELECT a `column = value`, or make it a view by CREATE VIEW")
+
+
+def _published(view: ViewDef) -> packets.AddView:
+    """The view as the worker publishes it; order and limit are applied to a lookup by whoever asks."""
+    return packets.AddView(replace(view, visible=_columns(view)))
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{n}'" for n in names)

@@ -1,0 +1,272 @@
+"""Keeps a Spark driver running, hands it jobs, and tells what happens to it and its workers.
+
+The driver (`spark/driver.py`) is a child process; when it or its JVM dies another is started at once, which
+submits the workers' job anew.  Meanwhile the front end serves reads; jobs that were running fail with
+`DriverGone` and are the caller's to repeat, jobs that come wait for the next driver.
+
+Keeps true: at most one driver lives; `stop` leaves no process behind, within seconds, whatever state Spark is in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from noria.runtime.lineage import Process
+from noria.runtime.worker_main import WorkerConfig
+from noria.spark.driver import (
+    LENGTH,
+    STOP_SESSION_S,
+    STOP_WORKERS_S,
+    CancelJob,
+    Command,
+    HostWorkers,
+    JobDone,
+    JobFailed,
+    Progress,
+    Ready,
+    RunJob,
+    Start,
+    StartFailed,
+    Stop,
+    pack,
+)
+from noria.spark.hosting import WorkersEnded, WorkersStarted
+from noria.spark.session import SparkSettings, SparkUnavailable, import_path
+
+EVENTS = 1_000  # kept for the dashboard and error messages
+RESTART_S = (0.0, 1.0, 3.0, 10.0)  # before the next driver, by failed starts in a row; the last one stays
+
+
+class DriverGone(ConnectionError):
+    """The Spark driver ended while it worked on a job; a new one is on its way."""
+
+
+class JobError(Exception):
+    """A job failed: its name and the reason in a line; `details` is the driver's traceback."""
+
+    def __init__(self, function: str, text: str, details: str):
+        super().__init__(f"the Spark job {function} failed: {text}")
+        self.details = details
+
+
+@dataclass(frozen=True)
+class Event:
+    """at: seconds since the epoch; what: one word; detail: a sentence."""
+
+    at: float
+    what: str
+    detail: str
+
+
+@dataclass
+class _Job:
+    function: str
+    future: asyncio.Future[Any]
+    progress: Callable[..., None] | None
+
+
+class Supervisor:
+    """To be used from the event loop that started it.  workers None: batch jobs only."""
+
+    def __init__(self, settings: SparkSettings, workers: WorkerConfig | None = None, *,
+                 log_path: Path | None = None, on_event: Callable[[Event], None] | None = None):
+        self.settings, self.workers = settings, workers
+        self.events: deque[Event] = deque(maxlen=EVENTS)
+        self.state = "stopped"  # starting | up | down | stopping | stopped
+        self.ready: Ready | None = None
+        self.restarts = self.worker_attempts = 0
+        self._log_path, self._on_event = log_path, on_event
+        self._jobs: dict[int, _Job] = {}
+        self._next_job = 0
+        self._up = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._jvm: Process | None = None
+
+    # ------------------------------------------------------------ life
+    async def start(self) -> Ready:
+        """Start the driver and wait until its session is there; `SparkUnavailable` when there can be none."""
+        first: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep(first))
+        try:
+            return await first
+        except SparkUnavailable:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Workers should have been told goodbye by their links before."""
+        if self._keeper is None:
+            return
+        self.state = "stopping"
+        if self.ready is not None:
+            self._send(Stop())
+        process = self._process
+        if process is not None:
+            try:
+                await asyncio.wait_for(process.wait(), (2 * STOP_WORKERS_S + STOP_SESSION_S) * (self.ready is not None))
+            except TimeoutError:
+                self._kill()
+        self._keeper.cancel()
+        await asyncio.gather(self._keeper, return_exceptions=True)
+        self._keeper = None
+        self._fail_jobs(DriverGone("the front end is stopping"))
+        self.state = "stopped"
+
+    async def _keep(self, first: asyncio.Future[Ready]) -> None:
+        """One driver after the other."""
+        failures = 0
+        while self.state != "stopping":
+            self.state = "starting"
+            try:
+                await self._one_driver(first)
+                failures = 0
+            except SparkUnavailable as e:
+                failures += 1
+                self._event("driver-failed", str(e))
+                if not first.done():
+                    first.set_exception(e)
+                    return
+            finally:
+                self._bury()
+            if self.state != "stopping":
+                self.state = "down"
+                self.restarts += 1
+                await asyncio.sleep(RESTART_S[min(failures, len(RESTART_S) - 1)])
+
+    async def _one_driver(self, first: asyncio.Future[Ready]) -> None:
+        reader = await self._spawn()
+        self._send(Start(self.settings))
+        try:
+            while True:
+                head = await reader.readexactly(LENGTH.size)
+                message = pickle.loads(await reader.readexactly(LENGTH.unpack(head)[0]))
+                if isinstance(message, StartFailed):
+                    raise SparkUnavailable(message.message)
+                if isinstance(message, Ready):
+                    self._became_ready(message)
+                    if not first.done():
+                        first.set_result(message)
+                else:
+                    self._take(message)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        assert self._process is not None
+        code = await self._process.wait()
+        if self.state != "stopping":
+            if self.ready is None:
+                raise SparkUnavailable(f"the Spark driver ended with code {code} before it was ready"
+                                       f"{self._log_tail()}")
+            self._event("driver-ended", f"process {self._process.pid} ended with code {code}; starting another")
+
+    async def _spawn(self) -> asyncio.StreamReader:
+        ours, theirs = socket.socketpair()
+        log: IO[bytes] | None = self._log_path.open("ab") if self._log_path else None
+        try:
+            # A session of its own: an interrupt at the terminal is the front end's, which then stops it.
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "noria.spark.driver", str(theirs.fileno()), pass_fds=(theirs.fileno(),),
+                stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={**os.environ, "PYTHONPATH": import_path()})
+        finally:
+            theirs.close()
+            if log is not None:
+                log.close()
+        self._event("driver-started", f"process {self._process.pid}")
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        return reader
+
+    def _became_ready(self, ready: Ready) -> None:
+        self.ready, self.state, self._jvm = ready, "up", Process.of(ready.jvm_pid)
+        self._event("driver-ready", f"Spark {ready.spark_version} at {ready.master} after {ready.seconds:.1f} s, "
+                                    f"driver process {ready.pid}, JVM process {ready.jvm_pid}")
+        if self.workers is not None:
+            self._send(HostWorkers(self.workers))
+        self._up.set()
+
+    def _bury(self) -> None:
+        """Nothing of the last driver stays: its process, its JVM (and so its workers), its jobs."""
+        self._up.clear()
+        self._kill()
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self.ready = None, None
+        self._fail_jobs(DriverGone("the Spark driver ended while the job was running; another one is starting: "
+                                   "run it again"))
+
+    def _kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+        if self._jvm is not None:
+            self._jvm.kill()
+            self._jvm = None
+
+    # ------------------------------------------------------------ jobs
+    async def run_job(self, function: str, progress: Callable[..., None] | None = None, **kwargs: Any) -> Any:
+        """The result of "module:function"(session, **kwargs) in the driver.  Raises noria's own errors
+        (a `SqlError`, say) as they are, others as `JobError`; `DriverGone` when the driver dies.  Cancelling
+        the call cancels the job."""
+        if self._keeper is None:
+            raise DriverGone("the Spark driver is not started")
+        await self._up.wait()
+        self._next_job += 1
+        number = self._next_job
+        job = self._jobs[number] = _Job(function, asyncio.get_running_loop().create_future(), progress)
+        self._send(RunJob(number, function, kwargs))
+        try:
+            return await job.future
+        except asyncio.CancelledError:
+            self._send(CancelJob(number))
+            raise
+        finally:
+            self._jobs.pop(number, None)
+
+    def _take(self, message: Any) -> None:
+        if isinstance(message, WorkersStarted):
+            self.worker_attempts += 1
+            self._event("workers-started", f"attempt {message.attempt} of this driver")
+        elif isinstance(message, WorkersEnded):
+            self._event("workers-ended", f"after {message.seconds:.1f} s: {message.why}")
+        elif isinstance(message, Progress | JobDone | JobFailed):
+            job = self._jobs.get(message.id)
+            if job is None or job.future.done():
+                return
+            if isinstance(message, Progress):
+                if job.progress is not None:
+                    job.progress(*message.values)
+            elif isinstance(message, JobDone):
+                job.future.set_result(message.value)
+            else:
+                job.future.set_exception(message.error or JobError(job.function, message.text, message.details))
+
+    def _fail_jobs(self, error: Exception) -> None:
+        for job in self._jobs.values():
+            if not job.future.done():
+                job.future.set_exception(error)
+
+    def _send(self, command: Command) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(pack(command))
+
+    # ------------------------------------------------------------ telling
+    def _event(self, what: str, detail: str) -> None:
+        event = Event(time.time(), what, detail)
+        self.events.append(event)
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def _log_tail(self) -> str:
+        if self._log_path is None or not self._log_path.exists():
+            return ""
+        return "; its log ends: " + self._log_path.read_text(errors="replace")[-500:].strip()

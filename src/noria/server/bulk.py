@@ -1,0 +1,192 @@
+"""Bulk work: snapshots of the base tables and the Spark jobs over them, run in the driver child.
+
+    query      a SELECT that no view answers
+    bootstrap  the first state of a full node over large tables
+    load       files → SST files built by Spark's tasks → one `Ingest`
+    verify     every view recomputed and compared
+
+Keeps true: a snapshot's directory exists only while its job runs; a job that failed leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from noria.control.program import Program
+from noria.control.supervisor import DriverGone, JobError, Supervisor
+from noria.core.errors import SqlError, unknown_table
+from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Snapshot
+from noria.plan.mir import Mir, ViewDef
+from noria.runtime.link import Link
+from noria.sql.commands import BatchQuery
+
+if TYPE_CHECKING:  # at run time they are imported by the jobs that need them: pyspark is no part of serving
+    from noria.spark.load import LoadReport
+    from noria.spark.verify import Maintained, VerifyReport
+
+
+class Bulk:
+    """`directory`: where snapshots and intermediate files go, on the file system of the base tables (a
+    checkpoint is hard links)."""
+
+    def __init__(self, supervisor: Supervisor, link: Link, program: Program, directory: Path):
+        self._supervisor, self._link, self._program = supervisor, link, program
+        self._directory = directory
+        self._numbers = itertools.count(1)
+        shutil.rmtree(directory, ignore_errors=True)  # of a server that was killed
+        directory.mkdir(mode=0o700, parents=True)
+
+    @asynccontextmanager
+    async def _place(self, what: str) -> AsyncIterator[Path]:
+        """A directory for one job."""
+        path = self._directory / f"{what}-{next(self._numbers)}"
+        path.mkdir(mode=0o700)
+        try:
+            yield path
+        finally:
+            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+
+    async def _snapshot(self, place: Path) -> str:
+        path = place / "checkpoint"
+        await self._asked(Snapshot(0, str(path)))
+        return str(path)
+
+    async def _asked(self, packet: Any) -> Any:
+        reply: Done = await self._link.ask(packet)
+        if reply.error is not None:
+            raise reply.error
+        return reply.value
+
+    # ------------------------------------------------------------ query
+    async def query(self, batch: BatchQuery) -> list[tuple[Any, ...]]:
+        async with self._place("query") as place:
+            checkpoint = await self._snapshot(place)
+            answer = await self._supervisor.run_job("noria.spark.query:query", checkpoint=checkpoint,
+                                                    tables=list(self._program.tables()), plan=batch.plan,
+                                                    visible=batch.visible)
+        columns = [column.to_pylist() for column in answer.rows.columns]
+        return list(zip(*columns, strict=True))
+
+    # ------------------------------------------------------------ first states
+    async def bootstrap(self, view: ViewDef, node: int, plan: Mir) -> None:
+        """Compute a node's input rows over a snapshot taken now; deltas since then wait in the worker."""
+        async with self._place("bootstrap") as place:
+            checkpoint = await self._snapshot(place)
+            replayed = await self._repeated("noria.spark.bootstrap:bootstrap", checkpoint=checkpoint, plan=plan,
+                                            tables=list(self._program.tables()), out=str(place / "rows"))
+            await self._asked(Bootstrap(view.name, node, replayed.files))
+
+    async def _repeated(self, job: str, **arguments: Any) -> Any:
+        """A job's result, however many drivers die on the way: for jobs whose input outlives a driver."""
+        while True:
+            try:
+                return await self._supervisor.run_job(job, **arguments)
+            except DriverGone:
+                shutil.rmtree(arguments["out"], ignore_errors=True)
+
+    # ------------------------------------------------------------ load
+    async def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Steps of progress, the last with `rows` and `rejected`."""
+        from noria.spark.files import Reading
+        from noria.spark.load import LoadSpec
+
+        table = self._program.table(str(request.get("table", "")))
+        if table is None:
+            raise unknown_table(str(request.get("table", "")))
+        files = tuple(str(f) for f in request.get("files", ()))
+        if not files:
+            raise SqlError(1105, "HY000", "there are no files to load")
+        async with self._place("load") as place:
+            about = await self._asked(Ask(0, "table", table.name))
+            reading = Reading(**{k: request[k] for k in ("format", "header", "delimiter", "null") if k in request})
+            spec = LoadSpec(table, files, str(place / "sst"), str(request.get("reject") or place / "rejected"), reading,
+                            about["indexes"], request.get("max_rejects"), about["auto_increment"])
+            report: LoadReport | None = None
+            async for step in self._steps("noria.spark.load:load", spec=spec):
+                if "result" in step:
+                    report = step["result"]
+                else:
+                    yield step
+            assert report is not None
+            yield {"step": f"taking {report.rows:,} rows in"}
+            if report.rows:
+                done: Done = await self._link.change(Ingest(table.name, report.files, report.rows,
+                                                            report.auto_increment))
+                if done.error is not None:
+                    raise done.error
+            yield {"step": "done", "rows": report.rows, "rejected": report.rejected, "examples": report.examples,
+                   "reject_file": report.reject_file}
+
+    async def _steps(self, job: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
+        """The progress of a job as it goes, then its result; closing the iterator cancels the job."""
+        steps: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+
+        def tell(done: int, total: int, what: str) -> None:
+            steps.put_nowait({"step": what, "done": done, "total": total})
+
+        task = asyncio.ensure_future(self._supervisor.run_job(job, progress=tell, **arguments))
+        task.add_done_callback(lambda _: steps.put_nowait(None))
+        try:
+            while (step := await steps.get()) is not None:
+                yield step
+            yield {"result": await _told(task)}
+        finally:
+            task.cancel()
+
+    # ------------------------------------------------------------ verify
+    async def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Steps of progress, then one line a view with `view`, `agrees` and what differs."""
+        wanted = [str(v) for v in request.get("views", ())]
+        for name in wanted:
+            if self._program.view(name) is None:
+                raise unknown_table(name)
+        async with self._place("verify") as place:
+            yield {"step": "snapshot of the base tables and the views"}
+            path = place / "checkpoint"
+            taken = await self._asked(Snapshot(0, str(path), views=True))
+            views = {v.name: v for v in (*self._program.views(), *self._program.adhoc())}
+            chosen = {n for w in wanted for n in views if n.lower() == w.lower()} or set(views)
+            states = [(views[n], *tables) for n, tables in taken["views"].items() if n in chosen]
+            maintained = [await asyncio.to_thread(_written, place, i, *s) for i, s in enumerate(states)]
+            report: VerifyReport | None = None
+            async for step in self._steps("noria.spark.verify:verify", checkpoint=str(path),
+                                          tables=list(self._program.tables()), views=maintained):
+                if "result" in step:
+                    report = step["result"]
+                else:
+                    yield step
+        assert report is not None
+        for view in report.views:
+            yield {"view": view.view, "agrees": view.ok, "rows": view.rows, "keys": view.keys,
+                   "differences": [*map(str, view.differences), *([view.error] if view.error else [])]}
+
+
+async def _told(task: asyncio.Future[Any]) -> Any:
+    """A job's result, with what the user can mend as his error."""
+    from noria.spark.files import BadFile
+    from noria.spark.load_tasks import LoadRefused
+
+    try:
+        return await task
+    except (BadFile, LoadRefused, JobError) as e:
+        raise SqlError(1105, "HY000", str(e)) from e
+
+
+def _written(place: Path, number: int, view: ViewDef, rows: pa.Table, present: pa.Table | None) -> Maintained:
+    """A view's state as the files that `verify` reads."""
+    from noria.spark.verify import Maintained
+
+    names = [str(place / f"view-{number}-{what}.parquet") for what in ("rows", "present")]
+    pq.write_table(rows, names[0])
+    if present is not None:
+        pq.write_table(present, names[1])
+    return Maintained(view, (names[0],), None if present is None else (names[1],))

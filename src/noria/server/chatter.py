@@ -1,0 +1,360 @@
+"""What clients ask that is not about rows: SHOW, DESCRIBE, variables, SELECT without FROM.
+
+Keeps true: answers have the columns that MySQL 8.0 gives them, since clients read them by name or position; what
+is not known is refused, not made up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from noria.control.program import Program
+from noria.core import limits
+from noria.core.errors import SqlError, not_supported, unknown_table
+from noria.core.types import BIGINT, TEXT, Column, Field, Kind, TableDef
+from noria.plan.mir import ViewDef
+from noria.server.mysql.backend import ResultSet
+from noria.server.mysql.session import SERVER_VERSION
+from noria.sql.commands import Item, SelectItems, Show
+
+DATABASE = "noria"  # the one database there is; CREATE DATABASE and USE accept any name for it
+
+VARIABLES: dict[str, Any] = {
+    "auto_increment_increment": 1, "autocommit": 1, "character_set_client": "utf8mb4",
+    "character_set_connection": "utf8mb4", "character_set_database": "utf8mb4", "character_set_results": "utf8mb4",
+    "character_set_server": "utf8mb4", "character_set_system": "utf8mb3", "collation_connection": "utf8mb4_0900_ai_ci",
+    "collation_database": "utf8mb4_0900_ai_ci", "collation_server": "utf8mb4_0900_ai_ci", "default_storage_engine":
+    "NORIA", "foreign_key_checks": 1, "have_ssl": "DISABLED", "init_connect": "", "interactive_timeout":
+    limits.MYSQL_IDLE_S, "license": "Apache-2.0", "lower_case_table_names": 2, "max_allowed_packet":
+    limits.MAX_PACKET_BYTES, "net_buffer_length": 16384, "net_write_timeout": 60, "performance_schema": 0,
+    "query_cache_size": 0, "query_cache_type": "OFF", "sql_auto_is_null": 0, "sql_mode":
+    "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO",
+    "sql_notes": 1, "sql_safe_updates": 0, "sql_select_limit": 2**63 - 1, "system_time_zone": "UTC", "time_zone": "UTC",
+    "transaction_isolation": "READ-COMMITTED", "transaction_read_only": 0, "tx_isolation": "READ-COMMITTED",
+    "tx_read_only": 0, "unique_checks": 1, "version": SERVER_VERSION, "version_comment": "Noria on Spark",
+    "version_compile_machine": "x86_64", "version_compile_os": "Linux", "wait_timeout": limits.MYSQL_IDLE_S,
+}
+
+
+class About(Protocol):
+    """What answers need to know of the session."""
+
+    database: str
+    user: str
+    address: str
+    connection_id: int
+    last_insert_id: int
+    row_count: int
+    variables: dict[str, Any]
+    user_variables: dict[str, Any]
+    warnings: Sequence[tuple[str, int, str]]
+
+
+def texts(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> ResultSet:
+    """A result whose columns are numbers where every value is one, else text."""
+    kept = [tuple(r) for r in rows]
+    fields = [Field(n, BIGINT if kept and all(type(r[i]) is int for r in kept) else TEXT)
+              for i, n in enumerate(names)]
+    return ResultSet(fields, [tuple(v if v is None or (type(v) is int and f.type is BIGINT) else str(v)
+                                    for v, f in zip(r, fields, strict=True)) for r in kept])
+
+
+# ---------------------------------------------------------------- SELECT without FROM
+def select_items(command: SelectItems, about: About) -> ResultSet:
+    row = tuple(_item(i, about) for i in command.items)
+    fields = [Field(i.field.name, _fitting(i.field, v).type) for i, v in zip(command.items, row, strict=True)]
+    return ResultSet(fields, [] if command.limit == 0 else [row])
+
+
+def _fitting(field: Field, value: Any) -> Field:
+    """A variable's type is its value's: the parser cannot know it."""
+    if isinstance(value, str) and not field.type.is_text:
+        return Field(field.name, TEXT)
+    if isinstance(value, int) and field.type.kind is not Kind.INT:
+        return Field(field.name, BIGINT)
+    return field
+
+
+def _item(item: Item, about: About) -> Any:
+    if item.kind == "value":
+        return item.value
+    if item.kind == "user_variable":
+        return about.user_variables.get(item.name.lower())
+    if item.kind == "variable":
+        return variable(item.name, item.scope, about)
+    function = _FUNCTIONS.get(item.name.upper())
+    if function is None:
+        raise not_supported(f"the function {item.name}()")
+    return function(about)
+
+
+def variable(name: str, scope: str, about: About) -> Any:
+    known = VARIABLES if scope == "global" else about.variables
+    if name.lower() not in known:
+        raise SqlError(1193, "HY000", f"Unknown system variable '{name}'")
+    return known[name.lower()]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+
+
+_FUNCTIONS: dict[str, Callable[[About], Any]] = {
+    "DATABASE": lambda a: a.database or None,
+    "SCHEMA": lambda a: a.database or None,
+    "VERSION": lambda a: SERVER_VERSION,
+    "USER": lambda a: f"{a.user}@{a.address}",
+    "CURRENT_USER": lambda a: f"{a.user}@%",
+    "SESSION_USER": lambda a: f"{a.user}@{a.address}",
+    "SYSTEM_USER": lambda a: f"{a.user}@{a.address}",
+    "CONNECTION_ID": lambda a: a.connection_id,
+    "LAST_INSERT_ID": lambda a: a.last_insert_id,
+    "ROW_COUNT": lambda a: a.row_count,
+    "NOW": lambda a: _now(),
+    "CURRENT_TIMESTAMP": lambda a: _now(),
+    "LOCALTIME": lambda a: _now(),
+    "LOCALTIMESTAMP": lambda a: _now(),
+    "SYSDATE": lambda a: _now(),
+    "UTC_TIMESTAMP": lambda a: _now(),
+    "CURDATE": lambda a: _now().date(),
+    "CURRENT_DATE": lambda a: _now().date(),
+    "UTC_DATE": lambda a: _now().date(),
+    "UNIX_TIMESTAMP": lambda a: int(datetime.now(UTC).timestamp()),
+}
+
+
+# ---------------------------------------------------------------- SHOW
+def show(command: Show, program: Program, about: About) -> ResultSet:
+    handler = _SHOW.get(command.what)
+    if handler is None:
+        raise not_supported(f"SHOW {command.what.upper()}")
+    return handler(command, program, about)
+
+
+def like(pattern: str | None) -> Callable[[str], bool]:
+    """MySQL's LIKE, ignoring case, for names."""
+    if pattern is None:
+        return lambda name: True
+    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
+    regex = "".join({"%": ".*", "_": "."}.get(p, re.escape(p[-1])) for p in parts)
+    return lambda name: re.fullmatch(regex, name, re.IGNORECASE | re.DOTALL) is not None
+
+
+def _relations(program: Program) -> list[tuple[str, str]]:
+    """Names and kinds of what can be selected from."""
+    found = [(t.name, "BASE TABLE") for t in program.tables()]
+    found += [(v.name, "VIEW") for v in program.views()]
+    return sorted(found)
+
+
+def _tables(command: Show, program: Program, about: About) -> ResultSet:
+    matches = like(command.like)
+    rows = [r for r in _relations(program) if matches(r[0])]
+    database = command.target or about.database or DATABASE
+    name = f"Tables_in_{database}" + (f" ({command.like})" if command.like is not None else "")
+    return texts([name, "Table_type"], rows) if command.full else texts([name], [r[:1] for r in rows])
+
+
+def _views(command: Show, program: Program, about: About) -> ResultSet:
+    matches = like(command.like)
+    return texts(["View"], sorted((v.name,) for v in program.views() if matches(v.name)))
+
+
+def columns_of(name: str, program: Program) -> list[tuple[Field, Column | None, TableDef | None]]:
+    """The columns of a table or view; of a table with their definitions."""
+    table = program.table(name)
+    if table is not None:
+        return [(c.field, c, table) for c in table.columns]
+    view = program.view(name)
+    if view is None:
+        raise unknown_table(name)
+    return [(f, None, None) for f in view.fields]
+
+
+def _columns(command: Show, program: Program, about: About) -> ResultSet:
+    matches, rows = like(command.like), []
+    for i, (field, column, table) in enumerate(columns_of(command.target, program)):
+        if not matches(field.name):
+            continue
+        default = None if column is None else _default(column)
+        extra = "auto_increment" if column is not None and column.auto_increment else ""
+        kind = field.type.sql().split(" COLLATE")[0]
+        row = [field.name, kind, "YES" if field.nullable else "NO", _key(i, table), default, extra]
+        if command.full:
+            row.insert(2, field.type.collation.value if field.type.is_text else None)
+            row += ["select,insert,update", ""]
+        rows.append(row)
+    names = ["Field", "Type", "Null", "Key", "Default", "Extra"]
+    if command.full:
+        names = ["Field", "Type", "Collation", "Null", "Key", "Default", "Extra", "Privileges", "Comment"]
+    return texts(names, rows)
+
+
+def _default(column: Column) -> str | None:
+    if column.default_now:
+        return "CURRENT_TIMESTAMP"
+    return None if not column.has_default or column.default is None else str(column.default)
+
+
+def _key(column: int, table: TableDef | None) -> str:
+    if table is None:
+        return ""
+    if column in table.primary_key:
+        return "PRI"
+    for index in table.indexes:
+        if index.columns[0] == column:
+            return "UNI" if index.unique and len(index.columns) == 1 else "MUL"
+    return ""
+
+
+def _create_table(command: Show, program: Program, about: About) -> ResultSet:
+    table = program.table(command.target)
+    if table is not None:
+        return texts(["Table", "Create Table"], [(table.name, table_text(table))])
+    return _create_view(command, program, about)
+
+
+def _create_view(command: Show, program: Program, about: About) -> ResultSet:
+    view = program.view(command.target)
+    if view is None:
+        raise unknown_table(command.target)
+    return texts(["View", "Create View", "character_set_client", "collation_connection"],
+                 [(view.name, program.create_text(view), "utf8mb4", "utf8mb4_0900_ai_ci")])
+
+
+def table_text(table: TableDef) -> str:
+    """The CREATE TABLE that makes this table."""
+    lines = [f"  {_quote(c.name)} {_column_text(c)}" for c in table.columns]
+    if table.primary_key:
+        lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
+    for index in table.indexes:
+        unique = "UNIQUE " if index.unique else ""
+        lines.append(f"  {unique}KEY {_quote(index.name)} ({_names(table, index.columns)})")
+    return f"CREATE TABLE {_quote(table.name)} (\n" + ",\n".join(lines) + "\n)"
+
+
+def _column_text(c: Column) -> str:
+    text = c.type.sql() + ("" if c.nullable else " NOT NULL")
+    if c.auto_increment:
+        return text + " AUTO_INCREMENT"
+    if c.default_now:
+        return text + " DEFAULT CURRENT_TIMESTAMP"
+    if c.has_default:
+        value = "NULL" if c.default is None else "'" + str(c.default).replace("'", "''") + "'"
+        return f"{text} DEFAULT {value}"
+    return text
+
+
+def _quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _names(table: TableDef, columns: Sequence[int]) -> str:
+    return ", ".join(_quote(table.columns[c].name) for c in columns)
+
+
+def _index(command: Show, program: Program, about: About) -> ResultSet:
+    table = program.table(command.target)
+    if table is None:
+        raise unknown_table(command.target)
+    keys = [("PRIMARY", True, table.primary_key)] if table.primary_key else []
+    keys += [(i.name, i.unique, i.columns) for i in table.indexes]
+    rows = [(table.name, int(not unique), name, n + 1, table.columns[c].name, "A", None, None, None,
+             "YES" if table.columns[c].nullable else "", "BTREE", "", "")
+            for name, unique, columns in keys for n, c in enumerate(columns)]
+    return texts(["Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name", "Collation", "Cardinality",
+                  "Sub_part", "Packed", "Null", "Index_type", "Comment", "Index_comment"], rows)
+
+
+def _variables(command: Show, program: Program, about: About) -> ResultSet:
+    matches = like(command.like)
+    known = VARIABLES if command.scope == "global" else about.variables
+    return texts(["Variable_name", "Value"], sorted((k, _shown(k, v)) for k, v in known.items() if matches(k)))
+
+
+def _shown(name: str, value: Any) -> str:
+    switches = ("autocommit", "foreign_key_checks", "unique_checks", "performance_schema", "sql_auto_is_null",
+                "sql_safe_updates", "transaction_read_only", "tx_read_only")
+    return ("ON" if value else "OFF") if name in switches else str(value)
+
+
+def _warnings(command: Show, program: Program, about: About) -> ResultSet:
+    return texts(["Level", "Code", "Message"], about.warnings)
+
+
+def _errors(command: Show, program: Program, about: About) -> ResultSet:
+    return texts(["Level", "Code", "Message"], [w for w in about.warnings if w[0] == "Error"])
+
+
+def _databases(command: Show, program: Program, about: About) -> ResultSet:
+    matches = like(command.like)
+    names = sorted({DATABASE, about.database or DATABASE})
+    return texts(["Database"], [(n,) for n in names if matches(n)])
+
+
+def _table_status(command: Show, program: Program, about: About) -> ResultSet:
+    matches = like(command.like)
+    rows = [(n, "NORIA" if kind == "BASE TABLE" else None, "utf8mb4_0900_ai_ci", "" if kind != "VIEW" else "VIEW")
+            for n, kind in _relations(program) if matches(n)]
+    return texts(["Name", "Engine", "Collation", "Comment"], rows)
+
+
+def _empty(*names: str) -> Callable[[Show, Program, About], ResultSet]:
+    return lambda command, program, about: texts(names, [])
+
+
+def _fixed(names: Sequence[str], *rows: Sequence[Any]) -> Callable[[Show, Program, About], ResultSet]:
+    return lambda command, program, about: texts(names, rows)
+
+
+_SHOW: dict[str, Callable[[Show, Program, About], ResultSet]] = {
+    "tables": _tables,
+    "views": _views,
+    "columns": _columns,
+    "fields": _columns,
+    "create table": _create_table,
+    "create view": _create_view,
+    "index": _index,
+    "indexes": _index,
+    "keys": _index,
+    "variables": _variables,
+    "status": _empty("Variable_name", "Value"),
+    "warnings": _warnings,
+    "errors": _errors,
+    "databases": _databases,
+    "schemas": _databases,
+    "table status": _table_status,
+    "engines": _fixed(["Engine", "Support", "Comment", "Transactions", "XA", "Savepoints"],
+                      ("NORIA", "DEFAULT", "Base tables on RocksDB, views kept fresh", "NO", "NO", "NO")),
+    "character set": _fixed(["Charset", "Description", "Default collation", "Maxlen"],
+                            ("utf8mb4", "UTF-8 Unicode", "utf8mb4_0900_ai_ci", 4)),
+    "charset": _fixed(["Charset", "Description", "Default collation", "Maxlen"],
+                      ("utf8mb4", "UTF-8 Unicode", "utf8mb4_0900_ai_ci", 4)),
+    "collation": _fixed(["Collation", "Charset", "Id", "Default", "Compiled", "Sortlen"],
+                        ("utf8mb4_0900_ai_ci", "utf8mb4", 255, "Yes", "Yes", 0),
+                        ("utf8mb4_bin", "utf8mb4", 46, "", "Yes", 1)),
+    "plugins": _empty("Name", "Status", "Type", "Library", "License"),
+    "triggers": _empty("Trigger", "Event", "Table", "Statement", "Timing", "Created"),
+    "procedure status": _empty("Db", "Name", "Type", "Definer"),
+    "function status": _empty("Db", "Name", "Type", "Definer"),
+    "events": _empty("Db", "Name", "Definer", "Status"),
+    "processlist": _empty("Id", "User", "Host", "db", "Command", "Time", "State", "Info"),
+}
+
+
+def list_fields(table: str, pattern: str, program: Program) -> list[Field]:
+    """COM_FIELD_LIST."""
+    matches = like(pattern or None)
+    return [f for f, _, _ in columns_of(table, program) if matches(f.name)]
+
+
+def view_about(view: ViewDef, program: Program) -> dict[str, Any]:
+    """A view as /views shows it."""
+    return {"name": view.name, "kind": "internal" if view.internal else "ad-hoc" if view.adhoc else "view",
+            "key": [f.name for f in view.key_fields], "columns": [f.name for f in view.fields], "text": view.text,
+            "explain": program.explanation(view.name)}
+
+

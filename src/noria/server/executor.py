@@ -1,0 +1,273 @@
+"""The executor: statements to answers, for every front (MySQL, HTTP, embedded).
+
+    SELECT → reader view → shared memory → (miss) one upquery → order, limit → reply, kept while the entry stands
+    write  → one synced commit shared with other clients → visible in the views → acknowledged
+
+Keeps true: a client sees its own acknowledged writes (they are published before they are acknowledged); what no
+view can answer is answered by Spark over a snapshot, and the reply carries a warning that says so and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from noria.control.program import Program
+from noria.core.errors import SqlError, not_supported, unknown_column, unknown_table, wrong_value_count
+from noria.core.statements import DEFAULT, Delete, Insert, Update, WriteResult
+from noria.core.types import TableDef
+from noria.dataflow.packets import Ask, Done, Write, Wrote
+from noria.plan.mir import ViewDef, show
+from noria.runtime.link import Link, WorkerGone
+from noria.server import chatter
+from noria.server.bulk import Bulk
+from noria.server.http.wire import arrow_rows
+from noria.server.keys import key_of
+from noria.server.mysql import encode_result
+from noria.server.mysql.backend import Client, Encoded, Outcome, ResultSet
+from noria.server.reads import Reads, typed_keys
+from noria.server.results import ReplyCache, Shape
+from noria.server.sessions import Session, run_text
+from noria.server.statements import Compiled, Statements
+from noria.sql import commands as sql
+from noria.views.reader import AttachedViews
+
+NOT_MAINTAINED = 1235  # the error with which a view is refused: Spark answers instead
+TOUCH_EVERY = 64  # executions between two notes that an ad-hoc view is in use
+HTTP_CLIENT = Client("root", chatter.DATABASE, 0, "localhost", False, True)
+
+
+class Executor:
+    """Implements `mysql.backend.Backend`.  `bulk` None: no Spark, so what no view can answer is refused."""
+
+    def __init__(self, program: Program, link: Link, attach: Callable[[], AttachedViews], bulk: Bulk | None,
+                 reply_bytes: int):
+        self.program, self._link, self._bulk = program, link, bulk
+        self.reads = Reads(link, attach)
+        self.statements = Statements(program)
+        self.replies = ReplyCache(reply_bytes)
+        self.writes = self.write_errors = self.spark_queries = self.selects = 0
+
+    def connect(self, client: Client) -> Session:
+        return Session(self, client)
+
+    # ------------------------------------------------------------ reads
+    def select(self, compiled: Compiled, values: Sequence[Any], reply_key: Any, binary: bool, deprecate_eof: bool,
+               session: Session) -> Outcome | Awaitable[Outcome]:
+        """A SELECT that one lookup answers: at once when the key is in shared memory."""
+        select = compiled.command
+        assert isinstance(select, sql.Select) and select.view is not None
+        reader = self._reader_of(compiled, select.view)
+        if reader is None:
+            return self.select_bound(_bound(compiled, values), session)
+        self.selects += 1
+        key = key_of([a[1] if a[0] == "value" else values[a[1]] for a in select.arguments], compiled.key_fields)
+        shape = compiled.shape
+        if shape is None or select.limit is not None or select.offset is not None:
+            shape = Shape.of(sql.bound_select(select, values).view or select.view)
+        if key is None:
+            return ResultSet(shape.shown, shape.apply([]))
+        found = self.reads.local(reader, key, reply_key is not None)
+        if found is None:
+            return self._fetched(reader, shape, key)
+        rows = shape.apply(found.rows)
+        if reply_key is None or found.entry is None:
+            return ResultSet(shape.shown, rows)
+        packets = encode_result(shape.shown, rows, binary, deprecate_eof, session.status)
+        self.replies.put(reply_key, packets, found.entry, found.version)
+        return Encoded(packets)
+
+    def _reader_of(self, compiled: Compiled, view: ViewDef) -> ViewDef | None:
+        """The view that holds the answer, if there is one already."""
+        compiled.uses += 1
+        if compiled.generation != self.program.generation or compiled.reader is None:
+            compiled.reader, compiled.generation = self.program.match(view), self.program.generation
+        elif compiled.uses % TOUCH_EVERY == 0:
+            self.program.touch(compiled.reader)
+        return compiled.reader
+
+    async def _fetched(self, reader: ViewDef, shape: Shape, key: tuple[Any, ...]) -> ResultSet:
+        await self.program.filled(reader)
+        return ResultSet(shape.shown, shape.apply(await self.reads.fetch(reader, key)))
+
+    async def select_bound(self, select: sql.Select, session: Session) -> ResultSet:
+        """A SELECT with its values; makes the view that it needs, or has Spark answer it."""
+        self.selects += 1
+        view = select.view
+        if view is None:
+            return await self._by_spark(sql.as_batch(select), None, session)
+        try:
+            reader = await self.program.reader(view)
+        except SqlError as e:
+            if e.code != NOT_MAINTAINED:
+                raise
+            return await self._by_spark(sql.as_batch(select, e.message), view, session)
+        shape = Shape.of(view)
+        key = key_of([value for _, value in select.arguments], reader.key_fields)
+        if key is None:
+            return ResultSet(shape.shown, shape.apply([]))
+        found = self.reads.local(reader, key, False)
+        if found is None:
+            return await self._fetched(reader, shape, key)
+        return ResultSet(shape.shown, shape.apply(found.rows))
+
+    async def _by_spark(self, batch: sql.BatchQuery, view: ViewDef | None, session: Session) -> ResultSet:
+        if self._bulk is None:
+            raise not_supported(f"this SELECT ({batch.reason or 'no view answers it'})",
+                                "an embedded database has no Spark: run it with a server")
+        self.spark_queries += 1
+        rows = await self._bulk.query(batch)
+        if not rows and view is not None and view.empty_row is not None:
+            rows = [view.empty_row[: view.visible]]
+        why = f": {batch.reason}" if batch.reason else ""
+        session.warnings = (("Warning", NOT_MAINTAINED, f"answered by Spark over a snapshot, not by a view{why}"),)
+        return ResultSet(batch.fields, rows, warnings=1)
+
+    async def lookup(self, name: str, keys: pa.Table) -> pa.Table:
+        """The rows of many keys of a named view as Arrow, with `__key`, the ordinal of each row's key."""
+        view = self.program.view(name)
+        if view is None or view.internal:
+            raise unknown_table(name)
+        self.selects += keys.num_rows
+        await self.program.filled(view)
+        shape = Shape.of(view)
+        if not shape.changes_rows:
+            return await self.reads.many(view, keys)
+        typed = typed_keys(keys, view.key_fields)
+        asked = list(zip(*(c.to_pylist() for c in typed.columns), strict=True)) if view.key else [()] * keys.num_rows
+        answers = [shape.apply(await self._rows_of(view, key)) for key in asked]
+        ordinals = [i for i, rows in enumerate(answers) for _ in rows]
+        table = arrow_rows(view.fields, [row for rows in answers for row in rows])
+        return table.append_column("__key", pa.array(ordinals, pa.int64()))
+
+    async def _rows_of(self, view: ViewDef, values: Sequence[Any]) -> list[Any]:
+        key = key_of(values, view.key_fields)
+        if key is None:
+            return []
+        found = self.reads.local(view, key, False)
+        return await self.reads.fetch(view, key) if found is None else found.rows
+
+    # ------------------------------------------------------------ writes
+    async def write(self, statement: Insert | Update | Delete) -> WriteResult:
+        """Durable and visible when this returns."""
+        self.writes += 1
+        if isinstance(statement, Insert):
+            statement = self._with_now(statement)
+        reply: Wrote = await self._link.change(Write((statement,)))
+        result = reply.results[0]
+        if result.error is not None:
+            self.write_errors += 1
+            raise result.error
+        return result
+
+    def _with_now(self, statement: Insert) -> Insert:
+        """DEFAULT CURRENT_TIMESTAMP is filled in here, so that the worker's step has no clock."""
+        table = self.program.table(statement.table)
+        if table is None:
+            raise unknown_table(statement.table)
+        absent = [i for i, c in enumerate(table.columns) if c.default_now and i not in statement.columns]
+        given = [n for n, i in enumerate(statement.columns) if table.columns[i].default_now]
+        if not absent and not given:
+            return statement
+        now = datetime.now(UTC).replace(tzinfo=None)
+        columns = (*statement.columns, *absent)
+        if isinstance(statement.rows, pa.RecordBatch):
+            times = pa.array([now] * len(statement.rows), pa.timestamp("us"))
+            arrays = [*statement.rows.columns, *([times] * len(absent))]
+            rows: Any = pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in columns])
+        else:
+            more = (now,) * len(absent)
+            rows = tuple((*(now if n in given and v is DEFAULT else v for n, v in enumerate(row)), *more)
+                         for row in statement.rows)
+        return Insert(statement.table, columns, rows, statement.on_duplicate, statement.assignments)
+
+    async def insert(self, name: str, rows: pa.Table, on_duplicate: str) -> int:
+        """Rows as Arrow, columns by name."""
+        if on_duplicate not in ("error", "replace", "ignore"):
+            raise SqlError(1105, "HY000", f"on_duplicate is error, replace or ignore, not '{on_duplicate}'")
+        table = self.program.table(name)
+        if table is None:
+            raise unknown_table(name)
+        columns = tuple(_position(table, c) for c in rows.column_names)
+        if len(set(columns)) != len(columns):
+            raise wrong_value_count(1)
+        if not rows.num_rows:
+            return 0
+        (batch,) = rows.combine_chunks().to_batches(max_chunksize=rows.num_rows)
+        return (await self.write(Insert(table.name, columns, batch, on_duplicate))).affected
+
+    # ------------------------------------------------------------ questions
+    async def run_sql(self, text: str, parameters: list[Any]) -> tuple[list[Outcome], list[tuple[str, int, str]]]:
+        """A text in a session of its own."""
+        session = Session(self, HTTP_CLIENT, encoded=False)
+        try:
+            outcomes = await run_text(session, text, parameters)
+        except WorkerGone as e:
+            raise ConnectionError(str(e)) from e
+        return outcomes, list(session.warnings)
+
+    async def explain(self, command: sql.Command) -> ResultSet:
+        """How a statement is answered.  A SELECT's view is made, as running it would: the answer is about it."""
+        if not isinstance(command, sql.Select):
+            raise not_supported("EXPLAIN of this statement", "EXPLAIN a SELECT")
+        lines = await self._explained(command)
+        return chatter.texts(["EXPLAIN"], [(line,) for text in lines for line in text.splitlines()])
+
+    async def _explained(self, select: sql.Select) -> list[str]:
+        reason = "" if select.batch is None else select.batch.reason
+        if select.view is not None:
+            try:
+                reader = await self.program.reader(select.view)
+                key = ", ".join(f.name for f in reader.key_fields)
+                kind = "ad-hoc view" if reader.adhoc else "view"
+                return [f"answered by the {kind} {reader.name}, looked up by ({key})",
+                        self.program.explanation(reader.name) or show(reader.plan)]
+            except SqlError as e:
+                if e.code != NOT_MAINTAINED:
+                    raise
+                reason = e.message
+        plan = select.view.plan if select.view is not None else sql.as_batch(select).plan
+        return [f"answered by Spark over a snapshot, not by a view: {reason}", show(plan)]
+
+    async def ask(self, question: Ask) -> Any:
+        """An answer of the worker."""
+        try:
+            reply: Done = await self._link.ask(question)
+        except WorkerGone as e:
+            raise ConnectionError(str(e)) from e
+        if reply.error is not None:
+            raise reply.error
+        return reply.value
+
+    def view_list(self) -> list[dict[str, Any]]:
+        views = [*self.program.views(), *self.program.adhoc()]
+        return [chatter.view_about(v, self.program) for v in views]
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "reads_total": self.selects + self.replies.hits, "view_hits_total": self.reads.hits,
+            "upqueries_total": self.reads.upqueries, "cached_replies_total": self.replies.hits,
+            "cached_reply_bytes": self.replies.nbytes, "writes_total": self.writes,
+            "write_errors_total": self.write_errors, "commits_total": self._link.stats.groups,
+            "spark_queries_total": self.spark_queries,
+            "parsed_total": self.statements.parsed, "tables": len(list(self.program.tables())),
+            "views": len(list(self.program.views())), "adhoc_views": len(list(self.program.adhoc())),
+        }
+
+
+def _bound(compiled: Compiled, values: Sequence[Any]) -> sql.Select:
+    command = compiled.bind(values)
+    assert isinstance(command, sql.Select)
+    return command
+
+
+def _position(table: TableDef, name: str) -> int:
+    try:
+        return table.position(name)
+    except KeyError:
+        raise unknown_column(name, "field list") from None
+
+

@@ -1,0 +1,1 @@
+"""HTTP: health, metrics, graph, views, SQL, bulk inserts, load and verify."""

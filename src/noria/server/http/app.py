@@ -1,0 +1,252 @@
+"""The HTTP interface: health, metrics, the graph, views, SQL, and what the Python client needs.
+
+    GET  /health                      is the server up, is its worker
+    GET  /metrics                     for Prometheus
+    GET  /graph[?format=dot]          the running data-flow
+    GET  /views, /views/NAME          views: key, columns, how each is kept
+    GET  /tables/NAME                 columns and primary key
+    POST /sql                         {"sql": ..., "parameters": [...]}, answered as JSON or as an Arrow stream
+    POST /tables/NAME/rows            an Arrow stream of rows to insert [?on_duplicate=error|replace|ignore]
+    POST /views/NAME/lookup           an Arrow stream of keys; answers rows and `__key`, the key's ordinal
+    GET  /attach                      where the views are in this host's memory
+    POST /load, /verify               bulk jobs on Spark; progress as lines of JSON
+    POST /evict                       {"bytes": n}: forget least recently read keys; without n all of them
+    POST /limit                       {"memory_limit": "64M"}: another memory limit until the server ends
+
+Keeps true: a user's error is a 4xx with MySQL's number in the body and never ends the server; when there is a
+password, everything but /health wants it (HTTP Basic).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol
+
+import pyarrow as pa
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from noria import __version__
+from noria.core.errors import SqlError, unknown_table
+from noria.core.types import TableDef
+from noria.dataflow.render import dot
+from noria.plan.mir import ViewDef
+from noria.server.http import wire
+from noria.server.http.metrics import CONTENT_TYPE, render
+from noria.server.mysql.backend import Outcome
+
+log = logging.getLogger(__name__)
+Handler = Callable[[Request], Awaitable[Response]]
+Warnings = list[tuple[str, int, str]]
+
+
+class Services(Protocol):
+    """What HTTP needs of the node."""
+
+    user: str
+    password: str | None
+
+    def health(self) -> dict[str, Any]: ...
+
+    async def stats(self) -> dict[str, Any]: ...
+
+    async def ask(self, what: str, argument: str = "") -> Any: ...
+
+    def catalog_table(self, name: str) -> TableDef | None: ...
+
+    def catalog_view(self, name: str) -> ViewDef | None: ...
+
+    def view_list(self) -> list[dict[str, Any]]: ...
+
+    def attachment(self) -> dict[str, Any]: ...
+
+    async def run_sql(self, sql: str, parameters: list[Any]) -> tuple[list[Outcome], Warnings]: ...
+
+    async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int: ...
+
+    async def lookup(self, view: str, keys: pa.Table) -> pa.Table: ...
+
+    async def set_limit(self, size: str) -> int: ...
+
+    async def evict(self, nbytes: int | None) -> int: ...
+
+    def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
+
+    def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
+
+
+def make_app(services: Services) -> Starlette:
+    routes = Api(services).routes()
+    guarded = [Route(path, _guard(services, path, handler), methods=[method]) for method, path, handler in routes]
+    return Starlette(routes=guarded)
+
+
+def _guard(services: Services, path: str, handler: Handler) -> Handler:
+    """Password first, then errors as JSON."""
+
+    async def guarded(request: Request) -> Response:
+        if path != "/health" and not _allowed(request, services):
+            return PlainTextResponse("a user and a password are needed\n", 401,
+                                     {"WWW-Authenticate": 'Basic realm="noria"'})
+        try:
+            return await handler(request)
+        except SqlError as e:
+            return JSONResponse(wire.json_error(e), 404 if e.code == 1146 else 400)
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody reads it: the client went away within its request
+        except ConnectionError as e:
+            return JSONResponse(wire.json_error(SqlError(1053, "08S01", str(e))), 503)
+        except Exception:
+            log.exception("%s %s failed", request.method, request.url.path)
+            return JSONResponse(wire.json_error(SqlError(1105, "HY000", "internal error; the log has it")), 500)
+
+    return guarded
+
+
+def _allowed(request: Request, services: Services) -> bool:
+    if services.password is None:
+        return True
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return False
+    try:
+        decoded = base64.b64decode(given, validate=True)
+    except binascii.Error:
+        return False
+    return hmac.compare_digest(decoded, f"{services.user}:{services.password}".encode())
+
+
+class Api:
+    def __init__(self, services: Services):
+        self._s = services
+
+    def routes(self) -> list[tuple[str, str, Handler]]:
+        return [
+            ("GET", "/health", self.health), ("GET", "/metrics", self.metrics), ("GET", "/graph", self.graph),
+            ("GET", "/views", self.views), ("GET", "/views/{name}", self.view), ("GET", "/tables/{name}", self.table),
+            ("POST", "/sql", self.sql), ("POST", "/tables/{name}/rows", self.insert),
+            ("POST", "/views/{name}/lookup", self.lookup), ("GET", "/attach", self.attach),
+            ("POST", "/load", self.load), ("POST", "/verify", self.verify), ("POST", "/limit", self.limit),
+            ("POST", "/evict", self.evict),
+        ]
+
+    async def health(self, request: Request) -> Response:
+        body = {"version": __version__, **self._s.health()}
+        return JSONResponse(body, 200 if body["status"] == "ok" else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(render(await self._s.stats()), media_type=CONTENT_TYPE)
+
+    async def graph(self, request: Request) -> Response:
+        form = request.query_params.get("format", "json")
+        if form not in ("json", "dot"):
+            raise SqlError(1105, "HY000", f"there is no graph format '{form}': json or dot")
+        graph = await self._s.ask("graph")
+        return PlainTextResponse(dot(graph)) if form == "dot" else JSONResponse(graph)
+
+    async def views(self, request: Request) -> Response:
+        return JSONResponse(self._s.view_list())
+
+    async def view(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        view = self._s.catalog_view(name)
+        if view is None:
+            raise unknown_table(name)
+        return JSONResponse(about_view(view))
+
+    async def table(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        table = self._s.catalog_table(name)
+        if table is None:
+            raise unknown_table(name)
+        return JSONResponse(about_table(table))
+
+    async def sql(self, request: Request) -> Response:
+        body = await _json(request)
+        sql, parameters = body.get("sql"), body.get("parameters", [])
+        if not isinstance(sql, str) or not isinstance(parameters, list):
+            raise SqlError(1105, "HY000", 'the body is {"sql": "...", "parameters": [...]}')
+        outcomes, warnings = await self._s.run_sql(sql, parameters)
+        if wire.ARROW in request.headers.get("accept", ""):
+            return Response(wire.arrow_outcome(outcomes[-1], warnings), media_type=wire.ARROW)
+        results = [wire.json_outcome(o, warnings) for o in outcomes]
+        return JSONResponse(results[0] if len(results) == 1 else {"results": results})
+
+    async def insert(self, request: Request) -> Response:
+        rows = wire.from_stream(await request.body(), "rows")
+        affected = await self._s.insert(request.path_params["name"], rows,
+                                        request.query_params.get("on_duplicate", "error"))
+        return JSONResponse({"affected": affected})
+
+    async def lookup(self, request: Request) -> Response:
+        keys = wire.from_stream(await request.body(), "keys")
+        return Response(wire.to_stream(await self._s.lookup(request.path_params["name"], keys)),
+                        media_type=wire.ARROW)
+
+    async def attach(self, request: Request) -> Response:
+        return JSONResponse(self._s.attachment())
+
+    async def limit(self, request: Request) -> Response:
+        return JSONResponse({"memory_limit": await self._s.set_limit(str((await _json(request)).get("memory_limit")))})
+
+    async def evict(self, request: Request) -> Response:
+        nbytes = (await _json(request, default={})).get("bytes")
+        if nbytes is not None and (not isinstance(nbytes, int) or nbytes < 1):
+            raise SqlError(1105, "HY000", f'"bytes" is a number from 1, not {nbytes!r}')
+        return JSONResponse({"freed": await self._s.evict(nbytes)})
+
+    async def load(self, request: Request) -> Response:
+        return _lines(self._s.load(await _json(request)))
+
+    async def verify(self, request: Request) -> Response:
+        return _lines(self._s.verify(await _json(request, default={})))
+
+
+def about_view(view: ViewDef) -> dict[str, Any]:
+    """What a client must know to look up in a view, also by itself in shared memory."""
+    empty = None if view.empty_row is None else [wire.jsonable(v) for v in view.empty_row]
+    return {"name": view.name, "columns": [f.name for f in view.fields], "key": [f.name for f in view.key_fields],
+            "text": view.text, "order": view.order, "limit": view.limit, "offset": view.offset, "empty_row": empty}
+
+
+def about_table(table: TableDef) -> dict[str, Any]:
+    """What a client must know to write to a table."""
+    return {"name": table.name, "columns": [c.name for c in table.columns],
+            "types": [c.type.sql() for c in table.columns],
+            "primary_key": [table.columns[i].name for i in table.primary_key]}
+
+
+async def _json(request: Request, default: dict[str, Any] | None = None) -> dict[str, Any]:
+    raw = await request.body()
+    if not raw and default is not None:
+        return default
+    try:
+        body = json.loads(raw)
+    except (ValueError, UnicodeDecodeError) as e:
+        raise SqlError(1105, "HY000", f"the body is no JSON: {e}") from None
+    if not isinstance(body, dict):
+        raise SqlError(1105, "HY000", "the body is no JSON object")
+    return body
+
+
+def _lines(progress: AsyncIterator[dict[str, Any]]) -> Response:
+    """Each step as one line of JSON; an error is the last line, since the status has been sent by then."""
+
+    async def body() -> AsyncIterator[bytes]:
+        try:
+            async for step in progress:
+                yield json.dumps(step, default=str).encode() + b"\n"
+        except SqlError as e:
+            yield json.dumps(wire.json_error(e)).encode() + b"\n"
+        except Exception as e:
+            log.exception("a bulk job failed")
+            yield json.dumps(wire.json_error(SqlError(1105, "HY000", f"the job failed: {e}"))).encode() + b"\n"
+
+    return StreamingResponse(body(), media_type="application/x-ndjson")

@@ -1,0 +1,90 @@
+"""What a client's value means when a key column is compared with it: MySQL's rules for `column = value`.
+
+A value that the column's type cannot hold equals no row of it; that is an answer, not an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from noria.core.coerce import coerce
+from noria.core.errors import SqlError, not_supported
+from noria.core.limits import MAX_INT, MIN_INT
+from noria.core.types import DATETIME, Column, Field, Kind
+
+_PREFIX = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+
+
+class _NoRow:
+    """What equals nothing."""
+
+
+NO_ROW = _NoRow()
+
+
+def key_of(values: Sequence[Any], fields: Sequence[Field]) -> tuple[Any, ...] | None:
+    """The values as the key columns hold them; None when no row can have this key."""
+    if len(values) == 1 and type(values[0]) is int and fields[0].type.kind is Kind.INT:
+        return (values[0],) if MIN_INT <= values[0] <= MAX_INT else None
+    key = tuple(_comparable(v, f) for v, f in zip(values, fields, strict=True))
+    return None if NO_ROW in key else key
+
+
+def _comparable(value: Any, field: Field) -> Any:
+    if value is None:
+        return NO_ROW
+    if isinstance(value, (bytes, bytearray)):
+        value = bytes(value).decode("utf-8", "replace")
+    kind = field.type.kind
+    if kind is Kind.TEXT:
+        if not isinstance(value, str):
+            raise not_supported(f"comparing the text column '{field.name}' with the number {value}",
+                                "give the parameter as a string")
+        return value
+    if kind in (Kind.DATE, Kind.DATETIME):
+        return _moment(value, field)
+    if kind is Kind.DOUBLE:
+        return _number(value, field) if isinstance(value, str) else float(value)
+    return _exact(_number(value, field) if isinstance(value, str) else value, field)
+
+
+def _number(text: str, field: Field) -> float | int:
+    """The number that a text begins with; 0 when it begins with none."""
+    m = _PREFIX.match(text)
+    if m is None:
+        return 0
+    number = float(m[0])
+    return int(number) if number.is_integer() else number
+
+
+def _exact(value: Any, field: Field) -> Any:
+    if isinstance(value, (date, datetime)):
+        raise not_supported(f"comparing the number column '{field.name}' with a date")
+    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    if not number.is_finite():
+        return NO_ROW
+    scaled = number.scaleb(field.type.scale)
+    if scaled != scaled.to_integral_value() or not MIN_INT <= scaled <= MAX_INT:
+        return NO_ROW
+    return int(number) if field.type.kind is Kind.INT else number
+
+
+def _moment(value: Any, field: Field) -> Any:
+    is_date = field.type.kind is Kind.DATE
+    if type(value) is datetime and is_date:
+        return value.date() if value == datetime(value.year, value.month, value.day) else NO_ROW
+    if type(value) is date:
+        return value if is_date else datetime(value.year, value.month, value.day)
+    if isinstance(value, datetime):
+        return value
+    full = Column(field.name, DATETIME if is_date else field.type)
+    try:
+        moment = coerce(value, full, 1)
+    except SqlError:
+        raise SqlError(1525, "HY000", f"Incorrect {'DATE' if is_date else 'DATETIME'} value: '{value}'") from None
+    return _moment(moment, field) if is_date else moment
+

@@ -1,0 +1,201 @@
+"""Who may connect: password digests, and the two exchanges by which a client proves that it knows one.
+
+`mysql_native_password` and `caching_sha2_password`, the latter's fast path and its full exchange, in which
+the client sends the password encrypted with the server's RSA key (there is no TLS).
+
+Keeps true: no clear password is kept, nor anything that could be sent in its place; who is unknown is refused
+with the same words as who gave a wrong password; digests are compared in constant time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from noria.server.mysql import codec
+from noria.server.mysql.codec import HandshakeResponse
+
+NATIVE = "mysql_native_password"
+SHA2 = "caching_sha2_password"
+ANONYMOUS = ""  # an account of this name lets in whoever has no account of his own name
+NONCE_BYTES = 20
+_SALT_BYTES = 16
+_SALTED_ROUNDS = 20_000  # about 5 ms: felt by who guesses, not by a client that connects
+_RSA_BITS = 2048
+_FAST_AUTH_SUCCESS, _FULL_AUTHENTICATION = b"\x03", b"\x04"
+_PUBLIC_KEY_REQUEST = b"\x02"
+
+
+@dataclass(frozen=True, repr=False)
+class Account:
+    """What the server keeps of a password.
+
+    native: SHA1(SHA1(password)).  sha2: SHA256(SHA256(password)).  salted: (salt, PBKDF2), kept instead of
+    the two by a strong account, which serves caching_sha2_password only; the server learns `sha2` at its
+    first full exchange and keeps it in memory.  None of the three: no password is asked for.
+    """
+
+    native: bytes | None = None
+    sha2: bytes | None = None
+    salted: tuple[bytes, bytes] | None = None
+
+    @property
+    def open(self) -> bool:
+        return self.native is None and self.sha2 is None and self.salted is None
+
+    def admits(self, password: bytes) -> bool:
+        """Is this the clear password?"""
+        if self.salted is not None:
+            salt, digest = self.salted
+            return hmac.compare_digest(_pbkdf2(password, salt), digest)
+        return self.sha2 is not None and hmac.compare_digest(_twice("sha256", password), self.sha2)
+
+
+def account(password: str, strong: bool = False) -> Account:
+    """The account of a password ("" for none)."""
+    if not password:
+        return Account()
+    clear = password.encode()
+    if strong:
+        salt = secrets.token_bytes(_SALT_BYTES)
+        return Account(salted=(salt, _pbkdf2(clear, salt)))
+    return Account(native=_twice("sha1", clear), sha2=_twice("sha256", clear))
+
+
+def nonce() -> bytes:
+    """Twenty random bytes without 0, which would end them, in 7 bits, as clients expect."""
+    return bytes(1 + byte % 127 for byte in secrets.token_bytes(NONCE_BYTES))
+
+
+class ServerKey:
+    """The RSA key of full exchanges, made when it is first needed (`prepare` makes it ahead)."""
+
+    @cached_property
+    def _key(self) -> rsa.RSAPrivateKey:
+        return rsa.generate_private_key(public_exponent=65537, key_size=_RSA_BITS)
+
+    @cached_property
+    def public(self) -> bytes:
+        return self._key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+    def prepare(self) -> None:
+        _ = self.public
+
+    def decrypt(self, data: bytes) -> bytes | None:
+        oaep = padding.OAEP(mgf=padding.MGF1(algorithm=hashes.SHA1()), algorithm=hashes.SHA1(), label=None)
+        try:
+            return self._key.decrypt(data, oaep)
+        except (ValueError, UnsupportedAlgorithm):
+            return None
+
+
+class Directory:
+    """The accounts, and what full exchanges have taught about them."""
+
+    def __init__(self, accounts: Mapping[str, Account], key: ServerKey) -> None:
+        self.accounts, self.key = accounts, key
+        self._learnt: dict[str, tuple[Account, bytes]] = {}
+
+    def find(self, user: str) -> Account | None:
+        return self.accounts.get(user) or self.accounts.get(ANONYMOUS)
+
+    def fast_digest(self, user: str, found: Account) -> bytes | None:
+        if found.sha2 is not None:
+            return found.sha2
+        of, digest = self._learnt.get(user, (None, None))
+        return digest if of == found else None  # a changed password starts afresh
+
+    def learn(self, user: str, found: Account, password: bytes) -> None:
+        self._learnt[user] = found, _twice("sha256", password)
+
+
+@dataclass
+class Exchange:
+    """One client's proof, step by step: each step is given what the client sent and says what to send.
+
+    `granted` is None until it is decided.  States: begun → (switched) → (asked for the full exchange →
+    (sent the key)) → decided.
+    """
+
+    directory: Directory
+    nonce: bytes
+    user: str
+    plugin: str
+    used_password: bool = False
+    granted: bool | None = None
+    _full: bool = field(default=False)
+
+    @classmethod
+    def begin(cls, directory: Directory, nonce: bytes, response: HandshakeResponse) -> tuple[Exchange, list[bytes]]:
+        """The exchange and the payloads to answer the client's first packet with."""
+        exchange = cls(directory, nonce, response.user, response.plugin or NATIVE)
+        found = directory.find(response.user)
+        wanted = SHA2 if found is not None and found.salted is not None else exchange.plugin
+        if wanted not in (NATIVE, SHA2):
+            wanted = NATIVE
+        unasked = wanted != NATIVE and not response.token  # some clients wait for a nonce under this name first
+        if wanted != exchange.plugin or unasked:
+            exchange.plugin = wanted
+            return exchange, [codec.auth_switch(wanted, nonce)]
+        return exchange, exchange.step(response.token)
+
+    def step(self, data: bytes) -> list[bytes]:
+        """The payloads to answer with; OK or the refusal, which `granted` decides, are the caller's."""
+        found = self.directory.find(self.user)
+        if self._full:
+            return self._full_step(found, data)
+        token = b"" if data == b"\0" else data
+        self.used_password = bool(token)
+        if found is None or found.open or not token:
+            self.granted = found is not None and found.open and not token
+            return []
+        if self.plugin == NATIVE:
+            self.granted = found.native is not None and _proves("sha1", token, self.nonce + found.native,
+                                                                found.native)
+            return []
+        digest = self.directory.fast_digest(self.user, found)
+        if digest is None:
+            self._full = True
+            return [codec.auth_more(_FULL_AUTHENTICATION)]
+        self.granted = _proves("sha256", token, digest + self.nonce, digest)
+        return [codec.auth_more(_FAST_AUTH_SUCCESS)] if self.granted else []
+
+    def _full_step(self, found: Account | None, data: bytes) -> list[bytes]:
+        if data == _PUBLIC_KEY_REQUEST:
+            return [codec.auth_more(self.directory.key.public)]
+        hidden = self.directory.key.decrypt(data) or b""
+        pad = self.nonce * (len(hidden) // len(self.nonce) + 1)
+        password = _xor(hidden, pad[:len(hidden)]).removesuffix(b"\0")
+        self.granted = found is not None and bool(password) and found.admits(password)
+        if self.granted and found is not None:
+            self.directory.learn(self.user, found, password)
+        return []
+
+
+def _proves(algorithm: str, token: bytes, mask: bytes, digest: bytes) -> bool:
+    """Does the token, a digest of the password under a mask, lead to the digest of that digest?"""
+    cover = hashlib.new(algorithm, mask).digest()
+    if len(token) != len(cover):
+        return False
+    return hmac.compare_digest(hashlib.new(algorithm, _xor(token, cover)).digest(), digest)
+
+
+def _twice(algorithm: str, password: bytes) -> bytes:
+    return hashlib.new(algorithm, hashlib.new(algorithm, password).digest()).digest()
+
+
+def _pbkdf2(password: bytes, salt: bytes) -> bytes:
+    return hashlib.pbkdf2_hmac("sha256", password, salt, _SALTED_ROUNDS)
+
+
+def _xor(a: bytes, b: bytes) -> bytes:
+    return bytes(x ^ y for x, y in zip(a, b, strict=True))

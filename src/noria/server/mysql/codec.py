@@ -1,0 +1,378 @@
+"""MySQL's packets: bytes from clients become frozen messages, replies become bytes.  No I/O, no state.
+
+Keeps true: `decode` of any bytes gives a message or raises `ProtocolError`, never reads past the packet and
+never takes part of a field for the whole.  Texts are UTF-8 whatever character set a client names at
+connect (as MySQL's skip-character-set-client-handshake does).
+
+A packet is a three-byte length, a sequence number and a payload; a payload of 2**24 - 1 bytes or more goes
+out in several packets, the last one shorter than that.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntFlag
+
+from noria.core import limits
+from noria.core.errors import SqlError
+
+MAX_PAYLOAD = 0xFFFFFF
+UTF8MB4 = 255  # utf8mb4_0900_ai_ci, the default collation
+UTF8MB4_BIN = 46
+BINARY = 63
+MORE_RESULTS = 0x0008  # status: another outcome of the same text follows
+
+
+class Capability(IntFlag):
+    """What client and server tell each other at connect; only what changes our packets or answers."""
+
+    LONG_PASSWORD = 1 << 0
+    FOUND_ROWS = 1 << 1
+    LONG_FLAG = 1 << 2
+    CONNECT_WITH_DB = 1 << 3
+    PROTOCOL_41 = 1 << 9
+    INTERACTIVE = 1 << 10
+    TRANSACTIONS = 1 << 13
+    SECURE_CONNECTION = 1 << 15
+    MULTI_STATEMENTS = 1 << 16
+    MULTI_RESULTS = 1 << 17
+    PS_MULTI_RESULTS = 1 << 18
+    PLUGIN_AUTH = 1 << 19
+    CONNECT_ATTRS = 1 << 20
+    PLUGIN_AUTH_LENENC = 1 << 21
+    DEPRECATE_EOF = 1 << 24
+
+
+SERVER_CAPABILITIES = Capability(sum(Capability))
+
+
+class ProtocolError(SqlError):
+    """The client broke the protocol: it is told so, and hung up on."""
+
+
+def malformed(detail: str) -> ProtocolError:
+    return ProtocolError(1835, "HY000", f"Malformed communication packet: {detail}")
+
+
+def out_of_order() -> ProtocolError:
+    return ProtocolError(1156, "08S01", "Got packets out of order")
+
+
+def too_large() -> SqlError:
+    return SqlError(1153, "08S01", f"Got a packet bigger than 'max_allowed_packet' bytes "
+                                   f"({limits.MAX_PACKET_BYTES}); send the data in smaller statements")
+
+
+# --- Packets -------------------------------------------------------------------------------------------------
+
+
+def frame(payload: bytes, seq: int) -> bytes:
+    """One payload as packets, numbered from `seq`.
+
+    >>> frame(b"abc", 1)
+    b'\\x03\\x00\\x00\\x01abc'
+    """
+    if len(payload) < MAX_PAYLOAD:
+        return (len(payload) | (seq & 255) << 24).to_bytes(4, "little") + payload
+    pieces = []
+    for start in range(0, len(payload) + 1, MAX_PAYLOAD):
+        piece = payload[start:start + MAX_PAYLOAD]
+        pieces += [(len(piece) | (seq & 255) << 24).to_bytes(4, "little"), piece]
+        seq += 1
+    return b"".join(pieces)
+
+
+def frame_all(payloads: Iterable[bytes], seq: int) -> bytes:
+    out = []
+    for payload in payloads:
+        out.append(frame(payload, seq))
+        seq += len(payload) // MAX_PAYLOAD + 1
+    return b"".join(out)
+
+
+def renumber(packets: bytes, seq: int) -> bytes:
+    """The same packets, numbered from `seq`: cached replies are kept numbered from 1."""
+    out, position = bytearray(packets), 0
+    while position < len(out):
+        out[position + 3] = seq & 255
+        position += 4 + int.from_bytes(out[position:position + 3], "little")
+        seq += 1
+    return bytes(out)
+
+
+def count_packets(packets: bytes) -> int:
+    count = position = 0
+    while position < len(packets):
+        position += 4 + int.from_bytes(packets[position:position + 3], "little")
+        count += 1
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """A whole payload and where it stood: its first sequence number and the one that follows."""
+
+    first: int
+    following: int
+    payload: bytes
+    oversized: bool = False  # more than the limit: the payload was thrown away
+
+
+class Unframer:
+    """Whole payloads out of a stream that comes in pieces of any size.
+
+    Keeps true: it holds at most `limit` bytes of one payload plus what was fed and not asked for.  A larger
+    payload is thrown away while it arrives and reported once, in order.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._buffer = bytearray()
+        self._parts: list[bytes] = []
+        self._size = 0  # bytes of the payload as far as headers announced them
+        self._missing = -1  # bytes of the packet's body not taken yet; -1: a header comes next
+        self._last = False
+        self._first = self._seq = -1  # -1: between payloads
+
+    @property
+    def buffered(self) -> int:
+        return len(self._buffer)
+
+    @property
+    def clean(self) -> bool:
+        """Is there nothing of a payload here?"""
+        return not self._buffer and self._first < 0
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def next(self) -> Packet | None:
+        """The next whole payload, if it is here.  ProtocolError when its packets are misnumbered."""
+        while True:
+            if self._missing < 0:
+                if len(self._buffer) < 4:
+                    return None
+                self._open(int.from_bytes(self._buffer[:4], "little"))
+            if not self._take():
+                return None
+            if self._last:
+                packet = Packet(self._first, self._seq, b"".join(self._parts), self._size > self.limit)
+                self._parts, self._size, self._first = [], 0, -1
+                return packet
+
+    def _open(self, header: int) -> None:
+        length, seq = header & MAX_PAYLOAD, header >> 24
+        if self._first < 0:
+            self._first = seq
+        elif seq != self._seq:
+            raise out_of_order()
+        del self._buffer[:4]
+        self._seq = (seq + 1) & 255
+        self._missing, self._last = length, length < MAX_PAYLOAD
+        self._size += length
+        if self._size > self.limit:
+            self._parts.clear()
+
+    def _take(self) -> bool:
+        """Take (or throw away) the packet's body as far as it is here; was that all of it?"""
+        if self._size > self.limit:
+            gone = min(self._missing, len(self._buffer))
+            del self._buffer[:gone]
+            self._missing -= gone
+        elif len(self._buffer) >= self._missing:
+            with memoryview(self._buffer) as view, view[:self._missing] as body:
+                self._parts.append(bytes(body))
+            del self._buffer[:self._missing]
+            self._missing = 0
+        if self._missing:
+            return False
+        self._missing = -1
+        return True
+
+
+# --- Fields of payloads --------------------------------------------------------------------------------------
+
+
+def lenenc_int(value: int) -> bytes:
+    """
+    >>> lenenc_int(250), lenenc_int(251)
+    (b'\\xfa', b'\\xfc\\xfb\\x00')
+    """
+    if value < 251:
+        return value.to_bytes(1, "little")
+    if value < 1 << 16:
+        return b"\xfc" + value.to_bytes(2, "little")
+    if value < 1 << 24:
+        return b"\xfd" + value.to_bytes(3, "little")
+    return b"\xfe" + value.to_bytes(8, "little")
+
+
+SHORT = tuple(bytes([n]) for n in range(251))  # lengths of one byte
+
+
+def lenenc(data: bytes) -> bytes:
+    """A length-encoded string."""
+    return (SHORT[len(data)] if len(data) < 251 else lenenc_int(len(data))) + data
+
+
+class Reader:
+    """Fields of one payload in order; ProtocolError where the payload ends too early."""
+
+    def __init__(self, data: bytes, position: int = 0) -> None:
+        self.data, self.position = data, position
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.position
+
+    def take(self, size: int) -> bytes:
+        start, self.position = self.position, self.position + size
+        if self.position > len(self.data):
+            raise malformed(f"{size} bytes wanted at {start}, the packet ends at {len(self.data)}")
+        return self.data[start:self.position]
+
+    def integer(self, size: int, signed: bool = False) -> int:
+        return int.from_bytes(self.take(size), "little", signed=signed)
+
+    def lenenc_int(self) -> int:
+        first = self.take(1)[0]
+        if first < 251:
+            return first
+        if first in (0xFB, 0xFF):
+            raise malformed(f"no length begins with {first:#x}")
+        return self.integer({0xFC: 2, 0xFD: 3, 0xFE: 8}[first])
+
+    def lenenc(self) -> bytes:
+        return self.take(self.lenenc_int())
+
+    def until_nul(self) -> bytes:
+        end = self.data.find(b"\0", self.position)
+        if end < 0:
+            raise malformed(f"the string at {self.position} has no end")
+        start, self.position = self.position, end + 1
+        return self.data[start:end]
+
+    def rest(self) -> bytes:
+        return self.take(max(self.left, 0))
+
+
+def text(data: bytes) -> str:
+    """What a client sent as text.  Error 1300 when it is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise SqlError(1300, "HY000", f"Invalid utf8mb4 character string: '{data[error.start:][:6].hex().upper()}'"
+                                      "; send text as UTF-8 (SET NAMES utf8mb4)") from None
+
+
+# --- Connecting ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HandshakeResponse:
+    """Who the client says it is.  `plugin` is "" when it does not know plugins."""
+
+    capabilities: Capability
+    user: str
+    token: bytes
+    database: str = ""
+    plugin: str = ""
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+def greeting(version: str, connection_id: int, nonce: bytes, plugin: str, status: int) -> bytes:
+    """Handshake V10; the nonce has 20 bytes and none of them is 0."""
+    low, high = SERVER_CAPABILITIES & 0xFFFF, SERVER_CAPABILITIES >> 16
+    return b"".join((
+        b"\x0a", version.encode(), b"\0", struct.pack("<I", connection_id & 0xFFFFFFFF), nonce[:8], b"\0",
+        struct.pack("<HBHHB", low, UTF8MB4, status, high, len(nonce) + 1), bytes(10),
+        nonce[8:], b"\0", plugin.encode(), b"\0"))
+
+
+def decode_handshake(payload: bytes) -> HandshakeResponse:
+    reader = Reader(payload)
+    capabilities = Capability(reader.integer(4) & SERVER_CAPABILITIES)
+    if not Capability.PROTOCOL_41 & capabilities:
+        raise ProtocolError(1251, "08004", "Client does not support authentication protocol requested by "
+                                           "server; use a client that speaks MySQL 4.1's protocol or later")
+    reader.take(28)  # the client's packet limit, its character set, filler
+    user = text(reader.until_nul())
+    if Capability.PLUGIN_AUTH_LENENC & capabilities:
+        token = reader.lenenc()
+    elif Capability.SECURE_CONNECTION & capabilities:
+        token = reader.take(reader.integer(1))
+    else:
+        token = reader.until_nul()
+    database = plugin = ""
+    if Capability.CONNECT_WITH_DB & capabilities and reader.left:
+        database = text(reader.until_nul())
+    if Capability.PLUGIN_AUTH & capabilities and reader.left:
+        plugin = text(reader.until_nul())
+    attributes = _attributes(reader) if Capability.CONNECT_ATTRS & capabilities and reader.left else {}
+    return HandshakeResponse(capabilities, user, token, database, plugin, attributes)
+
+
+def decode_change_user(payload: bytes, capabilities: Capability) -> HandshakeResponse:
+    """COM_CHANGE_USER: like a handshake response, in another order."""
+    reader = Reader(payload, 1)
+    user = text(reader.until_nul())
+    token = reader.take(reader.integer(1)) if Capability.SECURE_CONNECTION & capabilities else reader.until_nul()
+    database = text(reader.until_nul())
+    plugin, attributes = "", {}
+    if reader.left:
+        reader.take(2)  # the character set
+    if Capability.PLUGIN_AUTH & capabilities and reader.left:
+        plugin = text(reader.until_nul())
+    if Capability.CONNECT_ATTRS & capabilities and reader.left:
+        attributes = _attributes(reader)
+    return HandshakeResponse(capabilities, user, token, database, plugin, attributes)
+
+
+def _attributes(reader: Reader) -> dict[str, str]:
+    pairs, found = Reader(reader.lenenc()), {}
+    while pairs.left:
+        name = pairs.lenenc().decode(errors="replace")
+        found[name] = pairs.lenenc().decode(errors="replace")
+    return found
+
+
+def auth_switch(plugin: str, nonce: bytes) -> bytes:
+    return b"\xfe" + plugin.encode() + b"\0" + nonce + b"\0"
+
+
+def auth_more(data: bytes) -> bytes:
+    return b"\x01" + data
+
+
+# --- Replies -------------------------------------------------------------------------------------------------
+
+
+def ok(affected: int, last_insert_id: int, status: int, warnings: int, info: str = "",
+       header: int = 0) -> bytes:
+    """An OK packet; with header 0xfe it ends rows for clients that deprecate EOF."""
+    return b"".join((bytes((header,)), lenenc_int(affected), lenenc_int(last_insert_id),
+                     struct.pack("<HH", status, min(warnings, 0xFFFF)), lenenc(info.encode()) if info else b""))
+
+
+def eof(status: int, warnings: int) -> bytes:
+    return struct.pack("<BHH", 0xFE, min(warnings, 0xFFFF), status)
+
+
+def end_of_rows(status: int, warnings: int, deprecate_eof: bool) -> bytes:
+    return ok(0, 0, status, warnings, header=0xFE) if deprecate_eof else eof(status, warnings)
+
+
+def with_more_results(packets: bytes, deprecate_eof: bool) -> bytes:
+    """A complete reply with rows, its last packet saying that another outcome follows."""
+    at = len(packets) - (4 if deprecate_eof else 2)
+    return packets[:at] + bytes((packets[at] | MORE_RESULTS,)) + packets[at + 1:]
+
+
+def error(failure: SqlError) -> bytes:
+    return b"\xff" + struct.pack("<H", failure.code) + b"#" + failure.state.encode() + failure.message.encode()
+
+
+def prepared(statement_id: int, fields: int, parameters: int, warnings: int) -> bytes:
+    return struct.pack("<BIHHBH", 0, statement_id, fields, parameters, 0, min(warnings, 0xFFFF))

@@ -1,0 +1,310 @@
+"""The MySQL protocol on sockets: one `Connection` per client, on whatever asyncio loop runs (uvloop is meant).
+
+A command that the backend answers at once is read, answered and written in one call of `data_received`:
+no task, no queue, one write.  While a command waits for its answer, the client's next ones stay unread
+bytes; they are answered in order.
+
+Keeps true: a client that reads slowly stops being read from; what is held of a client is bounded
+(`limits.MAX_PACKET_BYTES` and a read-ahead); a client that breaks the protocol, falls silent or vanishes
+costs its own connection and nothing else; a bug in answering closes the connection it showed in, and is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from noria.core import limits
+from noria.core.errors import SqlError
+from noria.server.mysql import auth, codec
+from noria.server.mysql.auth import Account
+from noria.server.mysql.backend import Backend
+from noria.server.mysql.session import Conversation, Reply, Waiting
+
+log = logging.getLogger(__name__)
+
+_WRITE_BYTES = 256 * 1024  # replies to pipelined commands are written in pieces of about this size
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a connection may take; see `core/limits.py` for the reasons."""
+
+    packet_bytes: int = limits.MAX_PACKET_BYTES
+    connections: int = limits.MYSQL_CONNECTIONS
+    handshake_s: float = limits.MYSQL_HANDSHAKE_S
+    idle_s: float = limits.MYSQL_IDLE_S
+
+
+class MysqlServer:
+    """A listening server and its connections."""
+
+    def __init__(self, backend: Backend, users: Mapping[str, Account], bounds: Bounds) -> None:
+        self.backend, self.bounds = backend, bounds
+        self.key = auth.ServerKey()
+        self.directory = auth.Directory(users, self.key)
+        self.connections: set[Connection] = set()
+        self.ids = itertools.count(1)
+        self._server: asyncio.Server | None = None
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    async def start(self, host: str, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port it listens on."""
+        assert self._server is not None
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    def close(self) -> None:
+        """Take no more clients, hang up on idle ones, and on the others once they have their answer."""
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self.connections):
+            connection.finish()
+
+    def abort(self) -> None:
+        """Drop the clients that are still there, answered or not."""
+        for connection in tuple(self.connections):
+            connection.abort()
+
+    async def wait_closed(self) -> None:
+        """Until the last client is gone."""
+        await self._empty.wait()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def joined(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        self._empty.clear()
+
+    def left(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+
+async def listen(host: str, port: int, backend: Backend, users: Mapping[str, Account],
+                 bounds: Bounds | None = None) -> MysqlServer:
+    """Serve the backend to MySQL clients.  `users`: name -> `auth.account(password)`; the name "" is for
+    everybody who has no account under his own name."""
+    server = MysqlServer(backend, users, bounds or Bounds())
+    if any(a.salted is not None for a in users.values()):
+        await asyncio.get_running_loop().run_in_executor(None, server.key.prepare)
+    await server.start(host, port)
+    return server
+
+
+class Connection(asyncio.Protocol):
+    """One client's socket: bytes to the conversation and back."""
+
+    _transport: asyncio.Transport
+    _conversation: Conversation
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self, server: MysqlServer) -> None:
+        self._server = server
+        self._unframer = codec.Unframer(min(limits.MYSQL_HANDSHAKE_BYTES, server.bounds.packet_bytes))
+        self._pending: asyncio.Future[Any] | None = None
+        self._full = False  # the client does not read what it was sent
+        self._heard = True  # since the timer last looked
+        self._finishing = self._admitted = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- Events of the loop ----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server, peer = self._server, transport.get_extra_info("peername")
+        self._conversation = Conversation(server.backend, server.directory, next(server.ids),
+                                          str(peer[0]) if peer else "localhost", auth.nonce())
+        crowded = len(server.connections) >= server.bounds.connections
+        server.joined(self)
+        if crowded:
+            failure = SqlError(1040, "08004", "Too many connections; close some, or wait for others to")
+            self._transport.write(codec.frame(codec.error(failure), 0))
+            self._hang_up()
+            return
+        self._transport.write(self._conversation.greeting())
+        self._set_timer(server.bounds.handshake_s, self.look)
+
+    def data_received(self, data: bytes) -> None:
+        conversation = self._conversation
+        if (self._pending is None and conversation.ready and self._unframer.clean
+                and not self._full and len(data) > 4
+                and int.from_bytes(data[:4], "little") == len(data) - 4 < codec.MAX_PAYLOAD):
+            # One whole command, numbered 0 (the header's fourth byte): what nearly every read brings.
+            self._heard = True
+            try:
+                reply = conversation.command(data[4:])
+            except Exception as bug:
+                self._bug(bug)
+                return
+            if isinstance(reply, Waiting):
+                self._wait(reply)
+                return
+            self._transport.write(reply)
+            if conversation.closed:
+                self._hang_up()
+            return
+        self._heard = True
+        self._unframer.feed(data)
+        self._pump()
+
+    def eof_received(self) -> None:
+        """The client will send nothing more; the transport closes itself."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._conversation.close()
+        self._server.left(self)
+
+    def pause_writing(self) -> None:
+        self._full = True
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._pump()
+        self._regulate()
+
+    # --- Commands in order -----------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Answer the whole packets that are here, until one has to wait; one write for many small replies."""
+        out: list[bytes] = []
+        size, waiting, conversation = 0, None, self._conversation
+        try:
+            while waiting is None and not self._full and not conversation.closed:
+                reply = self._next_reply()
+                if reply is None:
+                    break
+                if isinstance(reply, Waiting):
+                    waiting = reply
+                else:
+                    out.append(reply)
+                    size += len(reply)
+                if conversation.ready and not self._admitted:
+                    self._admit()
+                if size > _WRITE_BYTES:
+                    self._transport.write(b"".join(out))
+                    out, size = [], 0
+        except Exception as bug:
+            self._transport.write(b"".join(out))
+            self._bug(bug)
+            return
+        if out:
+            self._transport.write(b"".join(out))
+        if waiting is not None:
+            self._wait(waiting)
+        if conversation.closed:
+            self._hang_up()
+        self._regulate()
+
+    def _next_reply(self) -> Reply | None:
+        """The reply to the next whole packet, None when there is none to be answered now."""
+        if self._pending is not None:
+            return None
+        try:
+            packet = self._unframer.next()
+        except SqlError as failure:
+            return self._conversation.refuse(failure)
+        return None if packet is None else self._conversation.receive(packet)
+
+    def _admit(self) -> None:
+        """The client has proved his password: other bounds hold from now on."""
+        self._admitted = True
+        self._unframer.limit = self._server.bounds.packet_bytes
+        self._set_timer(self._server.bounds.idle_s, self.look)
+
+    def _wait(self, waiting: Waiting) -> None:
+        self._pending = asyncio.ensure_future(_awaited(waiting.awaitable))
+        self._pending.add_done_callback(lambda done: self._settled(waiting, done))
+
+    def _settled(self, waiting: Waiting, done: asyncio.Future[Any]) -> None:
+        self._pending = None
+        if self._conversation.closed:
+            if not done.cancelled() and done.exception() is not None:
+                log.info("a statement of a client that is gone failed: %r", done.exception())
+            return
+        try:
+            try:
+                reply = waiting.settle(done.result())
+            except SqlError as failure:
+                reply = waiting.refuse(failure)
+        except (Exception, asyncio.CancelledError) as bug:
+            self._bug(bug)
+            return
+        self._transport.write(reply)
+        if self._finishing:
+            self._hang_up()
+        else:
+            self._pump()
+
+    def _regulate(self) -> None:
+        """Read on, unless the client does not read itself or is far ahead of its answers."""
+        ahead = self._pending is not None and self._unframer.buffered > limits.MYSQL_READ_AHEAD_BYTES
+        if self._transport.is_closing():
+            return
+        if self._full or ahead:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    # --- Ends ------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """The server closes: hang up once the running command has its answer."""
+        self._finishing = True
+        if self._pending is None:
+            self._hang_up()
+
+    def abort(self) -> None:
+        self._conversation.close()
+        self._transport.abort()
+
+    def _hang_up(self) -> None:
+        self._conversation.close()
+        self._transport.close()
+
+    def _bug(self, bug: BaseException) -> None:
+        """Not the client's fault: log it, tell the client as much, and close."""
+        log.error("connection %d: a command could not be answered", self._conversation.connection_id,
+                  exc_info=bug)
+        failure = SqlError(1105, "HY000", f"Internal error: {type(bug).__name__}; the server's log has the details")
+        self._transport.write(self._conversation.refuse(failure))
+        self._hang_up()
+
+    def _set_timer(self, seconds: float, then: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, then)
+
+    def look(self) -> None:
+        """Drop a client that has not logged in in time, or was silent since the last look; it is not one
+        that would read a farewell."""
+        if not self._admitted or not (self._heard or self._pending):
+            log.info("connection %d: %s", self._conversation.connection_id,
+                     "silent for too long" if self._admitted else "no login in time")
+            self.abort()
+            return
+        self._heard = False
+        self._set_timer(self._server.bounds.idle_s, self.look)
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable

@@ -1,0 +1,119 @@
+"""The parameters of COM_STMT_EXECUTE: NULL bitmap, types and values into Python values.
+
+Keeps true: the same value gives the same Python value whatever width a client sends it in.  Dates that no
+calendar has become text, so that converting them to a column reports MySQL's error with the row.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+
+from noria.server.mysql.codec import Reader, malformed, text
+
+_INTEGERS = {1: 1, 2: 2, 3: 4, 8: 8, 9: 4, 13: 2}  # tiny, short, long, longlong, int24, year -> bytes
+_FLOAT, _DOUBLE, _NULL, _TIME, _JSON = 4, 5, 6, 11, 245
+_DATES = (7, 10, 12, 14)  # timestamp, date, datetime, newdate
+_DATE, _NEWDATE = 10, 14
+_DECIMALS = (0, 246)
+_STRINGS = (15, 247, 248, 253, 254)  # varchar, enum, set, var_string, string
+_BLOBS = (16, 249, 250, 251, 252, 255)  # bit, the blobs, geometry
+_UNSIGNED = 0x80
+
+
+def canonical(data: bytes, count: int, types: bytes | None) -> tuple[bytes, bytes]:
+    """What follows COM_STMT_EXECUTE's fixed part, made self-contained, and its types.
+
+    A client sends the types with the first execution and may leave them out later; `types` are those of
+    the last execution.  Self-contained bytes always hold them: NULL bitmap, a byte 1, types, values.
+    """
+    bitmap = (count + 7) // 8
+    if len(data) <= bitmap:
+        raise malformed("the parameters end before their types")
+    if data[bitmap]:
+        types = data[bitmap + 1:bitmap + 1 + 2 * count]
+        if len(types) < 2 * count:
+            raise malformed("the parameters end within their types")
+        return data, types
+    if types is None:
+        raise malformed("the first execution of a statement has to send its parameters' types")
+    return b"".join((data[:bitmap], b"\x01", types, data[bitmap + 1:])), types
+
+
+def decode(data: bytes, count: int, long_data: Mapping[int, bytearray]) -> list[object]:
+    """Values of self-contained parameters.  `long_data`: those that were sent in pieces before."""
+    bitmap = (count + 7) // 8
+    reader = Reader(data, bitmap + 1 + 2 * count)
+    values: list[object] = []
+    for i in range(count):
+        at = bitmap + 1 + 2 * i
+        if i in long_data:
+            whole = bytes(long_data[i])
+            values.append(whole if data[at] in _BLOBS else text(whole))
+        elif data[i // 8] >> i % 8 & 1:
+            values.append(None)
+        else:
+            values.append(_value(reader, data[at], bool(data[at + 1] & _UNSIGNED)))
+    if reader.left:
+        raise malformed(f"{reader.left} bytes follow the last parameter")
+    return values
+
+
+def _value(reader: Reader, kind: int, unsigned: bool) -> object:
+    if kind in _INTEGERS:
+        return reader.integer(_INTEGERS[kind], signed=not unsigned)
+    if kind in _STRINGS or kind == _JSON:
+        return text(reader.lenenc())
+    if kind == _DOUBLE:
+        return struct.unpack("<d", reader.take(8))[0]
+    if kind == _FLOAT:
+        return struct.unpack("<f", reader.take(4))[0]
+    if kind in _DECIMALS:
+        return _decimal(text(reader.lenenc()))
+    if kind in _DATES:
+        return _date(Reader(reader.lenenc()), kind in (_DATE, _NEWDATE))
+    if kind == _TIME:
+        return _time(Reader(reader.lenenc()))
+    if kind in _BLOBS:
+        return reader.lenenc()
+    if kind == _NULL:
+        return None
+    raise malformed(f"no parameter type has the number {kind}")
+
+
+def _decimal(digits: str) -> object:
+    try:
+        return Decimal(digits)
+    except InvalidOperation:
+        return digits
+
+
+def _date(reader: Reader, day_only: bool) -> object:
+    if reader.left not in (0, 4, 7, 11):
+        raise malformed(f"a date of {reader.left} bytes")
+    year, month, day = (reader.integer(2), reader.integer(1), reader.integer(1)) if reader.left else (0, 0, 0)
+    hour, minute, second = (reader.integer(1), reader.integer(1), reader.integer(1)) if reader.left else (0, 0, 0)
+    micros = reader.integer(4) if reader.left else 0
+    try:
+        if day_only:
+            return date(year, month, day)
+        return datetime(year, month, day, hour, minute, second, micros)
+    except ValueError:
+        shown = f"{year:04}-{month:02}-{day:02}"
+        if day_only:
+            return shown
+        return f"{shown} {hour:02}:{minute:02}:{second:02}" + (f".{micros:06}" if micros else "")
+
+
+def _time(reader: Reader) -> str:
+    """A TIME, as text: the first version has no such type, and a text column shows it so."""
+    if reader.left not in (0, 8, 12):
+        raise malformed(f"a time of {reader.left} bytes")
+    if not reader.left:
+        return "00:00:00"
+    sign, days = "-" if reader.integer(1) else "", reader.integer(4)
+    hours, minutes, seconds = reader.integer(1), reader.integer(1), reader.integer(1)
+    micros = f".{reader.integer(4):06}" if reader.left else ""
+    return f"{sign}{days * 24 + hours:02}:{minutes:02}:{seconds:02}{micros}"

@@ -1,0 +1,390 @@
+"""One client's conversation as a state table: payloads in, packets out.  No socket, no clock, no logging.
+
+    GREETED ──response──► PROVING ──proof──► READY ──COM_QUIT──► CLOSED
+       │                     ▲                 │ COM_CHANGE_USER
+       └── known at once ────┼──► READY        ▼
+                             └────────────── PROVING
+
+Keeps true: replies leave in the order of the commands, each numbered from its own command's packets; in a
+state where a packet has no meaning the client is told and hung up on, never guessed at; a statement
+that fails leaves the conversation as it was.
+
+What statements mean is the backend's business.  A backend that answers at once gets its reply encoded at
+once; one that answers later makes `receive` return `Waiting`, and nothing else may be received until
+that is settled.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, cast
+
+from noria import __version__
+from noria.core import limits
+from noria.core.errors import SqlError
+from noria.server.mysql import auth, codec, parameters, rows
+from noria.server.mysql.backend import (
+    AUTOCOMMIT,
+    Backend,
+    Client,
+    Encoded,
+    Failed,
+    Ok,
+    Outcome,
+    Prepared,
+    ResultSet,
+    Session,
+)
+from noria.server.mysql.codec import MORE_RESULTS, Capability, HandshakeResponse, Packet
+
+SERVER_VERSION = f"8.0.40-noria-{__version__}"
+"""Clients choose what they send by the number in front: MySQL 8.0, whose dialect and errors these are."""
+
+_MOST_PARAMETERS = 0xFFFF
+_EXECUTE_FIXED = 10  # command, statement id, cursor flags, iteration count
+
+
+class State(Enum):
+    GREETED = "greeted"
+    PROVING = "proving"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A reply that is not known yet: await, then `settle` with the value or `refuse` with the error."""
+
+    awaitable: Awaitable[Any]
+    settle: Callable[[Any], bytes]
+    refuse: Callable[[SqlError], bytes]
+
+
+Reply = bytes | Waiting
+
+
+@dataclass(slots=True)
+class Statement:
+    """A prepared statement: what is remembered of its executions."""
+
+    prepared: Prepared
+    count: int
+    types: bytes | None = None
+    long_data: dict[int, bytearray] = field(default_factory=dict)
+    failure: SqlError | None = None  # of COM_STMT_SEND_LONG_DATA, which has no reply: told at the execution
+
+
+class Conversation:
+    """See the module's docstring.  `state` is public; only `receive` and `command` change it."""
+
+    def __init__(self, backend: Backend, directory: auth.Directory, connection_id: int, address: str,
+                 nonce: bytes) -> None:
+        self.state = State.GREETED
+        self.connection_id, self.address, self.user = connection_id, address, ""
+        self._backend, self._directory, self._nonce = backend, directory, nonce
+        self._session: Session | None = None
+        self._capabilities = Capability(0)
+        self._deprecate_eof = self._multi = False
+        self._exchange: auth.Exchange | None = None
+        self._response: HandshakeResponse | None = None
+        self._expected = 1  # the next packet's number while connecting
+        self._seq = 1  # the number of the first packet of the reply
+        self._statements: dict[bytes, Statement] = {}  # by the four bytes of the id, as they come
+        self._ids = itertools.count(1)
+        self._long_bytes = 0  # of all statements' long_data
+
+    @property
+    def ready(self) -> bool:
+        return self.state is State.READY
+
+    @property
+    def closed(self) -> bool:
+        return self.state is State.CLOSED
+
+    # --- Packets ---------------------------------------------------------------------------------------------
+
+    def greeting(self) -> bytes:
+        return codec.frame(codec.greeting(SERVER_VERSION, self.connection_id, self._nonce, auth.NATIVE,
+                                          AUTOCOMMIT), 0)
+
+    def receive(self, packet: Packet) -> Reply:
+        """The reply to one whole payload."""
+        try:
+            if packet.first != (0 if self.state is State.READY else self._expected):
+                raise codec.out_of_order()
+            self._seq = packet.following
+            if packet.oversized:
+                raise codec.too_large()
+            if self.state is State.READY:
+                return self._dispatch(packet.payload)
+            return self._connect(packet.payload)
+        except SqlError as failure:
+            return self.refuse(failure)
+
+    def command(self, payload: bytes) -> Reply:
+        """`receive` for what nearly every command is: one packet, numbered 0, in state READY."""
+        self._seq = 1
+        try:
+            return self._dispatch(payload)
+        except SqlError as failure:
+            return self.refuse(failure)
+
+    def refuse(self, failure: SqlError) -> bytes:
+        """The error as a reply.  Whoever breaks the protocol, or is not connected yet, is hung up on."""
+        if isinstance(failure, codec.ProtocolError) or self.state is not State.READY:
+            self.state = State.CLOSED
+        return codec.frame(codec.error(failure), self._seq)
+
+    def close(self) -> None:
+        """The client is gone."""
+        self.state = State.CLOSED
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    # --- Connecting ------------------------------------------------------------------------------------------
+
+    def _connect(self, payload: bytes) -> bytes:
+        if self.state is State.GREETED:
+            response = codec.decode_handshake(payload)
+            self._capabilities = response.capabilities
+            self._deprecate_eof = Capability.DEPRECATE_EOF in response.capabilities
+            return self._begin(response)
+        if self._exchange is None:
+            raise codec.out_of_order()
+        return self._proceed(self._exchange.step(payload))
+
+    def _begin(self, response: HandshakeResponse) -> bytes:
+        self.state, self._response = State.PROVING, response
+        self._exchange, payloads = auth.Exchange.begin(self._directory, self._nonce, response)
+        return self._proceed(payloads)
+
+    def _proceed(self, payloads: list[bytes]) -> bytes:
+        exchange, response = self._exchange, self._response
+        assert exchange is not None and response is not None
+        sent = codec.frame_all(payloads, self._seq)
+        self._seq += len(payloads)
+        self._expected = self._seq & 255
+        if exchange.granted is None:
+            return sent
+        if not exchange.granted:
+            raise SqlError(1045, "28000", f"Access denied for user '{exchange.user}'@'{self.address}' "
+                                          f"(using password: {'YES' if exchange.used_password else 'NO'})")
+        self._session = self._backend.connect(Client(
+            response.user, response.database, self.connection_id, self.address,
+            Capability.FOUND_ROWS in self._capabilities, self._deprecate_eof, response.attributes))
+        self.user, self._exchange, self._response = response.user, None, None
+        self._multi = Capability.MULTI_STATEMENTS in self._capabilities
+        self.state = State.READY
+        return sent + self._ok()
+
+    # --- Commands --------------------------------------------------------------------------------------------
+
+    def _dispatch(self, payload: bytes) -> Reply:
+        handler = _COMMANDS.get(payload[0]) if payload else None
+        if handler is None:
+            raise SqlError(1047, "08S01", "Unknown command" + (f" {payload[0]:#04x}" if payload else ""))
+        return handler(self, cast(Session, self._session), payload)
+
+    def _quit(self, session: Session, payload: bytes) -> bytes:
+        self.state = State.CLOSED
+        return b""
+
+    def _ping(self, session: Session, payload: bytes) -> bytes:
+        return self._ok()
+
+    def _init_db(self, session: Session, payload: bytes) -> bytes:
+        session.use(codec.text(payload[1:]))
+        return self._ok()
+
+    def _query(self, session: Session, payload: bytes) -> Reply:
+        sql = payload[1:]
+        cached = session.query_raw(sql)
+        if cached is not None:
+            return cached if self._seq == 1 else codec.renumber(cached, self._seq)
+        answer = session.query(codec.text(sql), self._multi)
+        return self._when(answer, lambda value: self._encode(value, binary=False))
+
+    def _field_list(self, session: Session, payload: bytes) -> bytes:
+        reader = codec.Reader(payload, 1)
+        table, pattern = codec.text(reader.until_nul()), codec.text(reader.rest())
+        null_default = b"\xfb"
+        payloads = [rows.column_definition(f, table) + null_default for f in session.list_fields(table, pattern)]
+        return codec.frame_all([*payloads, self._end()], self._seq)
+
+    def _statistics(self, session: Session, payload: bytes) -> bytes:
+        return codec.frame(b"Noria", self._seq)
+
+    def _set_option(self, session: Session, payload: bytes) -> bytes:
+        option = codec.Reader(payload, 1).integer(2)
+        if option > 1:
+            raise SqlError(1047, "08S01", f"Unknown command: there is no option {option}")
+        self._multi = option == 0
+        return codec.frame(self._end(), self._seq)
+
+    def _change_user(self, session: Session, payload: bytes) -> bytes:
+        response = codec.decode_change_user(payload, self._capabilities)
+        self._drop_statements(session)
+        self._session = None
+        session.close()
+        return self._begin(response)
+
+    def _reset_connection(self, session: Session, payload: bytes) -> bytes:
+        self._drop_statements(session)
+        session.reset()
+        return self._ok()
+
+    def _drop_statements(self, session: Session) -> None:
+        for statement in self._statements.values():
+            session.close_statement(statement.prepared.handle)
+        self._statements.clear()
+        self._long_bytes = 0
+
+    # --- Prepared statements ---------------------------------------------------------------------------------
+
+    def _prepare(self, session: Session, payload: bytes) -> Reply:
+        if len(self._statements) >= limits.MYSQL_STATEMENTS:
+            raise SqlError(1461, "42000", "Can't create more than max_prepared_stmt_count statements "
+                                          f"(current value: {limits.MYSQL_STATEMENTS}); close some")
+        return self._when(session.prepare(codec.text(payload[1:])), self._prepared)
+
+    def _prepared(self, prepared: Prepared) -> bytes:
+        if prepared.parameters > _MOST_PARAMETERS:
+            cast(Session, self._session).close_statement(prepared.handle)
+            raise SqlError(1390, "HY000", f"Prepared statement contains too many placeholders "
+                                          f"({prepared.parameters}; at most {_MOST_PARAMETERS}); insert fewer "
+                                          "rows at a time")
+        number = next(self._ids) & 0xFFFFFFFF
+        self._statements[number.to_bytes(4, "little")] = Statement(prepared, prepared.parameters)
+        fields, count = prepared.fields, prepared.parameters
+        payloads = [codec.prepared(number, len(fields), count, prepared.warnings)]
+        end = [] if self._deprecate_eof else [self._end()]
+        if count:
+            payloads += [rows.parameter_definition()] * count + end
+        if fields:
+            payloads += [rows.column_definition(f) for f in fields] + end
+        return codec.frame_all(payloads, self._seq)
+
+    def _execute(self, session: Session, payload: bytes) -> Reply:
+        statement = self._statements.get(payload[1:5])
+        if statement is None or len(payload) < _EXECUTE_FIXED:
+            raise self._unknown_statement(payload, "mysqld_stmt_execute")
+        handle, count = statement.prepared.handle, statement.count
+        given = b""
+        if count:
+            given, statement.types = parameters.canonical(payload[_EXECUTE_FIXED:], count, statement.types)
+        if statement.long_data or statement.failure is not None:
+            failure, pieces = self._take_long_data(statement)
+            if failure is not None:
+                raise failure
+            answer = session.execute(handle, parameters.decode(given, count, pieces), None)
+        else:
+            cached = session.execute_raw(handle, given)
+            if cached is not None:
+                return cached if self._seq == 1 else codec.renumber(cached, self._seq)
+            values = parameters.decode(given, count, {}) if count else []
+            answer = session.execute(handle, values, given)
+        return self._when(answer, lambda value: self._encode(value, binary=True))
+
+    def _send_long_data(self, session: Session, payload: bytes) -> bytes:
+        """A piece of a value.  There is no reply; what is wrong is told by the execution."""
+        statement = self._statements.get(payload[1:5])
+        if statement is None:
+            return b""
+        reader = codec.Reader(payload, 5)
+        number = reader.integer(2)
+        if number >= statement.count:
+            statement.failure = SqlError(1210, "HY000", "Incorrect arguments to mysqld_stmt_send_long_data: "
+                                                        f"there is no parameter {number}")
+        elif self._long_bytes + reader.left > limits.MAX_PACKET_BYTES:
+            self._take_long_data(statement)
+            statement.failure = codec.too_large()
+        else:
+            self._long_bytes += reader.left
+            statement.long_data.setdefault(number, bytearray()).extend(reader.rest())
+        return b""
+
+    def _take_long_data(self, statement: Statement) -> tuple[SqlError | None, dict[int, bytearray]]:
+        taken = statement.failure, statement.long_data
+        self._long_bytes -= sum(map(len, statement.long_data.values()))
+        statement.failure, statement.long_data = None, {}
+        return taken
+
+    def _reset_statement(self, session: Session, payload: bytes) -> bytes:
+        statement = self._statements.get(payload[1:5])
+        if statement is None:
+            raise self._unknown_statement(payload, "mysqld_stmt_reset")
+        self._take_long_data(statement)
+        return self._ok()
+
+    def _close_statement(self, session: Session, payload: bytes) -> bytes:
+        statement = self._statements.pop(payload[1:5], None)
+        if statement is not None:
+            self._take_long_data(statement)
+            session.close_statement(statement.prepared.handle)
+        return b""
+
+    def _unknown_statement(self, payload: bytes, where: str) -> SqlError:
+        number = int.from_bytes(payload[1:5], "little")
+        return SqlError(1243, "HY000", f"Unknown prepared statement handler ({number}) given to {where}")
+
+    # --- Replies ---------------------------------------------------------------------------------------------
+
+    def _when(self, answer: Any, encode: Callable[[Any], bytes]) -> Reply:
+        if inspect.isawaitable(answer):
+            return Waiting(answer, encode, self.refuse)
+        return encode(answer)
+
+    def _ok(self, outcome: Ok | None = None, more: int = 0) -> bytes:
+        told = outcome or Ok()
+        return codec.frame(codec.ok(told.affected, told.last_insert_id, self._status() | more, told.warnings,
+                                    told.info), self._seq)
+
+    def _end(self) -> bytes:
+        return codec.end_of_rows(self._status(), 0, self._deprecate_eof)
+
+    def _status(self) -> int:
+        return AUTOCOMMIT if self._session is None else self._session.status
+
+    def _encode(self, answer: Outcome | Sequence[Outcome], binary: bool) -> bytes:
+        outcomes = (answer,) if isinstance(answer, Outcome) else answer
+        replies = []
+        for i, outcome in enumerate(outcomes):
+            more = MORE_RESULTS if i + 1 < len(outcomes) else 0
+            reply = self._encode_one(outcome, binary, more)
+            self._seq += codec.count_packets(reply) if more else 0
+            replies.append(reply)
+        return b"".join(replies)
+
+    def _encode_one(self, outcome: Outcome, binary: bool, more: int) -> bytes:
+        if isinstance(outcome, ResultSet):
+            return rows.encode_result(outcome.fields, outcome.rows, binary, self._deprecate_eof,
+                                      self._status() | more, outcome.warnings, self._seq)
+        if isinstance(outcome, Encoded):
+            packets = outcome.packets if self._seq == 1 else codec.renumber(outcome.packets, self._seq)
+            return codec.with_more_results(packets, self._deprecate_eof) if more else packets
+        if isinstance(outcome, Failed):
+            return self.refuse(outcome.error)
+        return self._ok(outcome, more)
+
+
+_COMMANDS: dict[int, Callable[[Conversation, Session, bytes], Reply]] = {
+    0x01: Conversation._quit,
+    0x02: Conversation._init_db,
+    0x03: Conversation._query,
+    0x04: Conversation._field_list,
+    0x09: Conversation._statistics,
+    0x0E: Conversation._ping,
+    0x11: Conversation._change_user,
+    0x16: Conversation._prepare,
+    0x17: Conversation._execute,
+    0x18: Conversation._send_long_data,
+    0x19: Conversation._close_statement,
+    0x1A: Conversation._reset_statement,
+    0x1B: Conversation._set_option,
+    0x1F: Conversation._reset_connection,
+}

@@ -1,0 +1,207 @@
+"""What SET may do to a session's system variables.
+
+Keeps true: a value that would change what statements mean, and that Noria cannot honour, is refused with the
+reason; one that promises more than Noria does is taken with a warning; nothing is swallowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from noria.core.errors import SqlError
+
+Value = Any  # int, str, bool or None
+Kept = tuple[Value, str]  # the value as it is kept, and what to warn the client of ("" for nothing)
+
+_COLLATIONS = "utf8mb4_0900_ai_ci and utf8mb4_bin"
+_CHARSETS = ("utf8mb4", "utf8", "utf8mb3", "ascii", "binary", "default")  # what UTF-8 serves as it is
+_REWRITING_MODES = ("ANSI", "ANSI_QUOTES", "PIPES_AS_CONCAT", "NO_BACKSLASH_ESCAPES", "HIGH_NOT_PRECEDENCE",
+                    "IGNORE_SPACE", "REAL_AS_FLOAT", "NO_UNSIGNED_SUBTRACTION", "PAD_CHAR_TO_FULL_LENGTH")
+_APPEND = re.compile(r"concat\s*\(\s*@@(?:session\.)?sql_mode\s*,\s*'([^']*)'\s*\)", re.IGNORECASE)
+_PLAIN_MODES = {"ONLY_FULL_GROUP_BY", "NO_ZERO_IN_DATE", "NO_ZERO_DATE", "ERROR_FOR_DIVISION_BY_ZERO",
+                "NO_ENGINE_SUBSTITUTION", "NO_AUTO_CREATE_USER", "NO_DIR_IN_CREATE"}
+_LAX_MODES = {"ALLOW_INVALID_DATES", "NO_AUTO_VALUE_ON_ZERO", "TIME_TRUNCATE_FRACTIONAL"}
+_STRICT_MODES = {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES", "TRADITIONAL"}
+_UTC = ("SYSTEM", "UTC", "ETC/UTC", "GMT", "+00:00", "-00:00", "+0:00")
+_ISOLATION = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
+_NO_LIMIT = 2**63 - 1
+_ONE_BY_ONE = "Noria runs and commits each statement by itself"
+
+
+def changes(name: str, value: Value, known: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
+    """What `SET name = value` keeps under which names, and the warnings it earns.
+
+    `known`: the session's variables; one without a check here is read-only (error 1238), any other name is
+    unknown (1193).  SET NAMES and SET TRANSACTION come as the names `names` and `transaction`; the one
+    expression that clients use, CONCAT(@@sql_mode, ',…'), may come as its text.
+
+    >>> changes("autocommit", "ON", {})[0]
+    {'autocommit': 1}
+    """
+    name = name.lower()
+    if name == "transaction":
+        return _transaction(str(value))
+    if name == "sql_mode" and isinstance(value, str):
+        value = _appended(value, known.get(name, ""))
+    names = _TOGETHER.get(name, (name,))
+    check = _CHECKS.get(names[0])
+    if check is None and name in known:
+        raise SqlError(1238, "HY000", f"Variable '{name}' is a read only variable")
+    if check is None:
+        raise SqlError(1193, "HY000", f"Unknown system variable '{name}'")
+    kept, warning = check(name, value)
+    return dict.fromkeys(names, kept), [warning] if warning else []
+
+
+def _transaction(characteristics: str) -> tuple[dict[str, Value], list[str]]:
+    """SET TRANSACTION ISOLATION LEVEL …, READ ONLY."""
+    kept: dict[str, Value] = {}
+    warnings: list[str] = []
+    for part in characteristics.lower().split(","):
+        words = part.replace("-", " ").split()
+        if words[:2] == ["isolation", "level"]:
+            changed = changes("transaction_isolation", "-".join(words[2:]), {})
+        elif words in (["read", "only"], ["read", "write"]):
+            changed = changes("transaction_read_only", words[1] == "only", {})
+        else:
+            raise SqlError(1064, "42000", f"You have an error in your SQL syntax: SET TRANSACTION {part.strip()}")
+        kept |= changed[0]
+        warnings += changed[1]
+    return kept, warnings
+
+
+def _wrong(name: str, value: Value, instead: str = "") -> SqlError:
+    shown = "NULL" if value is None else value
+    return SqlError(1231, "42000", f"Variable '{name}' can't be set to the value of '{shown}'"
+                                   + (f"; {instead}" if instead else ""))
+
+
+def _flag(name: str, value: Value) -> Kept:
+    word = str(int(value) if isinstance(value, bool) else value).upper()
+    if word in ("1", "ON", "TRUE", "DEFAULT"):
+        return 1, ""
+    if word in ("0", "OFF", "FALSE"):
+        return 0, ""
+    raise _wrong(name, value)
+
+
+def _number(name: str, value: Value) -> Kept:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SqlError(1232, "42000", f"Incorrect argument type to variable '{name}'; give a whole number")
+    return value, ""
+
+
+def _word(name: str, value: Value) -> Kept:
+    return "" if value is None else str(value), ""
+
+
+def _autocommit(name: str, value: Value) -> Kept:
+    flag, _ = _flag(name, value)
+    return flag, "" if flag else f"{_ONE_BY_ONE}, also while autocommit is off; ROLLBACK undoes nothing"
+
+
+def _charset(name: str, value: Value) -> Kept:
+    if value is None and name == "character_set_results":
+        return None, ""  # "as it is stored", which is UTF-8
+    if str(value).lower() not in _CHARSETS:
+        raise SqlError(1115, "42000", f"Unknown character set: '{value}'; Noria speaks utf8mb4 (SET NAMES utf8mb4)")
+    return "utf8mb4" if str(value).lower() == "default" else str(value).lower(), ""
+
+
+def _collation(name: str, value: Value) -> Kept:
+    if str(value).lower().partition("_")[0] not in _CHARSETS:
+        raise SqlError(1273, "HY000", f"Unknown collation: '{value}'; Noria has {_COLLATIONS}")
+    return str(value).lower(), ""
+
+
+def _sql_mode(name: str, value: Value) -> Kept:
+    modes = [mode for part in str(value or "").upper().split(",") if (mode := part.strip())]
+    for mode in modes:
+        if mode in _REWRITING_MODES:
+            raise _wrong(name, mode, "it would change what statements mean, and Noria reads MySQL's default dialect "
+                                     "only: leave it out")
+        if mode not in _STRICT_MODES | _PLAIN_MODES | _LAX_MODES:
+            raise _wrong(name, mode)
+    warning = ""
+    if not _STRICT_MODES & set(modes) or _LAX_MODES & set(modes):
+        warning = "Noria is strict whatever sql_mode says: a value that does not fit its column is refused"
+    return ",".join(dict.fromkeys(modes)), warning
+
+
+def _appended(value: str, before: Value) -> str:
+    """
+    >>> _appended("CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')", "NO_ZERO_DATE")
+    'NO_ZERO_DATE,STRICT_ALL_TABLES'
+    """
+    more = _APPEND.fullmatch(value.strip())
+    return f"{before},{more[1]}" if more else value
+
+
+def _time_zone(name: str, value: Value) -> Kept:
+    if str(value).upper() not in _UTC:
+        raise SqlError(1298, "HY000", f"Unknown or incorrect time zone: '{value}'; Noria's clock is UTC: convert in "
+                                      "the application")
+    return str(value), ""
+
+
+def _isolation(name: str, value: Value) -> Kept:
+    level = str(value).upper().replace(" ", "-")
+    if level not in _ISOLATION:
+        raise _wrong(name, value)
+    return level, f"{_ONE_BY_ONE}; {level} is not what it gives" if level in _ISOLATION[2:] else ""
+
+
+def _off(name: str, value: Value) -> Kept:
+    flag, _ = _flag(name, value)
+    if flag:
+        raise _wrong(name, value, "Noria does not have what it asks for: leave it off")
+    return 0, ""
+
+
+def _select_limit(name: str, value: Value) -> Kept:
+    if str(value).upper() != "DEFAULT" and _number(name, value)[0] < _NO_LIMIT:
+        raise _wrong(name, value, "Noria cuts no result by itself: write LIMIT into the statement")
+    return _NO_LIMIT, ""
+
+
+def _execution_time(name: str, value: Value) -> Kept:
+    limit, _ = _number(name, value)
+    return limit, "Noria does not interrupt statements by max_execution_time" if limit else ""
+
+
+def _read_only(name: str, value: Value) -> Kept:
+    flag, _ = _flag(name, value)
+    return flag, f"{_ONE_BY_ONE}; it does not refuse writes of this session" if flag else ""
+
+
+_TOGETHER = {
+    "names": ("character_set_client", "character_set_connection", "character_set_results"),
+    "transaction_isolation": ("transaction_isolation", "tx_isolation"),
+    "tx_isolation": ("transaction_isolation", "tx_isolation"),
+    "transaction_read_only": ("transaction_read_only", "tx_read_only"),
+    "tx_read_only": ("transaction_read_only", "tx_read_only"),
+}
+"""Names that are set at once; the first one's check holds for all."""
+
+_CHECKS: dict[str, Callable[[str, Value], Kept]] = {
+    "autocommit": _autocommit,
+    "sql_mode": _sql_mode,
+    "time_zone": _time_zone,
+    "transaction_isolation": _isolation,
+    "transaction_read_only": _read_only,
+    **dict.fromkeys(("character_set_client", "character_set_connection", "character_set_results",
+                     "character_set_database", "character_set_server"), _charset),
+    **dict.fromkeys(("collation_connection", "collation_database", "collation_server"), _collation),
+    "sql_select_limit": _select_limit,
+    "max_execution_time": _execution_time,
+    **dict.fromkeys(("sql_auto_is_null", "sql_safe_updates"), _off),
+    **dict.fromkeys(("foreign_key_checks", "unique_checks", "sql_notes",
+                     "sql_warnings", "sql_big_selects", "sql_quote_show_create", "session_track_schema",
+                     "session_track_state_change", "profiling"), _flag),
+    **dict.fromkeys(("wait_timeout", "interactive_timeout", "net_read_timeout", "net_write_timeout",
+                     "lock_wait_timeout", "innodb_lock_wait_timeout", "group_concat_max_len"), _number),
+    **dict.fromkeys(("lc_messages", "lc_time_names", "session_track_system_variables", "optimizer_switch",
+                     "default_storage_engine"), _word),
+}

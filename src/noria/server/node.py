@@ -1,0 +1,249 @@
+"""The server process: the one place that wires everything, starts it in order and stops it in order.
+
+    claim the data directory → run directory → link → Spark driver → worker up → MySQL → HTTP → "noria ready"
+
+Keeps true: the ready line is printed once, when statements are answered; standard output has nothing else; a
+stop (SIGTERM, SIGINT) takes no new clients, lets running statements end, closes the store, ends every child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pyarrow as pa
+import uvloop
+
+from noria.control.leases import Claim, DirectoryInUse
+from noria.control.program import Program
+from noria.control.supervisor import Event, Supervisor
+from noria.core.errors import SqlError
+from noria.core.types import TableDef
+from noria.dataflow.packets import Ask, Done, Evict, Hello, SetLimit
+from noria.plan.mir import ViewDef
+from noria.runtime import warm
+from noria.runtime.link import LinkState, WorkerLink
+from noria.runtime.worker_main import WorkerConfig
+from noria.server.bulk import Bulk
+from noria.server.executor import Executor
+from noria.server.http.app import make_app
+from noria.server.http.server import HttpServer
+from noria.server.mysql import MysqlServer, account, listen
+from noria.server.mysql.backend import Outcome
+from noria.server.settings import Settings, SettingsError, make_run_dir, parse_size
+from noria.spark.session import SparkSettings, SparkUnavailable
+from noria.views.reader import attach
+
+log = logging.getLogger("noria")
+CLIENTS_STOP_S = 5  # running statements get so long to end when the server stops
+WORKER_MEMORY_SHARE = 0.9  # of the limit; the rest is for kept replies
+LEAST_LIMIT = 2**20  # bytes that a limit set while the server runs may be
+
+
+class StartFailed(Exception):
+    """The server cannot start: why, and what to do."""
+
+
+def serve(settings: Settings, log_level: str) -> int:
+    """Run a server until it is told to stop; the exit status."""
+    logging.basicConfig(level=log_level.upper(), stream=sys.stderr,
+                        format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings))
+    except (StartFailed, DirectoryInUse, SparkUnavailable, SettingsError) as e:
+        print(f"noria serve: {e}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    node = Node(settings)
+    try:
+        starting, stopping = asyncio.ensure_future(node.start()), asyncio.ensure_future(stop.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            print(node.ready_line, flush=True)
+            await stopping
+        starting.cancel()
+        stopping.cancel()
+        log.info("stopping")
+    finally:
+        await node.stop()
+
+
+class Node:
+    """A server and everything that belongs to it; also what HTTP asks (`server/http/app.py` Services)."""
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self.user, self.password = settings.user, settings.password
+        self._closers: list[tuple[str, Callable[[], Awaitable[None] | None]]] = []
+        self._restarts = -1
+        self._worker_pid = 0
+        self._worker_limit: int | None = None  # set while running, and again for each new worker
+        self.ready_line = ""
+
+    # ------------------------------------------------------------ life
+    async def start(self) -> None:
+        settings = self.settings
+        claim = Claim(settings.data_dir)
+        self._closers.append(("data directory", claim.release))
+        run_dir = make_run_dir(settings.data_dir, settings.run_root)
+        self._closers.append(("run directory", lambda: shutil.rmtree(run_dir, ignore_errors=True)))
+        self.views_dir = run_dir / "views"
+        self.link = WorkerLink(f"ipc://{run_dir}/link", claim.epoch, on_hello=self._hello, note=log.info)
+        self.program = Program(self.link)
+        await self.link.start()
+        worker_bytes = int(settings.memory_bytes * WORKER_MEMORY_SHARE)
+        workers = WorkerConfig(0, settings.workers, self.link.endpoint, settings.data_dir, run_dir, claim.epoch,
+                               memory_limit=worker_bytes)
+        spark = SparkSettings(settings.master, settings.workers, settings.data_dir / "spark")
+        self.supervisor = Supervisor(spark, workers, log_path=settings.data_dir / "spark.log", on_event=_log_event)
+        self._closers.append(("Spark driver", self.supervisor.stop))
+        self._closers.append(("worker", self.link.close))
+        self.bulk = Bulk(self.supervisor, self.link, self.program, settings.data_dir / "snapshots")
+        self.program.bootstrap = self.bulk.bootstrap
+        self.executor = Executor(self.program, self.link, lambda: attach(str(self.views_dir)), self.bulk,
+                                 settings.memory_bytes - worker_bytes)
+        # A first compilation must not hold up a lease or a client; Spark starts meanwhile.
+        await asyncio.gather(self.supervisor.start(), asyncio.to_thread(warm.kernels, str(run_dir)))
+        await self.link.up()
+        await self._listen()
+
+    async def _listen(self) -> None:
+        settings = self.settings
+        try:
+            self.mysql = await listen(settings.mysql_host, settings.mysql_port, self.executor, self._users())
+        except OSError as e:
+            raise StartFailed(f"cannot listen on {settings.mysql_host}:{settings.mysql_port} (--mysql-host, "
+                              f"--mysql-port): {e.strerror or e}") from e
+        self._closers.append(("MySQL clients", self._stop_mysql))
+        self.http = HttpServer(make_app(self))
+        try:
+            await self.http.start(settings.http_host, settings.http_port)
+        except OSError as e:
+            raise StartFailed(f"cannot listen on {settings.http_host}:{settings.http_port} (--http-host, "
+                              f"--http-port): {e.strerror or e}") from e
+        self._closers.append(("HTTP", self.http.stop))
+        self.ready_line = f"noria ready mysql={_address(self.mysql.address)} http={_address(self.http.address)}"
+
+    def _users(self) -> dict[str, Any]:
+        """With a password one user; without, anybody who can reach the loopback interface."""
+        if self.password is None:
+            return {"": account("")}
+        return {self.user: account(self.password)}
+
+    async def stop(self) -> None:
+        """In the reverse order of the start, whatever of it had been reached."""
+        while self._closers:
+            what, close = self._closers.pop()
+            try:
+                done = close()
+                if done is not None:
+                    await done
+            except Exception:
+                log.exception("stopping the %s failed", what)
+
+    async def _stop_mysql(self) -> None:
+        self.mysql.close()
+        try:
+            await asyncio.wait_for(self.mysql.wait_closed(), CLIENTS_STOP_S)
+        except TimeoutError:
+            self.mysql.abort()
+
+    async def _hello(self, hello: Hello) -> None:
+        self._restarts += 1
+        self._worker_pid = hello.pid
+        await self.program.welcome(hello)
+        if self._worker_limit is not None:
+            await self.link.recover(SetLimit(self._worker_limit))
+
+    # ------------------------------------------------------------ what HTTP asks
+    def health(self) -> dict[str, Any]:
+        up = self.link.state is LinkState.UP
+        return {"status": "ok" if up else "recovering", "worker": self.link.state.value, "spark": self.supervisor.state,
+                "worker_pid": self._worker_pid, "why": "" if up else self.link.why}
+
+    async def stats(self) -> dict[str, Any]:
+        numbers = self.executor.stats()
+        numbers.update(connections=len(self.mysql.connections), worker_restarts_total=max(0, self._restarts),
+                       worker_up=int(self.link.state is LinkState.UP))
+        if self.link.state is LinkState.UP:
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                worker = await asyncio.wait_for(self.ask("stats"), 2)
+                numbers.update({f"worker_{k}": v for k, v in worker.items() if isinstance(v, (int, float))})
+        return numbers
+
+    async def set_limit(self, size: str) -> int:
+        """Another memory limit ('64M'), until the server ends; the bytes."""
+        try:
+            nbytes = parse_size(size)
+        except SettingsError as e:
+            raise SqlError(1105, "HY000", str(e)) from None
+        if nbytes < LEAST_LIMIT:
+            raise SqlError(1105, "HY000", f"a memory limit of {nbytes} bytes is too little to serve; 1M at least")
+        self._worker_limit = int(nbytes * WORKER_MEMORY_SHARE)
+        self.executor.replies.bound(nbytes - self._worker_limit)
+        await self.link.ask(SetLimit(self._worker_limit), retry=True)
+        return nbytes
+
+    async def evict(self, nbytes: int | None) -> int:
+        """Forget least recently read keys until so many bytes are free, or all of them; the bytes freed."""
+        freed: Done = await self.link.ask(Evict(0, nbytes), retry=True)
+        return int(freed.value)
+
+    async def ask(self, what: str, argument: str = "") -> Any:
+        return await self.executor.ask(Ask(0, what, argument))
+
+    def catalog_table(self, name: str) -> TableDef | None:
+        return self.program.table(name)
+
+    def catalog_view(self, name: str) -> ViewDef | None:
+        return self.program.view(name)
+
+    def view_list(self) -> list[dict[str, Any]]:
+        return self.executor.view_list()
+
+    def attachment(self) -> dict[str, Any]:
+        return {"path": str(self.views_dir), "host": socket.gethostname(), "pid": os.getpid()}
+
+    async def run_sql(self, sql: str, parameters: list[Any]) -> tuple[list[Outcome], list[tuple[str, int, str]]]:
+        return await self.executor.run_sql(sql, parameters)
+
+    async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:
+        return await self.executor.insert(table, rows, on_duplicate)
+
+    async def lookup(self, view: str, keys: pa.Table) -> pa.Table:
+        return await self.executor.lookup(view, keys)
+
+    def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        return self.bulk.load(request)
+
+    def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        return self.bulk.verify(request)
+
+
+def _address(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _log_event(event: Event) -> None:
+    log.info("spark %s: %s", event.what, event.detail)
+
+
+__all__ = ["MysqlServer", "Node", "StartFailed", "serve"]

@@ -1,0 +1,160 @@
+"""Lookups: from shared memory when the key is there, else one upquery for everybody who waits for it.
+
+Keeps true: an answer from shared memory is a whole version of the key; at most one `Read` is under way for
+each (view, key), whatever the number of waiting clients (ONE-REQUEST).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from noria.core.errors import SqlError
+from noria.core.types import Field
+from noria.core.values import arrow_type
+from noria.dataflow.packets import Read, Rows
+from noria.plan.mir import ViewDef
+from noria.runtime.link import Link
+from noria.views.reader import AttachedView, AttachedViews
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewEntry:
+    """A key's entry in a view (`results.Entry`)."""
+
+    view: AttachedView
+    handle: int
+
+    def watch(self) -> Callable[[], int]:
+        return partial(self.view.version, self.handle)
+
+    def stamp(self) -> None:
+        self.view.stamp(self.handle)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows from shared memory; for a key with an entry the entry and a version not newer than the rows."""
+
+    rows: list[Any]
+    entry: ViewEntry | None
+    version: int
+
+
+class Reads:
+    """Lookups in the views of one worker."""
+
+    def __init__(self, link: Link, attach: Callable[[], AttachedViews]):
+        self._link = link
+        self._attach = attach
+        self._views: AttachedViews | None = None
+        self._asked: dict[tuple[str, Key], asyncio.Task[list[Any]]] = {}
+        self.hits = 0
+        self.upqueries = 0
+
+    def attached(self, view: ViewDef) -> AttachedView | None:
+        """The view in shared memory, None while there is none (not published yet, or dropped)."""
+        if self._views is None:
+            self._views = self._attach()
+        try:
+            return self._views.view(view.name)
+        except KeyError:
+            return None
+
+    def forget(self, view: ViewDef) -> None:
+        """The view was dropped."""
+        if self._views is not None:
+            self._views.forget(view.name)
+
+    def local(self, view: ViewDef, key: Key, cached: bool) -> Found | None:
+        """The key's rows from shared memory; None: ask.  cached: the entry is wanted too."""
+        attached = self.attached(view)
+        if attached is None:
+            return None
+        entry, version = None, -1
+        if cached and (handle := attached.locate(key)) is not None:
+            entry, version = ViewEntry(attached, handle), attached.version(handle)
+        rows = attached.lookup(key)
+        if rows is None:
+            return None
+        self.hits += 1
+        return Found(rows, entry, version)
+
+    async def fetch(self, view: ViewDef, key: Key) -> list[Any]:
+        """The key's rows from the worker, which fills the key on the way."""
+        wanted = (view.name, key)
+        task = self._asked.get(wanted)
+        if task is None:
+            self.upqueries += 1
+            task = asyncio.ensure_future(self._read(view, key))
+            self._asked[wanted] = task
+            task.add_done_callback(lambda _: self._asked.pop(wanted, None))
+        return await asyncio.shield(task)
+
+    async def _read(self, view: ViewDef, key: Key) -> list[Any]:
+        table = await self._rows(view, [key])
+        columns = [column.to_pylist() for column in table.drop_columns("__key").columns]
+        return list(zip(*columns, strict=True))
+
+    async def _rows(self, view: ViewDef, keys: Any) -> pa.Table:
+        reply: Rows = await self._link.ask(Read(0, view.name, keys), retry=True)
+        if reply.error is not None:
+            raise reply.error
+        return reply.rows if isinstance(reply.rows, pa.Table) else pa.Table.from_batches([reply.rows])
+
+    async def many(self, view: ViewDef, keys: pa.Table) -> pa.Table:
+        """The visible columns of the rows of many keys, with `__key`, the ordinal of each row's key."""
+        typed = typed_keys(keys, view.key_fields)
+        found, missing = self._many_local(view, typed)
+        ordinals = np.flatnonzero(missing)
+        if found is not None and not len(ordinals):
+            return found
+        self.upqueries += 1
+        asked = typed.take(pa.array(ordinals)).combine_chunks()
+        rows = await self._rows(view, _batch(asked, len(ordinals)) if view.key else [()])
+        own = pa.array(ordinals[rows.column("__key").to_numpy()], pa.int64())
+        names = [f.name for f in view.fields]
+        shown = pa.Table.from_arrays([*rows.columns[: view.visible], own], names=[*names, "__key"])
+        if found is None or not found.num_rows:
+            return shown
+        return pa.concat_tables([found, shown]).combine_chunks()
+
+    def _many_local(self, view: ViewDef, keys: pa.Table) -> tuple[pa.Table | None, Any]:
+        attached = self.attached(view)
+        if attached is None:
+            return None, np.ones(keys.num_rows, np.bool_)
+        rows, missing = attached.lookup_many(keys)
+        self.hits += keys.num_rows - int(np.count_nonzero(missing))
+        names = [f.name for f in view.fields]
+        return pa.Table.from_arrays([*rows.columns[: view.visible], rows.column("__key")], names=[*names, "__key"]
+                                    ), missing
+
+
+def _batch(table: pa.Table, rows: int) -> pa.RecordBatch:
+    batches = table.to_batches(max_chunksize=rows)
+    return batches[0]
+
+
+def typed_keys(keys: pa.Table, fields: Sequence[Field]) -> pa.Table:
+    """The keys as the view's key columns have them; columns by position."""
+    if keys.num_columns != len(fields) and fields:
+        raise SqlError(1210, "HY000", f"the keys have {keys.num_columns} columns and the view's key has {len(fields)}: "
+                                      + ", ".join(f.name for f in fields))
+    if not fields:
+        return keys
+    columns = []
+    for column, field in zip(keys.columns, fields, strict=True):
+        try:
+            columns.append(column.cast(arrow_type(field.type)))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+            raise SqlError(1366, "HY000", f"the keys for column '{field.name}' are {column.type}, which does not "
+                                          f"become {field.type}: {e}") from None
+    return pa.Table.from_arrays(columns, names=[f"key{i}" for i in range(len(columns))])

@@ -1,0 +1,153 @@
+"""From looked-up rows to what a client gets: order, limit, the row of an empty aggregate, cached replies.
+
+Keeps true: a cached reply is only given while the view's entry is the one it was made from, and the bytes of
+all cached replies stay under the bound.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from noria.core.symbols import fold
+from noria.core.types import Collation, Field, Kind
+from noria.plan.mir import ViewDef
+
+Row = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is done to the rows of one lookup: the empty aggregate's row, order, limit, hidden columns."""
+
+    fields: Sequence[Field]
+    visible: int
+    order: Sequence[tuple[int, bool]] = ()
+    limit: int | None = None
+    offset: int = 0
+    empty_row: Sequence[Any] | None = None
+
+    @staticmethod
+    def of(view: ViewDef) -> Shape:
+        return Shape(view.plan.fields, view.visible, view.order, view.limit, view.offset, view.empty_row)
+
+    @cached_property
+    def shown(self) -> Sequence[Field]:
+        """What the client sees."""
+        return tuple(self.fields[: self.visible])
+
+    @cached_property
+    def changes_rows(self) -> bool:
+        """Is anything done to rows but hiding columns?"""
+        return bool(self.order) or self.limit is not None or self.offset > 0 or self.empty_row is not None
+
+    def apply(self, rows: list[Any]) -> list[Any]:
+        if not rows and self.empty_row is not None:
+            rows = [tuple(self.empty_row)]
+        if self.order:
+            rows = ordered(rows, self.order, self.fields)
+        if self.offset or self.limit is not None:
+            rows = rows[self.offset : None if self.limit is None else self.offset + self.limit]
+        if rows and len(rows[0]) > self.visible:
+            rows = [r[: self.visible] for r in rows]
+        return rows
+
+
+def ordered(rows: list[Any], order: Sequence[tuple[int, bool]], fields: Sequence[Field]) -> list[Any]:
+    """Sorted as MySQL does: NULLs least, text by its collation; rows that are equal keep their order."""
+    for column, descending in reversed(order):
+        key = _sort_key(column, fields[column])
+        rows = sorted(rows, key=key, reverse=descending)
+    return rows
+
+
+def _sort_key(column: int, field: Field) -> Callable[[Row], tuple[bool, Any]]:
+    if field.type.kind is Kind.TEXT:
+        by_bytes = field.type.collation is Collation.BIN
+
+        def text(row: Row) -> tuple[bool, Any]:
+            value = row[column]
+            return value is not None, b"" if value is None else (value if by_bytes else fold(value)).encode()
+
+        return text
+
+    def plain(row: Row) -> tuple[bool, Any]:
+        value = row[column]
+        return value is not None, 0 if value is None else value
+
+    return plain
+
+
+class Entry(Protocol):
+    """A view's entry for one key, as a reply depends on it."""
+
+    def watch(self) -> Callable[[], int]:
+        """A function that tells the version the entry shows now: another one when it changed or is gone."""
+
+    def stamp(self) -> None:
+        """Note that the key was read."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    packets: bytes
+    version: int
+    current: Callable[[], int]
+    entry: Entry
+    reads: int = 0
+
+
+class ReplyCache:
+    """Encoded replies by (statement, raw parameters), least recently used ones dropped beyond `limit_bytes`."""
+
+    ENTRY_BYTES = 400  # what the key, the record and the dictionary's slot take beside the packets
+
+    def __init__(self, limit_bytes: int):
+        self._limit = limit_bytes
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self.nbytes = 0
+        self.hits = 0
+
+    def get(self, key: Hashable) -> bytes | None:
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if kept.current() != kept.version:
+            self.discard(key)
+            return None
+        self.hits += 1
+        kept.reads += 1
+        if not kept.reads & 63:  # a stamp is a write to shared memory and moving is two dictionary operations
+            kept.entry.stamp()
+            self._kept.move_to_end(key)
+        return kept.packets
+
+    def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None:
+        """Keep a reply made from the entry while it had this version (read before its rows)."""
+        if len(packets) > self._limit // 64:
+            return
+        self.discard(key)
+        self._kept[key] = _Kept(packets, version, entry.watch(), entry)
+        self.nbytes += len(packets) + self.ENTRY_BYTES
+        self._hold()
+
+    def bound(self, limit_bytes: int) -> None:
+        """Another limit, from now on."""
+        self._limit = limit_bytes
+        self._hold()
+
+    def _hold(self) -> None:
+        while self.nbytes > self._limit:
+            _, old = self._kept.popitem(last=False)
+            self.nbytes -= len(old.packets) + self.ENTRY_BYTES
+
+    def discard(self, key: Hashable) -> None:
+        old = self._kept.pop(key, None)
+        if old is not None:
+            self.nbytes -= len(old.packets) + self.ENTRY_BYTES
+
+    def __len__(self) -> int:
+        return len(self._kept)

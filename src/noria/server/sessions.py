@@ -1,0 +1,262 @@
+"""A client's session: its variables, warnings, last generated id, transaction state; statements to the executor.
+
+Every statement commits by itself.  BEGIN ... COMMIT is accepted with a warning that says so; ROLLBACK after a
+write inside it is error 1235, because the write stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from noria.core.errors import SqlError, not_supported
+from noria.core.statements import Delete, Insert, Update
+from noria.core.types import Field
+from noria.runtime.link import WorkerGone
+from noria.server import chatter
+from noria.server.mysql.backend import (
+    AUTOCOMMIT,
+    IN_TRANSACTION,
+    Answer,
+    Client,
+    Failed,
+    Ok,
+    Outcome,
+    Prepared,
+    ResultSet,
+)
+from noria.server.mysql.variables import changes
+from noria.server.statements import Compiled
+from noria.sql import commands as sql
+from noria.sql.shape import split
+
+if TYPE_CHECKING:
+    from noria.server.executor import Executor
+
+Warning_ = tuple[str, int, str]
+_DEFINITIONS = (sql.CreateTable, sql.DropTable, sql.CreateView, sql.DropView)
+
+
+class Session:
+    """Implements `mysql.backend.Session`; `run_text` drives it for HTTP and the embedded API, which want rows and
+    no encoded packets."""
+
+    def __init__(self, executor: Executor, client: Client, encoded: bool = True):
+        self._executor, self._client, self._encoded = executor, client, encoded
+        self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
+        self.reset()
+        self.database = client.database
+
+    # ------------------------------------------------------------ state
+    def reset(self) -> None:
+        self.database = self._client.database
+        self.variables: dict[str, Any] = dict(chatter.VARIABLES)
+        self.user_variables: dict[str, Any] = {}
+        self.warnings: Sequence[Warning_] = ()
+        self.last_insert_id = 0
+        self.row_count = -1
+        self.wrote = False  # since BEGIN
+        self._set_status(AUTOCOMMIT)
+
+    def _set_status(self, status: int) -> None:
+        self.status = status
+        self.reply_form = status << 1 | self._client.deprecate_eof  # replies kept for one form fit no other
+
+    def close(self) -> None:
+        """Nothing is held for a session but itself."""
+
+    def use(self, database: str) -> None:
+        self.database = database
+
+    def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
+        return chatter.list_fields(table, pattern, self._executor.program)
+
+    # ------------------------------------------------------------ texts
+    def query_raw(self, text: bytes) -> bytes | None:
+        reply = self._executor.replies.get((text, self.reply_form))
+        if reply is not None:
+            self.warnings = ()
+        return reply
+
+    def query(self, text: str, multi: bool) -> Answer | Awaitable[Answer]:
+        known = self._executor.statements.recognise(text)
+        if known is not None:
+            compiled, literals = known
+            key = (text.encode(), self.reply_form) if self._encoded else None
+            return self._run_compiled(compiled, literals, key, False)
+        return self._query_parsed(text, multi)
+
+    async def _query_parsed(self, text: str, multi: bool) -> Answer:
+        statements = split(text) or [text]
+        if len(statements) > 1 and not multi:
+            raise SqlError(1064, "42000", "You have an error in your SQL syntax: several statements in one text; send "
+                                          "them one by one, or connect with the multi-statements option")
+        outcomes: list[Outcome] = []
+        for one in statements:
+            try:
+                outcomes.append(await self._run_text(one))
+            except SqlError as e:
+                if not outcomes:
+                    raise
+                outcomes.append(Failed(e))
+                break
+        return outcomes[0] if len(outcomes) == 1 else outcomes
+
+    async def _run_text(self, text: str) -> Outcome:
+        try:
+            command = self._executor.statements.parse(text)
+        except SqlError as e:
+            self._note_error(e)
+            raise
+        return await self.run(command)
+
+    def _note_error(self, error: SqlError) -> None:
+        self.warnings = (("Error", error.code, error.message),)
+
+    # ------------------------------------------------------------ prepared statements
+    def prepare(self, text: str) -> Prepared:
+        compiled = self._executor.statements.prepare(text)
+        return Prepared(compiled, compiled.prepared.parameters, compiled.prepared.fields)
+
+    def close_statement(self, handle: Any) -> None:
+        """Statements are shared by text and forgotten by age."""
+
+    def execute_raw(self, handle: Any, parameters: bytes) -> bytes | None:
+        reply = self._executor.replies.get((handle, parameters, self.reply_form))
+        if reply is not None:
+            self.warnings = ()
+        return reply
+
+    def execute(self, handle: Any, values: Sequence[object], parameters: bytes | None) -> Outcome | Awaitable[Outcome]:
+        compiled: Compiled = handle
+        if compiled.version != self._executor.program.version:
+            compiled = self._executor.statements.prepare(compiled.text)
+        key = None if parameters is None else (handle, parameters, self.reply_form)
+        return self._run_compiled(compiled, values, key, True)
+
+    def _run_compiled(self, compiled: Compiled, values: Sequence[Any], key: Any, binary: bool
+                      ) -> Outcome | Awaitable[Outcome]:
+        try:
+            if compiled.direct:
+                self.warnings = ()
+                return self._executor.select(compiled, values, key, binary, self._client.deprecate_eof, self)
+            return self.run(compiled.bind(values))
+        except SqlError as e:
+            self._note_error(e)
+            raise
+
+    # ------------------------------------------------------------ commands
+    async def run(self, command: sql.Command) -> Outcome:
+        """One command; SqlError when it fails."""
+        if not (isinstance(command, sql.Show) and command.what in ("warnings", "errors")):
+            self.warnings = ()
+        try:
+            return await self._dispatch(command)
+        except WorkerGone as e:
+            error = SqlError(1105, "HY000", str(e))
+            self._note_error(error)
+            raise error from e
+        except SqlError as e:
+            self._note_error(e)
+            raise
+
+    async def _dispatch(self, command: sql.Command) -> Outcome:
+        if isinstance(command, sql.Select):
+            return await self._executor.select_bound(command, self)
+        if isinstance(command, Insert | Update | Delete):
+            return await self._write(command)
+        if isinstance(command, _DEFINITIONS):
+            change = await self._executor.program.define(command)
+            self.warnings = change.warnings
+            return Ok(warnings=len(change.warnings))
+        if isinstance(command, sql.SelectItems):
+            return chatter.select_items(command, self)
+        if isinstance(command, sql.Show):
+            return chatter.show(command, self._executor.program, self)
+        if isinstance(command, sql.Explain):
+            return await self._executor.explain(command.command)
+        return self._session_command(command)
+
+    async def _write(self, command: Insert | Update | Delete) -> Ok:
+        result = await self._executor.write(command)
+        self.wrote = self.wrote or bool(self.status & IN_TRANSACTION)
+        if result.last_insert_id:
+            self.last_insert_id = result.last_insert_id
+        matched = isinstance(command, Update) and self._client.found_rows
+        affected = result.matched if matched else result.affected
+        self.row_count = affected
+        return Ok(affected, result.last_insert_id, 0, _info(command, result.matched, result.affected))
+
+    def _session_command(self, command: sql.Command) -> Ok:
+        if isinstance(command, sql.SetVariable):
+            self._assign(command)
+        elif isinstance(command, sql.Use):
+            self.database = command.database
+        elif isinstance(command, sql.Transaction):
+            self._transaction(command.what)
+        elif isinstance(command, sql.DropDatabase):
+            raise not_supported("DROP DATABASE", "there is one database; drop its tables and views")
+        return Ok(warnings=len(self.warnings))  # CREATE DATABASE, FLUSH and the like: there is nothing to do
+
+    def _assign(self, command: sql.SetVariable) -> None:
+        for a in command.assignments:
+            value = a.value
+            if isinstance(value, sql.Item):
+                value = chatter.select_items(sql.SelectItems((value,)), self).rows[0][0]
+            if a.scope == "user":
+                self.user_variables[a.name] = value
+                continue
+            if a.scope == "global":
+                raise not_supported("SET GLOBAL", "set the variable in each session, or start the server with options")
+            kept, warnings = changes(a.name, value, chatter.VARIABLES)
+            self.variables.update(kept)
+            for warning in warnings:
+                self._warn(1235, warning)
+
+    def _transaction(self, what: str) -> None:
+        if what == "begin":
+            self.wrote = False
+            self._set_status(self.status | IN_TRANSACTION)
+            self._warn(1235, "every statement commits by itself: this transaction is not atomic and cannot be undone")
+        elif what == "commit" or not self.wrote:
+            self.wrote = False
+            self._set_status(self.status & ~IN_TRANSACTION)
+        else:
+            self.wrote = False
+            self._set_status(self.status & ~IN_TRANSACTION)
+            raise not_supported("ROLLBACK of what was written", "every statement has committed by itself")
+
+    def _warn(self, code: int, message: str) -> None:
+        self.warnings = (*self.warnings, ("Warning", code, message))
+
+
+def _info(command: Insert | Update | Delete, matched: int, affected: int) -> str:
+    """The line that MySQL's OK packet carries."""
+    if isinstance(command, Update):
+        return f"Rows matched: {matched}  Changed: {affected}  Warnings: 0"
+    if isinstance(command, Insert) and len(command.rows) > 1:
+        return f"Records: {len(command.rows)}  Duplicates: {max(0, affected - len(command.rows))}  Warnings: 0"
+    return ""
+
+
+async def run_text(session: Session, text: str, parameters: Sequence[Any]) -> list[Outcome]:
+    """A text with its parameters, for HTTP and the embedded API; raises the first error."""
+    if parameters:
+        prepared = session.prepare(text)
+        if prepared.parameters != len(parameters):
+            raise SqlError(1210, "HY000", f"the statement has {prepared.parameters} parameters, {len(parameters)} were "
+                                          "given")
+        answer: Any = session.execute(prepared.handle, parameters, None)
+    else:
+        answer = session.query(text, True)
+    if asyncio.iscoroutine(answer) or isinstance(answer, asyncio.Future):
+        answer = await answer
+    outcomes = list(answer) if isinstance(answer, Sequence) else [answer]
+    for outcome in outcomes:
+        if isinstance(outcome, Failed):
+            raise outcome.error
+    return outcomes
+
+
+__all__ = ["ResultSet", "Session", "run_text"]

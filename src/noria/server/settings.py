@@ -1,0 +1,116 @@
+"""What `noria serve` can be told, checked once, before anything starts.
+
+Keeps true: settings that exist are usable together; in particular nothing listens beyond loopback without a
+password.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import re
+import shutil
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from noria.core.limits import DEFAULT_MEMORY_BYTES
+
+SHARED_MEMORY = Path("/dev/shm")
+RUN_DIR_CHARACTERS = 95  # a Unix socket's path may be 107
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+class SettingsError(Exception):
+    """A setting that cannot be: the message says which, and what to do."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Ports 0 mean: any free one.  `memory_bytes` bounds symbols, states, views and the front end's cache; 0
+    is no limit.  `password` None: no authentication, loopback only."""
+
+    data_dir: Path
+    mysql_host: str = "127.0.0.1"
+    mysql_port: int = 3307
+    http_host: str = "127.0.0.1"
+    http_port: int = 8080
+    master: str = ""  # of Spark; empty: local, with slots for the workers and for batch jobs
+    workers: int = 1
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    user: str = "root"
+    password: str | None = field(default=None, repr=False)
+    run_root: Path | None = None  # where the run directory goes; None: /dev/shm, else the data directory
+
+    def __post_init__(self) -> None:
+        if self.workers != 1:
+            raise SettingsError(f"--workers {self.workers}: this version runs exactly 1 worker; leave it out")
+        for name, port in (("--mysql-port", self.mysql_port), ("--http-port", self.http_port)):
+            if not 0 <= port <= 65535:
+                raise SettingsError(f"{name} {port} is no port: 0 (any free one) to 65535")
+        for name, host in (("--mysql-host", self.mysql_host), ("--http-host", self.http_host)):
+            if not is_loopback(host) and self.password is None:
+                raise SettingsError(f"{name} {host} is not a loopback address, so clients of other hosts could "
+                                    "connect: give a password with --password-file FILE, or use 127.0.0.1")
+        if self.memory_bytes and self.memory_bytes < 16 * 2**20:
+            raise SettingsError(f"--memory-limit {self.memory_bytes} bytes is too little to serve; 16M at least")
+
+
+def is_loopback(host: str) -> bool:
+    """Do all addresses of this host name stay on this machine?"""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        pass
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except OSError as e:
+        raise SettingsError(f"the host name {host} cannot be resolved: {e}") from e
+    return all(ipaddress.ip_address(a.split("%")[0]).is_loopback for a in found)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of '512M', '2GiB', '0', '1.5g'."""
+    m = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
+    if not m:
+        raise SettingsError(f"'{text}' is no size: a number and K, M, G or T, for example 512M")
+    return int(float(m[1]) * _UNITS[m[2]])
+
+
+def read_password(path: Path) -> str:
+    """The first line of a file that only its owner can read."""
+    try:
+        mode = path.stat().st_mode
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise SettingsError(f"--password-file {path} cannot be read: {e}") from e
+    if mode & 0o077:
+        raise SettingsError(f"--password-file {path} can be read by others: chmod 600 {path}")
+    if not lines or not lines[0]:
+        raise SettingsError(f"--password-file {path} has no password in its first line")
+    return lines[0]
+
+
+def make_run_dir(data_dir: Path, root: Path | None = None) -> Path:
+    """An empty directory of ours alone, under `root` or /dev/shm (views are then never written to a disk), else
+    under the data directory.
+
+    It is the same for everybody who serves this data directory, which the caller holds: what is in there was
+    left by a process that died.
+    """
+    if root is None:
+        root = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else data_dir
+    digest = hashlib.sha256(str(data_dir).encode()).hexdigest()[:12]
+    path = root / f"noria-{os.getuid()}-{digest}"
+    if len(str(path)) > RUN_DIR_CHARACTERS:
+        raise SettingsError(f"the path of the run directory {path} is too long for a socket in it: use a data "
+                            "directory with a shorter path")
+    if path.is_symlink() or (path.exists() and path.stat().st_uid != os.getuid()):
+        raise SettingsError(f"the run directory {path} belongs to somebody else: remove it, or have it removed")
+    shutil.rmtree(path, ignore_errors=True)
+    try:
+        path.mkdir(mode=0o700)
+    except OSError as e:
+        raise SettingsError(f"the run directory {path} cannot be made: {e.strerror}") from e
+    return path

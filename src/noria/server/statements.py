@@ -1,0 +1,116 @@
+"""What has been parsed: statements by their text and, for texts that differ only in literals, by their shape.
+
+Parsing costs hundreds of microseconds, recognising a shape a few (DESIGN section 5).  Keeps true: a shape is only
+used after the parsed tree of its text and of one text that has it gave the same command; everything parsed under
+another version of the program is parsed again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from noria.control.program import Program
+from noria.core.errors import SqlError
+from noria.core.statements import Delete, Insert, Update
+from noria.plan.mir import ViewDef
+from noria.server.results import Shape
+from noria.sql.commands import Command, Prepared, Select
+from noria.sql.parse import bind, parse, prepare
+from noria.sql.shape import shape_of
+
+KEPT = 4_096  # statements by text, and as many shapes; an application has hundreds
+
+
+class Compiled:
+    """A parsed statement; several sessions may hold it.  Its identity is the key of kept replies."""
+
+    __slots__ = ("direct", "generation", "key_fields", "prepared", "reader", "shape", "text", "uses", "version")
+
+    def __init__(self, text: str, prepared: Prepared, version: int):
+        self.text, self.prepared, self.version = text, prepared, version
+        self.direct = _is_direct(prepared)
+        self.reader: ViewDef | None = None  # the view that answers, as found in `generation` of the program
+        self.generation = -1
+        self.uses = 0
+        view = self.command.view if isinstance(self.command, Select) else None
+        self.shape = None if view is None else Shape.of(view)
+        self.key_fields = () if view is None else view.key_fields
+
+    @property
+    def command(self) -> Command:
+        return self.prepared.command
+
+    def bind(self, values: Sequence[Any]) -> Command:
+        return bind(self.prepared, values)
+
+
+def _is_direct(prepared: Prepared) -> bool:
+    """Does a lookup by the values give the answer, the same view whatever they are?"""
+    command = prepared.command
+    if not isinstance(command, Select) or command.view is None:
+        return False
+    used = {a[1] for a in (*command.arguments, command.limit, command.offset) if a is not None and a[0] == "param"}
+    return used == set(range(prepared.parameters))
+
+
+class Statements:
+    def __init__(self, program: Program):
+        self._program = program
+        self._by_text: OrderedDict[str, Compiled] = OrderedDict()
+        self._by_shape: OrderedDict[str, Compiled] = OrderedDict()
+        self._refused: OrderedDict[str, int] = OrderedDict()  # shapes that do not do, and the version that said so
+        self.parsed = 0
+
+    def prepare(self, text: str) -> Compiled:
+        """The statement of this text, whose literals are part of it."""
+        found = self._by_text.get(text)
+        if found is not None and found.version == self._program.version:
+            return found
+        self.parsed += 1
+        compiled = Compiled(text, prepare(text, self._program), self._program.version)
+        _keep(self._by_text, text, compiled)
+        return compiled
+
+    def recognise(self, text: str) -> tuple[Compiled, Sequence[Any]] | None:
+        """The statement and its literals if a text of the same shape was confirmed before."""
+        found = shape_of(text)
+        if found is None:
+            return None
+        compiled = self._by_shape.get(found[0])
+        if compiled is None or compiled.version != self._program.version:
+            return None
+        return compiled, found[1]
+
+    def parse(self, text: str) -> Command:
+        """The command of a text with one statement; its shape is learnt."""
+        self.parsed += 1
+        commands = parse(text, self._program)
+        if not commands:
+            raise SqlError(1065, "42000", "Query was empty")
+        (command,) = commands
+        if isinstance(command, Select | Insert | Update | Delete):
+            self._learn(text, command)
+        return command
+
+    def _learn(self, text: str, command: Command) -> None:
+        found = shape_of(text)
+        if found is None or self._refused.get(found[0]) == self._program.version:
+            return
+        text_of_shape, literals = found
+        try:
+            prepared = prepare(text_of_shape, self._program)
+            if prepared.parameters == len(literals) and bind(prepared, literals) == command:
+                _keep(self._by_shape, text_of_shape, Compiled(text_of_shape, prepared, self._program.version))
+                return
+        except SqlError:
+            pass  # a literal stands where no parameter can
+        _keep(self._refused, text_of_shape, self._program.version)
+
+
+def _keep(kept: OrderedDict[str, Any], key: str, value: Any) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > KEPT:
+        kept.popitem(last=False)

@@ -1,0 +1,252 @@
+"""A backend over a dictionary, a server on a thread of its own, and a raw client that knows only packets."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+import struct
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import uvloop
+
+from noria.core.errors import SqlError, parse_error
+from noria.core.types import BIGINT, TEXT, Field
+from noria.server.mysql import Account, Bounds, MysqlServer, account, listen
+from noria.server.mysql.backend import AUTOCOMMIT, Answer, Client, Ok, Outcome, Prepared, ResultSet
+
+USERS = {"ada": account("lovelace"), "strong": account("très secret", strong=True), "open": account("")}
+
+
+class FakeBackend:
+    """`answers`: text -> outcome, error, or a function of the parameter values (which may be async)."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.cached_texts: dict[bytes, bytes] = {}
+        self.cached_executions: dict[tuple[str, bytes], bytes] = {}
+        self.databases = {"", "app"}
+        self.tables: dict[str, list[Field]] = {}
+        self.sessions: list[FakeSession] = []
+
+    def connect(self, client: Client) -> FakeSession:
+        session = FakeSession(self, client)
+        if client.database:
+            session.use(client.database)
+        self.sessions.append(session)
+        return session
+
+
+class FakeSession:
+    def __init__(self, backend: FakeBackend, client: Client) -> None:
+        self.backend, self.client = backend, client
+        self.database, self.status = "", AUTOCOMMIT
+        self.log: list[object] = []
+        self.open: list[str] = []
+        self.closed = threading.Event()
+
+    def query_raw(self, sql: bytes) -> bytes | None:
+        return self.backend.cached_texts.get(sql)
+
+    def query(self, sql: str, multi: bool) -> Answer | Awaitable[Answer]:
+        self.log.append(sql)
+        parts = [part.strip() for part in sql.split(";") if part.strip()]
+        if len(parts) > 1 and multi:
+            return [self._answer(part, ()) for part in parts]
+        if len(parts) > 1:
+            raise parse_error("a second statement")
+        return self._answer(parts[0] if parts else "", ())
+
+    def _answer(self, sql: str, values: Sequence[object]) -> Any:
+        answers = self.backend.answers
+        if sql in answers:
+            answer = answers[sql]
+            if isinstance(answer, SqlError):
+                raise answer
+            return answer(*values) if callable(answer) else answer
+        words = sql.upper().split()
+        if words[:1] == ["SET"] or words[:1] in (["COMMIT"], ["ROLLBACK"]):
+            return Ok()
+        if words[:1] == ["SELECT"] and "@@" in sql:
+            name = words[1]
+            return ResultSet([Field(name, TEXT)], [("1",)])
+        if words[:1] == ["SELECT"] and "DATABASE()" in sql.upper():
+            return ResultSet([Field("DATABASE()", TEXT)], [(self.database or None,)])
+        if words[:2] in (["SHOW", "WARNINGS"], ["SHOW", "VARIABLES"]):
+            return ResultSet([Field("Level", TEXT), Field("Code", BIGINT), Field("Message", TEXT)], [])
+        raise parse_error(f"near '{sql[:80]}'")
+
+    def prepare(self, sql: str) -> Prepared | Awaitable[Prepared]:
+        answer = self.backend.answers.get(sql)
+        if answer is None and not sql.upper().startswith("SET"):
+            raise parse_error(f"near '{sql[:80]}'")
+        self.open.append(sql)
+        fields = answer.fields if isinstance(answer, ResultSet) else ()
+        return Prepared(sql, sql.count("?"), fields)
+
+    def execute_raw(self, handle: str, parameters: bytes) -> bytes | None:
+        return self.backend.cached_executions.get((handle, parameters))
+
+    def execute(self, handle: str, values: Sequence[object], parameters: bytes | None
+                ) -> Outcome | Awaitable[Outcome]:
+        self.log.append((handle, list(values), parameters))
+        answer: Outcome | Awaitable[Outcome] = self._answer(handle, values)
+        return answer
+
+    def close_statement(self, handle: str) -> None:
+        self.open.remove(handle)
+
+    def use(self, database: str) -> None:
+        if database not in self.backend.databases:
+            raise SqlError(1049, "42000", f"Unknown database '{database}'")
+        self.database = database
+
+    def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
+        if table not in self.backend.tables:
+            raise SqlError(1146, "42S02", f"Table '{table}' doesn't exist")
+        return self.backend.tables[table]
+
+    def reset(self) -> None:
+        self.log.append("reset")
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class Serving:
+    """A server on its own thread: `with Serving(backend) as serving: connect(port=serving.port)`."""
+
+    def __init__(self, backend: FakeBackend, users: dict[str, Account] | None = None,
+                 bounds: Bounds | None = None) -> None:
+        self.backend, self.users, self.bounds = backend, users or USERS, bounds
+        self.loop = uvloop.new_event_loop()
+        self.server: MysqlServer
+        self.port = 0
+
+    def __enter__(self) -> Serving:
+        started = threading.Event()
+
+        def run() -> None:
+            asyncio.set_event_loop(self.loop)
+            self.server = self.loop.run_until_complete(
+                listen("127.0.0.1", 0, self.backend, self.users, self.bounds))
+            self.port = self.server.address[1]
+            started.set()
+            self.loop.run_forever()
+
+        self.thread = threading.Thread(target=run, daemon=True)
+        self.thread.start()
+        assert started.wait(20)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.call(self._stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(20)
+        self.loop.close()
+
+    async def _stop(self) -> None:
+        self.server.close()
+        self.server.abort()
+        await self.server.wait_closed()
+
+    def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
+        """Run a coroutine function on the server's loop."""
+
+        async def run() -> Any:
+            return await function()
+
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(20)
+
+
+# --- A client of packets -------------------------------------------------------------------------------------
+
+BASE = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 9 | 1 << 15 | 1 << 16 | 1 << 17 | 1 << 19 | 1 << 21
+DEPRECATE_EOF = 1 << 24
+
+
+def native_token(password: str, nonce: bytes) -> bytes:
+    if not password:
+        return b""
+    once = hashlib.sha1(password.encode()).digest()
+    cover = hashlib.sha1(nonce + hashlib.sha1(once).digest()).digest()
+    return bytes(a ^ b for a, b in zip(once, cover, strict=True))
+
+
+def sha2_token(password: str, nonce: bytes) -> bytes:
+    if not password:
+        return b""
+    once = hashlib.sha256(password.encode()).digest()
+    cover = hashlib.sha256(hashlib.sha256(once).digest() + nonce).digest()
+    return bytes(a ^ b for a, b in zip(once, cover, strict=True))
+
+
+def packet(payload: bytes, seq: int = 0) -> bytes:
+    return struct.pack("<I", len(payload) | seq << 24) + payload
+
+
+class RawClient:
+    """Sends and receives packets as told, right or wrong."""
+
+    def __init__(self, port: int) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.stream = self.sock.makefile("rb")
+        self.nonce = b""
+
+    def __enter__(self) -> RawClient:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stream.close()
+        self.sock.close()
+
+    def login(self, user: str = "ada", password: str = "lovelace", flags: int = BASE, database: str = ""
+              ) -> RawClient:
+        self.greeting()
+        self.send(self.response(user, native_token(password, self.nonce), flags, database), 1)
+        seq, reply = self.receive()
+        assert (seq, reply[0]) == (2, 0), reply
+        return self
+
+    def greeting(self) -> bytes:
+        seq, payload = self.receive()
+        assert seq == 0 and payload[0] == 10, payload
+        at = payload.index(b"\0", 1) + 5
+        self.nonce = payload[at:at + 8] + payload[at + 8 + 1 + 18:][:12]
+        return payload
+
+    @staticmethod
+    def response(user: str, token: bytes, flags: int = BASE, database: str = "",
+                 plugin: str = "mysql_native_password") -> bytes:
+        return b"".join((struct.pack("<IIB23x", flags, 1 << 24, 45), user.encode(), b"\0", bytes([len(token)]),
+                         token, database.encode(), b"\0", plugin.encode(), b"\0"))
+
+    def send(self, payload: bytes, seq: int = 0) -> None:
+        self.sock.sendall(packet(payload, seq))
+
+    def receive(self) -> tuple[int, bytes]:
+        """The next packet; (-1, b"") when the server hung up."""
+        try:
+            header = self.stream.read(4)
+        except ConnectionResetError:
+            return -1, b""
+        if len(header) < 4:
+            return -1, b""
+        return header[3], self.stream.read(int.from_bytes(header[:3], "little"))
+
+    def command(self, payload: bytes) -> bytes:
+        self.send(payload)
+        seq, reply = self.receive()
+        assert seq == 1, (seq, reply)
+        return reply
+
+    def ask_error(self, payload: bytes) -> tuple[int, str]:
+        """The number and message of the error this command must give."""
+        return read_error(self.command(payload))
+
+
+def read_error(payload: bytes) -> tuple[int, str]:
+    assert payload[0] == 0xFF, payload
+    return struct.unpack_from("<H", payload, 1)[0], payload[9:].decode()

@@ -1,0 +1,202 @@
+"""Result rows, read back by decoders written here from the protocol's description."""
+
+from __future__ import annotations
+
+import struct
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noria.core.types import BOOL, DATE, DOUBLE, TEXT, TEXT_BIN, Field, Kind, SqlType, decimal
+from noria.server.mysql import codec, rows
+from noria.server.mysql.codec import Reader, Unframer
+
+
+def integers(bits: int, unsigned: bool) -> st.SearchStrategy[int]:
+    return st.integers(0, min(2**bits, 2**63) - 1) if unsigned else st.integers(-2**(bits - 1), 2**(bits - 1) - 1)
+
+
+def decimals(kind: SqlType) -> st.SearchStrategy[Decimal]:
+    top = 10**kind.precision - 1
+    return st.integers(-top, top).map(lambda n: Decimal(n).scaleb(-kind.scale))
+
+
+def datetimes(scale: int) -> st.SearchStrategy[datetime]:
+    unit = 10**(6 - scale)
+    return st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)).map(
+        lambda t: t.replace(microsecond=t.microsecond // unit * unit))
+
+
+TYPES: list[tuple[SqlType, st.SearchStrategy[Any]]] = [
+    *((SqlType(Kind.INT, bits=bits, unsigned=unsigned), integers(bits, unsigned))
+      for bits in (8, 16, 24, 32, 64) for unsigned in (False, True)),
+    (BOOL, st.booleans()),
+    (DOUBLE, st.floats(allow_nan=False, allow_infinity=False)),
+    *((decimal(p, s), decimals(decimal(p, s))) for p, s in ((1, 0), (10, 2), (18, 0), (18, 18))),
+    (TEXT, st.text(st.characters(exclude_categories=["Cs"]))),
+    (TEXT_BIN, st.text(st.characters(exclude_categories=["Cs"]))),
+    (SqlType(Kind.TEXT, length=20), st.text(st.characters(exclude_categories=["Cs"]), max_size=20)),
+    (DATE, st.dates()),
+    *((SqlType(Kind.DATETIME, scale=scale), datetimes(scale)) for scale in (0, 3, 6)),
+    (SqlType(Kind.DATETIME, scale=6, timestamp=True), datetimes(6)),
+]
+columns = st.lists(st.sampled_from(TYPES), min_size=1, max_size=12)
+
+
+@st.composite
+def relations(draw: st.DrawFn) -> tuple[list[Field], list[tuple[Any, ...]]]:
+    chosen = draw(columns)
+    fields = [Field(f"c{i}", kind, draw(st.booleans())) for i, (kind, _) in enumerate(chosen)]
+    row = st.tuples(*(st.none() | values for _, values in chosen))
+    return fields, draw(st.lists(row, max_size=4))
+
+
+def payloads_of(packets: bytes, first: int = 1) -> list[bytes]:
+    unframer, got, seq = Unframer(2**30), [], first
+    unframer.feed(packets)
+    while (packet := unframer.next()) is not None:
+        assert packet.first == seq & 255
+        seq = packet.following
+        got.append(packet.payload)
+    assert unframer.clean
+    return got
+
+
+def split(packets: bytes, deprecate_eof: bool, first: int = 1) -> tuple[list[dict[str, Any]], list[bytes], bytes]:
+    """Column definitions, row payloads, the end."""
+    payloads = payloads_of(packets, first)
+    count = Reader(payloads[0]).lenenc_int()
+    definitions = [read_definition(p) for p in payloads[1:count + 1]]
+    rest = payloads[count + 1:]
+    if not deprecate_eof:
+        assert rest[0][0] == 0xFE and len(rest[0]) == 5
+        rest = rest[1:]
+    assert rest[-1][0] == 0xFE and len(rest[-1]) == (7 if deprecate_eof else 5)
+    return definitions, rest[:-1], rest[-1]
+
+
+def read_definition(payload: bytes) -> dict[str, Any]:
+    reader = Reader(payload)
+    catalog, _, _, _, name, original = (reader.lenenc() for _ in range(6))
+    assert catalog == b"def" and name == original and reader.integer(1) == 12
+    keys = ("charset", "length", "type", "flags", "decimals", "filler")
+    return {"name": name.decode(), **dict(zip(keys, struct.unpack("<HIBHBH", reader.rest()), strict=True))}
+
+
+def read_binary(payload: bytes, definitions: list[dict[str, Any]]) -> list[Any]:
+    reader = Reader(payload)
+    assert reader.integer(1) == 0
+    nulls = int.from_bytes(reader.take((len(definitions) + 9) // 8), "little")
+    row = [None if nulls >> i + 2 & 1 else read_value(reader, d) for i, d in enumerate(definitions)]
+    assert not reader.left
+    return row
+
+
+def read_value(reader: Reader, column: dict[str, Any]) -> Any:
+    kind, unsigned = column["type"], bool(column["flags"] & 32)
+    if kind in (1, 2, 3, 8, 9):
+        return reader.integer({1: 1, 2: 2, 9: 4, 3: 4, 8: 8}[kind], signed=not unsigned)
+    if kind == 5:
+        return struct.unpack("<d", reader.take(8))[0]
+    if kind in (10, 7, 12):
+        parts = Reader(reader.lenenc())
+        day = [parts.integer(2), parts.integer(1), parts.integer(1)]
+        if kind == 10:
+            return date(*day)
+        time = [parts.integer(1) for _ in range(3)] if parts.left else [0, 0, 0]
+        return datetime(*day, *time, parts.integer(4) if parts.left else 0)
+    value = reader.lenenc().decode()
+    return Decimal(value) if kind == 246 else value
+
+
+def read_text(payload: bytes, definitions: list[dict[str, Any]]) -> list[Any]:
+    reader, row = Reader(payload), []
+    for column in definitions:
+        if reader.data[reader.position] == 0xFB:
+            reader.take(1)
+            row.append(None)
+            continue
+        shown, kind = reader.lenenc().decode(), column["type"]
+        if kind in (1, 2, 3, 8, 9):
+            row.append(int(shown))
+        elif kind == 10:
+            row.append(date.fromisoformat(shown))
+        elif kind in (7, 12):
+            assert len(shown) == column["length"]
+            row.append(datetime.fromisoformat(shown))
+        else:
+            row.append({5: float, 246: Decimal}.get(kind, str)(shown))
+    assert not reader.left
+    return row
+
+
+@given(relations(), st.booleans(), st.booleans(), st.sampled_from([1, 2, 250]))
+def test_rows_read_back_as_they_were(relation: tuple[list[Field], list[tuple[Any, ...]]], binary: bool,
+                                     deprecate_eof: bool, first: int) -> None:
+    fields, sent = relation
+    packets = rows.encode_result(fields, sent, binary, deprecate_eof, warnings=2, first=first)
+    definitions, payloads, _ = split(packets, deprecate_eof, first)
+    assert [d["name"] for d in definitions] == [f.name for f in fields]
+    assert [bool(d["flags"] & 1) for d in definitions] == [not f.nullable for f in fields]
+    read = read_binary if binary else read_text
+    assert [tuple(read(p, definitions)) for p in payloads] == sent
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-10**9, max_value=10**9))
+def test_decimals_keep_their_scale(value: Decimal) -> None:
+    shown = rows.format_decimal(value, 6)
+    assert Decimal(shown) == value and len(shown.partition(".")[2]) == 6
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_doubles_read_back(value: float) -> None:
+    assert float(rows.format_double(value)) == value
+
+
+@pytest.mark.parametrize(("value", "shown"), [
+    (0.0, "0"), (1.0, "1"), (-1.5, "-1.5"), (0.1, "0.1"), (1e14, "100000000000000"), (1e15, "1e15"),
+    (1.5e15, "1.5e15"), (123456789012345680.0, "1.2345678901234568e17"), (1e-4, "0.0001"), (1e-5, "0.00001"),
+    (1e-15, "0.000000000000001"), (1e-16, "1e-16"), (-2.5e-7, "-0.00000025"), (1e300, "1e300"),
+    (999999999999999.9, "999999999999999.9"), (4432483935774388.5, "4432483935774388.5"),
+    (1234567890123456.0, "1.234567890123456e15"), (1.7976931348623157e308, "1.7976931348623157e308"),
+    (5e-324, "5e-324"),
+])
+def test_doubles_look_as_mysql_prints_them(value: float, shown: str) -> None:
+    assert rows.format_double(value) == shown
+
+
+def test_a_row_of_more_than_16_mb() -> None:
+    value = "é" * (9 * 2**20)
+    for binary in (False, True):
+        packets = rows.encode_result([Field("t", TEXT)], [(value,), ("after",)], binary, True)
+        definitions, payloads, _ = split(packets, True)
+        read = read_binary if binary else read_text
+        assert [read(p, definitions) for p in payloads] == [[value], ["after"]]
+
+
+def test_more_rows_than_sequence_numbers() -> None:
+    packets = rows.encode_result([Field("n", BOOL)], [(n % 2,) for n in range(1000)], False, False)
+    _, payloads, end = split(packets, False)
+    assert len(payloads) == 1000 and end == codec.eof(2, 0)
+
+
+@pytest.mark.parametrize(("kind", "wire"), [
+    (BOOL, {"type": 1, "length": 1, "charset": 63}),
+    (SqlType(Kind.INT, bits=32, unsigned=True), {"type": 3, "flags": 128 | 32}),
+    (decimal(10, 2), {"type": 246, "decimals": 2, "length": 12}),
+    (SqlType(Kind.TEXT, length=20), {"type": 253, "charset": 255, "length": 80, "flags": 0}),
+    (TEXT_BIN, {"type": 252, "charset": 46, "flags": 16}),
+    (SqlType(Kind.DATETIME, scale=3), {"type": 12, "length": 23, "decimals": 3}),
+])
+def test_column_definitions(kind: SqlType, wire: dict[str, int]) -> None:
+    definition = read_definition(rows.column_definition(Field("x", kind)))
+    assert {key: definition[key] for key in wire} == wire
+
+
+def test_a_row_of_the_wrong_width_is_a_bug_and_is_seen() -> None:
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        rows.encode_result([Field("n", BOOL)], [(1, 2)], False, False)

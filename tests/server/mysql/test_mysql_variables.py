@@ -1,0 +1,74 @@
+"""SET: what clients say at connect is taken, what Noria cannot honour is refused or warned of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from noria.core.errors import SqlError
+from noria.server.mysql.variables import changes
+from noria.sql.commands import Item, SelectItems, SetVariable, Show, Transaction
+from noria.sql.parse import parse
+
+ISOLATION = ("transaction_isolation", "tx_isolation")
+
+
+@pytest.mark.parametrize(("name", "value", "kept", "warns"), [
+    ("autocommit", 1, {"autocommit": 1}, False),
+    ("AUTOCOMMIT", True, {"autocommit": 1}, False),
+    ("autocommit", "OFF", {"autocommit": 0}, True),
+    ("names", "utf8mb4", dict.fromkeys(
+        ("character_set_client", "character_set_connection", "character_set_results"), "utf8mb4"), False),
+    ("character_set_results", None, {"character_set_results": None}, False),
+    ("collation_connection", "utf8mb4_unicode_ci", {"collation_connection": "utf8mb4_unicode_ci"}, False),
+    ("sql_mode", "STRICT_TRANS_TABLES,strict_trans_tables", {"sql_mode": "STRICT_TRANS_TABLES"}, False),
+    ("sql_mode", "", {"sql_mode": ""}, True),
+    ("sql_mode", "TRADITIONAL,NO_AUTO_VALUE_ON_ZERO", {"sql_mode": "TRADITIONAL,NO_AUTO_VALUE_ON_ZERO"}, True),
+    ("sql_mode", "concat(@@sql_mode,',STRICT_ALL_TABLES')", {"sql_mode": "NO_ZERO_DATE,STRICT_ALL_TABLES"}, False),
+    ("time_zone", "+00:00", {"time_zone": "+00:00"}, False),
+    ("transaction", "ISOLATION LEVEL READ COMMITTED", dict.fromkeys(ISOLATION, "READ-COMMITTED"), False),
+    ("transaction", "isolation level serializable, read only",
+     {**dict.fromkeys(ISOLATION, "SERIALIZABLE"), "transaction_read_only": 1, "tx_read_only": 1}, True),
+    ("tx_isolation", "REPEATABLE-READ", dict.fromkeys(ISOLATION, "REPEATABLE-READ"), True),
+    ("foreign_key_checks", 0, {"foreign_key_checks": 0}, False),
+    ("sql_select_limit", "DEFAULT", {"sql_select_limit": 2**63 - 1}, False),
+    ("max_execution_time", 100, {"max_execution_time": 100}, True),
+    ("sql_safe_updates", 0, {"sql_safe_updates": 0}, False),
+    ("wait_timeout", 2147483, {"wait_timeout": 2147483}, False),
+])
+def test_taken(name: str, value: object, kept: dict[str, object], warns: bool) -> None:
+    got, warnings = changes(name, value, {"sql_mode": "NO_ZERO_DATE"})
+    assert got == kept and bool(warnings) == warns
+
+
+@pytest.mark.parametrize(("name", "value", "code"), [
+    ("autocommit", 2, 1231), ("names", "latin1", 1115), ("collation_connection", "latin1_swedish_ci", 1273),
+    ("sql_mode", "ANSI_QUOTES", 1231), ("sql_mode", "LENIENT", 1231), ("sql_mode", "concat(x, 'y')", 1231),
+    ("time_zone", "Europe/Berlin", 1298), ("wait_timeout", "long", 1232),
+    ("transaction", "isolation level none", 1231), ("transaction", "isolated", 1064),
+    ("sql_select_limit", 10, 1231), ("sql_safe_updates", 1, 1231), ("sql_auto_is_null", "ON", 1231),
+    ("version", "9.9", 1238), ("nonsense", 1, 1193), ("character_set_client", None, 1115),
+])
+def test_refused(name: str, value: object, code: int) -> None:
+    with pytest.raises(SqlError) as caught:
+        changes(name, value, {"version": "8"})
+    assert caught.value.code == code
+
+
+CHATTER = (Path(__file__).parent / "client_chatter.txt").read_text().splitlines()
+
+
+class NoTables:
+    def table(self, name: str) -> None: ...
+
+    def view(self, name: str) -> None: ...
+
+
+@pytest.mark.parametrize("text", [line for line in CHATTER if line and not line.startswith("#")])
+def test_what_clients_send_by_themselves_is_understood(text: str) -> None:
+    for command in parse(text, NoTables()):
+        assert isinstance(command, SetVariable | SelectItems | Show | Transaction), command
+        for assignment in command.assignments if isinstance(command, SetVariable) else ():
+            if assignment.scope != "user" and not isinstance(assignment.value, Item):
+                changes(assignment.name, assignment.value, {"sql_mode": ""})

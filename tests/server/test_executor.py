@@ -1,0 +1,248 @@
+"""Statements to answers through the whole stack in one process: SQL, executor, program, worker, RocksDB, views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+import noria
+from noria.client import Database
+from noria.core.errors import SqlError
+from noria.server.mysql.backend import Client
+
+STORIES = "CREATE TABLE stories (id INT PRIMARY KEY, author VARCHAR(20) NOT NULL, title VARCHAR(40))"
+VOTES = "CREATE TABLE votes (story_id INT NOT NULL, user INT NOT NULL, PRIMARY KEY (story_id, user))"
+COUNT = "CREATE INTERNAL VIEW VoteCount AS SELECT story_id, COUNT(*) AS vcount FROM votes GROUP BY story_id"
+BOTH = ("CREATE VIEW StoriesWithVC AS SELECT id, author, title, vcount FROM stories "
+        "JOIN VoteCount ON VoteCount.story_id = stories.id WHERE id = ?")
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    with noria.open(tmp_path / "data") as opened:
+        yield opened
+
+
+@pytest.fixture
+def figure2(db: Database) -> Database:
+    for text in (STORIES, VOTES, COUNT, BOTH):
+        db.sql(text)
+    db.sql("INSERT INTO stories VALUES (1, 'ann', 'One'), (2, 'bob', 'Two'), (3, 'ann', 'Three')")
+    db.sql("INSERT INTO votes VALUES (1, 7), (1, 8), (2, 7)")
+    return db
+
+
+def refused(db: Database, text: str, code: int, words: str = "") -> None:
+    with pytest.raises(SqlError) as e:
+        db.sql(text)
+    assert e.value.code == code, e.value
+    assert words in e.value.message
+
+
+def test_figure_2(figure2: Database) -> None:
+    db = figure2
+    assert db.view("StoriesWithVC").lookup(1) == [(1, "ann", "One", 2)]
+    db.sql("INSERT INTO votes VALUES (1, 9)")
+    assert db.view("StoriesWithVC").lookup(1) == [(1, "ann", "One", 3)]
+    db.sql("DELETE FROM votes WHERE story_id = 1")
+    assert db.view("StoriesWithVC").lookup(1) == []
+    assert db.sql("SELECT title, vcount FROM StoriesWithVC WHERE id = 2").rows == [("Two", 1)]
+
+
+def test_a_select_finds_the_named_view_that_holds_its_rows(figure2: Database) -> None:
+    lines = [r[0] for r in figure2.sql("EXPLAIN SELECT * FROM StoriesWithVC WHERE id = 2").rows]
+    assert lines[0] == "answered by the view StoriesWithVC, looked up by (id)"
+    same = ("EXPLAIN SELECT id, author, title, vcount FROM stories JOIN VoteCount ON VoteCount.story_id = stories.id "
+            "WHERE id = 5")
+    assert figure2.sql(same).rows[0][0] == lines[0]
+
+
+def test_texts_that_differ_in_literals_share_a_view(figure2: Database) -> None:
+    for author, titles in (("ann", ["One", "Three"]), ("bob", ["Two"]), ("nobody", [])):
+        found = figure2.sql(f"SELECT title FROM stories WHERE author = '{author}' ORDER BY title")
+        assert [r[0] for r in found] == titles
+    names = [r[0] for r in figure2.sql("EXPLAIN SELECT title FROM stories WHERE author = 'x' ORDER BY title").rows]
+    assert names[0].startswith("answered by the ad-hoc view adhoc_1, looked up by (")
+
+
+def test_parameters_order_limit_and_the_empty_aggregate(figure2: Database) -> None:
+    db = figure2
+    newest = db.sql("SELECT title FROM stories WHERE author = ? ORDER BY id DESC LIMIT ?", ["ann", 1])
+    assert newest.rows == [("Three",)]
+    assert db.sql("SELECT COUNT(*), MAX(user) FROM votes WHERE story_id = ?", [1]).rows == [(2, 8)]
+    assert db.sql("SELECT COUNT(*), MAX(user) FROM votes WHERE story_id = ?", [99]).rows == [(0, None)]
+    assert db.sql("SELECT title FROM stories WHERE author = ?", [None]).rows == []
+    with pytest.raises(SqlError, match="1 parameters, 2 were given"):
+        db.sql("SELECT title FROM stories WHERE author = ?", ["ann", 2])
+
+
+def test_views_by_name_keep_their_order_and_limit(figure2: Database) -> None:
+    db = figure2
+    db.sql("CREATE VIEW Newest AS SELECT id, title FROM stories WHERE author = ? ORDER BY id DESC LIMIT 1")
+    db.sql("CREATE VIEW Voters AS SELECT COUNT(*) AS n FROM votes WHERE story_id = ?")
+    assert db.view("Newest").lookup("ann") == [(3, "Three")]
+    assert db.view("Newest").attach().lookup("ann") == [(3, "Three")]
+    assert db.view("Newest").lookup_many(["bob", "nobody", "ann"]).to_pylist() == [
+        {"id": 2, "title": "Two", "__key": 0}, {"id": 3, "title": "Three", "__key": 2}]
+    assert db.view("Voters").lookup(5) == [(0,)]
+    assert db.view("Voters").attach().lookup(5) == [(0,)]
+
+
+def test_attached_views_see_writes_and_ask_only_for_what_is_missing(figure2: Database) -> None:
+    shared = figure2.view("StoriesWithVC").attach()
+    assert shared.lookup(1) == [(1, "ann", "One", 2)] and shared.misses == 1
+    figure2.sql("INSERT INTO votes VALUES (1, 10)")
+    assert shared.lookup(1) == [(1, "ann", "One", 3)] and shared.misses == 1
+    many = shared.lookup_many([2, 1, 99])
+    assert sorted(zip(many["__key"].to_pylist(), many["vcount"].to_pylist(), strict=True)) == [(0, 1), (1, 3)]
+    assert shared.misses == 3
+    assert shared.lookup(99) == [] and shared.misses == 3
+
+
+def test_what_others_build_on_is_not_dropped(figure2: Database) -> None:
+    refused(figure2, "DROP TABLE votes", 3730, "'VoteCount', 'StoriesWithVC'")
+    refused(figure2, "DROP VIEW VoteCount", 3730, "'StoriesWithVC'")
+    refused(figure2, "CREATE OR REPLACE VIEW VoteCount AS SELECT story_id FROM votes", 3730, "'StoriesWithVC'")
+    figure2.sql("SELECT user FROM votes WHERE story_id = 1")  # an ad-hoc view holds nothing back
+    figure2.sql("DROP VIEW StoriesWithVC, VoteCount")
+    figure2.sql("DROP TABLE votes")
+    refused(figure2, "SELECT user FROM votes WHERE story_id = 1", 1146)
+
+
+def test_replacing_a_view(figure2: Database) -> None:
+    figure2.sql("CREATE OR REPLACE VIEW StoriesWithVC AS SELECT id, title FROM stories WHERE id = ?")
+    assert figure2.view("StoriesWithVC").lookup(3) == [(3, "Three")]
+    refused(figure2, "CREATE VIEW StoriesWithVC AS SELECT id FROM stories", 1050)
+    refused(figure2, STORIES, 1050)
+    assert figure2.sql(STORIES.replace("TABLE", "TABLE IF NOT EXISTS")).warnings[0][:2] == ("Note", 1050)
+
+
+def test_a_dropped_table_is_another_one_when_it_comes_back(db: Database) -> None:
+    db.sql("CREATE TABLE t (id INT PRIMARY KEY, s TEXT)")
+    db.sql("INSERT INTO t VALUES (1, 'old')")
+    assert db.sql("SELECT s FROM t WHERE id = 1").rows == [("old",)]
+    db.sql("DROP TABLE t")
+    db.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+    assert db.sql("SELECT * FROM t WHERE id = 1").rows == []
+    db.sql("INSERT INTO t VALUES (1, 5)")
+    assert db.sql("SELECT * FROM t WHERE id = 1").rows == [(1, 5)]
+    refused(db, "SELECT s FROM t WHERE id = 1", 1054)
+
+
+@pytest.mark.parametrize(("text", "code"), [
+    ("SELEC 1", 1064), ("", 1065), ("   ;", 1065), ("SELECT * FROM nothing", 1146), ("SELECT nope FROM stories", 1054),
+    ("INSERT INTO stories VALUES (1)", 1136), ("INSERT INTO stories VALUES (1, 'x', 'y')", 1062),
+    ("INSERT INTO stories VALUES (9, NULL, 'y')", 1048), ("INSERT INTO stories VALUES (9, 'x')", 1136),
+    ("INSERT INTO stories (id) VALUES (9)", 1364), ("INSERT INTO stories VALUES (3000000000, 'x', 'y')", 1264),
+    ("INSERT INTO stories VALUES (9, 'a name of more than twenty', 'y')", 1406),
+    ("INSERT INTO stories VALUES ('x', 'y', 'z')", 1366), ("DROP TABLE nothing", 1051), ("DROP VIEW nothing", 1051),
+    ("DROP DATABASE noria", 1235), ("SELECT RAND()", 1235), ("SET GLOBAL max_connections = 5", 1235),
+    ("SET nonsense = 1", 1193), ("SHOW COLUMNS FROM nothing", 1146), ("SELECT @@nothing", 1193),
+])
+def test_errors_and_the_server_goes_on(figure2: Database, text: str, code: int) -> None:
+    refused(figure2, text, code)
+    assert figure2.view("StoriesWithVC").lookup(1) == [(1, "ann", "One", 2)]
+
+
+def test_several_statements_stop_at_the_first_error(db: Database) -> None:
+    refused(db, f"{VOTES}; INSERT INTO votes VALUES (1, 1); SELEC 1; INSERT INTO votes VALUES (2, 2)", 1064)
+    assert db.sql("SELECT story_id FROM votes").rows == [(1,)]
+    assert db.sql("INSERT INTO votes VALUES (3, 3); SELECT COUNT(*) FROM votes;").rows == [(2,)]
+
+
+def test_generated_ids_and_times(db: Database) -> None:
+    db.sql("CREATE TABLE log (id INT PRIMARY KEY AUTO_INCREMENT, at DATETIME DEFAULT CURRENT_TIMESTAMP, what TEXT)")
+    first = db.sql("INSERT INTO log (what) VALUES ('a'), ('b')")
+    assert (first.affected, first.last_insert_id) == (2, 1)
+    assert db.sql("INSERT INTO log (what, at) VALUES ('c', DEFAULT)").last_insert_id == 3
+    assert db.sql("INSERT INTO log VALUES (NULL, NULL, 'd')").last_insert_id == 4
+    assert db.table("log").insert({"what": ["e"]}) == 1
+    rows = db.sql("SELECT id, at, what FROM log ORDER BY id").rows
+    assert [r[0] for r in rows] == [1, 2, 3, 4, 5] and [r[2] for r in rows] == list("abcde")
+    assert rows[3][1] is None and all(isinstance(r[1], datetime) for i, r in enumerate(rows) if i != 3)
+
+
+def test_the_api_writes_by_primary_key(figure2: Database) -> None:
+    stories = figure2.table("stories")
+    assert stories.primary_key == ("id",)
+    assert stories.update(1, title="Uno", author="eve") == 1
+    assert stories.update(99, title="none") == 0
+    assert figure2.sql("SELECT author, title FROM stories WHERE id = 1").rows == [("eve", "Uno")]
+    assert figure2.table("votes").delete((1, 7)) == 1
+    assert figure2.table("votes").delete((1, 7)) == 0
+    assert figure2.view("StoriesWithVC").lookup(1) == [(1, "eve", "Uno", 1)]
+    assert stories.insert([(1, "zoe", "I")], on_duplicate="replace") == 2
+    with pytest.raises(SqlError, match="no_column"):
+        stories.insert({"id": [5], "no_column": [1]})
+    with pytest.raises(SqlError, match="doesn't exist"):
+        figure2.table("nothing").insert({"id": [5]})
+
+
+def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    with noria.open(tmp_path / "data") as db:
+        for text in (STORIES, VOTES, COUNT, BOTH):
+            db.sql(text)
+        db.sql("INSERT INTO stories VALUES (1, 'ann', 'One')")
+        db.sql("INSERT INTO votes VALUES (1, 7)")
+        with pytest.raises(Exception, match="in use"):
+            noria.open(tmp_path / "data")
+    with pytest.raises(ConnectionError, match="closed"):
+        db.sql("SELECT 1")
+    with noria.open(tmp_path / "data") as db:
+        assert db.view("StoriesWithVC").lookup(1) == [(1, "ann", "One", 1)]
+        refused(db, "DROP VIEW VoteCount", 3730)
+        db.sql("CREATE TABLE more (id INT PRIMARY KEY)")
+        assert db.sql("SHOW TABLES").rows == [("StoriesWithVC",), ("VoteCount",), ("more",), ("stories",), ("votes",)]
+
+
+def test_what_no_view_can_answer_says_so(figure2: Database) -> None:
+    refused(figure2, "SELECT title FROM stories WHERE id > 1 UNION SELECT author FROM stories", 1235)
+
+
+def test_an_adhoc_select_never_makes_large_full_state(figure2: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noria.core.limits.ADHOC_FULL_ROWS", 2)
+    refused(figure2, "SELECT COUNT(*) FROM votes", 1235, "CREATE VIEW")
+    refused(figure2, "SELECT story_id FROM (SELECT story_id, COUNT(*) AS n FROM votes GROUP BY story_id) AS c "
+                     "WHERE n = 2", 1235, "CREATE VIEW")
+    assert figure2.sql("SELECT user FROM votes WHERE story_id = 2").rows == [(7,)]
+    figure2.sql("CREATE VIEW Total AS SELECT COUNT(*) AS n FROM votes")
+    assert figure2.sql("SELECT COUNT(*) AS n FROM votes").rows == [(3,)]
+
+
+def test_adhoc_views_are_bounded_and_the_least_recently_used_goes(figure2: Database,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    program = figure2._transport._executor.program  # type: ignore[attr-defined]
+    monkeypatch.setattr(program, "_adhoc_views", 2)
+    by_author, by_title = "SELECT id FROM stories WHERE author = 'ann'", "SELECT id FROM stories WHERE title = 'Two'"
+    for text in (by_author, by_title, by_author, "SELECT user FROM votes WHERE story_id = 1", by_author):
+        figure2.sql(text)
+    assert [v.name for v in program.adhoc()] == ["adhoc_3", "adhoc_1"]
+    assert figure2.sql(by_title).rows == [(2,)]  # made again
+
+
+def test_transactions_commit_statement_by_statement_and_say_so(figure2: Database) -> None:
+    warned = figure2.sql("BEGIN").warnings
+    assert "every statement commits by itself" in warned[0][2]
+    session = figure2._transport._executor.connect(_client())  # type: ignore[attr-defined]
+    transport = figure2._transport
+
+    def run(text: str) -> None:
+        from noria.server.sessions import run_text
+
+        transport._run(run_text(session, text, []))  # type: ignore[attr-defined]
+
+    run("START TRANSACTION")
+    run("ROLLBACK")  # nothing was written
+    run("BEGIN")
+    run("INSERT INTO votes VALUES (3, 3)")
+    with pytest.raises(SqlError, match="every statement has committed by itself"):
+        run("ROLLBACK")
+    run("COMMIT")
+    assert figure2.view("StoriesWithVC").lookup(3) == [(3, "ann", "Three", 1)]
+
+
+def _client() -> Client:
+    return Client("u", "", 1, "localhost", False, True)

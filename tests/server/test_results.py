@@ -1,0 +1,84 @@
+"""Order, limit, empty aggregates; kept replies are given only while the entry is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from noria.core.types import BIGINT, TEXT, TEXT_BIN, Column, Field, TableDef
+from noria.plan.mir import Base, ViewDef
+from noria.server.results import ReplyCache, Shape, ordered
+
+TABLE = TableDef("t", (Column("a", BIGINT), Column("b", TEXT), Column("c", BIGINT)), table_id=1)
+
+
+def view(**how: Any) -> ViewDef:
+    return ViewDef("v", Base(TABLE), (2,), **{"visible": 3, **how})
+
+
+def shaped(rows: list[Any], of: ViewDef) -> list[Any]:
+    return Shape.of(of).apply(rows)
+
+
+def test_order_puts_null_first_and_keeps_the_order_of_equals() -> None:
+    rows = [(2, "x", 0), (None, "y", 1), (1, "z", 2), (2, "w", 3)]
+    assert [r[2] for r in shaped(rows, view(order=((0, False),)))] == [1, 2, 0, 3]
+    assert [r[2] for r in shaped(rows, view(order=((0, True),)))] == [0, 3, 2, 1]
+
+
+def test_order_by_two_columns_and_limit() -> None:
+    rows = [(1, "b", 0), (1, "a", 1), (0, "c", 2)]
+    wanted = view(order=((0, False), (1, True)), limit=2, offset=1)
+    assert [r[2] for r in shaped(rows, wanted)] == [0, 1]
+
+
+def test_text_is_ordered_by_its_collation() -> None:
+    rows = [("b",), ("A",), ("é",), ("E",), (None,), ("",)]
+    by_fold = ordered(rows, [(0, False)], [Field("x", TEXT)])
+    assert [r[0] for r in by_fold] == [None, "", "A", "b", "é", "E"]
+    by_bytes = ordered(rows, [(0, False)], [Field("x", TEXT_BIN)])
+    assert [r[0] for r in by_bytes] == [None, "", "A", "E", "b", "é"]
+
+
+def test_the_row_of_an_empty_aggregate_and_hidden_columns() -> None:
+    assert shaped([], view(empty_row=(0, None, None), visible=2)) == [(0, None)]
+    assert shaped([], view()) == []
+    assert shaped([(1, "x", 9)], view(visible=1)) == [(1,)]
+    assert shaped([(1, "x", 9)], view(limit=0)) == []
+
+
+class Entry:
+    """A view's entry: its version, and how often it was stamped."""
+
+    def __init__(self, version: int = 1) -> None:
+        self.version, self.stamps = version, 0
+
+    def watch(self) -> Callable[[], int]:
+        return lambda: self.version
+
+    def stamp(self) -> None:
+        self.stamps += 1
+
+
+def test_a_reply_goes_when_its_entry_changes() -> None:
+    entry, cache = Entry(), ReplyCache(1 << 20)
+    cache.put("q", b"one", entry, 1)
+    assert cache.get("q") == b"one"
+    entry.version = 2
+    assert cache.get("q") is None and len(cache) == 0 and cache.nbytes == 0
+    cache.put("q", b"two", entry, 1)  # it changed between the version and the rows
+    assert cache.get("q") is None
+
+
+def test_the_least_recently_used_replies_go_first_and_bytes_are_counted() -> None:
+    limit = 100 * (ReplyCache.ENTRY_BYTES + 100)
+    cache, entries = ReplyCache(limit), [Entry() for _ in range(300)]
+    for i, entry in enumerate(entries):
+        cache.put(i, bytes(100), entry, 1)
+        for _ in range(64):
+            cache.get(0)
+    assert cache.nbytes <= limit and len(cache) == 100
+    assert cache.get(0) is not None and cache.get(1) is None and cache.get(299) is not None
+    assert entries[0].stamps == 300 and not any(e.stamps for e in entries[1:])
+    cache.put("large", bytes(limit), entries[0], 1)
+    assert cache.get("large") is None

@@ -1,0 +1,82 @@
+"""Settings refuse what cannot be, with a message that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from noria.server.settings import (
+    Settings,
+    SettingsError,
+    is_loopback,
+    make_run_dir,
+    parse_size,
+    read_password,
+)
+
+
+@pytest.mark.parametrize(("text", "size"), [
+    ("0", 0), ("512M", 512 * 2**20), ("2GiB", 2 * 2**30), ("1.5g", 3 * 2**29), (" 64 kb ", 64 * 2**10),
+])
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "M", "1 X", "-1M", "1e9"])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(SettingsError, match="is no size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(("host", "answer"), [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True),
+                                              ("localhost", True), ("0.0.0.0", False), ("10.1.2.3", False)])
+def test_loopback(host: str, answer: bool) -> None:
+    assert is_loopback(host) is answer
+
+
+def test_other_hosts_want_a_password() -> None:
+    with pytest.raises(SettingsError, match="--password-file"):
+        Settings(Path("d"), mysql_host="0.0.0.0")
+    with pytest.raises(SettingsError, match="--http-host"):
+        Settings(Path("d"), http_host="0.0.0.0")
+    assert Settings(Path("d"), mysql_host="0.0.0.0", password="secret").mysql_host == "0.0.0.0"
+
+
+def test_a_password_is_not_printed() -> None:
+    assert "secret" not in repr(Settings(Path("d"), password="secret"))
+
+
+@pytest.mark.parametrize("wrong", [{"workers": 2}, {"mysql_port": 65536}, {"memory_bytes": 1}])
+def test_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(SettingsError):
+        Settings(Path("d"), **wrong)
+
+
+def test_password_files(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text("hello\nignored\n")
+    path.chmod(0o644)
+    with pytest.raises(SettingsError, match="chmod 600"):
+        read_password(path)
+    path.chmod(0o600)
+    assert read_password(path) == "hello"
+    path.write_text("\n")
+    with pytest.raises(SettingsError, match="no password"):
+        read_password(path)
+    with pytest.raises(SettingsError, match="cannot be read"):
+        read_password(tmp_path / "none")
+
+
+def test_run_directories(tmp_path: Path) -> None:
+    first = make_run_dir(tmp_path / "a", tmp_path)
+    (first / "left").touch()
+    assert first.stat().st_mode & 0o777 == 0o700
+    assert make_run_dir(tmp_path / "a", tmp_path) == first and not list(first.iterdir())
+    assert make_run_dir(tmp_path / "b", tmp_path) != first
+    first.rmdir()
+    first.symlink_to(tmp_path)
+    with pytest.raises(SettingsError, match="somebody else"):
+        make_run_dir(tmp_path / "a", tmp_path)
+    with pytest.raises(SettingsError, match="too long"):
+        make_run_dir(tmp_path / "a", tmp_path / ("x" * 90))
