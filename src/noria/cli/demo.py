@@ -1,0 +1,71 @@
+"""`noria demo`: the paper's application, from raw files to verified views."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    seconds: Annotated[float, typer.Option("--seconds", min=0.5, max=600, help="How long the mix runs.")] = 10,
+    stories: Annotated[int, typer.Option("--stories", help="Stories to generate.")] = 40_000,
+    users: Annotated[int, typer.Option("--users", help="Users to generate.")] = 9_200,
+    votes: Annotated[int, typer.Option("--votes", help="Votes to generate.")] = 2_000_000,
+    data_dir: Annotated[Path | None, typer.Option(
+        "--data-dir", help="An empty or new directory for everything; it stays. By default a temporary one, removed "
+                           "at the end.")] = None,
+    workers: Annotated[int, typer.Option("--workers", help="As for `noria serve`.")] = 1,
+    master: Annotated[str, typer.Option("--master", help="As for `noria serve`.")] = "",
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
+) -> None:
+    """Run the paper's application: serve, load 2 million votes with Spark, read and vote, evict, change, crash,
+    verify.
+
+    Status 0: every view agreed with Spark's recomputation in the end; 1: not so, or the demo could not go on.
+    """
+    from noria.demo.acts import Options, play
+    from noria.demo.lobsters import Size
+    from noria.demo.screen import Screen
+    from noria.demo.server import DemoFailed
+
+    _check_clients()
+    size = Size(stories, users, votes)
+    directory = _directory(data_dir)
+    server = ("--workers", str(workers), *(("--master", master) if master else ()))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    agreed = False
+    try:
+        agreed = play(Options(size, seconds, directory, server), Screen())
+    except DemoFailed as e:
+        print(f"noria demo: {e}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("noria demo: interrupted; everything it started has been stopped", file=sys.stderr)
+        raise SystemExit(128 + signal.SIGINT) from None
+    finally:
+        if data_dir is None and not keep:
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            print(f"   the data is in {directory}: noria serve --data-dir {directory / 'data'}")
+    raise typer.Exit(0 if agreed else 1)
+
+
+def _check_clients() -> None:
+    """The clients of the mix are no dependencies of the server."""
+    missing = [name for name in ("pymysql", "mysql") if find_spec(name) is None]
+    if missing:
+        raise ValueError(f"the demo's MySQL clients are not installed ({', '.join(missing)}): pip install 'noria[dev]'")
+
+
+def _directory(given: Path | None) -> Path:
+    if given is None:
+        return Path(tempfile.mkdtemp(prefix="noria-demo-"))
+    if given.exists() and any(given.iterdir()):
+        raise ValueError(f"--data-dir {given} is not empty: the demo starts with an empty one")
+    return given.absolute()

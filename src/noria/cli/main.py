@@ -1,0 +1,42 @@
+"""`noria`: the command line.  Every module of this package that has a function `command` is one command.
+
+Keeps true: a mistake of the user ends with one line on stderr and status 1, never with a stack trace.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+
+import typer
+
+import noria.cli
+
+app = typer.Typer(
+    name="noria", no_args_is_help=True, add_completion=False, rich_markup_mode=None,
+    help="Noria on Spark: a database for read-heavy applications, whose queries are views kept fresh as you write.",
+)
+
+
+def register() -> None:
+    for module in pkgutil.iter_modules(noria.cli.__path__):
+        command = getattr(importlib.import_module(f"noria.cli.{module.name}"), "command", None)
+        if command is not None:
+            app.command(module.name)(command)
+
+
+def run() -> None:
+    from noria.core.errors import SqlError
+
+    register()
+    try:
+        app()
+    except SqlError as e:
+        sys.exit(f"noria: error {e.code} ({e.state}): {e.message}")
+    except (ConnectionError, ValueError) as e:
+        sys.exit(f"noria: {e}")
+
+
+if __name__ == "__main__":
+    run()

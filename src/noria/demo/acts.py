@@ -1,0 +1,313 @@
+"""The demo, act by act.  Each act is a function of the `Stage` that shows one thing and prints what it measured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noria.demo import generate, report, sysbench
+from noria.demo.clients import READ, Profile
+from noria.demo.lobsters import Size, votes_of_stories
+from noria.demo.mix import Mix
+from noria.demo.screen import Screen, Stopwatch, megabytes
+from noria.demo.server import DemoFailed, Server
+
+WRITES = 0.05  # share of votes in the mix
+SHORT_SHARE = 0.6  # of --seconds, for the acts after the first mix
+HOT_STORIES = 500  # read while the worker is down: keys that are surely present
+AFTERWARDS_S = 1.0
+BACK_S = 60  # for a killed worker to be back
+LEAST_LIMIT = 2**20  # bytes; the server refuses less
+WORKER_SHARE = 0.9  # of a limit is the worker's, the rest is for replies that the front end keeps
+HOLD_SHARE = 0.6  # of what full states and views hold may stay under the small limit
+
+FIGURE_2 = (
+    "CREATE TABLE stories (id INT PRIMARY KEY, author INT NOT NULL, title VARCHAR(100), url VARCHAR(120))",
+    "CREATE TABLE users (id INT PRIMARY KEY, username VARCHAR(40))",
+    "CREATE TABLE votes (user INT NOT NULL, story_id INT NOT NULL, PRIMARY KEY (story_id, user))",
+    "CREATE INTERNAL VIEW VoteCount AS SELECT story_id, COUNT(*) AS vcount FROM votes GROUP BY story_id",
+    "CREATE VIEW StoriesWithVC AS SELECT id, author, title, url, vcount FROM stories "
+    "JOIN VoteCount ON VoteCount.story_id = stories.id WHERE id = ?",
+)
+KARMA = ("CREATE VIEW Karma AS SELECT author, SUM(vcount) AS karma FROM stories "
+         "JOIN VoteCount ON VoteCount.story_id = stories.id WHERE author = ? GROUP BY author")
+
+
+@dataclass(frozen=True)
+class Options:
+    """seconds: of the mix.  directory: where everything goes.  server: more options of `noria serve`."""
+
+    size: Size
+    seconds: float
+    directory: Path
+    server: tuple[str, ...] = ()
+    clients: int = 4
+
+
+@dataclass
+class Stage:
+    """What the acts share.  restored: the memory limit that the server started with, in bytes."""
+
+    options: Options
+    screen: Screen
+    server: Server
+    mix: Mix | None = None
+    restored: int = 0
+
+    @property
+    def load(self) -> Mix:
+        assert self.mix is not None, "the clients are started by the act of the mix"
+        return self.mix
+
+    def sql(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Rows of the last statement, over the MySQL protocol."""
+        import pymysql
+
+        connection = pymysql.connect(host="127.0.0.1", port=self.server.mysql_port, user="demo", autocommit=True)
+        with connection, connection.cursor() as cursor:
+            for text in statements:
+                cursor.execute(text)
+            return list(cursor.fetchall())
+
+
+def play(options: Options, screen: Screen) -> bool:
+    """All acts; does every view agree with Spark in the end?  Leaves no process behind."""
+    options.directory.mkdir(parents=True, exist_ok=True)
+    watch = Stopwatch()
+    screen.section("Server: `noria serve`, its worker a task of a Spark barrier job")
+    with Server(options.directory / "data", options.directory / "serve.log", list(options.server)) as server:
+        with screen.working("starting") as tell:
+            for step in server.await_ready():
+                tell(0, 0, step)
+        setup_s = watch.seconds()
+        screen.say(f"ready after {setup_s:.1f} s: mysql -h 127.0.0.1 -P {server.mysql_port}, {server.url}")
+        stage = Stage(options, screen, server)
+        try:
+            for act in ACTS:
+                act(stage)
+            agreed = verify(stage)
+        finally:
+            if stage.mix is not None:
+                stage.mix.close()
+        played_s = watch.seconds() - setup_s
+    screen.section("Verdict")
+    if agreed:
+        screen.good("every view equals its query recomputed by Spark over the base tables")
+    else:
+        screen.bad("views DIFFER from their queries recomputed by Spark: see above")
+    screen.say(f"set-up with first compilation {setup_s:.0f} s, everything after it {played_s:.0f} s "
+               f"({os.cpu_count()} cores)")
+    return agreed
+
+
+# ---------------------------------------------------------------- the acts
+def program(stage: Stage) -> None:
+    """The paper's figure 2."""
+    stage.screen.section("Program: figure 2 of the paper, over the MySQL protocol")
+    watch = Stopwatch()
+    stage.sql(*FIGURE_2)
+    for text in FIGURE_2:
+        stage.screen.say(text, "dim")
+    stage.screen.say(f"{len(FIGURE_2)} statements in {watch.seconds():.2f} s")
+
+
+def raw_files(stage: Stage) -> None:
+    """Spark makes the data."""
+    size, raw = stage.options.size, stage.options.directory / "raw"
+    stage.screen.section("Raw files, generated by Spark")
+    watch = Stopwatch()
+    with stage.screen.working("starting Spark") as tell:
+        generate.run(size, raw, stage.options.directory / "generate.log", tell)
+    per_story = votes_of_stories(size)
+    stage.screen.say(f"{size.stories:,} stories and {size.users:,} users as CSV, {size.votes:,} votes as Parquet in "
+                     f"{watch.seconds():.1f} s (Spark's start included)")
+    stage.screen.say("votes per story and per user are drawn from Lobsters' production histograms: a bin by its count, "
+                     "evenly")
+    stage.screen.say(f"within it, all scaled by one factor to the total. A story has {np.median(per_story):.0f} at the "
+                     f"median and {per_story.max():,} at most; {100 * (per_story == 0).mean():.0f} % have none")
+
+
+def load(stage: Stage) -> None:
+    """`noria load`, as the command does it."""
+    stage.screen.section("Load: `noria load TABLE FILES`, Spark builds storage files, the worker takes them in")
+    for table, kind in (("stories", "csv"), ("users", "csv"), ("votes", "parquet")):
+        files = [str(p) for p in generate.files(stage.options.directory / "raw", table)]
+        request = {"table": table, "files": files, "format": kind,
+                   "reject": str(stage.options.directory / f"{table}.rejected")}
+        watch = Stopwatch()
+        last: dict[str, Any] = {}
+        with stage.screen.working(f"loading {table}") as tell:
+            for last in stage.server.job("/load", request):
+                tell(last.get("done", 0), last.get("total", 0), str(last.get("step", "")))
+        rows, rejected, seconds = last.get("rows", 0), last.get("rejected", 0), watch.seconds()
+        stage.screen.say(f"{rows:>9,} rows into {table:8} in {seconds:4.1f} s   {rows / seconds:>9,.0f} rows/s")
+        if rejected:
+            raise DemoFailed(f"{rejected} rows of {table} were rejected, and all should be right; see "
+                             f"{request['reject']}")
+
+
+def mixed(stage: Stage) -> None:
+    """Reads and votes by popularity, through real clients."""
+    options, screen = stage.options, stage.screen
+    screen.section(f"Mix: {100 - 100 * WRITES:.0f} % reads of StoriesWithVC, {100 * WRITES:.0f} % votes, stories by "
+                   "popularity")
+    with screen.working("starting clients"):
+        stage.mix = mix = Mix(stage.server.mysql_port, options.size, options.clients)
+    before = stage.server.metrics()
+    stage.restored = round(before["worker_memory_limit"] / WORKER_SHARE)
+    with screen.working(f"{options.seconds:g} s of load"):
+        mix.run(Profile(WRITES))
+        figures = mix.measured(options.seconds)
+    mix.run(None)
+    mix.cut()
+    screen.say(f"{len(mix)} client processes: {mix.about}")
+    report.show(screen, [report.row("Python clients", figures)])
+    if sysbench.installed():
+        seconds = max(1.0, options.seconds * SHORT_SHARE)
+        with screen.working(f"{seconds:g} s of sysbench"):
+            rate = sysbench.run(stage.server.mysql_port, options.size, seconds, 8, round(WRITES * 100),
+                                options.directory)
+        screen.say(f"sysbench, a client in C, 8 connections: {rate.per_s * (1 - WRITES):,.0f} reads/s and "
+                   f"{rate.per_s * WRITES:,.0f} votes/s, 95 % within {rate.p95_ms:.1f} ms")
+    report.hits(screen, before, stage.server.metrics())
+
+
+def every_key(stage: Stage) -> None:
+    """What full state would take: every key is read."""
+    screen = stage.screen
+    screen.section("Every story read once, in bulk: now the partial state is what full state would be")
+    partial = report.State.of(stage.server)
+    with screen.working("reading every story"):
+        screen.say(_read_all(stage, "StoriesWithVC", stage.options.size.stories))
+    report.sizes(screen, partial, report.State.of(stage.server))
+
+
+def _read_all(stage: Stage, view: str, keys: int) -> str:
+    import noria
+
+    watch = Stopwatch()
+    with noria.connect(stage.server.url) as db:
+        rows = db.view(view).lookup_many(np.arange(1, keys + 1).tolist()).num_rows
+    return f"{keys:,} keys of {view} in {watch.seconds():.1f} s: {rows:,} rows"
+
+
+def small_memory(stage: Stage) -> None:
+    """Eviction, while the mix goes on."""
+    screen, server, mix = stage.screen, stage.server, stage.load
+    screen.section("A small memory limit, set while serving: least recently read keys are evicted")
+    before = server.metrics()
+    # Strings are kept once and for all: the limit is what they take and a part of the rest.
+    held = before["worker_memory"] - before["worker_symbols"]
+    limit = max(LEAST_LIMIT, round((before["worker_symbols"] + HOLD_SHARE * held) / WORKER_SHARE))
+    server.set_limit(limit)
+    with screen.working("load under the limit"):
+        mix.run(Profile(WRITES))
+        figures = mix.measured(max(1.0, stage.options.seconds * SHORT_SHARE))
+    report.show(screen, [report.row(f"limit {megabytes(limit)}", figures)])
+    after = server.metrics()
+    screen.say(f"{after['worker_evictions'] - before['worker_evictions']:,.0f} keys evicted; memory "
+               f"{megabytes(before['worker_memory'])} before, {megabytes(after['worker_memory'])} now")
+    report.hits(screen, before, after)
+    server.set_limit(stage.restored)
+
+
+def second_view(stage: Stage) -> None:
+    """A view more, while the mix goes on."""
+    screen, mix = stage.screen, stage.load
+    screen.section("A second view, added live: karma of an author, from the same vote counts")
+    mix.run(Profile(WRITES))
+    mix.cut()
+    watch = Stopwatch()
+    with screen.working("adding the view"):
+        stage.sql(KARMA)
+        made_s = watch.seconds()
+        popular = int(np.argmax(votes_of_stories(stage.options.size))) + 1
+        author = stage.sql(READ.format(popular))[0][1]
+        answer = stage.sql(f"SELECT author, karma FROM Karma WHERE author = {author}")
+        answered_s = watch.seconds()
+        figures = mix.measured(1.0)
+    screen.say(KARMA, "dim")
+    screen.say(f"live after {made_s * 1000:.0f} ms, first answer after {answered_s * 1000:.0f} ms: author {author} has "
+               f"karma {answer[0][1]}")
+    shared = [line for (line,) in stage.sql(f"EXPLAIN SELECT author, karma FROM Karma WHERE author = {author}")
+              if "shared with" in line]
+    for line in shared:
+        screen.say(line, "dim")
+    report.show(screen, [report.row("mix meanwhile", figures)])
+
+
+def worker_killed(stage: Stage) -> None:
+    """kill -9, and who notices."""
+    screen, server, mix = stage.screen, stage.server, stage.load
+    screen.section("kill -9 of the worker: present keys are read on, votes wait for the next worker")
+    hot = np.argsort(votes_of_stories(stage.options.size))[::-1][:HOT_STORIES] + 1
+    readers, voter = Profile(0.0, hot), Profile(1.0, hot)
+    mix.run(*([readers] * (stage.options.clients - 1)), voter)
+    stage.sql(*(READ.format(story) for story in hot.tolist()))
+    mix.cut()
+    pid = int(server.health()["worker_pid"])
+    killed = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    with screen.working("waiting for the next worker"):
+        up_s = _until_back(server, pid) - killed
+        time.sleep(AFTERWARDS_S)  # of load on the new worker
+    samples, _ = mix.cut()
+    mix.run(None)
+    outage = report.Outage.of(samples, killed)
+    screen.say(f"worker process {pid} killed, {server.health()['worker_pid']} serves after {up_s:.1f} s")
+    screen.say(f"{outage.reads:,} reads of {len(hot)} present keys were served meanwhile ({outage.reads_s:,.0f}/s), "
+               f"99 % within {outage.p99_ms:.1f} ms, the slowest {outage.slowest_ms:.0f} ms; none failed")
+    screen.say(f"votes go on {outage.writes_again_s:.2f} s after the kill: the one under way was sent again, and "
+               "applied once")
+
+
+def _until_back(server: Server, killed_pid: int) -> float:
+    """When another worker serves, on the host's monotonic clock."""
+    deadline = time.monotonic() + BACK_S
+    while time.monotonic() < deadline:
+        health = server.health()
+        if health["status"] == "ok" and health["worker_pid"] != killed_pid:
+            return time.monotonic()
+        time.sleep(0.02)
+    raise server.failed(f"no worker came up within {BACK_S} s after the kill")
+
+
+def verify(stage: Stage) -> bool:
+    """Both lowerings against each other."""
+    screen = stage.screen
+    screen.section("`noria verify`: Spark recomputes every view over a snapshot and compares")
+    with screen.working("reading every key, and votes on top"):
+        for view, keys in (("StoriesWithVC", stage.options.size.stories), ("Karma", stage.options.size.users)):
+            screen.say(_read_all(stage, view, keys))
+        stage.load.run(Profile(WRITES))
+        figures = stage.load.measured(1.0)
+        stage.load.run(None)
+        stage.load.cut()
+    report.show(screen, [report.row("mix, all present", figures)])
+    watch, agreed, compared = Stopwatch(), True, 0
+    with screen.working("verifying") as tell:
+        for step in stage.server.job("/verify", {"views": []}):
+            if "view" not in step:
+                tell(step.get("done", 0), step.get("total", 0), str(step.get("step", "")))
+                continue
+            compared += 1
+            agreed = agreed and bool(step["agrees"])
+            say = screen.good if step["agrees"] else screen.bad
+            say(f"{step['view']}: {'agrees' if step['agrees'] else 'DIFFERS'}, {step.get('rows', 0):,} rows compared")
+            for difference in step.get("differences", []):
+                screen.say(f"    {difference}")
+    screen.say(f"in {watch.seconds():.1f} s")
+    if not compared:
+        raise DemoFailed("no view was verified, and there are two")
+    return agreed
+
+
+ACTS: tuple[Callable[[Stage], None], ...] = (program, raw_files, load, mixed, every_key, small_memory, second_view,
+                                          worker_killed)

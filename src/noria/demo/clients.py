@@ -1,0 +1,214 @@
+"""One client process: a MySQL connection that reads and votes, one statement after the other, and times each.
+
+    demo ── Setup, then Profile (what to do from now on; None: rest), Cut (hand over what was measured) ──► client
+    demo ◄── READY, then Samples for each Cut ────────────────────────────────────────────────────────────── client
+
+Half of the clients are PyMySQL with text statements, half mysql-connector with statements prepared on the server.
+
+Keeps true: every statement is whole (rows fetched) when its time is taken; the first error ends the client, and
+the demo hears of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from array import array
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.demo.lobsters import Ints, Size, votes_of_stories
+
+READ = "SELECT id, author, title, url, vcount FROM StoriesWithVC WHERE id = {0}"
+VOTE = "INSERT INTO votes (user, story_id) VALUES ({0}, {0})"
+READY = "ready"
+USERS_EACH = 10_000_000  # voters of one client: nobody votes twice for a story, also not across clients
+LOOK_EVERY = 16  # statements between two looks for messages
+DRAWN = 4096  # stories drawn at a time
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """number: from 0, among the clients of this server."""
+
+    port: int
+    number: int
+    size: Size
+
+
+@dataclass(frozen=True)
+class Profile:
+    """writes: share of votes among the statements.  stories: only these, None for all; by popularity either way."""
+
+    writes: float
+    stories: Ints | None = None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Hand over what was measured since the last one."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One entry a statement.  starts: seconds of the host's monotonic clock; took: seconds."""
+
+    writes: npt.NDArray[np.int8]
+    starts: Floats
+    took: Floats
+    error: str = ""
+
+    @staticmethod
+    def joined(parts: list[Samples]) -> Samples:
+        return Samples(np.concatenate([p.writes for p in parts]), np.concatenate([p.starts for p in parts]),
+                       np.concatenate([p.took for p in parts]))
+
+
+# ---------------------------------------------------------------- the two libraries
+class Library(Protocol):
+    name: str
+
+    def read(self, story: int) -> Any: ...
+
+    def vote(self, user: int, story: int) -> Any: ...
+
+
+class PyMySql:
+    """Text statements."""
+
+    name = "PyMySQL, text"
+
+    def __init__(self, port: int):
+        import pymysql
+
+        connection = pymysql.connect(host="127.0.0.1", port=port, user="demo", autocommit=True)
+        self._cursor = connection.cursor()
+        self._read, self._vote = READ.format("%s"), VOTE.format("%s")
+
+    def read(self, story: int) -> Any:
+        self._cursor.execute(self._read, (story,))
+        return self._cursor.fetchall()
+
+    def vote(self, user: int, story: int) -> Any:
+        self._cursor.execute(self._vote, (user, story))
+
+
+class Connector:
+    """Statements prepared on the server."""
+
+    name = "mysql-connector, prepared"
+
+    def __init__(self, port: int):
+        import mysql.connector
+
+        # Kept: its cursors hold it weakly.
+        self._connection = mysql.connector.connect(host="127.0.0.1", port=port, user="demo", autocommit=True)
+        self._reads, self._votes = (self._connection.cursor(prepared=True) for _ in range(2))
+        self._read, self._vote = READ.format("?"), VOTE.format("?")
+
+    def read(self, story: int) -> Any:
+        self._reads.execute(self._read, (story,))
+        return self._reads.fetchall()
+
+    def vote(self, user: int, story: int) -> Any:
+        self._votes.execute(self._vote, (user, story))
+
+
+LIBRARIES = (PyMySql, Connector)
+
+
+# ---------------------------------------------------------------- the process
+@dataclass
+class Draws:
+    """Stories by popularity, some thousands at a time."""
+
+    rng: np.random.Generator
+    votes: Ints
+    _ready: list[int] = field(default_factory=list)
+
+    def profile(self, stories: Ints | None) -> None:
+        self._ids = np.arange(1, len(self.votes) + 1) if stories is None else stories
+        weights = np.cumsum(self.votes[self._ids - 1])
+        self._weights = weights / weights[-1]
+        self._ready.clear()
+
+    def next(self) -> int:
+        if not self._ready:
+            at = np.searchsorted(self._weights, self.rng.random(DRAWN), side="right")
+            self._ready = self._ids[at].tolist()
+        return self._ready.pop()
+
+
+class Client:
+    def __init__(self, pipe: Connection, setup: Setup):
+        self._pipe = pipe
+        self._library: Library = LIBRARIES[setup.number % len(LIBRARIES)](setup.port)
+        rng = setup.size.rng(6, setup.number)
+        self._coins = rng.random(DRAWN).tolist()
+        self._draws = Draws(rng, votes_of_stories(setup.size))
+        self._user = (setup.number + 1) * USERS_EACH
+        self._profile: Profile | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._writes, self._starts, self._took = array("b"), array("d"), array("d")
+
+    def run(self) -> None:
+        """Until the demo hangs up."""
+        self._pipe.send(READY)
+        while True:
+            while self._profile is None or self._pipe.poll():
+                self._obey(self._pipe.recv())
+            try:
+                self._statements(self._profile.writes)
+            except Exception as e:
+                self._pipe.send(self._samples(f"{self._library.name}: {type(e).__name__}: {e}"))
+                return
+
+    def _obey(self, message: Any) -> None:
+        if isinstance(message, Cut):
+            self._pipe.send(self._samples())
+            self._clear()
+            return
+        self._profile = message
+        if message is not None:
+            self._draws.profile(message.stories)
+
+    def _samples(self, error: str = "") -> Samples:
+        return Samples(np.array(self._writes, np.int8), np.array(self._starts), np.array(self._took), error)
+
+    def _statements(self, writes: float) -> None:
+        clock, library, draws = time.monotonic, self._library, self._draws
+        for _ in range(LOOK_EVERY):
+            self._user += 1
+            is_write = self._coins[self._user % DRAWN] < writes
+            story = draws.next()
+            started = clock()
+            if is_write:
+                library.vote(self._user, story)
+            else:
+                library.read(story)
+            self._took.append(clock() - started)
+            self._starts.append(started)
+            self._writes.append(is_write)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo decides when its clients end
+    pipe = Connection(int(sys.argv[1]))
+    with contextlib.suppress(EOFError, ConnectionError):  # the demo hung up
+        Client(pipe, pipe.recv()).run()
+
+
+if __name__ == "__main__":
+    from noria.demo.clients import main as run  # messages must have this module's real name, not __main__
+
+    run()

@@ -1,0 +1,141 @@
+"""The load: client processes side by side, told together what to do, and what they measured as figures."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from noria.demo.clients import LIBRARIES, READY, Cut, Floats, Profile, Samples, Setup
+from noria.demo.lobsters import Size
+from noria.demo.server import DemoFailed, end_with_parent
+from noria.spark.session import import_path
+
+ANSWER_S = 60  # of a client that waits for a worker to come up again
+PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Latencies: milliseconds at 50, 95 and 99 %; none when there was no such statement."""
+
+    reads_s: float
+    writes_s: float
+    read_ms: tuple[float, ...]
+    write_ms: tuple[float, ...]
+
+    @staticmethod
+    def of(samples: Samples, seconds: float) -> Figures:
+        wrote = samples.writes == 1
+        return Figures(float((~wrote).sum()) / seconds, float(wrote.sum()) / seconds, _tail(samples.took[~wrote]),
+                       _tail(samples.took[wrote]))
+
+
+def _tail(took: Floats) -> tuple[float, ...]:
+    return tuple(float(x) * 1000 for x in np.percentile(took, PERCENTILES)) if len(took) else ()
+
+
+class Mix:
+    """`clients` processes; a context manager that ends them.  first: how many this server has had before, since
+    nobody votes twice."""
+
+    def __init__(self, port: int, size: Size, clients: int = 4, first: int = 0):
+        self._pipes: list[Connection] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._since = 0.0
+        try:
+            for number in range(first, first + clients):
+                self._start(Setup(port, number, size))
+            for pipe in self._pipes:
+                self._received(pipe, READY)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, setup: Setup) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._processes.append(subprocess.Popen(
+                [sys.executable, "-m", "noria.demo.clients", str(theirs.fileno())], pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent(signal.SIGKILL),
+                env={**os.environ, "PYTHONPATH": import_path()}))
+        pipe = Connection(ours.detach())
+        self._pipes.append(pipe)
+        pipe.send(setup)
+
+    @property
+    def about(self) -> str:
+        names = [LIBRARIES[i % len(LIBRARIES)].name for i in range(len(self._pipes))]
+        return " + ".join(f"{names.count(n)} × {n}" for n in dict.fromkeys(names))
+
+    def __len__(self) -> int:
+        return len(self._pipes)
+
+    def run(self, *profiles: Profile | None) -> None:
+        """From now on: the same for all clients, or one for each."""
+        each: Sequence[Profile | None] = profiles if len(profiles) > 1 else profiles * len(self._pipes)
+        for pipe, profile in zip(self._pipes, each, strict=True):
+            self._tell(pipe, profile)
+        self._since = time.monotonic()
+
+    def cut(self) -> tuple[Samples, float]:
+        """What was measured since `run` or the last cut, and for how many seconds; the load goes on."""
+        until = time.monotonic()
+        for pipe in self._pipes:
+            self._tell(pipe, Cut())
+        parts = [self._samples(pipe) for pipe in self._pipes]
+        seconds, self._since = until - self._since, until
+        return Samples.joined(parts), seconds
+
+    def measured(self, seconds: float) -> Figures:
+        """Let it run for some seconds."""
+        self.cut()
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, 0.5))
+        return Figures.of(*self.cut())
+
+    def _tell(self, pipe: Connection, message: object) -> None:
+        try:
+            pipe.send(message)
+        except ConnectionError:
+            self._received(pipe)  # why it has ended
+            raise
+
+    def _samples(self, pipe: Connection) -> Samples:
+        samples = self._received(pipe)
+        assert isinstance(samples, Samples)
+        return samples
+
+    def _received(self, pipe: Connection, wanted: object = None) -> object:
+        try:
+            if not pipe.poll(ANSWER_S):
+                raise DemoFailed(f"a client has been waiting for an answer of the server for {ANSWER_S} s")
+            message = pipe.recv()
+        except (EOFError, ConnectionError) as e:
+            raise DemoFailed(f"a client ended ({e}); what it said is above") from e
+        if isinstance(message, Samples) and message.error:
+            raise DemoFailed(f"a client failed: {message.error}")
+        assert wanted is None or message == wanted, message
+        return message
+
+    def __enter__(self) -> Mix:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.kill()
+            process.wait()

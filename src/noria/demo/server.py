@@ -1,0 +1,127 @@
+"""`noria serve` as a child process, and what the demo asks it over HTTP.
+
+Keeps true: the server ends with the demo, however the demo ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from noria.client.transport import HttpTransport
+from noria.spark.session import import_path
+
+READY_S = 300  # a first start compiles the kernels, on a busy machine
+STOP_S = 60
+ANSWER_S = 60
+LOOK_S = 0.2  # how often the log is looked at while the server starts
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class DemoFailed(Exception):
+    """The demo cannot go on: what happened, and where to look."""
+
+
+def end_with_parent(number: int) -> Any:
+    """For a child before it execs: the kernel sends it this signal when the demo dies."""
+    return lambda: _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+class Server:
+    """A running server; a context manager that stops it."""
+
+    def __init__(self, data_dir: Path, log: Path, options: list[str]):
+        self.log = log
+        command = [sys.executable, "-m", "noria", "serve", "--data-dir", str(data_dir), "--mysql-port", "0",
+                   "--http-port", "0", *options]
+        with log.open("ab") as out:
+            # A session of its own: an interrupt at the terminal is the demo's, which then stops the server.
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=out, text=True,
+                start_new_session=True, preexec_fn=end_with_parent(signal.SIGTERM),
+                env={**os.environ, "PYTHONPATH": import_path()})
+        self.mysql_port, self.url = 0, ""
+
+    def await_ready(self) -> Iterator[str]:
+        """Yields what the server is about, until it serves."""
+        assert self.process.stdout is not None
+        until = time.monotonic() + READY_S
+        while not select.select([self.process.stdout], [], [], LOOK_S)[0]:
+            if time.monotonic() > until:
+                raise self.failed(f"the server was not ready within {READY_S} s")
+            yield self._last_step()
+        found = re.fullmatch(r"noria ready mysql=127\.0\.0\.1:(\d+) http=(\S+)\n", self.process.stdout.readline())
+        if found is None:
+            self.process.wait(STOP_S)
+            raise self.failed("the server did not start")
+        self.mysql_port, self.url = int(found[1]), f"http://{found[2]}"
+
+    def _last_step(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()
+        return lines[-1].split(": ", 1)[-1][:70] if lines else "starting"
+
+    def failed(self, what: str) -> DemoFailed:
+        return DemoFailed(f"{what}; its log ends:\n{self.log.read_text(errors='replace')[-3000:]}")
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    # ------------------------------------------------------------ questions
+    def health(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._ask("/health"))
+        return found
+
+    def graph(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self._ask("/graph"))
+        return found
+
+    def metrics(self) -> dict[str, float]:
+        """By name, without the prefix."""
+        lines = re.findall(r"^noria_(\w+) (\S+)$", self._ask("/metrics"), re.MULTILINE)
+        return {name: float(value) for name, value in lines}
+
+    def set_limit(self, nbytes: int) -> None:
+        self._ask("/limit", {"memory_limit": str(nbytes)})
+
+    def job(self, path: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The steps of a bulk job."""
+        steps: Iterator[dict[str, Any]] = HttpTransport(self.url).lines(path, request)
+        return steps
+
+    def _ask(self, path: str, body: dict[str, Any] | None = None) -> str:
+        request = urllib.request.Request(self.url + path, None if body is None else json.dumps(body).encode())
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as e:
+            text = e.read().decode("utf-8", "replace")
+            if e.code == 503:  # /health of a server that is recovering
+                return text
+            raise DemoFailed(f"the server answered {e.code} to {path}: {text}") from e
+        except OSError as e:
+            raise self.failed(f"the server did not answer {path} ({e})") from e

@@ -1,0 +1,51 @@
+"""The command line: help for every command, statements of a file, mistakes in one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from noria.cli.load import _format
+from noria.cli.sql import statements
+
+SRC = str(Path(__file__).parents[2] / "src")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "noria", *arguments], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": SRC}, check=False)
+
+
+@pytest.mark.parametrize("command", ["serve", "load", "verify", "sql", "version"])
+def test_every_command_has_help(command: str) -> None:
+    out = run(command, "--help")
+    assert out.returncode == 0 and len(out.stdout.splitlines()) > 4
+    assert f"  {command} " in run("--help").stdout
+
+
+def test_statements_of_a_file() -> None:
+    text = "-- a comment\nCREATE TABLE t (\n  a INT);\n\nINSERT INTO t\nVALUES (1);\nSELECT ';' FROM t"
+    assert statements(text) == ["CREATE TABLE t (\n  a INT)", "INSERT INTO t\nVALUES (1)", "SELECT ';' FROM t"]
+
+
+def test_formats_by_name(tmp_path: Path) -> None:
+    assert _format(Path("a.csv")) == "csv" and _format(Path("a.jsonl")) == "json"
+    (tmp_path / "part-0.parquet").touch()
+    assert _format(tmp_path) == "parquet"
+    with pytest.raises(ValueError, match="--format"):
+        _format(Path("a.xyz"))
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("sql", "SELECT 1", "--url", "http://127.0.0.1:9"), "did not answer"),
+    (("verify", "--url", "nonsense://x"), "is no server's address"),
+    (("serve", "--data-dir", "/tmp/x", "--memory-limit", "lots"), "is no size"),
+])
+def test_mistakes_are_one_line(arguments: tuple[str, ...], words: str) -> None:
+    out = run(*arguments)
+    assert out.returncode == 1 and words in out.stderr and "Traceback" not in out.stderr
+    assert len(out.stderr.strip().splitlines()) == 1
