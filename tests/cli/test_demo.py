@@ -51,17 +51,6 @@ def test_a_small_demo_ends_with_the_verdict(tmp_path: Path) -> None:
     assert not list((tmp_path / "demo" / "data" / "snapshots").iterdir())
 
 
-def _ended_by(process: subprocess.Popen[str], number: signal.Signals) -> str:
-    """What it printed until a signal ended it.  Python swallows an exception that a signal raises in its own
-    hooks around a fork; whoever interrupts then does so again."""
-    process.send_signal(number)
-    try:
-        return process.communicate(timeout=90)[0]
-    except subprocess.TimeoutExpired:
-        process.send_signal(number)
-        return process.communicate(timeout=DEADLINE_S)[0]
-
-
 @pytest.mark.parametrize(("number", "act"), [
     (signal.SIGINT, "Server:"), (signal.SIGTERM, "Raw files"), (signal.SIGINT, "Mix:")])
 def test_an_interrupt_stops_everything(tmp_path: Path, number: signal.Signals, act: str) -> None:
@@ -71,7 +60,8 @@ def test_an_interrupt_stops_everything(tmp_path: Path, number: signal.Signals, a
         if act in line:
             break
     try:
-        out = _ended_by(process, number)
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=DEADLINE_S)
     finally:
         process.kill()
     assert process.returncode == 128 + number, out

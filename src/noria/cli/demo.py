@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from noria.cli.interrupts import Interrupted, interruptible
 
 
 def command(
@@ -39,15 +40,15 @@ def command(
     size = Size(stories, users, votes)
     directory = _directory(data_dir)
     server = ("--workers", str(workers), *(("--master", master) if master else ()))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     agreed = False
     try:
-        agreed = play(Options(size, seconds, directory, server), Screen())
+        with interruptible():
+            agreed = play(Options(size, seconds, directory, server), Screen())
     except DemoFailed as e:
         print(f"noria demo: {e}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("noria demo: interrupted; everything it started has been stopped", file=sys.stderr)
-        raise SystemExit(128 + signal.SIGINT) from None
+    except Interrupted as e:
+        print(f"noria demo: {e}: everything it started has been stopped", file=sys.stderr)
+        raise SystemExit(128 + e.number) from None
     finally:
         if data_dir is None and not keep:
             shutil.rmtree(directory, ignore_errors=True)

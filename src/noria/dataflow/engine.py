@@ -13,7 +13,7 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation
-from noria.core.limits import NULL_CODE
+from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.values import decode
 from noria.dataflow import layout
@@ -207,5 +207,7 @@ class Engine:
                                for k in keys.T.tolist()))
 
     def show_value(self, node: Node, col: int, code: int) -> str:
+        if code == ERROR_CODE:
+            return "ERROR"
         value = decode(code, node.fields[col].type, self.symbols)
         return "NULL" if value is None else repr(value) if isinstance(value, str) else str(value)

@@ -1,0 +1,56 @@
+"""SIGINT and SIGTERM as an exception that ends a command, and that does not get lost.
+
+Python raises a signal handler's exception wherever the main thread happens to be.  In a finaliser or in a hook
+around a fork it is swallowed: reported as "Exception ignored in" and gone, so that Ctrl-C seems not to work.
+Here such a loss is noticed by the hook that reports it, and the exception is raised again a moment later.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+AGAIN_S = 0.02
+
+
+class Interrupted(BaseException):
+    """A signal that asks the command to stop; `number` is which.  BaseException: no handler of errors takes it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Inside, the first SIGINT or SIGTERM raises Interrupted in the main thread; later ones change nothing, so
+    that cleaning up is not cut short.  Call it from the main thread."""
+    asked: list[int] = []
+
+    def ask(number: int, _: FrameType | None) -> None:
+        if not asked:
+            asked.append(number)
+            raise Interrupted(number)
+
+    def again(_: int, __: FrameType | None) -> None:
+        raise Interrupted(asked[0])
+
+    def lost(what: sys.UnraisableHookArgs) -> None:
+        if isinstance(what.exc_value, Interrupted):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        else:
+            hook(what)
+
+    hook = sys.unraisablehook
+    sys.unraisablehook = lost
+    kept = [(s, signal.signal(s, f)) for s, f in
+            ((signal.SIGINT, ask), (signal.SIGTERM, ask), (signal.SIGALRM, again))]
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        for number, handler in kept:
+            signal.signal(number, handler)
