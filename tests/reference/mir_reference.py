@@ -18,8 +18,8 @@ from noria.core.expr import Call, Col, Const, Expr
 from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
-from noria.plan.batch_nodes import Distinct, Limit, Sort, UnionAll
-from noria.plan.mir import Agg, Aggregate, Base, Filter, Join, Mir, Project
+from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, UnionAll
 
 Row = tuple[Any, ...]
 _EXACT = Context(prec=100)

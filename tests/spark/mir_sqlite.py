@@ -13,8 +13,8 @@ from typing import Any
 from noria.core.expr import Call, Col, Const, Expr
 from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
-from noria.plan.batch_nodes import Distinct, Limit, Sort, UnionAll
-from noria.plan.mir import Agg, Aggregate, Base, Filter, Join, Mir, Project
+from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, UnionAll
 
 OPERATORS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "add": "+", "sub": "-", "mul": "*",
              "and": "AND", "or": "OR"}

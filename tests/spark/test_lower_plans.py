@@ -25,8 +25,8 @@ from noria.core.symbols import fold
 from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, Kind, TableDef
 from noria.core.values import decode
 from noria.dataflow.validate import recompute
-from noria.plan.batch_nodes import Distinct, Limit, Sort, UnionAll
-from noria.plan.mir import Aggregate, Base, Filter, Mir, Project, ViewDef, agg
+from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.mir import Aggregate, Base, Distinct, Filter, Mir, Project, UnionAll, ViewDef, agg
 from noria.spark import coding, lower
 from reference import mir_reference, random_plans
 from spark import mir_sqlite

@@ -10,7 +10,8 @@ folded values are equal, everywhere: joins, groups, keys.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,22 +21,45 @@ from noria.core.types import BIGINT, DOUBLE, Field, Kind, SqlType, TableDef, dec
 
 @dataclass(frozen=True)
 class Mir:
-    """A relation; `fields` are its output columns."""
+    """A relation; `fields` are its output columns.
 
-    @property
+    A node is a frozen dataclass: it states its parts, checks them in `__post_init__`, and prints itself.  Those
+    parts that are relations are its inputs; its hash, kept, and its equality are those of its type and parts.
+    """
+
+    def __init_subclass__(cls) -> None:
+        cls.__hash__ = Mir.__hash__  # type: ignore[method-assign]  # plans are deep: a dataclass's own would walk them
+
+    @cached_property
     def fields(self) -> tuple[Field, ...]:
-        raise NotImplementedError
+        """Those of the first input, unless a node says otherwise."""
+        return self.inputs[0].fields
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Mir, ...]:
-        return ()
+        parts = (getattr(self, f.name) for f in dataclasses.fields(self))
+        return tuple(p for p in parts if isinstance(p, Mir))
+
+    def with_inputs(self, *inputs: Mir) -> Mir:
+        """The same node over other inputs."""
+        names = [f.name for f in dataclasses.fields(self) if isinstance(getattr(self, f.name), Mir)]
+        return replace(self, **dict(zip(names, inputs, strict=True)))
 
     @property
     def width(self) -> int:
         return len(self.fields)
 
-    def __hash__(self) -> int:  # plans are deep: hash once
-        raise NotImplementedError
+    @cached_property
+    def _hash(self) -> int:
+        parts = (getattr(self, f.name) for f in dataclasses.fields(self) if f.compare)
+        return hash((type(self).__name__, *parts))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is cached: a hash holds for one process only."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
 
 def _check(ok: bool, what: str) -> None:
@@ -43,18 +67,19 @@ def _check(ok: bool, what: str) -> None:
         raise ValueError(f"ill-formed plan: {what}")
 
 
-@dataclass(frozen=True, eq=True)
+@dataclass(frozen=True)
 class Base(Mir):
     """A base table with all its columns."""
 
     table: TableDef
 
-    @property
+    @cached_property
     def fields(self) -> tuple[Field, ...]:
         return self.table.fields
 
-    def __hash__(self) -> int:
-        return hash(("base", self.table.name, self.table.table_id))
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.table.name, self.table.table_id))
 
     def __str__(self) -> str:
         return f"table {self.table.name}"
@@ -69,21 +94,6 @@ class Filter(Mir):
 
     def __post_init__(self) -> None:
         _check(all(c < self.input.width for c in columns_of(self.predicate)), f"filter {self.predicate}")
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        return self.input.fields
-
-    @property
-    def inputs(self) -> tuple[Mir, ...]:
-        return (self.input,)
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(("filter", self.input, self.predicate))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __str__(self) -> str:
         return f"filter {self.predicate}"
@@ -101,20 +111,9 @@ class Project(Mir):
         _check(len(self.exprs) == len(self.names) and len(self.exprs) > 0, "project: names and expressions differ")
         _check(all(c < self.input.width for e in self.exprs for c in columns_of(e)), "project: column beyond its input")
 
-    @property
+    @cached_property
     def fields(self) -> tuple[Field, ...]:
         return tuple(Field(n, e.type, e.nullable) for n, e in zip(self.names, self.exprs, strict=True))
-
-    @property
-    def inputs(self) -> tuple[Mir, ...]:
-        return (self.input,)
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(("project", self.input, self.exprs))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __str__(self) -> str:
         return "project " + ", ".join(f"{e} as {n}" for n, e in zip(self.names, self.exprs, strict=True))
@@ -139,23 +138,12 @@ class Join(Mir):
             _check((x.kind, x.folds) == (y.kind, y.folds), f"join of {x} with {y}")
             _check(x.kind is not Kind.DECIMAL or x.scale == y.scale, f"join of {x} with {y}")
 
-    @property
+    @cached_property
     def fields(self) -> tuple[Field, ...]:
         right = self.right.fields
         if self.outer:
             right = tuple(Field(f.name, f.type, True) for f in right)
         return self.left.fields + right
-
-    @property
-    def inputs(self) -> tuple[Mir, ...]:
-        return (self.left, self.right)
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(("join", self.left, self.right, self.on, self.outer))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __str__(self) -> str:
         pairs = " and ".join(f"#{a} = #{b}" for a, b in self.on)
@@ -212,27 +200,49 @@ class Aggregate(Mir):
         used = [*self.group, *(a.column for a in self.aggs if a.column is not None)]
         _check(all(c < self.input.width for c in used), "aggregate: column beyond its input")
 
-    @property
+    @cached_property
     def fields(self) -> tuple[Field, ...]:
         f = self.input.fields
         out = [Field(n, a.type, a.function not in ("count", "count_star"))
                for n, a in zip(self.names, self.aggs, strict=True)]
         return tuple(f[c] for c in self.group) + tuple(out)
 
-    @property
-    def inputs(self) -> tuple[Mir, ...]:
-        return (self.input,)
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(("aggregate", self.input, self.group, self.aggs))
-
-    def __hash__(self) -> int:
-        return self._hash
-
     def __str__(self) -> str:
         by = f" by {', '.join(f'#{c}' for c in self.group)}" if self.group else ""
         return f"aggregate {', '.join(map(str, self.aggs)) or 'groups'}{by}"
+
+
+@dataclass(frozen=True)
+class Distinct(Mir):
+    """Each row once.  NULLs are equal here, text by its collation; of a group's spellings the least in byte
+    order is shown, per column."""
+
+    input: Mir
+
+    def __str__(self) -> str:
+        return "distinct"
+
+
+@dataclass(frozen=True)
+class UnionAll(Mir):
+    """The rows of both, duplicates kept.  Columns pair by position and have the same kind, scale and collation."""
+
+    left: Mir
+    right: Mir
+
+    def __post_init__(self) -> None:
+        _check(self.left.width == self.right.width, "union of different widths")
+        for a, b in zip(self.left.fields, self.right.fields, strict=True):
+            _check((a.type.kind, a.type.folds, a.type.scale) == (b.type.kind, b.type.folds, b.type.scale),
+                   f"union of {a.type} with {b.type}")
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        return tuple(Field(a.name, a.type, a.nullable or b.nullable)
+                     for a, b in zip(self.left.fields, self.right.fields, strict=True))
+
+    def __str__(self) -> str:
+        return "union all"
 
 
 @dataclass(frozen=True)

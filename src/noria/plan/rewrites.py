@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from noria.core.expr import Call, Col, Const, Expr, columns_of, conjuncts, substitute
 from noria.core.functions import canonical, conjunction, rebuilt
-from noria.plan.batch_nodes import Distinct, Limit, Sort, UnionAll
 from noria.plan.mir import Aggregate, Filter, Join, Mir, Project
 
 ROUNDS = 20  # each round makes a plan smaller or its filters lower; deeper plans than this do not occur
@@ -86,7 +85,7 @@ def merge_projects(plan: Mir) -> Mir:
 def drop_copies(plan: Mir) -> Mir:
     """join (project all of x (x), r)   →   join (x, r): below the top, names do not matter"""
     inputs = tuple(_without_copy(i) for i in plan.inputs)
-    return plan if inputs == plan.inputs else with_inputs(plan, inputs)
+    return plan if inputs == plan.inputs else plan.with_inputs(*inputs)
 
 
 def _without_copy(plan: Mir) -> Mir:
@@ -122,7 +121,7 @@ def _narrowed(plan: Mir, needed: Iterable[int]) -> tuple[Mir, dict[int, int]]:
         same = Aggregate(below, tuple(place[g] for g in plan.group), aggs, plan.names)
         return same, {i: i for i in range(plan.width)}
     inputs = tuple(_narrowed(i, range(i.width))[0] for i in plan.inputs)
-    return with_inputs(plan, inputs), {i: i for i in range(plan.width)}
+    return plan.with_inputs(*inputs), {i: i for i in range(plan.width)}
 
 
 def _narrowed_join(plan: Join, wanted: list[int]) -> tuple[Mir, dict[int, int]]:
@@ -166,21 +165,12 @@ def _columns(e: Expr) -> list[Col]:
     return [c for a in e.args for c in _columns(a)] if isinstance(e, Call) else []
 
 
-def with_inputs(plan: Mir, inputs: tuple[Mir, ...]) -> Mir:
-    """The same node over other inputs of the same columns."""
-    if isinstance(plan, (Filter, Project, Aggregate, Distinct, Sort, Limit)):
-        return replace(plan, input=inputs[0])
-    if isinstance(plan, (Join, UnionAll)):
-        return replace(plan, left=inputs[0], right=inputs[1])
-    return plan
-
-
 def everywhere(rewrite: Callable[[Mir], Mir]) -> Callable[[Mir], Mir]:
     """A rewrite of one node, applied to every node, inputs first."""
 
     def run(plan: Mir) -> Mir:
         inputs = tuple(map(run, plan.inputs))
-        return rewrite(plan if inputs == plan.inputs else with_inputs(plan, inputs))
+        return rewrite(plan if inputs == plan.inputs else plan.with_inputs(*inputs))
 
     return run
 

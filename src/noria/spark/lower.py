@@ -22,8 +22,8 @@ from pyspark.sql import Column, DataFrame
 
 from noria.core.types import Field, Kind, SqlType
 from noria.core.values import evaluation_error
-from noria.plan.batch_nodes import Distinct, Limit, Sort, UnionAll
-from noria.plan.mir import Agg, Aggregate, Base, Filter, Join, Mir, Project
+from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, UnionAll
 from noria.spark import coding, expressions
 from noria.spark.coding import WIDE, error_literal, is_error, narrowed
 

@@ -16,8 +16,7 @@ from noria.core.errors import SqlError
 from noria.core.evaluate import constant
 from noria.core.expr import Call, Col, Const, Expr
 from noria.core.functions import call, cast, conjunction, literal
-from noria.plan.batch_nodes import Distinct
-from noria.plan.mir import Aggregate, Filter, Mir, Project, agg
+from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project, agg
 from noria.sql.context import Context
 from noria.sql.querygraph import Joined
 from noria.sql.refusals import refuse

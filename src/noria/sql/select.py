@@ -18,8 +18,7 @@ from noria.core.errors import SqlError, parse_error, unknown_column
 from noria.core.expr import Call, Col, Const, Expr, conjuncts
 from noria.core.functions import call
 from noria.core.types import Kind
-from noria.plan.batch_nodes import Distinct
-from noria.plan.mir import Mir, Project
+from noria.plan.mir import Distinct, Mir, Project
 from noria.sql import sources
 from noria.sql.context import Context
 from noria.sql.grouping import group

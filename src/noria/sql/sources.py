@@ -14,8 +14,8 @@ from sqlglot import exp
 from noria.core.errors import SqlError, parse_error, unknown_column, unknown_table
 from noria.core.expr import Col, Expr, conjuncts
 from noria.core.functions import call, cast, common_type
-from noria.plan.batch_nodes import Distinct, Limit, Sort, UnionAll
-from noria.plan.mir import Base, Mir, Project
+from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.mir import Base, Distinct, Mir, Project, UnionAll
 from noria.sql.context import Context
 from noria.sql.querygraph import JoinSpec
 from noria.sql.refusals import not_maintained, refuse
