@@ -69,6 +69,8 @@ def _view(view: ViewDef) -> list[str]:
     lines += [f"  order {order}"] if view.order else []
     lines += [f"  limit {view.limit} offset {view.offset}"] if view.limit is not None or view.offset else []
     lines += [f"  over nothing {view.empty_row}"] if view.empty_row is not None else []
+    lines += ["  after", *show(view.after, 2).splitlines()] if view.after is not None else []
+    lines += [f"  asks {view.asks.names}"] if view.asks is not None else []
     return lines + show(view.plan, 1).splitlines()
 
 

@@ -68,7 +68,6 @@ def test_joins_on_no_equality_and_right_joins() -> None:
 
 
 def test_a_range_is_no_equality() -> None:
-    assert "parameter" in refused("SELECT id FROM t WHERE id > ?")
     assert rows("SELECT id FROM t WHERE id > ?", 2) == [(3,), (4,)]
 
 

@@ -226,6 +226,53 @@ def test_parameters(case: tuple[str, int], rows: Rows, values: tuple[int, int]) 
         assert literal.view is not None and ("a + b" in query or literal.view.plan == bound.view.plan)
 
 
+AFTER = [
+    ("SELECT id, s FROM t WHERE a IN (?, ?)", 2),
+    ("SELECT id FROM t WHERE a IN (?, 1, NULL) AND b = ?", 2),
+    ("SELECT id FROM t WHERE a = ? OR a = ? ORDER BY b, id DESC LIMIT 2", 2),
+    ("SELECT id FROM t WHERE (a = ? OR a IN (?)) AND s LIKE 'a%'", 2),
+    ("SELECT id FROM t WHERE a <=> ?", 1),
+    ("SELECT id FROM t WHERE a <=> ? AND b > ?", 2),
+    ("SELECT id FROM t WHERE b > ? AND a <= ? ORDER BY id LIMIT 3", 2),
+    ("SELECT id FROM t WHERE b BETWEEN ? AND ?", 2),
+    ("SELECT id FROM t WHERE a NOT IN (?, ?)", 2),
+    ("SELECT id FROM t WHERE a + ? > b", 1),
+    ("SELECT id FROM t WHERE (a = ? OR b > ?) AND s IS NOT NULL", 2),
+    ("SELECT COUNT(*), COUNT(a), SUM(b), MIN(s), MAX(a), AVG(b) FROM t WHERE b IN (?, ?)", 2),
+    ("SELECT COUNT(*) + 1, COALESCE(SUM(c), -1) FROM t JOIN u ON t.a = u.a WHERE t.b IN (?, ?)", 2),
+    ("SELECT AVG(c), MAX(s) FROM u WHERE a = ? AND c < ?", 2),
+    ("SELECT a, COUNT(*), AVG(b) FROM t WHERE b IN (?, ?) GROUP BY a", 2),
+    ("SELECT a, COUNT(*) AS n FROM t WHERE b < ? GROUP BY a HAVING n >= ?", 2),
+    ("SELECT a, COUNT(*) FROM t WHERE a IN (?, ?) GROUP BY a", 2),
+    ("SELECT a + 1, SUM(b) FROM t WHERE b IN (?, ?) GROUP BY a + 1 HAVING COUNT(*) > 1", 2),
+    ("SELECT COUNT(*) FROM t WHERE a = ? HAVING COUNT(*) < ?", 2),
+    ("SELECT COUNT(*) FROM t HAVING COUNT(*) > ?", 1),
+    ("SELECT id, COUNT(*) FROM t WHERE a IN (?, ?) GROUP BY id", 2),
+    ("SELECT t.id, u.s FROM t JOIN u ON t.a = u.a WHERE t.b IN (?, ?) AND u.c = ?", 3),
+    ("SELECT t.id, u.c FROM t LEFT JOIN u ON t.a = u.a WHERE u.c IN (?, ?)", 2),
+    ("SELECT t.id, u.c FROM t LEFT JOIN u ON t.a = u.a WHERE u.c <=> ?", 1),
+    ("SELECT t.id, u.c FROM t LEFT JOIN u ON t.a = u.a WHERE t.b = ? AND u.c > ?", 2),
+    ("SELECT DISTINCT s FROM t WHERE a IN (?, ?) ORDER BY s", 2),
+    ("SELECT DISTINCT a, b FROM t WHERE b >= ?", 1),
+    ("SELECT DISTINCT COUNT(*) FROM t WHERE b IN (?, ?) GROUP BY a", 2),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(AFTER), tables(), st.tuples(nullable(SMALL), SMALL, SMALL))
+def test_parameters_beside_the_key(case: tuple[str, int], rows: Rows, values: tuple[int | None, int, int]) -> None:
+    """Several keys of one lookup, and conditions over what it finds; as Spark would answer, too."""
+    query, count = case
+    catalog = DictCatalog(*SCHEMA)
+    want = sqlite(rows).execute(query.replace("<=>", "IS"), values[:count]).fetchall()
+    bound = bind(prepare(query, catalog), values[:count])
+    assert isinstance(bound, Select) and bound.view is not None
+    assert comparable(reference_rows(catalog, bound, rows)) == comparable(want)
+    (created,) = parse(f"CREATE VIEW v AS {query}", catalog)
+    assert isinstance(created, CreateView)
+    assert created.view.plan == prepare(query, catalog).command.view.plan  # type: ignore[union-attr]
+
+
 BATCH = [
     "SELECT DISTINCT a, s FROM t",
     "SELECT a FROM t UNION SELECT c FROM u",

@@ -38,6 +38,10 @@ def one(text: str) -> Any:
      "UPDATE t SET s = 'z', d = d + 1 WHERE id = 4 AND s LIKE 'a%'"),
     ("DELETE FROM t WHERE id IN (?, ?) OR s IS NULL", [4, 5], "DELETE FROM t WHERE id IN (4, 5) OR s IS NULL"),
     ("SELECT * FROM StoriesWithVC WHERE id = ?", [7], "SELECT * FROM StoriesWithVC WHERE id = 7"),
+    ("SELECT id FROM t WHERE s IN (?, 'b') AND id IN (?, ?)", ["a", 1, 2],
+     "SELECT id FROM t WHERE id IN (1, 2) AND s IN ('a', 'b')"),
+    ("SELECT COUNT(*) FROM t WHERE s = ? OR s = ?", ["a", "b"], "SELECT COUNT(*) FROM t WHERE s IN ('a', 'b')"),
+    ("SELECT id FROM t WHERE s <=> ?", ["a"], "SELECT id FROM t WHERE s <=> 'a'"),
     ("SELECT id FROM t WHERE s = ? ORDER BY d LIMIT ? OFFSET ?", ["a", 2, 1],
      "SELECT id FROM t WHERE s = 'a' ORDER BY d LIMIT 2 OFFSET 1"),
 ])
@@ -54,11 +58,11 @@ def test_bound_is_what_the_text_says(prepared: str, given: list[Any], text: str)
 
 
 def test_what_spark_answers_is_planned_for_each_execution() -> None:
-    p = prepare("SELECT id FROM t WHERE d > ? AND s <> ?", CATALOG)
-    assert [f.name for f in p.fields] == ["id"]
+    p = prepare("SELECT id, d + ? AS more FROM t WHERE s <> ?", CATALOG)
+    assert [f.name for f in p.fields] == ["id", "more"]
     bound = bind(p, [Decimal("1.5"), "x"])
     assert isinstance(bound, Select) and bound.view is None and bound.batch is not None
-    assert bound.batch.plan == as_batch(one("SELECT id FROM t WHERE d > 1.5 AND s <> 'x'")).plan
+    assert bound.batch.plan == as_batch(one("SELECT id, d + 1.5 AS more FROM t WHERE s <> 'x'")).plan
 
 
 def test_select_without_from() -> None:

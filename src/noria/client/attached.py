@@ -30,6 +30,9 @@ class SharedView:
             raise ConnectionError(f"the views are in {path} of the server's host, which is not there on this host: "
                                   "attach on the server's host, or use lookup()")
         about = transport.describe("views", name)
+        if not about["plain"]:
+            raise ValueError(f"a lookup in {name} by {', '.join(about['key'])} is more than the rows of one key: "
+                             "use lookup()")
         self._view = attach(path).view(about["name"])
         self._shape = self._shape_of(about)
 

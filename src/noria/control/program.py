@@ -357,7 +357,10 @@ class Program:
 
 
 def _columns(view: ViewDef) -> int:
-    """How many leading columns a lookup must give: the visible ones, and those that it orders by."""
+    """How many leading columns a lookup must give: the visible ones, and those that it orders by; all where more is
+    done to its rows."""
+    if view.after is not None:
+        return view.plan.width
     return max([view.visible, *(column + 1 for column, _ in view.order)])
 
 
@@ -368,7 +371,7 @@ def _too_large(rows: int) -> SqlError:
 
 def _published(view: ViewDef) -> packets.AddView:
     """The view as the worker publishes it; order and limit are applied to a lookup by whoever asks."""
-    return packets.AddView(replace(view, visible=_columns(view)))
+    return packets.AddView(replace(view, visible=_columns(view), order=(), after=None, asks=None))
 
 
 def _quoted(names: Iterable[str]) -> str:

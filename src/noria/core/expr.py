@@ -51,6 +51,17 @@ class Call(Expr):
         return f"{self.op}({', '.join(map(str, self.args))})"
 
 
+@dataclass(frozen=True)
+class Param(Expr):
+    """The statement's parameter at `index`, until `functions.with_values` puts its value there.  Its type is a guess
+    from where it stands; evaluators never see it."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"?{self.index}"
+
+
 def col(index: int, type: SqlType, nullable: bool = True) -> Col:
     return Col(type, nullable, index)
 

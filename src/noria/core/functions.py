@@ -31,7 +31,7 @@ from typing import Any
 from noria.core import evaluate
 from noria.core.casts import number_prefix, parse_moment
 from noria.core.errors import SqlError, not_supported
-from noria.core.expr import Call, Col, Const, Expr
+from noria.core.expr import Call, Col, Const, Expr, Param
 from noria.core.limits import MAX_DECIMAL_DIGITS, MAX_INT, MIN_INT
 from noria.core.types import BIGINT, BOOL, DATE, DATETIME, DOUBLE, TEXT, TEXT_BIN, Kind, SqlType, decimal
 
@@ -470,6 +470,18 @@ def rebuilt(e: Expr, column: Callable[[Col], Expr]) -> Expr:
     if not isinstance(e, Call):
         return e
     args = tuple(rebuilt(a, column) for a in e.args)
+    return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
+
+
+def with_values(e: Expr, values: Sequence[Any]) -> Expr:
+    """The expression with the values of its parameters, typed anew."""
+    if isinstance(e, Param):
+        return literal(values[e.index])
+    if not isinstance(e, Call):
+        return e
+    args = tuple(with_values(a, values) for a in e.args)
+    if args == e.args:
+        return e
     return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
 
 

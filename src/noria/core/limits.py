@@ -7,6 +7,8 @@ MAX_INT = 2**63 - 1
 MAX_DECIMAL_DIGITS = 18  # what an int64 holds for every digit pattern
 
 ADHOC_FULL_ROWS = 200_000  # an ad-hoc SELECT never creates full state over more base rows than this
+LOOKUP_KEYS = 4_096  # a SELECT whose IN lists ask for more keys of one view is answered by Spark: it is a scan
+AFTER_SYMBOL_BYTES = 64 * 2**20  # texts that a front end keeps to compare looked-up rows; then it starts anew
 ADHOC_VIEWS = 500  # least recently used ad-hoc views beyond this are dropped
 WORKER_BOOTSTRAP_ROWS = 500_000  # full state over more base rows than this is computed by Spark
 MAX_PACKET_BYTES = 64 * 2**20  # max_allowed_packet: a longer statement is refused

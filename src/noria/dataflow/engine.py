@@ -105,11 +105,13 @@ class Engine:
         if self.trace:
             self.trace(f"n{node.id}{list(cols)} fills {self.show_keys(node, cols, keys)} from {len(rows)} rows")
 
-    def read(self, view: str, keys: Codes) -> tuple[Batch, Codes]:
+    def read(self, view: str, keys: Codes, nulls: bool = False) -> tuple[Batch, Codes]:
         """Rows of an external view under its key, filled where missing; ordinals say whose.  A key with a NULL
-        has no rows."""
+        has no rows, unless `nulls` are looked up like any value."""
         node = self.readers[view]
         key = self.reads[node]
+        if nulls:
+            return self.fetch(node, key, keys, Mode.FILL)
         ok = np.ones(keys.shape[1], np.bool_)
         for k in keys:
             ok &= k != NULL_CODE

@@ -38,11 +38,13 @@ class Write:
 
 @dataclass(frozen=True)
 class Read:
-    """Rows of a view for keys (tuples of Python values, or a RecordBatch of key columns); fills what is missing."""
+    """Rows of a view for keys (tuples of Python values, or a RecordBatch of key columns); fills what is missing.
+    nulls: a NULL in a key is looked up like any value; else it finds nothing."""
 
     request: int
     view: str
     keys: Any
+    nulls: bool = False
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ class Worker:
             return packets.Rows(body.request, None, SqlError(
                 1205, "HY000", f"View '{body.view}' is still being filled for the first time; try again"))
         try:
-            rows, ordinal = self.engine.read(body.view, self._codes(body.keys, view.key_fields))
+            rows, ordinal = self.engine.read(body.view, self._codes(body.keys, view.key_fields), body.nulls)
         except SqlError as error:  # no room for the answer
             return packets.Rows(body.request, None, error)
         shown = rows.columns[: view.visible]

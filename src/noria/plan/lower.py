@@ -24,7 +24,7 @@ from noria.state import group_kernels as gk
 from noria.state.groups import Spec
 
 
-def _spec(a: mir.Agg, inputs: tuple[Field, ...]) -> Spec:
+def spec_of(a: mir.Agg, inputs: tuple[Field, ...]) -> Spec:
     """The kernel's aggregate for a plan's."""
     if a.function == "count_star":
         return Spec(gk.COUNT_STAR)
@@ -46,7 +46,7 @@ def _join(m: mir.Join) -> Operator:
 
 
 def _aggregate(m: mir.Aggregate) -> Operator:
-    return Aggregate(m.fields, m.group, [_spec(a, m.input.fields) for a in m.aggs], str(m))
+    return Aggregate(m.fields, m.group, [spec_of(a, m.input.fields) for a in m.aggs], str(m))
 
 
 OPERATORS: dict[type[mir.Mir], Callable[..., Operator]] = {

@@ -212,6 +212,23 @@ class Aggregate(Mir):
         return f"aggregate {', '.join(map(str, self.aggs)) or 'groups'}{by}"
 
 
+Argument = tuple[str, Any]
+"""What a key column is looked up by: ("param", i) the i-th `?`, ("value", v) a Python value as the client sent
+it; ("any", (argument, ...)) each of these in turn: IN.  NULL matches no row, as `column = NULL` does; under
+("same", argument) it matches NULL: `<=>`."""
+
+
+@dataclass(frozen=True)
+class Asks:
+    """How the parameters of a view's lookup are used: an argument for each key column, LIMIT, OFFSET.  names: the
+    parameters' names, in order."""
+
+    arguments: tuple[Argument, ...]
+    limit: Argument | None
+    offset: Argument | None
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Distinct(Mir):
     """Each row once.  NULLs are equal here, text by its collation; of a group's spellings the least in byte
@@ -255,6 +272,9 @@ class ViewDef:
     applied to the rows of one lookup.  empty_row: for an ungrouped aggregate with parameters, the Python
     values of the row that a key without rows has (COUNT 0, SUM NULL); None otherwise.
     text: the SELECT as SQL.  internal: no reader; other views build on it.
+
+    after: what is done to the rows of a lookup before order and limit, a plan over `plan.after.Found`; its columns
+    take the place of the plan's in visible and order.  asks: None where parameter i binds key[i] and that is all.
     """
 
     name: str
@@ -268,16 +288,23 @@ class ViewDef:
     text: str = ""
     internal: bool = False
     adhoc: bool = False
+    after: Mir | None = None
+    asks: Asks | None = None
 
     def __post_init__(self) -> None:
-        _check(0 < self.visible <= self.plan.width, f"view {self.name} shows {self.visible} columns")
+        _check(0 < self.visible <= self.result.width, f"view {self.name} shows {self.visible} columns")
         _check(all(k < self.plan.width for k in self.key), f"view {self.name} has key {self.key}")
         _check(len(set(self.key)) == len(self.key), f"view {self.name} names a key column twice")
 
     @property
+    def result(self) -> Mir:
+        """The relation whose rows a lookup gives, hidden columns included."""
+        return self.plan if self.after is None else self.after
+
+    @property
     def fields(self) -> tuple[Field, ...]:
         """What the client sees."""
-        return self.plan.fields[: self.visible]
+        return self.result.fields[: self.visible]
 
     @property
     def key_fields(self) -> tuple[Field, ...]:

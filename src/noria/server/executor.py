@@ -20,18 +20,18 @@ from noria.core.errors import SqlError, not_supported, unknown_column, unknown_t
 from noria.core.statements import DEFAULT, Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Write, Wrote
-from noria.plan.mir import ViewDef, show
+from noria.plan.mir import Asks, ViewDef, show
 from noria.runtime.link import Link, WorkerGone
 from noria.server import chatter
 from noria.server.bulk import Bulk
 from noria.server.http.wire import arrow_rows
-from noria.server.keys import key_of
+from noria.server.keys import key_of, keys_of
 from noria.server.mysql import encode_result
 from noria.server.mysql.backend import Client, Encoded, Outcome, ResultSet
 from noria.server.reads import Reads, typed_keys
 from noria.server.results import ReplyCache, Shape
 from noria.server.sessions import Session, run_text
-from noria.server.statements import Compiled, Statements
+from noria.server.statements import Compiled, Statements, is_one_key
 from noria.sql import commands as sql
 from noria.views.reader import AttachedViews
 
@@ -63,6 +63,8 @@ class Executor:
         reader = self._reader_of(compiled, select.view)
         if reader is None:
             return self.select_bound(_bound(compiled, values), session)
+        if not compiled.one_key:
+            return self._select_several(reader, _bound(compiled, values), session)
         self.selects += 1
         key = key_of([a[1] if a[0] == "value" else values[a[1]] for a in select.arguments], compiled.key_fields)
         shape = compiled.shape
@@ -93,6 +95,29 @@ class Executor:
         await self.program.filled(reader)
         return ResultSet(shape.shown, shape.apply(await self.reads.fetch(reader, key)))
 
+    def _select_several(self, reader: ViewDef, select: sql.Select, session: Session
+                        ) -> ResultSet | Awaitable[ResultSet]:
+        """A bound SELECT of several keys, or with conditions over what a lookup finds."""
+        view = select.view
+        assert view is not None
+        try:
+            keys, nulls = keys_of(select.arguments, reader.key_fields)
+        except SqlError as e:
+            if e.code != NOT_MAINTAINED:
+                raise
+            return self._by_spark(sql.as_batch(select, e.message), view, session)
+        self.selects += 1
+        shape = Shape.of(view)
+        found = self.reads.several(reader, keys, nulls)
+        if found is None:
+            return self._fetched_several(reader, shape, keys, nulls)
+        return ResultSet(shape.shown, shape.rows_of(found))
+
+    async def _fetched_several(self, reader: ViewDef, shape: Shape, keys: list[tuple[Any, ...]], nulls: bool
+                               ) -> ResultSet:
+        await self.program.filled(reader)
+        return ResultSet(shape.shown, shape.rows_of(await self.reads.fetch_several(reader, keys, nulls)))
+
     async def select_bound(self, select: sql.Select, session: Session) -> ResultSet:
         """A SELECT with its values; makes the view that it needs, or has Spark answer it."""
         self.selects += 1
@@ -105,6 +130,8 @@ class Executor:
             if e.code != NOT_MAINTAINED:
                 raise
             return await self._by_spark(sql.as_batch(select, e.message), view, session)
+        if not is_one_key(select):
+            return await _settled(self._select_several(reader, select, session))
         shape = Shape.of(view)
         key = key_of([value for _, value in select.arguments], reader.key_fields)
         if key is None:
@@ -133,6 +160,8 @@ class Executor:
             raise unknown_table(name)
         self.selects += keys.num_rows
         await self.program.filled(view)
+        if view.asks is not None:
+            return await self._lookup_asked(view, view.asks, keys)
         shape = Shape.of(view)
         if not shape.changes_rows:
             return await self.reads.many(view, keys)
@@ -142,6 +171,21 @@ class Executor:
         ordinals = [i for i, rows in enumerate(answers) for _ in rows]
         table = arrow_rows(view.fields, [row for rows in answers for row in rows])
         return table.append_column("__key", pa.array(ordinals, pa.int64()))
+
+    async def _lookup_asked(self, view: ViewDef, asks: Asks, keys: pa.Table) -> pa.Table:
+        """`lookup` in a view whose parameters are more than its key; each row of `keys` has a value for each."""
+        if keys.num_columns != len(asks.names):
+            raise SqlError(1210, "HY000", f"the keys have {keys.num_columns} columns and the view has "
+                                          f"{len(asks.names)} parameters: {', '.join(asks.names)}")
+        select = sql.Select(view, asks.arguments, limit=asks.limit, offset=asks.offset)
+        session = Session(self, HTTP_CLIENT, encoded=False)
+        ordinals: list[int] = []
+        rows: list[Any] = []
+        for i, values in enumerate(zip(*(c.to_pylist() for c in keys.columns), strict=True)):
+            result = await _settled(self._select_several(view, sql.bound_select(select, values), session))
+            rows += result.rows
+            ordinals += [i] * len(result.rows)
+        return arrow_rows(view.fields, rows).append_column("__key", pa.array(ordinals, pa.int64()))
 
     async def _rows_of(self, view: ViewDef, values: Sequence[Any]) -> list[Any]:
         key = key_of(values, view.key_fields)
@@ -256,6 +300,10 @@ class Executor:
             "parsed_total": self.statements.parsed, "tables": len(list(self.program.tables())),
             "views": len(list(self.program.views())), "adhoc_views": len(list(self.program.adhoc())),
         }
+
+
+async def _settled(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:
+    return answer if isinstance(answer, ResultSet) else await answer
 
 
 def _bound(compiled: Compiled, values: Sequence[Any]) -> sql.Select:

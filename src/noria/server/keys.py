@@ -9,12 +9,16 @@ import re
 from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import product
+from math import prod
 from typing import Any
 
 from noria.core.coerce import coerce
 from noria.core.errors import SqlError, not_supported
-from noria.core.limits import MAX_INT, MIN_INT
+from noria.core.limits import LOOKUP_KEYS, MAX_INT, MIN_INT
+from noria.core.symbols import fold
 from noria.core.types import DATETIME, Column, Field, Kind
+from noria.plan.mir import Argument
 
 _PREFIX = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
@@ -32,6 +36,26 @@ def key_of(values: Sequence[Any], fields: Sequence[Field]) -> tuple[Any, ...] | 
         return (values[0],) if MIN_INT <= values[0] <= MAX_INT else None
     key = tuple(_comparable(v, f) for v, f in zip(values, fields, strict=True))
     return None if NO_ROW in key else key
+
+
+def keys_of(arguments: Sequence[Argument], fields: Sequence[Field]) -> tuple[list[tuple[Any, ...]], bool]:
+    """Every key that bound arguments ask for, each once, in the order given; and whether a NULL in one means NULL."""
+    choices = [_choices(a, f) for a, f in zip(arguments, fields, strict=True)]
+    number = prod(map(len, choices))
+    if number > LOOKUP_KEYS:
+        raise not_supported(f"a lookup of {number} keys ({' x '.join(str(len(c)) for c in choices)})",
+                            f"at most {LOOKUP_KEYS} at once")
+    return list(product(*choices)), any(kind == "same" for kind, _ in arguments)
+
+
+def _choices(argument: Argument, field: Field) -> list[Any]:
+    """The distinct values of one key column that the argument allows."""
+    kind, what = argument
+    if kind == "same":
+        return [None] if what[1] is None else _choices(what, field)
+    values = [_comparable(v, field) for v in ([v for _, v in what] if kind == "any" else [what])]
+    by = {fold(v) if field.type.folds and isinstance(v, str) else v: v for v in values if v is not NO_ROW}
+    return list(by.values())
 
 
 def _comparable(value: Any, field: Field) -> Any:

@@ -104,11 +104,28 @@ class Reads:
         columns = [column.to_pylist() for column in table.drop_columns("__key").columns]
         return list(zip(*columns, strict=True))
 
-    async def _rows(self, view: ViewDef, keys: Any) -> pa.Table:
-        reply: Rows = await self._link.ask(Read(0, view.name, keys), retry=True)
+    async def _rows(self, view: ViewDef, keys: Any, nulls: bool = False) -> pa.Table:
+        reply: Rows = await self._link.ask(Read(0, view.name, keys, nulls), retry=True)
         if reply.error is not None:
             raise reply.error
         return reply.rows if isinstance(reply.rows, pa.Table) else pa.Table.from_batches([reply.rows])
+
+    def several(self, view: ViewDef, keys: list[Key], nulls: bool) -> pa.Table | None:
+        """The rows of some keys as of one moment, from shared memory; None where one is missing.  nulls: None in
+        a key is NULL, which is looked up like any value."""
+        attached = self.attached(view)
+        if attached is None:
+            return None
+        found, missing = attached.lookup_many(keys, nulls=nulls)
+        if missing.any():
+            return None
+        self.hits += len(keys)
+        return found
+
+    async def fetch_several(self, view: ViewDef, keys: list[Key], nulls: bool) -> pa.Table:
+        """`several` from the worker, which fills what is missing."""
+        self.upqueries += 1
+        return await self._rows(view, keys, nulls)
 
     async def many(self, view: ViewDef, keys: pa.Table) -> pa.Table:
         """The visible columns of the rows of many keys, with `__key`, the ordinal of each row's key."""

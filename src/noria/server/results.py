@@ -12,9 +12,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
+import pyarrow as pa
+
+from noria.core import evaluate
+from noria.core.batch import Batch
+from noria.core.expr import Expr
+from noria.core.limits import AFTER_SYMBOL_BYTES
 from noria.core.symbols import fold
 from noria.core.types import Collation, Field, Kind
-from noria.plan.mir import ViewDef
+from noria.core.values import from_arrow, to_arrow
+from noria.plan.after import filter_of, found_fields, mask_columns, run
+from noria.plan.mir import Mir, ViewDef
+from noria.state.symbols import SymbolTable
 
 Row = Sequence[Any]
 
@@ -29,10 +39,11 @@ class Shape:
     limit: int | None = None
     offset: int = 0
     empty_row: Sequence[Any] | None = None
+    after: Mir | None = None
 
     @staticmethod
     def of(view: ViewDef) -> Shape:
-        return Shape(view.plan.fields, view.visible, view.order, view.limit, view.offset, view.empty_row)
+        return Shape(view.result.fields, view.visible, view.order, view.limit, view.offset, view.empty_row, view.after)
 
     @cached_property
     def shown(self) -> Sequence[Field]:
@@ -42,7 +53,19 @@ class Shape:
     @cached_property
     def changes_rows(self) -> bool:
         """Is anything done to rows but hiding columns?"""
-        return bool(self.order) or self.limit is not None or self.offset > 0 or self.empty_row is not None
+        return (bool(self.order) or self.limit is not None or self.offset > 0 or self.empty_row is not None
+                or self.after is not None)
+
+    def rows_of(self, found: pa.Table) -> list[Any]:
+        """The answer from the rows of all keys of a lookup; `found` has the view's columns by position, and more."""
+        if self.after is None:
+            return self.apply(python_rows(found, len(found.column_names) - 1))
+        predicate = filter_of(self.after)
+        if predicate is not None:
+            mask = after_mask(predicate, found, self.after.fields)
+            found = found.filter(mask)
+            return self.apply(python_rows(found, len(self.fields)))
+        return self.apply(after_rows(self.after, found))
 
     def apply(self, rows: list[Any]) -> list[Any]:
         if not rows and self.empty_row is not None:
@@ -54,6 +77,47 @@ class Shape:
         if rows and len(rows[0]) > self.visible:
             rows = [r[: self.visible] for r in rows]
         return rows
+
+
+def python_rows(table: pa.Table, width: int) -> list[Any]:
+    """Tuples of the first columns."""
+    return list(zip(*(c.to_pylist() for c in table.columns[:width]), strict=True))
+
+
+_SYMBOLS: list[SymbolTable] = []  # of this process, for texts that conditions after a lookup compare
+
+
+def _symbols() -> SymbolTable:
+    if _SYMBOLS and _SYMBOLS[0].memory() > AFTER_SYMBOL_BYTES:
+        _SYMBOLS.clear()
+    if not _SYMBOLS:
+        _SYMBOLS.append(SymbolTable(None))
+    return _SYMBOLS[0]
+
+
+def _codes(found: pa.Table, fields: Sequence[Field], wanted: Sequence[int], symbols: SymbolTable) -> Batch:
+    """The wanted columns as codes; the others hold nothing."""
+    out = np.zeros((len(fields), found.num_rows), np.int64)
+    for i in wanted:
+        out[i] = from_arrow(found.column(i), fields[i].type, symbols)
+    return Batch.of(out)
+
+
+def after_mask(predicate: Expr, found: pa.Table, fields: Sequence[Field]) -> pa.Array:
+    """Which rows a predicate is true for."""
+    symbols = _symbols()
+    rows = _codes(found, fields, mask_columns(predicate), symbols)
+    return pa.array(evaluate.predicate(predicate)(rows, symbols))
+
+
+def after_rows(after: Mir, found: pa.Table) -> list[Any]:
+    """The rows of what is done after a lookup."""
+    symbols, fields = _symbols(), found_fields(after)
+    rows = run(after, _codes(found, fields, range(len(fields)), symbols), symbols)
+    times = np.repeat(np.arange(len(rows)), rows.weights)
+    columns = [to_arrow(np.ascontiguousarray(c[times]), f.type, symbols).to_pylist()
+               for c, f in zip(rows.columns, after.fields, strict=True)]
+    return list(zip(*columns, strict=True))
 
 
 def ordered(rows: list[Any], order: Sequence[tuple[int, bool]], fields: Sequence[Field]) -> list[Any]:

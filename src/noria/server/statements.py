@@ -14,9 +14,11 @@ from typing import Any
 from noria.control.program import Program
 from noria.core.errors import SqlError
 from noria.core.statements import Delete, Insert, Update
+from noria.plan.after import parameters_of
 from noria.plan.mir import ViewDef
 from noria.server.results import Shape
 from noria.sql.commands import Command, Prepared, Select
+from noria.sql.parameters import ordinals
 from noria.sql.parse import bind, parse, prepare
 from noria.sql.shape import shape_of
 
@@ -26,11 +28,13 @@ KEPT = 4_096  # statements by text, and as many shapes; an application has hundr
 class Compiled:
     """A parsed statement; several sessions may hold it.  Its identity is the key of kept replies."""
 
-    __slots__ = ("direct", "generation", "key_fields", "prepared", "reader", "shape", "text", "uses", "version")
+    __slots__ = ("direct", "generation", "key_fields", "one_key", "prepared", "reader", "shape", "text", "uses",
+                 "version")
 
     def __init__(self, text: str, prepared: Prepared, version: int):
         self.text, self.prepared, self.version = text, prepared, version
         self.direct = _is_direct(prepared)
+        self.one_key = isinstance(self.command, Select) and is_one_key(self.command)
         self.reader: ViewDef | None = None  # the view that answers, as found in `generation` of the program
         self.generation = -1
         self.uses = 0
@@ -46,12 +50,19 @@ class Compiled:
         return bind(self.prepared, values)
 
 
+def is_one_key(select: Select) -> bool:
+    """Is one key's rows in order all that is asked for?"""
+    return select.view is not None and select.view.after is None and all(
+        kind in ("param", "value") for kind, _ in select.arguments)
+
+
 def _is_direct(prepared: Prepared) -> bool:
     """Does a lookup by the values give the answer, the same view whatever they are?"""
     command = prepared.command
     if not isinstance(command, Select) or command.view is None:
         return False
-    used = {a[1] for a in (*command.arguments, command.limit, command.offset) if a is not None and a[0] == "param"}
+    used = {i for a in (*command.arguments, command.limit, command.offset) for i in ordinals(a)}
+    used |= parameters_of(command.view.after)
     return used == set(range(prepared.parameters))
 
 

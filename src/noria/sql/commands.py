@@ -11,16 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from noria.core.errors import SqlError
-from noria.core.expr import Col
+from noria.core.expr import Col, Expr
 from noria.core.functions import call, literal
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field, TableDef
+from noria.plan.after import bound, over
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Filter, Mir, ViewDef
-
-Argument = tuple[Literal["param", "value"], Any]
-"""What a key column is looked up by: ("param", i) the i-th `?`, ("value", v) a Python value as the client sent
-it.  None matches no row, as `column = NULL` does."""
+from noria.plan.mir import Argument, Filter, Mir, ViewDef
 
 
 @dataclass(frozen=True)
@@ -93,16 +90,28 @@ def as_batch(select: Select, reason: str = "") -> BatchQuery:
         return select.batch
     view, plan = select.view, select.view.plan
     terms = []
-    for column, (_, value) in zip(view.key, select.arguments, strict=True):
+    for column, argument in zip(view.key, select.arguments, strict=True):
         f = plan.fields[column]
-        terms.append(call("eq", Col(f.type, f.nullable, column), literal(value)))
+        terms.append(_condition(Col(f.type, f.nullable, column), argument))
     if terms:
         plan = Filter(plan, call("and", *terms))
+    if view.after is not None:
+        plan = over(view.after, plan)
     if view.order:
         plan = Sort(plan, view.order)
     if view.limit is not None or view.offset:
         plan = Limit(plan, view.limit, view.offset)
     return BatchQuery(plan, view.visible, reason)
+
+
+def _condition(column: Col, argument: Argument) -> Expr:
+    """What a bound argument asks of its column."""
+    kind, what = argument
+    if kind == "any":
+        return call("in", column, *(literal(value) for _, value in what))
+    if kind == "same":
+        return call("nseq", column, literal(what[1]))
+    return call("eq", column, literal(what))
 
 
 @dataclass(frozen=True)
@@ -215,17 +224,27 @@ class Prepared:
 
 def bound_select(select: Select, values: Sequence[Any]) -> Select:
     """The SELECT with its parameters' values."""
-    arguments = tuple([a if a[0] == "value" else ("value", values[a[1]]) for a in select.arguments])
-    if select.limit is None and select.offset is None:
-        return Select(select.view, arguments, select.batch)
+    arguments = tuple([_bound(a, values) for a in select.arguments])
     view = select.view
     assert view is not None
-    limit, offset = view.limit, view.offset
+    if view.after is not None:
+        view = replace(view, after=bound(view.after, values))
     if select.limit is not None:
-        limit = _count(values[select.limit[1]])
+        view = replace(view, limit=_count(values[select.limit[1]]))
     if select.offset is not None:
-        offset = _count(values[select.offset[1]])
-    return Select(replace(view, limit=limit, offset=offset), arguments, select.batch)
+        view = replace(view, offset=_count(values[select.offset[1]]))
+    return Select(view, arguments, select.batch)
+
+
+def _bound(argument: Argument, values: Sequence[Any]) -> Argument:
+    kind, what = argument
+    if kind == "value":
+        return argument
+    if kind == "param":
+        return "value", values[what]
+    if kind == "same":
+        return "same", _bound(what, values)
+    return "any", tuple(dict.fromkeys(_bound(a, values) for a in what))
 
 
 def _count(value: Any) -> int:

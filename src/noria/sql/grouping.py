@@ -40,13 +40,13 @@ class Grouped:
             f = self.plan.fields[at]
             return Col(f.type, f.nullable, at)
         if isinstance(e, Col):
-            raise self._not_grouped(e)
+            raise self.not_grouped(e)
         if not isinstance(e, Call):
             return e
         args = tuple(map(self.expr, e.args))
         return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
 
-    def _not_grouped(self, c: Col) -> SqlError:
+    def not_grouped(self, c: Col) -> SqlError:
         s = self.scope.sources[self.scope.source_of(c.index)]
         name = f"{s.alias}.{self.scope.field(c.index).name}"
         if self.grouped:
@@ -59,15 +59,13 @@ class Grouped:
         condition = conjunction([self.expr(t) for t in terms])
         return self.plan if condition is None else Filter(self.plan, condition)
 
-    def empty_row(self, exprs: Sequence[Expr], having: Sequence[Expr]) -> tuple[Any, ...] | None:
-        """What an aggregate over no rows shows: COUNT 0, the others NULL; None if HAVING takes that away, or
-        a key without rows simply has no group."""
+    def empty_row(self, exprs: Sequence[Expr]) -> tuple[Any, ...] | None:
+        """What an aggregate over no rows shows: COUNT 0, the others NULL; None if a key without rows simply has no
+        group."""
         if self.grouped:
             return None
         counts = {at for e, at in self.places.items()
                   if isinstance(e, AggCall) and e.function in ("count", "count_star")}
-        if any(constant(_over_nothing(self.expr(t), counts)) != 1 for t in having):
-            return None
         return tuple(constant(_over_nothing(e, counts)) for e in exprs)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error
 from noria.plan import rewrites
+from noria.plan.after import Found, over, parameters_of
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Mir, ViewDef
-from noria.sql.commands import Argument, BatchQuery, Select
+from noria.plan.mir import Argument, Asks, Mir, ViewDef
+from noria.sql.commands import BatchQuery, Select
 from noria.sql.context import Catalog, Context
+from noria.sql.parameters import INSTEAD, ordinals
 from noria.sql.refusals import NotMaintained, not_maintained, refuse
 from noria.sql.select import Query, plan_query
 from noria.sql.shape import shape_of
@@ -20,14 +24,38 @@ from noria.sql.tree import Statement, snippet
 def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -> ViewDef:
     """CREATE VIEW: the view with its parameters as key; NotMaintained if it cannot be kept."""
     query = _plan(Context(catalog, "view"), tree)
-    keys = sorted(k for k in query.keys)  # all are parameters here: by their ordinals
-    if len(keys) != statement.parameters:
-        raise not_maintained("a parameter here", tree, "parameters are compared as `column = ?` in WHERE")
-    if statement.internal and keys:
+    keys = sorted(query.keys, key=lambda k: ordinals(k[:2]))  # by their ordinals, as clients give them
+    limit, offset = _parameter(query.limit), _parameter(query.offset)
+    arguments: tuple[Argument, ...] = tuple((kind, what) for kind, what, _ in keys)
+    used = _parameters(arguments, limit, offset, query)
+    if used != set(range(statement.parameters)):
+        raise not_maintained("a parameter here", tree, INSTEAD)
+    if statement.internal and statement.parameters:
         raise refuse("parameters in an internal view", tree, "views that read it have parameters of their own")
-    limit, offset = limits_of(Context(catalog, "view"), query)
-    return ViewDef(name, query.plan, tuple(k[2] for k in keys), query.visible, query.order, limit, offset,
-                   query.empty_row, statement.body, statement.internal)
+    context = Context(catalog, "view")
+    plain = arguments == tuple(("param", i) for i in range(statement.parameters)) and query.after is None
+    asks = None if plain else Asks(arguments, limit, offset, _names(statement, query))
+    return ViewDef(name, query.plan, tuple(k[2] for k in keys), query.visible, query.order,
+                   None if limit else _count(context, query.limit), 0 if offset else _count(context, query.offset) or 0,
+                   query.empty_row, statement.body, statement.internal, after=query.after, asks=asks)
+
+
+def _parameters(arguments: tuple[Argument, ...], limit: Argument | None, offset: Argument | None, query: Query
+                ) -> set[int]:
+    """The ordinals of all parameters that have a place."""
+    return {i for a in (*arguments, limit, offset) for i in ordinals(a)} | parameters_of(query.after)
+
+
+def _names(statement: Statement, query: Query) -> tuple[str, ...]:
+    """What each parameter is called: the column that it is compared with."""
+    names = [f"parameter {i + 1}" for i in range(statement.parameters)]
+    for kind, what, column in query.keys:
+        for i in ordinals((kind, what)):
+            names[i] = query.plan.fields[column].name
+    for name, end in (("LIMIT", query.limit), ("OFFSET", query.offset)):
+        for i in ordinals(_parameter(end)):
+            names[i] = name
+    return tuple(names)
 
 
 def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
@@ -42,15 +70,14 @@ def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
 def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog) -> Select:
     query = _plan(Context(catalog, "adhoc"), tree)
     found = sorted(query.keys, key=lambda k: k[2])  # a canonical order: equal queries find the same view
-    arguments: tuple[Argument, ...] = tuple(
-        ("param", what) if kind == "param" else ("value", what) for kind, what, _ in found)
+    arguments: tuple[Argument, ...] = tuple((kind, what) for kind, what, _ in found)
     limit, offset = _parameter(query.limit), _parameter(query.offset)
-    if sum(k == "param" for k, _ in arguments) + (limit is not None) + (offset is not None) != statement.parameters:
-        raise not_maintained("a parameter here", tree)
+    if _parameters(arguments, limit, offset, query) != set(range(statement.parameters)):
+        raise not_maintained("a parameter here", tree, INSTEAD)
     context = Context(catalog, "adhoc")
     view = ViewDef("select", query.plan, tuple(k[2] for k in found), query.visible, query.order,
                    None if limit else _count(context, query.limit), 0 if offset else _count(context, query.offset) or 0,
-                   query.empty_row, _shape_text(statement.text), adhoc=True)
+                   query.empty_row, _shape_text(statement.text), adhoc=True, after=query.after)
     return Select(view, arguments, limit=limit, offset=offset)
 
 
@@ -85,8 +112,8 @@ def _plan(context: Context, tree: exp.Expr) -> Query:
     if not isinstance(tree, exp.Select):
         raise parse_error(f"near '{snippet(tree)}'")
     query = plan_query(context, tree, top=True)
-    return Query(rewrites.optimize(query.plan), query.visible, query.keys, query.order, query.limit, query.offset,
-                 query.empty_row)
+    plan = rewrites.optimize(query.plan)
+    return replace(query, plan=plan, after=query.after and over(query.after, Found(plan.fields)))
 
 
 def _union_order(context: Context, tree: exp.SetOperation) -> tuple[Mir, int, tuple[tuple[int, bool], ...]]:

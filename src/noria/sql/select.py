@@ -9,21 +9,23 @@ Spark's queries are all made from that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error, unknown_column
-from noria.core.expr import Call, Col, Const, Expr, conjuncts
-from noria.core.functions import call
-from noria.core.types import Kind
-from noria.plan.mir import Distinct, Mir, Project
+from noria.core.expr import Col, Const, Expr, conjuncts, substitute, walk
+from noria.core.functions import call, canonical
+from noria.plan.after import Found, over
+from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project
 from noria.sql import sources
 from noria.sql.context import Context
 from noria.sql.grouping import group
+from noria.sql.parameters import Key, after_terms, has_parameter, key_term
 from noria.sql.querygraph import Builder, Joined
-from noria.sql.refusals import refuse
+from noria.sql.refusals import not_maintained, refuse
+from noria.sql.regroup import regroup
 from noria.sql.scalars import Resolver, uses_aggregate
 from noria.sql.scope import Scope
 from noria.sql.tree import only, snippet
@@ -32,9 +34,6 @@ _CLAUSES = frozenset({"expressions", "from_", "joins", "where", "group", "having
                       "distinct", "with_", "operation_modifiers", "kind"})
 _HARMLESS = {"SQL_NO_CACHE", "SQL_CACHE", "SQL_BUFFER_RESULT", "SQL_SMALL_RESULT", "SQL_BIG_RESULT", "HIGH_PRIORITY",
              "STRAIGHT_JOIN", "ALL"}
-
-Key = tuple[str, Any, Expr]  # ("param", ordinal) or ("value", literal), and the expression it is compared with
-
 
 @dataclass(frozen=True)
 class Item:
@@ -47,7 +46,8 @@ class Item:
 @dataclass(frozen=True)
 class Query:
     """A planned block: the first `visible` columns are the select list, keys and order columns may follow.
-    keys: ("param" or "value", ordinal or value, column)."""
+    keys: an argument (`mir.Argument`) and the column that it is compared with.  after: as in `ViewDef`, and then
+    `visible` and `order` are of its columns."""
 
     plan: Mir
     visible: int
@@ -56,11 +56,12 @@ class Query:
     limit: exp.Expr | None
     offset: exp.Expr | None
     empty_row: tuple[Any, ...] | None
+    after: Mir | None = None
 
 
 @dataclass
 class Block:
-    """A SELECT with its names resolved."""
+    """A SELECT with its names resolved.  after, after_having: conditions that have parameters and are no keys."""
 
     context: Context
     tree: exp.Select
@@ -71,6 +72,8 @@ class Block:
     groups: list[Expr] = field(default_factory=list)
     having: list[Expr] = field(default_factory=list)
     order: list[tuple[Expr, bool]] = field(default_factory=list)
+    after: list[Expr] = field(default_factory=list)
+    after_having: list[Expr] = field(default_factory=list)
 
     def resolver(self, clause: str, aggregates: bool = False,
                  column: Callable[[str, str, str], Expr] | None = None) -> Resolver:
@@ -92,10 +95,10 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False) -> Query:
     _resolve_where(block, top)
     _resolve_items(block)
     _resolve_groups(block)
-    _resolve_having(block)
+    _resolve_having(block, top)
     _resolve_order(block)
     block.keys.sort(key=lambda k: str(k[2]))  # hidden key columns stand in one order, however WHERE was written
-    builder = Builder(scope, joins, block.where, [k[2] for k in block.keys], context.batch)
+    builder = Builder(scope, joins, block.where, [k[2] for k in block.keys if k[0] != "same"], context.batch)
     return _assemble(block, builder.build())
 
 
@@ -125,41 +128,16 @@ def _resolve_where(block: Block, top: bool) -> None:
     if where is None:
         return
     resolve = block.resolver("where clause")
+    top = top and not block.context.batch
     for term in _terms(where.this):
-        key = _key_term(block, term, resolve) if top else None
-        if key is not None:
+        key = key_term(term, resolve, block.context.mode == "adhoc") if top else None
+        if key is not None and (key[0] == "param" or not any(k[2] == key[2] for k in block.keys)):
             block.keys.append(key)
+        elif top and has_parameter(term):
+            block.after += after_terms(term, lambda p: replace(resolve, parameter=p))
         else:
             block.where += conjuncts(call("and", resolve(term)))
 
-
-def _key_term(block: Block, term: exp.Expr, resolve: Resolver) -> Key | None:
-    """`expression = ?`, and in an ad-hoc SELECT `column = literal`, as a key."""
-    if block.context.batch or not isinstance(term, exp.EQ):
-        return None
-    a, b = term.this.unnest(), term.expression.unnest()
-    if isinstance(a, exp.Placeholder):
-        a, b = b, a
-    if isinstance(b, exp.Placeholder) and a.find(exp.Placeholder) is None:
-        return "param", int(b.this), resolve(a)
-    if block.context.mode != "adhoc" or term.find(exp.Placeholder) is not None:
-        return None
-    return _literal_key(block, resolve(term))
-
-
-def _literal_key(block: Block, e: Expr) -> Key | None:
-    """`column = literal` where the literal is a value that the column's type has."""
-    if not isinstance(e, Call) or e.op != "eq":
-        return None
-    column, value = e.args
-    if not isinstance(column, Col) or not isinstance(value, Const) or value.value is None:
-        return None
-    exact = column.type.kind is value.type.kind and (
-        column.type.scale >= value.type.scale and (value.type.folds or not column.type.folds))
-    whole = column.type.kind is Kind.DECIMAL and value.type.kind is Kind.INT
-    if not (exact or whole) or any(k[2] == column for k in block.keys):
-        return None
-    return "value", value.value, column
 
 
 def _resolve_items(block: Block) -> None:
@@ -210,7 +188,7 @@ def _resolve_groups(block: Block) -> None:
             block.groups.append(e)
 
 
-def _resolve_having(block: Block) -> None:
+def _resolve_having(block: Block, top: bool) -> None:
     having = block.tree.args.get("having")
     if having is None:
         return
@@ -222,7 +200,10 @@ def _resolve_having(block: Block) -> None:
 
     resolve = block.resolver("having clause", aggregates=True, column=column)
     for term in _terms(having.this):
-        block.having += conjuncts(call("and", resolve(term)))
+        if top and not block.context.batch and has_parameter(term):
+            block.after_having += after_terms(term, lambda p: replace(resolve, parameter=p))
+        else:
+            block.having += conjuncts(call("and", resolve(term)))
 
 
 def _resolve_order(block: Block) -> None:
@@ -246,10 +227,13 @@ def _resolve_order(block: Block) -> None:
 # ------------------------------------------------------------------ putting it together
 def _assemble(block: Block, joined: Joined) -> Query:
     asked = [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
+    aggregated = any(map(uses_aggregate, asked + block.after_having))
+    if (block.tree.args.get("group") is not None or aggregated) and _parts_needed(block):
+        return _assemble_parts(block, joined, asked + block.after_having)
     grouped = None
-    if block.tree.args.get("group") is not None or any(map(uses_aggregate, asked)):
-        grouped = group(block.context, block.tree, block.scope, joined, block.groups, [k[2] for k in block.keys],
-                        asked)
+    if block.tree.args.get("group") is not None or aggregated:
+        grouped = group(block.context, block.tree, block.scope, joined, block.groups, _finer(block),
+                        asked + block.after_having)
         plan, rewrite = grouped.having(block.having), grouped.expr
     else:
         out = joined.filtered(block.having)
@@ -259,12 +243,89 @@ def _assemble(block: Block, joined: Joined) -> Query:
     distinct = block.tree.args.get("distinct") is not None
     keys = _place_keys(block, [rewrite(k[2]) for k in block.keys], exprs, names)
     order = _place_order(block, [rewrite(e) for e, _ in block.order], exprs, names, distinct)
-    empty = grouped.empty_row(exprs[: len(block.items)], block.having) if grouped and block.keys else None
+    terms = _place_terms([rewrite(t) for t in block.after + block.after_having], exprs, names)
+    empty = grouped.empty_row(exprs[: len(block.items)]) if grouped and block.keys else None
     plan = _projected(plan, exprs, names)
-    if distinct:
+    after = _filtered(Found(plan.fields), terms) if terms else None
+    if distinct and (terms or _several(block)):
+        after = _each_once(_shown(Found(plan.fields) if after is None else after, len(block.items)))
+    elif distinct:
         plan = _distinct(block, plan)
+    return Query(plan, len(block.items), keys, order, *_ends(block), empty, after)
+
+
+def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
+    """A grouping whose parts are looked up and then put together."""
+    found = regroup(block.context, block.tree, block.scope, joined, block.groups, _finer(block), asked)
+    plan: Mir = found.parts.plan
+    keys = tuple((kind, what, found.parts.places[e]) for kind, what, e in block.keys)
+    if len({column for _, _, column in keys}) < len(keys):
+        raise not_maintained("a column that is compared with two parameters here", block.tree)
+    terms = [found.parts.expr(t) for t in block.after]
+    whole = over(found.whole, _filtered(Found(plan.fields), terms))
+    whole = _filtered(whole, [found.expr(t) for t in block.having + block.after_having])
+    exprs = [found.expr(i.expr) for i in block.items]
+    names = [i.name for i in block.items]
+    distinct = block.tree.args.get("distinct") is not None
+    order = _place_order(block, [found.expr(e) for e, _ in block.order], exprs, names, distinct)
+    after: Mir = Project(whole, tuple(exprs), tuple(names))
+    if distinct:
+        after = _each_once(after)
+    return Query(plan, len(block.items), keys, order, *_ends(block), None, after)
+
+
+def _several(block: Block) -> bool:
+    """May one lookup be for several keys?"""
+    return any(kind == "any" for kind, _, _ in block.keys)
+
+
+def _finer(block: Block) -> list[Expr]:
+    """What a grouping must have beside its own columns: keys, and columns of conditions after the lookup."""
+    columns = {c.index: c for t in block.after for c in walk(t) if isinstance(c, Col)}
+    return list(dict.fromkeys([*(k[2] for k in block.keys), *(columns[i] for i in sorted(columns))]))
+
+
+def _parts_needed(block: Block) -> bool:
+    """Can the rows of a lookup be several parts of one group?"""
+    several = [k[2] for k in block.keys if k[0] == "any"]
+    several += [c for t in block.after for c in walk(t) if isinstance(c, Col)]
+    fixed = block.scope.determined({g.index for g in block.groups if isinstance(g, Col)})
+    parts = any(e not in block.groups and not (isinstance(e, Col) and e.index in fixed) for e in several)
+    over_nothing = not block.groups and bool(block.keys)  # HAVING must tell a key without rows from rows it drops
+    return parts or (over_nothing and bool(block.having or block.after_having))
+
+
+def _ends(block: Block) -> tuple[exp.Expr | None, exp.Expr | None]:
     limit, offset = (block.tree.args.get(n) for n in ("limit", "offset"))
-    return Query(plan, len(block.items), keys, order, limit and limit.expression, offset and offset.expression, empty)
+    return limit and limit.expression, offset and offset.expression
+
+
+def _place_terms(terms: list[Expr], exprs: list[Expr], names: list[str]) -> list[Expr]:
+    """Conditions over the columns of the plan, appended where they are not selected."""
+
+    def column(c: Col) -> Expr:
+        if c not in exprs:
+            exprs.append(c)
+            names.append(f"after{len(exprs)}")
+        return Col(c.type, c.nullable, exprs.index(c))
+
+    return [substitute(t, column) for t in terms]
+
+
+def _filtered(plan: Mir, terms: list[Expr]) -> Mir:
+    return Filter(plan, canonical(call("and", *terms))) if terms else plan
+
+
+def _shown(plan: Mir, width: int) -> Mir:
+    """Without hidden columns."""
+    fields = plan.fields[:width]
+    return Project(plan, tuple(Col(f.type, f.nullable, i) for i, f in enumerate(fields)),
+                   tuple(f.name for f in fields))
+
+
+def _each_once(plan: Mir) -> Mir:
+    """DISTINCT, as a grouping by every column."""
+    return Aggregate(plan, tuple(range(plan.width)), (), ())
 
 
 def _place_keys(block: Block, keys: list[Expr], exprs: list[Expr], names: list[str]

@@ -14,6 +14,7 @@ from sqlglot import exp
 from noria.core.errors import SqlError, parse_error, unknown_column, unknown_table
 from noria.core.expr import Col, Expr, conjuncts
 from noria.core.functions import call, cast, common_type
+from noria.plan.after import filter_of
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.mir import Base, Distinct, Mir, Project, UnionAll
 from noria.sql.context import Context
@@ -96,10 +97,10 @@ def _named(context: Context, name: str) -> Mir:
     view = context.catalog.view(name)
     if view is None:
         raise unknown_table(name)
-    if view.limit is not None or view.offset:
+    if view.limit is not None or view.offset or (view.asks is not None and (view.asks.limit or view.asks.offset)):
         raise SqlError(1235, "42000", f"Noria does not support reading the view '{name}' in FROM yet: it has a LIMIT, "
                                       "which applies to each lookup; select from what it selects from")
-    if view.empty_row is not None:
+    if view.empty_row is not None or (view.after is not None and filter_of(view.after) is None):
         raise SqlError(1235, "42000", f"Noria does not support reading the view '{name}' in FROM yet: it aggregates "
                                       "for each parameter; give it a GROUP BY")
     if view.visible == view.plan.width:

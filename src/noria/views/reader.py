@@ -245,17 +245,20 @@ class AttachedView:
                 for row in codes[:, :self.visible].tolist()]
 
     # -------------------------------------------------------------- many keys
-    def lookup_many(self, keys: Any, whole_ticks: bool = True) -> tuple[pa.Table, Mask]:
+    def lookup_many(self, keys: Any, whole_ticks: bool = True, nulls: bool = False) -> tuple[pa.Table, Mask]:
         """The visible columns of the rows of many keys, with `__key`, each row's key's ordinal; and which keys
         are missing.
 
         keys: a table or batch of key columns by position, an array for a single one, or a list of tuples.
         With whole_ticks all keys are read between the same two ticks; where the writer is too busy for that,
-        every key is called missing: the worker will answer.  Without, each key is whole by itself.
+        every key is called missing: the worker will answer.  Without, each key is whole by itself.  nulls: a
+        NULL in a key equals NULL, where else it equals nothing.
         """
         for _ in range(_FOLLOWS):
             columns, rows = _columns(keys, self.key_fields)
             codes, nothing = encode_columns(columns, self.key_fields, rows, self._symbols)
+            if nulls:
+                nothing[:] = False
             status, total, out, ordinal, missing = self._read_many(codes, nothing, whole_ticks)
             if status == PLAIN:
                 return self._table(out[:, :total], ordinal[:total]), missing

@@ -212,7 +212,8 @@ class Api:
 def about_view(view: ViewDef) -> dict[str, Any]:
     """What a client must know to look up in a view, also by itself in shared memory."""
     empty = None if view.empty_row is None else [wire.jsonable(v) for v in view.empty_row]
-    return {"name": view.name, "columns": [f.name for f in view.fields], "key": [f.name for f in view.key_fields],
+    key = [f.name for f in view.key_fields] if view.asks is None else list(view.asks.names)
+    return {"name": view.name, "columns": [f.name for f in view.fields], "key": key, "plain": view.asks is None,
             "text": view.text, "order": view.order, "limit": view.limit, "offset": view.offset, "empty_row": empty}
 
 

@@ -1,0 +1,101 @@
+"""What is done to looked-up rows: filtered, grouped again, projected; the part of a query that no state can hold.
+
+    SELECT COUNT(*) FROM t WHERE a IN (?, ?) AND s LIKE ?
+        view:    aggregate count(*) by a, s, looked up by a
+        after:   aggregate sum(count) over filter s like ?2 over found
+
+A plan over the leaf `Found`, with the parameters (`expr.Param`) that predicates still have.  It runs here, vectorised,
+for every client; over the view's own plan it is the query as Spark answers it (`over`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from noria.core import evaluate
+from noria.core.batch import Batch
+from noria.core.expr import Expr, Param, columns_of, walk
+from noria.core.functions import with_values
+from noria.core.symbols import Symbols
+from noria.core.types import Field
+from noria.plan.lower import spec_of
+from noria.plan.mir import Aggregate, Filter, Mir, Project
+from noria.state.groups import Groups
+
+
+@dataclass(frozen=True)
+class Found(Mir):
+    """The rows of all keys of one lookup, as the view has them."""
+
+    columns: tuple[Field, ...]
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        return self.columns
+
+    def __str__(self) -> str:
+        return "found"
+
+
+def bound(after: Mir, values: Sequence[Any]) -> Mir:
+    """The plan with the parameters' values."""
+    inputs = tuple(bound(i, values) for i in after.inputs)
+    plan = after if inputs == after.inputs else after.with_inputs(*inputs)
+    return replace(plan, predicate=with_values(plan.predicate, values)) if isinstance(plan, Filter) else plan
+
+
+def over(after: Mir, plan: Mir) -> Mir:
+    """The plan with `plan` for what was found."""
+    return plan if isinstance(after, Found) else after.with_inputs(*(over(i, plan) for i in after.inputs))
+
+
+def parameters_of(after: Mir | None) -> set[int]:
+    """The ordinals of the parameters that predicates have."""
+    if after is None:
+        return set()
+    own = {e.index for e in walk(after.predicate) if isinstance(e, Param)} if isinstance(after, Filter) else set()
+    return own.union(*(parameters_of(i) for i in after.inputs))
+
+
+def filter_of(after: Mir) -> Expr | None:
+    """The predicate where filtering is all that is done; None where there is more."""
+    return after.predicate if isinstance(after, Filter) and isinstance(after.input, Found) else None
+
+
+def found_fields(after: Mir) -> tuple[Field, ...]:
+    """The columns that rows must be found with."""
+    return after.fields if isinstance(after, Found) else found_fields(after.inputs[0])
+
+
+def mask_columns(predicate: Expr) -> tuple[int, ...]:
+    return tuple(sorted(columns_of(predicate)))
+
+
+def run(after: Mir, found: Batch, symbols: Symbols) -> Batch:
+    """The plan's rows over found ones; an evaluation error is an ERROR_CODE, as everywhere."""
+    if isinstance(after, Found):
+        return found
+    rows = run(after.inputs[0], found, symbols)
+    if isinstance(after, Filter):
+        return rows.where(evaluate.predicate(after.predicate)(rows, symbols))
+    if isinstance(after, Project):
+        columns = [evaluate.compile(e)(rows, symbols) for e in after.exprs]
+        return Batch(np.ascontiguousarray(np.stack(columns)), rows.weights)
+    assert isinstance(after, Aggregate)
+    return _aggregated(after, rows, symbols)
+
+
+def _aggregated(plan: Aggregate, rows: Batch, symbols: Symbols) -> Batch:
+    folds = [plan.fields[i].type.folds for i in range(len(plan.group))]
+    groups = Groups(plan.group, folds, [spec_of(a, plan.input.fields) for a in plan.aggs], symbols, full=True)
+    if not plan.group:
+        groups.start()
+    groups.apply(rows)
+    return groups.rows()
+
+

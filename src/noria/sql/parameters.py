@@ -1,0 +1,169 @@
+"""Where a `?` may stand in a maintained query: what becomes the key of a lookup, what is left for the looked-up rows.
+
+    a = ?, a IN (?, 3), a = ? OR a = ?, a <=> ?      the key: a column of the view, and what it is looked up by
+    s LIKE ?, a + b > ?, COUNT(*) > ? in HAVING      conditions over the rows that a lookup finds (`plan/after.py`)
+
+In an ad-hoc SELECT literals that the column's type has are keys like parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError
+from noria.core.expr import Call, Col, Const, Expr, Param, conjuncts, walk
+from noria.core.functions import call
+from noria.core.types import BIGINT, TEXT, Kind
+from noria.plan.mir import Argument
+from noria.sql.refusals import NotMaintained, not_maintained
+from noria.sql.scalars import Resolver
+
+Key = tuple[str, Any, Expr]  # an `Argument`, and the expression that is compared with it
+
+_COMPARES = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Add, exp.Sub, exp.Mul, exp.Div,
+             exp.IntDiv, exp.Mod)
+_CASTS = (exp.Cast, exp.Collate, exp.TsOrDsToDate)
+INSTEAD = "compare a column with it: `column = ?`, `column < ?`, `column IN (?)`, `column LIKE ?`"
+
+
+def has_parameter(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Placeholder) or node.find(exp.Placeholder) is not None
+
+
+# ------------------------------------------------------------------ keys
+def key_term(term: exp.Expr, resolve: Resolver, adhoc: bool) -> Key | None:
+    """A term of WHERE as a key; None where it is none."""
+    if isinstance(term, (exp.EQ, exp.NullSafeEQ)):
+        found = _equality(term, resolve, adhoc)
+        return ("same", _argument(found), found[2]) if found and isinstance(term, exp.NullSafeEQ) else found
+    if isinstance(term, (exp.In, exp.Or, exp.Paren)):
+        column, values = _any_of(term, resolve, adhoc)
+        if column is not None and values:
+            return "any", tuple(dict.fromkeys(values)), column
+    return None
+
+
+def _equality(term: exp.Expr, resolve: Resolver, adhoc: bool) -> Key | None:
+    a, b = term.this.unnest(), term.expression.unnest()
+    if isinstance(a, exp.Placeholder):
+        a, b = b, a
+    if isinstance(b, exp.Placeholder) and not has_parameter(a):
+        return "param", int(b.this), resolve(a)
+    if not adhoc or has_parameter(term) or isinstance(a, exp.Tuple):
+        return None
+    found = _literal(resolve, a, b) or _literal(resolve, b, a)
+    return found if found is None or found[1] is not None or isinstance(term, exp.NullSafeEQ) else None
+
+
+def _literal(resolve: Resolver, a: exp.Expr, b: exp.Expr) -> Key | None:
+    """`column = literal` where the literal is NULL or a value that the column's type has."""
+    if not isinstance(a, exp.Column) or isinstance(b, exp.Column):
+        return None
+    if isinstance(b, exp.Null):
+        column = resolve(a)
+        return ("value", None, column) if isinstance(column, Col) else None
+    e = resolve(exp.EQ(this=a.copy(), expression=b.copy()))
+    if not isinstance(e, Call) or e.op != "eq":
+        return None
+    column, value = e.args
+    if not isinstance(column, Col) or not isinstance(value, Const) or value.value is None:
+        return None
+    exact = column.type.kind is value.type.kind and (
+        column.type.scale >= value.type.scale and (value.type.folds or not column.type.folds))
+    whole = column.type.kind is Kind.DECIMAL and value.type.kind is Kind.INT
+    return ("value", value.value, column) if exact or whole else None
+
+
+def _any_of(term: exp.Expr, resolve: Resolver, adhoc: bool) -> tuple[Expr | None, list[Argument]]:
+    """The one expression that IN, or OR of equalities, compares, and with what; (None, []) for anything else."""
+    if isinstance(term, exp.Paren):
+        return _any_of(term.this, resolve, adhoc)
+    if isinstance(term, exp.Or):
+        left, right = _any_of(term.this, resolve, adhoc), _any_of(term.expression, resolve, adhoc)
+        return (left[0], left[1] + right[1]) if left[0] is not None and left[0] == right[0] else (None, [])
+    if isinstance(term, exp.EQ):
+        found = _equality(term, resolve, adhoc)
+        return (None, []) if found is None else (found[2], [_argument(found)])
+    if not isinstance(term, exp.In) or not term.expressions or term.args.get("query") is not None:
+        return None, []
+    if isinstance(term.this, exp.Tuple) or has_parameter(term.this):
+        return None, []
+    values: list[Argument] = []
+    for item in term.expressions:
+        if isinstance(item, exp.Placeholder):
+            values.append(("param", int(item.this)))
+            continue
+        found = None if has_parameter(item) else _literal(resolve, term.this, item)
+        if found is None:
+            return None, []
+        values.append(_argument(found))
+    if not adhoc and not any(kind == "param" for kind, _ in values):
+        return None, []
+    return resolve(term.this), values
+
+
+def _argument(key: Key) -> Argument:
+    kind, what, _ = key
+    return ("param", what) if kind == "param" else ("value", what)
+
+
+def ordinals(argument: Argument | None) -> list[int]:
+    """The parameters that an argument uses, in order."""
+    if argument is None or argument[0] == "value":
+        return []
+    kind, what = argument
+    if kind == "param":
+        return [what]
+    return [i for a in (what if kind == "any" else [what]) for i in ordinals(a)]
+
+
+# ------------------------------------------------------------------ conditions over what was found
+def after_terms(term: exp.Expr, resolver: Callable[[Callable[[exp.Placeholder], Expr]], Resolver]) -> list[Expr]:
+    """A term with parameters as conditions in which they are `Param`s.  resolver: makes one, given what resolves
+    parameters."""
+
+    def guess(node: exp.Placeholder) -> Expr:
+        return Param(_type_beside(node, resolver), True, int(node.this))
+
+    def no_parameter(node: exp.Placeholder) -> Expr:
+        raise not_maintained("a parameter here", term, INSTEAD)
+
+    try:
+        e = resolver(guess)(term)
+    except NotMaintained:
+        raise
+    except SqlError as error:
+        if error.code == 1054:
+            raise
+        return [no_parameter(term.find(exp.Placeholder))]  # type: ignore[arg-type]
+    casts = [c for c in walk(e) if isinstance(c, Call) and c.op == "cast"]
+    guessed = any(not isinstance(_parent(p), (*_COMPARES, exp.Like, exp.In, exp.Between))
+                  for p in term.find_all(exp.Placeholder))
+    if term.find(*_CASTS) is None and any(guessed or any(isinstance(x, Param) for x in walk(c)) for c in casts):
+        no_parameter(term.find(exp.Placeholder))  # type: ignore[arg-type]
+    return conjuncts(call("and", e))
+
+
+def _parent(node: exp.Expr) -> exp.Expr | None:
+    parent = node.parent
+    while isinstance(parent, (exp.Paren, exp.Neg)):
+        parent = parent.parent
+    return parent
+
+
+def _type_beside(node: exp.Expr, resolver: Callable[..., Resolver]) -> Any:
+    """The type of what the parameter is compared or computed with: then neither side is cast for a guess."""
+    parent = _parent(node)
+    if isinstance(parent, exp.Like):
+        return TEXT
+    beside: exp.Expr | None = None
+    if isinstance(parent, (exp.In, exp.Between)):
+        beside = parent.this
+    elif isinstance(parent, _COMPARES):
+        beside = parent.expression if has_parameter(parent.this) else parent.this
+    if beside is None or has_parameter(beside):
+        return BIGINT
+    return resolver(lambda p: Const(BIGINT, True, None))(beside).type
