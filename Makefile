@@ -1,7 +1,7 @@
 # The commands of this repository.  Each sets up what it needs (scripts/setup.sh; quick when done).
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test lint types bench clean
+.PHONY: setup demo test fuzz soak lint types bench clean
 
 setup:
 	@bash scripts/setup.sh
@@ -11,6 +11,19 @@ demo: setup
 
 test: setup
 	@$(PYTHON) -m pytest -n 2 --dist loadfile -q $(PYTEST_ARGS)
+
+# Thousands of random cases against MariaDB (Debian's mariadb-server): about half a second each.
+FUZZ_CASES ?= 4000
+fuzz: setup
+	@NORIA_FUZZ_CASES=$(FUZZ_CASES) NORIA_FUZZ_SEED=$${NORIA_FUZZ_SEED:-random} NORIA_FUZZ_FAILURES=10 \
+		$(PYTHON) -m pytest -q -s --tb=short tests/differential
+
+# A night's length of the random engine tests, of other seeds each night (printed).
+SOAK_SEEDS ?= 100000
+soak: setup
+	@first=$${NORIA_ENGINE_FIRST:-$$(date +%s)}; echo "NORIA_ENGINE_FIRST=$$first"; \
+		NORIA_ENGINE_FIRST=$$first NORIA_ENGINE_SEEDS=$(SOAK_SEEDS) \
+		$(PYTHON) -m pytest -q --timeout=0 -n 2 tests/dataflow/test_engine_random.py
 
 lint: setup
 	@$(PYTHON) -m ruff check src tests bench

@@ -326,7 +326,8 @@ def _in(op: str, args: Args) -> Expr:
 
 
 def _same_codes(x: Expr, item: Const) -> bool:
-    return x.type.kind is not Kind.DECIMAL or x.type.scale == item.type.scale
+    scales = [e.type.scale if e.type.kind is Kind.DECIMAL else 0 for e in (x, item)]
+    return scales[0] == scales[1]
 
 
 def _like(op: str, args: Args) -> Expr:

@@ -7,6 +7,7 @@ program through a real store, graph and views, and reads it as other processes d
 
 from __future__ import annotations
 
+import functools
 import gc
 import tempfile
 from collections.abc import Iterator
@@ -34,8 +35,11 @@ RIGHT = TableDef("r", (Column("l_id", INT), Column("n", INT)), table_id=2)
 BULK = 64  # rows: more than the kernels' small-batch limits
 
 
+@functools.cache
 def kernels(place: str | None = None) -> None:
-    """Writes, upqueries, evictions and full state of every operator, in a directory of its own (under `place`)."""
+    """Writes, upqueries, evictions and full state of every operator, in a directory of its own (under `place`).
+
+    Once in a process: what a second `gc.freeze` found would stay for good, closed databases and their maps too."""
     with tempfile.TemporaryDirectory(dir=place) as path:
         views = Path(path) / "views"
         views.mkdir()

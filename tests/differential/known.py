@@ -1,0 +1,61 @@
+"""Differences to MariaDB that are known and wanted, or MariaDB's own; each with its reason.
+
+`matches(text, noria, mariadb)`: outcomes are rows (a list), affected rows (an int), or `Error`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Error:
+    code: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"error {self.code}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Known:
+    """`goes_on`: the tables are the same afterwards, so that the case can go on after a write."""
+
+    name: str
+    reason: str
+    matches: Callable[[str, Any, Any], bool]
+    goes_on: bool = False
+
+
+def _error(outcome: Any, *codes: int) -> bool:
+    return isinstance(outcome, Error) and (not codes or outcome.code in codes)
+
+
+def _families(noria: Any, mariadb: Any) -> set[tuple[str, str]]:
+    """Pairs of families that differ, of two outcomes with rows."""
+    a, b = getattr(noria, "families", ()), getattr(mariadb, "families", ())
+    return {pair for pair in zip(a, b, strict=False) if pair[0] != pair[1]}
+
+
+KNOWN = (
+    Known("unsigned arithmetic", "arithmetic on UNSIGNED is that of BIGINT here, which has the negative result",
+          lambda text, noria, mariadb: _error(mariadb, 1690) and "UNSIGNED" in mariadb.message),
+    Known("signed beside unsigned", "what may be a signed or an unsigned integer is BIGINT here, as in MySQL; a "
+          "DECIMAL without digits in MariaDB", lambda text, noria, mariadb: _families(noria, mariadb) == {
+              ("integer", "decimal with 0 digits")}),
+    Known("which of several wrong values", "of several wrong values in one statement, which is told of is the server's "
+          "choice", lambda text, noria, mariadb: _error(noria) and _error(mariadb) and not text.startswith("SELECT")),
+    Known("affected rows of an upsert", "a row that an ON DUPLICATE KEY UPDATE leaves as it was counts 0 as MySQL's "
+          "manual says, and a REPLACE by the same row 1; MariaDB counts by how it went about it",
+          lambda text, noria, mariadb: isinstance(noria, int) and isinstance(mariadb, int) and (
+              "ON DUPLICATE" in text or text.startswith("REPLACE")), goes_on=True),
+    Known("IGNORE is for keys", "INSERT IGNORE skips rows that violate a key; wrong values are errors here, not "
+          "warnings", lambda text, noria, mariadb: text.startswith("INSERT IGNORE") and _error(noria)),
+)
+
+
+def known(text: str, noria: Any, mariadb: Any) -> Known | None:
+    return next((k for k in KNOWN if k.matches(text, noria, mariadb)), None)
+
