@@ -19,7 +19,7 @@ from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, UnionAll
+from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, Repeat, UnionAll
 
 Row = tuple[Any, ...]
 _EXACT = Context(prec=100)
@@ -47,6 +47,8 @@ def run(plan: Mir, tables: dict[str, list[Row]]) -> list[Row]:
         return _aggregate(plan, run(plan.input, tables))
     if isinstance(plan, UnionAll):
         return run(plan.left, tables) + run(plan.right, tables)
+    if isinstance(plan, Repeat):
+        return [r for r in run(plan.input, tables) if isinstance(r[plan.count], int) for _ in range(r[plan.count])]
     if isinstance(plan, Distinct):
         return _distinct(plan, run(plan.input, tables))
     if isinstance(plan, Sort):
@@ -113,7 +115,7 @@ def _fold(a: Agg, rows: list[Row], below: Mir) -> Any:
         best = sorted(values, key=lambda v: _order(v, type))
         chosen = best[0] if a.function == "min" else best[-1]
         same = [v for v in values if _key(v, type) == _key(chosen, type)]
-        return _spelling(same)
+        return max(same, key=str.encode) if type.folds and a.function == "max" else _spelling(same)
     total = sum(values[1:], values[0])
     if a.type.kind is Kind.DOUBLE:
         return _double(total if a.function == "sum" else total / len(values))

@@ -81,12 +81,16 @@ def _join(rng: random.Random, left: mir.Mir, right: mir.Mir) -> mir.Mir | None:
 
 def _project(rng: random.Random, n: mir.Mir) -> mir.Mir:
     exprs: list[Expr] = []
-    for c in rng.sample(range(n.width), rng.randint(1, n.width)):
+    columns = rng.sample(range(n.width), rng.randint(1, n.width))
+    for c in columns + ([rng.choice(columns)] if rng.random() < 0.15 else []):
         f = n.fields[c]
         e: Expr = col(c, f.type, f.nullable)
         if rng.random() < 0.25 and f.type.kind is Kind.INT:
             e = functions.call(rng.choice(["add", "sub", "mul"]), e, const(rng.randrange(1, 3), BIGINT))
         exprs.append(e)
+    if rng.random() < 0.15:
+        t = rng.choice([INT, TEXT])
+        exprs.append(const(value(rng, t), t))
     return mir.Project(n, tuple(exprs), tuple(f"p{i}" for i in range(len(exprs))))
 
 
@@ -101,18 +105,43 @@ def _aggregate(rng: random.Random, n: mir.Mir) -> mir.Mir:
     return mir.Aggregate(n, group, tuple(aggs), tuple(f"a{i}" for i in range(len(aggs))))
 
 
+def _union(rng: random.Random, left: mir.Mir, right: mir.Mir) -> mir.Mir | None:
+    """UNION ALL of columns of the same types; sometimes of a relation with itself."""
+    pairs = [(i, j) for i, a in enumerate(left.fields) for j, b in enumerate(right.fields)
+             if _same(a.type, b.type) and a.type.kind is b.type.kind]
+    if not pairs:
+        return None
+    if left is right or (left.width == right.width and all((i, i) in pairs for i in range(left.width))):
+        return mir.UnionAll(left, right)
+    pairs = rng.sample(pairs, min(len(pairs), rng.choice([1, 2, 2, 3])))
+    return mir.UnionAll(*(_columns(n, [p[side] for p in pairs]) for side, n in enumerate((left, right))))
+
+
+def _columns(n: mir.Mir, columns: list[int]) -> mir.Mir:
+    exprs = tuple(col(c, n.fields[c].type, n.fields[c].nullable) for c in columns)
+    return mir.Project(n, exprs, tuple(f"u{i}" for i in range(len(columns))))
+
+
 def plan(rng: random.Random, nodes: list[mir.Mir]) -> mir.Mir:
     """One more node over some of the given ones."""
     while True:
         n = rng.choice(nodes)
-        op = rng.choice(["filter", "project", "join", "join", "join", "aggregate", "aggregate"])
+        op = rng.choice(["filter", "project", "join", "join", "join", "aggregate", "aggregate", "union", "distinct",
+                         "repeat"])
         if op == "filter":
             return mir.Filter(n, predicate(rng, n.fields))
         if op == "project":
             return _project(rng, n)
         if op == "aggregate":
             return _aggregate(rng, n)
-        made = _join(rng, n, rng.choice(nodes))
+        if op == "distinct":
+            return mir.Distinct(n)
+        if op == "repeat":
+            counts = [c for c, f in enumerate(n.fields) if f.type == INT]  # small numbers: bags stay small
+            if not counts:
+                continue
+            return mir.Repeat(n, rng.choice(counts))
+        made = (_join if op == "join" else _union)(rng, n, rng.choice(nodes))
         if made is not None:
             return made
 

@@ -14,7 +14,7 @@ from noria.core.expr import Call, Col, Const, Expr
 from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, UnionAll
+from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, Repeat, UnionAll
 
 OPERATORS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "add": "+", "sub": "-", "mul": "*",
              "and": "AND", "or": "OR"}
@@ -97,6 +97,9 @@ class Sql:
             return f"SELECT * FROM {inner} WHERE {expression(plan.predicate)}"
         if isinstance(plan, Project):
             return f"SELECT {', '.join(f'{expression(e)} AS c{i}' for i, e in enumerate(plan.exprs))} FROM {inner}"
+        if isinstance(plan, Repeat):
+            return (f"WITH RECURSIVE k(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM k WHERE i < 1000) SELECT {q}.* "
+                    f"FROM {inner} JOIN k ON k.i <= {q}.c{plan.count}")
         if isinstance(plan, Sort):
             order = ", ".join(f"{key(f'c{c}', types[c])} {'DESC' if d else 'ASC'}" for c, d in plan.order)
             return f"SELECT * FROM {inner} ORDER BY {order}"

@@ -144,6 +144,32 @@ def queries(draw: st.DrawFn) -> str:
     return f"SELECT {', '.join(items)} FROM {source}{where}{by}{having.format(numeric[0]) if by else ''}"
 
 
+@st.composite
+def set_operations(draw: st.DrawFn) -> str:
+    """UNION, INTERSECT and EXCEPT of two or three queries with as many columns."""
+    arms = draw(st.lists(st.sampled_from(FROMS), min_size=2, max_size=3))
+    width = draw(st.integers(1, 2))
+    out = ""
+    for i, (source, numeric, texts) in enumerate(arms):
+        terms = draw(st.lists(conditions(numeric, texts, 1), max_size=1))
+        terms += {"t, u": ["t.a = u.a"], "t, u, w": ["u.a = t.a", "w.a = u.c"]}.get(source, [])
+        items = [draw(numbers([n for n in numeric if n != "d" and not n.endswith(".d")], texts, 1)),
+                 draw(st.sampled_from(texts))][:width]
+        word = draw(st.sampled_from(["UNION", "UNION ALL", "INTERSECT", "EXCEPT"] if i < 2 else ["UNION ALL"]))
+        out += f" {word} " if i else ""
+        out += f"SELECT {', '.join(items)} FROM {source}{' WHERE ' + ' AND '.join(terms) if terms else ''}"
+    return out
+
+
+@st.composite
+def selects(draw: st.DrawFn) -> str:
+    kind = draw(st.integers(0, 5))
+    if kind == 0:
+        return draw(set_operations())
+    query = draw(queries())
+    return query.replace("SELECT", "SELECT DISTINCT", 1) if kind == 1 else query
+
+
 # ------------------------------------------------------------------ the other database
 def sqlite(rows: Rows) -> sqlite3.Connection:
     db = sqlite3.connect(":memory:")
@@ -175,7 +201,7 @@ def reference_rows(catalog: DictCatalog, command: Select, rows: Rows) -> list[tu
 
 
 @settings(max_examples=400, deadline=None)
-@given(queries(), tables())
+@given(selects(), tables())
 def test_select(query: str, rows: Rows) -> None:
     catalog = DictCatalog(*SCHEMA)
     note(query)

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation
@@ -79,10 +80,22 @@ class Engine:
 
     # -------------------------------------------------------------- reading upstream
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
-        """node's rows whose cols equal a key, with the key's ordinal; keys may repeat, NULL equals NULL."""
+        """node's rows whose cols equal a key, with the key's ordinal; keys may repeat, NULL equals NULL.  Where a
+        column is asked for twice, keys of two values have no rows."""
+        once = tuple(dict.fromkeys(cols))
+        if len(once) < len(cols):
+            at = np.flatnonzero(self._agree(node, cols, keys))
+            keys = np.ascontiguousarray(keys[[cols.index(c) for c in once]][:, at])
+            rows, ordinal = self.fetch(node, once, keys, mode)
+            return rows, at[ordinal]
         if mode is not Mode.STORED and node.op.stateful and node.parents and not node.full:
             self._complete(node, cols, keys, mode)
         return node.op.fetch(self, node, cols, keys, mode)
+
+    def _agree(self, node: Node, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
+        keys = folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys)
+        agree: npt.NDArray[np.bool_] = (keys == keys[[cols.index(c) for c in cols]]).all(axis=0)
+        return agree
 
     def _complete(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> None:
         """Make the keys present in node's index by cols: one upquery for all that are missing."""

@@ -80,6 +80,7 @@ def _want(out: Layout, n: Node, cols: Columns) -> None:
 
 def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None, path: tuple[Step, ...]) -> None:
     """`user` pulls cols through n; path: the stateless nodes between, nearest the user last."""
+    cols = tuple(dict.fromkeys(cols))  # asked for twice: keys of two values are not pulled
     if n.op.stateful:
         _want(out, n, cols)
         if any(primary is not None for _, _, primary in path):
@@ -97,6 +98,7 @@ def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None
 
 def _find(out: Layout, n: Node, cols: Columns) -> None:
     """Stored rows of n must be found by cols, present or not."""
+    cols = tuple(dict.fromkeys(cols))
     if n.op.stateful:
         out.indexes[n][cols] = None
         out.kept.add(n)

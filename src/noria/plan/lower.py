@@ -19,6 +19,8 @@ from noria.dataflow.ops.join import Join
 from noria.dataflow.ops.keep import Keep
 from noria.dataflow.ops.project import Project
 from noria.dataflow.ops.reader import Reader
+from noria.dataflow.ops.repeat import Repeat
+from noria.dataflow.ops.union import Union
 from noria.plan import mir
 from noria.state import group_kernels as gk
 from noria.state.groups import Spec
@@ -49,12 +51,20 @@ def _aggregate(m: mir.Aggregate) -> Operator:
     return Aggregate(m.fields, m.group, [spec_of(a, m.input.fields) for a in m.aggs], str(m))
 
 
+def _distinct(m: mir.Distinct) -> Operator:
+    """Groups of all columns, of which nothing is asked."""
+    return Aggregate(m.fields, range(m.width), [], str(m))
+
+
 OPERATORS: dict[type[mir.Mir], Callable[..., Operator]] = {
     mir.Base: lambda m: Base(m.table),
     mir.Filter: lambda m: Filter(m.fields, m.predicate),
     mir.Project: lambda m: Project(m.fields, m.exprs),
     mir.Join: _join,
     mir.Aggregate: _aggregate,
+    mir.Distinct: _distinct,
+    mir.Repeat: lambda m: Repeat(m.fields, m.count),
+    mir.UnionAll: lambda m: Union(m.fields),
 }
 
 

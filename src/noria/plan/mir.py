@@ -263,6 +263,20 @@ class UnionAll(Mir):
 
 
 @dataclass(frozen=True)
+class Repeat(Mir):
+    """Each row as many times as column `count` says: none for NULL and below 1."""
+
+    input: Mir
+    count: int
+
+    def __post_init__(self) -> None:
+        _check(self.count < self.input.width and self.input.fields[self.count].type.kind is Kind.INT, "repeat")
+
+    def __str__(self) -> str:
+        return f"repeat #{self.count} times"
+
+
+@dataclass(frozen=True)
 class ViewDef:
     """An external view: a plan, the columns it is looked up by, and what is done after the lookup.
 

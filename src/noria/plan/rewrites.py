@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from noria.core.expr import Call, Col, Const, Expr, columns_of, conjuncts, substitute
 from noria.core.functions import canonical, conjunction, rebuilt
-from noria.plan.mir import Aggregate, Filter, Join, Mir, Project
+from noria.plan.mir import Aggregate, Filter, Join, Mir, Project, Repeat, UnionAll
 
 ROUNDS = 20  # each round makes a plan smaller or its filters lower; deeper plans than this do not occur
 
@@ -47,6 +47,7 @@ def merge_filters(plan: Mir) -> Mir:
 def push_filters(plan: Mir) -> Mir:
     """filter p (project e (x))   →   project e (filter p' (x)), for terms that read copied columns only
     filter p (join (l, r))     →   join (filter pl (l), filter pr (r)), of a left join only its left side
+    filter p (union (l, r))    →   union (filter p (l), filter p (r)); below a repeat in the same way
     """
     if not isinstance(plan, Filter):
         return plan
@@ -59,6 +60,8 @@ def push_filters(plan: Mir) -> Mir:
         exprs = below.exprs
         pushed = filtered(below.input, [substitute(t, lambda c: exprs[c.index]) for t in low])
         return filtered(projected(pushed, below.exprs, below.names), [t for t in terms if t not in low])
+    if isinstance(below, (UnionAll, Repeat)):
+        return below.with_inputs(*(filtered(i, terms) for i in below.inputs))
     if isinstance(below, Join):
         width = below.left.width
         left = [t for t in terms if columns_of(t) and max(columns_of(t)) < width]
@@ -114,6 +117,11 @@ def _narrowed(plan: Mir, needed: Iterable[int]) -> tuple[Mir, dict[int, int]]:
         return filtered(below, [_moved(plan.predicate, place)]), place
     if isinstance(plan, Join):
         return _narrowed_join(plan, wanted)
+    if isinstance(plan, Repeat):
+        below, place = _narrowed(plan.input, {*wanted, plan.count})
+        return Repeat(below, place[plan.count]), place
+    if isinstance(plan, UnionAll):
+        return _narrowed_union(plan, wanted)
     if isinstance(plan, Aggregate):
         read = {*plan.group, *(a.column for a in plan.aggs if a.column is not None)}
         below, place = _narrowed(plan.input, read)
@@ -131,6 +139,17 @@ def _narrowed_join(plan: Join, wanted: list[int]) -> tuple[Mir, dict[int, int]]:
     on = tuple((l_place[a], r_place[b]) for a, b in plan.on)
     place = {**l_place, **{width + c: left.width + p for c, p in r_place.items()}}
     return Join(left, right, on, plan.outer), place
+
+
+def _narrowed_union(plan: UnionAll, wanted: list[int]) -> tuple[Mir, dict[int, int]]:
+    """Both inputs with the same columns in the same places."""
+    (left, l_place), (right, r_place) = _narrowed(plan.left, wanted), _narrowed(plan.right, wanted)
+    if (l_place, left.width) == (r_place, right.width):
+        return UnionAll(left, right), l_place
+    names = tuple(plan.fields[c].name for c in wanted)
+    left, right = (projected(p, [_copies(p)[place[c]] for c in wanted], names)
+                   for p, place in ((left, l_place), (right, r_place)))
+    return UnionAll(left, right), {c: i for i, c in enumerate(wanted)}
 
 
 # ------------------------------------------------------------------ helpers

@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame
 from noria.core.types import Field, Kind, SqlType
 from noria.core.values import evaluation_error
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, UnionAll
+from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, Repeat, UnionAll
 from noria.spark import coding, expressions
 from noria.spark.coding import WIDE, error_literal, is_error, narrowed
 
@@ -228,7 +228,15 @@ def _avg(column: Column, t: SqlType, result: SqlType) -> Column:
     return narrowed(coding.divided_half_away(scaled, F.count(column).cast("decimal(19,0)")))
 
 
-# ------------------------------------------------------------------ nodes that only Spark runs
+def _repeat(node: Repeat, go: Go, tables: Tables) -> Relation:
+    source = go(node.input)
+    times = source.column(node.count)
+    if node.count in source.failing:
+        times = F.when(~is_error(times, source.fields[node.count].type), times)
+    rows = source.rows.where(times > 0).withColumn("again", F.explode(F.sequence(F.lit(1).cast("bigint"), times)))
+    return Relation(rows.drop("again"), source.fields, source.failing)
+
+
 def _distinct(node: Distinct, go: Go, tables: Tables) -> Relation:
     source = go(node.input)
     everything = Aggregate(node.input, tuple(range(node.width)), (), ())
@@ -240,6 +248,7 @@ def _union_all(node: UnionAll, go: Go, tables: Tables) -> Relation:
     return Relation(left.rows.unionAll(right.rows), node.fields, left.failing | right.failing)
 
 
+# ------------------------------------------------------------------ nodes that only Spark runs
 def _sort(node: Sort, go: Go, tables: Tables) -> Relation:
     source = go(node.input)
     width = len(source.fields)
@@ -267,5 +276,5 @@ AGGREGATES: dict[str, Callable[[Column, SqlType, SqlType], Column]] = {
 
 LOWERINGS: dict[type[Mir], Callable[[Any, Go, Tables], Relation]] = {
     Base: _base, Filter: _filter, Project: _project, Join: _join, Aggregate: _aggregate,
-    Distinct: _distinct, UnionAll: _union_all, Sort: _sort, Limit: _limit,
+    Distinct: _distinct, UnionAll: _union_all, Repeat: _repeat, Sort: _sort, Limit: _limit,
 }

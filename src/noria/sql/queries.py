@@ -10,15 +10,15 @@ from noria.core.errors import SqlError, parse_error
 from noria.plan import rewrites
 from noria.plan.after import Found, over, parameters_of
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Argument, Asks, Mir, ViewDef
+from noria.plan.mir import Argument, Asks, ViewDef
 from noria.sql.commands import BatchQuery, Select
 from noria.sql.context import Catalog, Context
 from noria.sql.parameters import INSTEAD, ordinals
 from noria.sql.refusals import NotMaintained, not_maintained, refuse
 from noria.sql.select import Query, plan_query
+from noria.sql.setops import set_order, set_plan
 from noria.sql.shape import shape_of
-from noria.sql.sources import union_plan
-from noria.sql.tree import Statement, snippet
+from noria.sql.tree import Statement, only, snippet
 
 
 def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -> ViewDef:
@@ -89,48 +89,33 @@ def _shape_text(text: str) -> str:
 
 def batch_of(tree: exp.Expr, context: Context, reason: str) -> BatchQuery:
     """A query for Spark: its order and limit are part of the plan."""
-    if isinstance(tree, exp.SetOperation):
-        plan, visible, order = _union_order(context, tree)
-        ends = (tree.args.get("limit"), tree.args.get("offset"))
-        limit, offset = (_count(context, e and e.expression) for e in ends)
-    else:
-        query = _plan(context, tree)
-        plan, visible, order = query.plan, query.visible, query.order
-        limit, offset = limits_of(context, query)
-    if order:
-        plan = Sort(plan, order)
+    query = _plan(context, tree)
+    plan = Sort(query.plan, query.order) if query.order else query.plan
+    limit, offset = limits_of(context, query)
     if limit is not None or offset:
-        plan = Limit(plan, limit, offset or 0)
-    return BatchQuery(plan, visible, reason)
+        plan = Limit(plan, limit, offset)
+    return BatchQuery(plan, query.visible, reason)
 
 
 def _plan(context: Context, tree: exp.Expr) -> Query:
-    if isinstance(tree, exp.SetOperation):
-        context.only_batch("UNION", tree, "make a view of each SELECT and read both")
-    if isinstance(tree, exp.Subquery):
-        return _plan(context, tree.this)
-    if not isinstance(tree, exp.Select):
-        raise parse_error(f"near '{snippet(tree)}'")
-    query = plan_query(context, tree, top=True)
+    query = block_of(context, tree, top=True)
     plan = rewrites.optimize(query.plan)
     return replace(query, plan=plan, after=query.after and over(query.after, Found(plan.fields)))
 
 
-def _union_order(context: Context, tree: exp.SetOperation) -> tuple[Mir, int, tuple[tuple[int, bool], ...]]:
-    """ORDER BY of a UNION names columns of its result."""
-    plan = rewrites.optimize(union_plan(context, tree))
-    order = []
-    names = [f.name.lower() for f in plan.fields]
-    for node in (tree.args["order"].expressions if tree.args.get("order") else []):
-        by = node.this
-        if isinstance(by, exp.Literal) and by.this.isdigit() and 1 <= int(by.this) <= len(names):
-            at = int(by.this) - 1
-        elif isinstance(by, exp.Column) and by.name.lower() in names:
-            at = names.index(by.name.lower())
-        else:
-            raise SqlError(1054, "42S22", f"Unknown column '{snippet(by)}' in 'order clause'")
-        order.append((at, bool(node.args.get("desc"))))
-    return plan, plan.width, tuple(order)
+def block_of(context: Context, tree: exp.Expr, top: bool = False) -> Query:
+    """A SELECT or a set operation, as it is planned.  top: as in `plan_query`."""
+    if isinstance(tree, exp.Subquery):
+        only(tree, frozenset({"this", "alias"}), "a SELECT in brackets")
+        return block_of(context, tree.this, top)
+    if isinstance(tree, exp.SetOperation):
+        plan = set_plan(context.inner(), tree)
+        limit, offset = (tree.args.get(n) for n in ("limit", "offset"))
+        return Query(plan, plan.width, (), set_order(tree, plan), limit and limit.expression,
+                     offset and offset.expression, None)
+    if not isinstance(tree, exp.Select):
+        raise parse_error(f"near '{snippet(tree)}'")
+    return plan_query(context, tree, top)
 
 
 # ------------------------------------------------------------------ LIMIT and OFFSET

@@ -250,7 +250,7 @@ def _assemble(block: Block, joined: Joined) -> Query:
     if distinct and (terms or _several(block)):
         after = _each_once(_shown(Found(plan.fields) if after is None else after, len(block.items)))
     elif distinct:
-        plan = _distinct(block, plan)
+        plan = Distinct(plan)
     return Query(plan, len(block.items), keys, order, *_ends(block), empty, after)
 
 
@@ -363,11 +363,3 @@ def _projected(plan: Mir, exprs: list[Expr], names: list[str]) -> Mir:
         isinstance(e, Col) and e.index == i and f.name == n
         for i, (e, n, f) in enumerate(zip(exprs, names, plan.fields, strict=False)))
     return plan if same else Project(plan, tuple(exprs), tuple(names))
-
-
-def _distinct(block: Block, plan: Mir) -> Mir:
-    block.context.only_batch("DISTINCT", block.tree, "GROUP BY the columns")
-    return Distinct(plan)
-
-
-

@@ -13,10 +13,10 @@ from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error, unknown_column, unknown_table
 from noria.core.expr import Col, Expr, conjuncts
-from noria.core.functions import call, cast, common_type
+from noria.core.functions import call
 from noria.plan.after import filter_of
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Base, Distinct, Mir, Project, UnionAll
+from noria.plan.mir import Base, Mir, Project
 from noria.sql.context import Context
 from noria.sql.querygraph import JoinSpec
 from noria.sql.refusals import not_maintained, refuse
@@ -30,7 +30,7 @@ _TABLE = frozenset({"this", "alias", "db", "catalog", "hints", "joins"})
 
 def resolve_from(context: Context, tree: exp.Select, scope: Scope) -> tuple[Context, list[JoinSpec]]:
     """Fill the scope from FROM and its joins; the context then knows the queries of WITH."""
-    context = _with(context, tree)
+    context = with_queries(context, tree)
     first = tree.args.get("from_")
     if first is None:
         raise refuse("a SELECT without FROM here", tree)
@@ -42,7 +42,8 @@ def resolve_from(context: Context, tree: exp.Select, scope: Scope) -> tuple[Cont
     return context, [_join(context, scope, j) for j in joins]
 
 
-def _with(context: Context, tree: exp.Expr) -> Context:
+def with_queries(context: Context, tree: exp.Expr) -> Context:
+    """The context with the queries of the tree's WITH, each of which knows those before it."""
     clause = tree.args.get("with_")
     if clause is None:
         return context
@@ -128,15 +129,9 @@ def _renamed(plan: Mir, alias: exp.Expr) -> Mir:
 
 def relation_plan(context: Context, tree: exp.Expr) -> Mir:
     """A query within a query as a relation: its select list only; its order matters only below a LIMIT."""
-    from noria.sql.queries import limits_of
-    from noria.sql.select import plan_query
+    from noria.sql.queries import block_of, limits_of
 
-    if isinstance(tree, exp.SetOperation):
-        return union_plan(context, tree)
-    if isinstance(tree, exp.Subquery):
-        return relation_plan(context, tree.this)
-    assert isinstance(tree, exp.Select)
-    query = plan_query(context, tree)
+    query = block_of(context, tree)
     plan = query.plan
     limit, offset = limits_of(context, query)
     if limit is not None or offset:
@@ -150,29 +145,6 @@ def visible_only(plan: Mir, visible: int) -> Mir:
         return plan
     return Project(plan, tuple(Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields[:visible])),
                    tuple(f.name for f in plan.fields[:visible]))
-
-
-def union_plan(context: Context, tree: exp.SetOperation) -> Mir:
-    """UNION [ALL] of two queries, their columns cast to common types; names are the first one's."""
-    if not isinstance(tree, exp.Union):
-        raise refuse("INTERSECT and EXCEPT", tree)
-    context = _with(context, tree)
-    context.only_batch("UNION", tree, "make a view of each SELECT and read both")
-    only(tree, frozenset({"this", "expression", "distinct", "with_", "order", "limit", "offset"}), "UNION")
-    left, right = relation_plan(context, tree.this), relation_plan(context, tree.expression)
-    if left.width != right.width:
-        raise SqlError(1222, "21000", "The used SELECT statements have a different number of columns")
-    types = [common_type([a.type, b.type]) for a, b in zip(left.fields, right.fields, strict=True)]
-
-    def arm(plan: Mir) -> Mir:
-        if all(f.type == t for f, t in zip(plan.fields, types, strict=True)):
-            return plan
-        exprs = tuple(cast(Col(f.type, f.nullable, i), t)
-                      for i, (f, t) in enumerate(zip(plan.fields, types, strict=True)))
-        return Project(plan, exprs, tuple(f.name for f in plan.fields))
-
-    both = UnionAll(arm(left), arm(right))
-    return Distinct(both) if tree.args.get("distinct") else both
 
 
 # ------------------------------------------------------------------ one join

@@ -1,15 +1,21 @@
-"""Project: out = {(e1(r), ..., en(r)) : r in input}.  Linear.  Keys trace through bare columns only."""
+"""Project: out = {(e1(r), ..., en(r)) : r in input}.  Linear.
+
+Keys trace through bare columns, and beside these through constants: a key of another value has no rows, and is not
+asked of the parent.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from noria.core import evaluate
 from noria.core.batch import Batch, Codes
-from noria.core.expr import Col, Expr
+from noria.core.expr import Col, Const, Expr
 from noria.core.types import Field
+from noria.core.values import encode
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Need, Node, Pattern, Untraceable
+from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Untraceable, folded_keys
 from noria.dataflow.ops.stateless import Stateless
 
 
@@ -17,6 +23,7 @@ class Project(Stateless):
     def __init__(self, fields: tuple[Field, ...], exprs: tuple[Expr, ...]):
         self._fields, self._exprs = fields, exprs
         self._copies = {i: e.index for i, e in enumerate(exprs) if isinstance(e, Col)}
+        self._constants = {i: e for i, e in enumerate(exprs) if isinstance(e, Const)}
         self._only_copies = list(self._copies.values()) if len(self._copies) == len(exprs) else None
         self._compiled = [evaluate.compile(e) for e in exprs]
 
@@ -27,11 +34,12 @@ class Project(Stateless):
         return "project " + ", ".join(map(str, self._exprs))
 
     def needs(self, node: Node, cols: Columns) -> list[Need]:
-        computed = [c for c in cols if c not in self._copies]
+        copies = [self._copies[c] for c in cols if c in self._copies]
+        computed = [c for c in cols if c not in self._copies and (c not in self._constants or not copies)]
         if computed:
             names = ", ".join(self._fields[c].name for c in computed)
             raise Untraceable(node, f"{names} is computed, so no index above can answer it")
-        return [Need(0, tuple(self._copies[c] for c in cols))]
+        return [Need(0, tuple(copies))]
 
     def map(self, engine: Engine, rows: Batch) -> tuple[Batch, Codes | None]:
         if self._only_copies is not None:
@@ -41,6 +49,32 @@ class Project(Stateless):
             out[i] = f(rows, engine.symbols)
         return Batch(out, rows.weights), None
 
+    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        (need,) = self.needs(node, cols)
+        if len(need.cols) == len(cols):
+            return super().fetch(engine, node, cols, keys, mode)
+        at = np.flatnonzero(self._possible(engine, cols, keys))
+        copied = [i for i, c in enumerate(cols) if c in self._copies]
+        rows, ordinal = engine.fetch(node.parents[0], need.cols, np.ascontiguousarray(keys[copied][:, at]), mode)
+        return self.map(engine, rows)[0], at[ordinal]
+
+    def _possible(self, engine: Engine, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
+        """The keys that have the constants."""
+        ok = np.ones(keys.shape[1], np.bool_)
+        for i, c in enumerate(cols):
+            if c in self._constants:
+                both = np.stack([keys[i], self._constant(engine, c, keys.shape[1])])
+                have, want = folded_keys(engine.symbols, [self._fields[c].type.folds] * 2, both)
+                ok &= have == want
+        return ok
+
     def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
-        known = [(i, p.cols.index(c)) for i, c in self._copies.items() if c in p.cols]
-        return [Pattern(tuple(i for i, _ in known), p.values[[j for _, j in known]], p.source)]
+        known = {i: p.values[p.cols.index(c)] for i, c in self._copies.items() if c in p.cols}
+        if known:
+            known |= {i: self._constant(engine, i, p.values.shape[1]) for i in self._constants}
+        values = np.array(list(known.values()), np.int64).reshape(len(known), p.values.shape[1])
+        return [Pattern(tuple(known), values, p.source)]
+
+    def _constant(self, engine: Engine, column: int, n: int) -> Codes:
+        code = encode(self._constants[column].value, self._fields[column].type, engine.symbols)
+        return np.full(n, code, np.int64)

@@ -1,0 +1,49 @@
+"""Union: out = the rows of all inputs, duplicates kept.  Linear: d(out) = dI0 + dI1 + …
+
+A pull asks every parent, and is answered when all have given their piece (UNION-WHOLE): inside a worker these are
+calls one after the other.  A key that is evicted in one parent goes below, whichever parent has its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.types import Field
+from noria.dataflow.engine import Engine
+from noria.dataflow.graph import Columns, Mode, Need, Node, Operator, Pattern
+
+
+class Union(Operator):
+    """Columns pair by position; CI text is CI in every input."""
+
+    def __init__(self, fields: tuple[Field, ...]):
+        self._fields = fields
+
+    def fields(self) -> tuple[Field, ...]:
+        return self._fields
+
+    def describe(self) -> str:
+        return "union all"
+
+    def needs(self, node: Node, cols: Columns) -> list[Need]:
+        return [Need(port, cols) for port in range(len(node.parents))]
+
+    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+        return [p]
+
+    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+        return concat([d for d in deltas if d is not None], node.width)
+
+    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+        return concat(inputs, node.width)
+
+    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        parts = [engine.fetch(p, cols, keys, mode) for p in node.parents]
+        return concat([rows for rows, _ in parts], node.width), np.concatenate([ordinal for _, ordinal in parts])
+
+    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+        for p in node.parents:
+            yield from p.op.stream(engine, p)
