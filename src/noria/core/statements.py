@@ -1,13 +1,13 @@
 """Bound write statements and their results: what the front end sends to the worker that owns the rows.
 
 Names are resolved, expressions are typed; values are still Python's, because conversion to a column's type
-(range, length, format) belongs to the table and reports MySQL's errors per row.
+(range, length, format) belongs to the table and reports MySQL's errors per row.  Named tuples, because there is
+one of each for every write: they are made and sent in a third of a dataclass's time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from noria.core.errors import SqlError
 from noria.core.expr import Expr
@@ -15,8 +15,7 @@ from noria.core.expr import Expr
 DEFAULT = object  # sentinel type: a value position that says DEFAULT holds the class itself
 
 
-@dataclass(frozen=True)
-class Insert:
+class Insert(NamedTuple):
     """INSERT, REPLACE, INSERT IGNORE, INSERT ... ON DUPLICATE KEY UPDATE.
 
     rows: a sequence of tuples of Python values (int, float, Decimal, str, bytes, date, datetime, bool, None,
@@ -32,8 +31,7 @@ class Insert:
     assignments: tuple[tuple[int, Expr], ...] = ()
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
     """UPDATE ... SET ... WHERE any condition over the table's columns; assignments see the old row."""
 
     table: str
@@ -41,8 +39,7 @@ class Update:
     where: Expr | None
 
 
-@dataclass(frozen=True)
-class Delete:
+class Delete(NamedTuple):
     table: str
     where: Expr | None
 
@@ -50,8 +47,7 @@ class Delete:
 Statement = Insert | Update | Delete
 
 
-@dataclass(frozen=True)
-class WriteResult:
+class WriteResult(NamedTuple):
     """What MySQL's OK packet says.  `affected` counts as MySQL does (REPLACE: 2 for a replaced row, ON
     DUPLICATE KEY UPDATE: 1 inserted, 2 updated, 0 unchanged); `last_insert_id` is the first generated one."""
 

@@ -66,13 +66,18 @@ class InProcessLink:
             raise WorkerGone(f"the worker is {self.state.value}: {self.why}")
 
     # ------------------------------------------------------------ requests
-    async def change(self, body: Change) -> Any:
-        await self.up()
-        self.stats.changes += 1
+    def submit(self, body: Change) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
+        if self.state is not LinkState.UP:
+            future.set_exception(WorkerGone(f"the worker is {self.state.value}: {self.why}"))
+            return future
+        self.stats.changes += 1
         self._book.changes.add(body, future)
         self._soon()
-        return await future
+        return future
+
+    async def change(self, body: Change) -> Any:
+        return await self.submit(body)
 
     async def ask(self, body: Packet, retry: bool = False) -> Any:
         await self.up()

@@ -75,6 +75,8 @@ class Link(Protocol):
 
     async def up(self) -> None: ...
 
+    def submit(self, body: Change) -> asyncio.Future[Any]: ...
+
     async def change(self, body: Change) -> Any: ...
 
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
@@ -131,6 +133,7 @@ class WorkerLink:
         self._newest = 0
         self._last_pulse = self._last_beat = clock()
         self._up = asyncio.Event()
+        self._pumping = False  # soon
 
     # ------------------------------------------------------------ life
     async def start(self) -> None:
@@ -157,16 +160,22 @@ class WorkerLink:
         await self._up.wait()
 
     # ------------------------------------------------------------ requests
-    async def change(self, body: Change) -> Any:
-        """`Wrote`, `Migrated` or `Done` (Ingest).  While no worker is up the change waits for one."""
-        if self.state is LinkState.CLOSED:
-            raise WorkerGone(self._down_text())
+    def submit(self, body: Change) -> asyncio.Future[Any]:
+        """The future of a change's `Wrote`, `Migrated` or `Done` (Ingest).  While no worker is up the change waits
+        for one.  What is submitted in one turn of the loop leaves together."""
         future: asyncio.Future[Any] = self._loop.create_future()
+        if self.state is LinkState.CLOSED:
+            future.set_exception(WorkerGone(self._down_text()))
+            return future
         self._book.changes.add(body, future)
         self.stats.changes += 1
-        if self.state is LinkState.UP:
-            self._pump()
-        return await future
+        if not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._pump)
+        return future
+
+    async def change(self, body: Change) -> Any:
+        return await self.submit(body)
 
     async def ask(self, body: Packet, retry: bool = False) -> Any:
         """`Rows` or `Done`.  retry: ask the next worker instead of failing when this one dies or none is up."""
@@ -204,6 +213,7 @@ class WorkerLink:
     # ------------------------------------------------------------ sending
     def _pump(self) -> None:
         """Send the changes that may go now."""
+        self._pumping = False
         while self.state is LinkState.UP and (flight := self._book.changes.next()) is not None:
             self.stats.resends += flight.tries > 0
             flight.tries += 1

@@ -9,6 +9,7 @@ view can answer is answered by Spark over a snapshot, and the reply carries a wa
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -195,12 +196,16 @@ class Executor:
         return await self.reads.fetch(view, key) if found is None else found.rows
 
     # ------------------------------------------------------------ writes
-    async def write(self, statement: Insert | Update | Delete) -> WriteResult:
-        """Durable and visible when this returns."""
+    def submit(self, statement: Insert | Update | Delete) -> asyncio.Future[Any]:
+        """Begin a write; it is durable and visible when the future is done, of which `result_of` tells."""
         self.writes += 1
         if isinstance(statement, Insert):
             statement = self._with_now(statement)
-        reply: Wrote = await self._link.change(Write((statement,)))
+        return self._link.submit(Write((statement,)))
+
+    def result_of(self, done: asyncio.Future[Any]) -> WriteResult:
+        """What became of a write; raises its SqlError, or WorkerGone."""
+        reply: Wrote = done.result()
         result = reply.results[0]
         if result.error is not None:
             self.write_errors += 1
@@ -241,7 +246,9 @@ class Executor:
         if not rows.num_rows:
             return 0
         (batch,) = rows.combine_chunks().to_batches(max_chunksize=rows.num_rows)
-        return (await self.write(Insert(table.name, columns, batch, on_duplicate))).affected
+        done = self.submit(Insert(table.name, columns, batch, on_duplicate))
+        await asyncio.wait((done,))
+        return self.result_of(done).affected
 
     # ------------------------------------------------------------ questions
     async def run_sql(self, text: str, parameters: list[Any]) -> tuple[list[Outcome], list[tuple[str, int, str]]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from noria.core.errors import SqlError, not_supported
@@ -21,6 +22,7 @@ from noria.server.mysql.backend import (
     Answer,
     Client,
     Failed,
+    Later,
     Ok,
     Outcome,
     Prepared,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from noria.server.executor import Executor
 
 Warning_ = tuple[str, int, str]
+_WRITES = (Insert, Update, Delete)
 _DEFINITIONS = (sql.CreateTable, sql.DropTable, sql.CreateView, sql.DropView)
 
 
@@ -79,7 +82,7 @@ class Session:
             self.warnings = ()
         return reply
 
-    def query(self, text: str, multi: bool) -> Answer | Awaitable[Answer]:
+    def query(self, text: str, multi: bool) -> Answer | Awaitable[Answer] | Later:
         known = self._executor.statements.recognise(text)
         if known is not None:
             compiled, literals = known
@@ -114,6 +117,10 @@ class Session:
     def _note_error(self, error: SqlError) -> None:
         self.warnings = (("Error", error.code, error.message),)
 
+    def _noted(self, error: SqlError) -> SqlError:
+        self._note_error(error)
+        return error
+
     # ------------------------------------------------------------ prepared statements
     def prepare(self, text: str) -> Prepared:
         compiled = self._executor.statements.prepare(text)
@@ -123,12 +130,15 @@ class Session:
         """Statements are shared by text and forgotten by age."""
 
     def execute_raw(self, handle: Any, parameters: bytes) -> bytes | None:
+        if not handle.direct:
+            return None
         reply = self._executor.replies.get((handle, parameters, self.reply_form))
         if reply is not None:
             self.warnings = ()
         return reply
 
-    def execute(self, handle: Any, values: Sequence[object], parameters: bytes | None) -> Outcome | Awaitable[Outcome]:
+    def execute(self, handle: Any, values: Sequence[object], parameters: bytes | None
+                ) -> Outcome | Awaitable[Outcome] | Later:
         compiled: Compiled = handle
         if compiled.version != self._executor.program.version:
             compiled = self._executor.statements.prepare(compiled.text)
@@ -136,12 +146,16 @@ class Session:
         return self._run_compiled(compiled, values, key, True)
 
     def _run_compiled(self, compiled: Compiled, values: Sequence[Any], key: Any, binary: bool
-                      ) -> Outcome | Awaitable[Outcome]:
+                      ) -> Outcome | Awaitable[Outcome] | Later:
         try:
             if compiled.direct:
                 self.warnings = ()
                 return self._executor.select(compiled, values, key, binary, self._client.deprecate_eof, self)
-            return self.run(compiled.bind(values))
+            command = compiled.bind(values)
+            if isinstance(command, _WRITES):
+                self.warnings = ()
+                return self._begin_write(command)
+            return self.run(command)
         except SqlError as e:
             self._note_error(e)
             raise
@@ -154,9 +168,7 @@ class Session:
         try:
             return await self._dispatch(command)
         except WorkerGone as e:
-            error = SqlError(1105, "HY000", str(e))
-            self._note_error(error)
-            raise error from e
+            raise self._noted(SqlError(1105, "HY000", str(e))) from e
         except SqlError as e:
             self._note_error(e)
             raise
@@ -164,8 +176,10 @@ class Session:
     async def _dispatch(self, command: sql.Command) -> Outcome:
         if isinstance(command, sql.Select):
             return await self._executor.select_bound(command, self)
-        if isinstance(command, Insert | Update | Delete):
-            return await self._write(command)
+        if isinstance(command, _WRITES):
+            later = self._begin_write(command)
+            await asyncio.wait((later.future,))
+            return later.then(later.future)
         if isinstance(command, _DEFINITIONS):
             change = await self._executor.program.define(command)
             self.warnings = change.warnings
@@ -178,8 +192,17 @@ class Session:
             return await self._executor.explain(command.command)
         return self._session_command(command)
 
-    async def _write(self, command: Insert | Update | Delete) -> Ok:
-        result = await self._executor.write(command)
+    def _begin_write(self, command: Insert | Update | Delete) -> Later:
+        return Later(self._executor.submit(command), partial(self._written, command))
+
+    def _written(self, command: Insert | Update | Delete, done: asyncio.Future[Any]) -> Ok:
+        try:
+            result = self._executor.result_of(done)
+        except WorkerGone as e:
+            raise self._noted(SqlError(1105, "HY000", str(e))) from e
+        except SqlError as e:
+            self._note_error(e)
+            raise
         self.wrote = self.wrote or bool(self.status & IN_TRANSACTION)
         if result.last_insert_id:
             self.last_insert_id = result.last_insert_id
@@ -250,7 +273,10 @@ async def run_text(session: Session, text: str, parameters: Sequence[Any]) -> li
         answer: Any = session.execute(prepared.handle, parameters, None)
     else:
         answer = session.query(text, True)
-    if asyncio.iscoroutine(answer) or isinstance(answer, asyncio.Future):
+    if isinstance(answer, Later):
+        await asyncio.wait((answer.future,))
+        answer = answer.then(answer.future)
+    elif asyncio.iscoroutine(answer):
         answer = await answer
     outcomes = list(answer) if isinstance(answer, Sequence) else [answer]
     for outcome in outcomes:

@@ -10,7 +10,6 @@ every statement (not in its midst: UPDATE t SET id = id + 1 is fine).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -63,13 +62,16 @@ def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> lis
     other only if one of them fails."""
     sizes = [len(s.rows) for s in statements]
     rows = [row for s in statements for row in s.rows]
-    whole = _Insert(stage, replace(statements[0], rows=rows), symbols)
+    whole = _Insert(stage, statements[0]._replace(rows=rows), symbols)
     mark = stage.mark()
     try:
         whole.run()
     except SqlError:
         stage.undo(mark)
         return [run(stage, statement, symbols) for statement in statements]
+    if whole.made is None:
+        alike = {size: WriteResult(size) for size in set(sizes)}
+        return [alike[size] for size in sizes]
     ids = whole.generated_ids(len(rows))
     ends = np.cumsum(sizes)
     return [WriteResult(size, next((i for i in ids[end - size : end] if i), 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 
 import pytest
@@ -12,7 +13,7 @@ from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.types import BIGINT, TEXT, Field
 from noria.server.mysql import auth, codec, encode_result
-from noria.server.mysql.backend import Client, Encoded, Failed, Ok, ResultSet
+from noria.server.mysql.backend import Client, Encoded, Failed, Later, Ok, ResultSet
 from noria.server.mysql.codec import Packet
 from noria.server.mysql.session import Conversation, State, Waiting
 from server.mysql import mysql_fakes as fakes
@@ -283,6 +284,22 @@ def test_a_broken_execution_hangs_up(backend: FakeBackend) -> None:
     assert conversation.closed
 
 
+def done(value: object) -> asyncio.Future[object]:
+    future: asyncio.Future[object] = asyncio.Future(loop=asyncio.new_event_loop())
+    future.set_result(value)
+    return future
+
+
+def test_an_answer_that_a_future_settles(backend: FakeBackend) -> None:
+    future = done(3)
+    backend.answers["LATER"] = lambda: Later(future, lambda f: Ok(f.result()))
+    conversation = ready(backend)
+    waiting = conversation.command(b"\x03LATER")
+    assert isinstance(waiting, Waiting) and waiting.awaitable is future
+    (payload,) = replies(waiting.settle(future))
+    assert payload[:2] == b"\0\3"
+
+
 def test_answers_that_come_later(backend: FakeBackend) -> None:
     async def later() -> ResultSet:
         return ResultSet(FIELDS, [(1,)])
@@ -292,7 +309,7 @@ def test_answers_that_come_later(backend: FakeBackend) -> None:
     waiting = conversation.receive(Packet(0, 1, b"\x03LATER"))
     assert isinstance(waiting, Waiting)
     waiting.awaitable.close()  # type: ignore[attr-defined]
-    assert len(replies(waiting.settle(ResultSet(FIELDS, [(1,)])))) == 5
+    assert len(replies(waiting.settle(done(ResultSet(FIELDS, [(1,)]))))) == 5
     waiting = conversation.command(b"\x03LATER")
     assert isinstance(waiting, Waiting)
     waiting.awaitable.close()  # type: ignore[attr-defined]

@@ -3,9 +3,9 @@
 Keeps true: the MySQL layer never looks into SQL; it hands over texts and parameter values and encodes the
 outcome.  A `Session` belongs to one connection, which asks one thing at a time and waits for its answer.
 
-A method may raise `SqlError`, or return a value, or (where the signature says so) an awaitable of it.
-Answering without an awaitable is the fast way: no task is made and the reply leaves in the same turn of
-the event loop.
+A method may raise `SqlError`, or return a value, or (where the signature says so) an awaitable of it or `Later`.
+Answering at once is the fast way: the reply leaves in the same turn of the event loop.  `Later` is the next best:
+a future settles it and no task is made; every write takes it.
 
 The two `*_raw` hooks serve the packet cache (DESIGN section 5).  They get bytes as they came from the client
 and return a complete reply, framed and numbered from 1, as `encode_result` makes it, or None.  A
@@ -15,7 +15,8 @@ three belong to the key under which a reply is kept.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -74,6 +75,16 @@ class Failed:
 
 
 Outcome = Ok | ResultSet | Encoded | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """An answer that comes with a future: `then` makes the outcome of it once it is done, or raises SqlError."""
+
+    future: Future[Any]
+    then: Callable[[Future[Any]], Outcome]
+
+
 Answer = Outcome | Sequence[Outcome]
 """Of a text with several statements: one outcome for each that ran, in order; none follows a `Failed`."""
 
@@ -98,7 +109,7 @@ class Session(Protocol):
     def query_raw(self, sql: bytes) -> bytes | None:
         """The cached reply to this text, or None.  Must be quick and must not raise."""
 
-    def query(self, sql: str, multi: bool) -> Answer | Awaitable[Answer]:
+    def query(self, sql: str, multi: bool) -> Answer | Awaitable[Answer] | Later:
         """Run a text.  `multi`: may it hold several statements?  (If not, a second one is error 1064.)"""
 
     def prepare(self, sql: str) -> Prepared | Awaitable[Prepared]: ...
@@ -108,7 +119,7 @@ class Session(Protocol):
         bitmap, a byte 1, types and values as in COM_STMT_EXECUTE (empty: no parameters)."""
 
     def execute(self, handle: Any, values: Sequence[object], parameters: bytes | None
-                ) -> Outcome | Awaitable[Outcome]:
+                ) -> Outcome | Awaitable[Outcome] | Later:
         """Run a prepared statement.  `parameters` is what `execute_raw` was just asked with, so that the
         reply can be kept under it (None: values came in pieces; the reply must not be kept)."""
 

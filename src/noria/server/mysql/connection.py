@@ -110,6 +110,7 @@ class Connection(asyncio.Protocol):
     _transport: asyncio.Transport
     _conversation: Conversation
     _loop: asyncio.AbstractEventLoop
+    _waiting: Waiting  # whose answer `_pending` is
 
     def __init__(self, server: MysqlServer) -> None:
         self._server = server
@@ -232,18 +233,21 @@ class Connection(asyncio.Protocol):
         self._set_timer(self._server.bounds.idle_s, self.look)
 
     def _wait(self, waiting: Waiting) -> None:
-        self._pending = asyncio.ensure_future(_awaited(waiting.awaitable))
-        self._pending.add_done_callback(lambda done: self._settled(waiting, done))
+        awaitable = waiting.awaitable
+        if not asyncio.isfuture(awaitable):
+            awaitable = asyncio.ensure_future(_awaited(awaitable))
+        self._pending, self._waiting = awaitable, waiting
+        awaitable.add_done_callback(self._settled)
 
-    def _settled(self, waiting: Waiting, done: asyncio.Future[Any]) -> None:
-        self._pending = None
+    def _settled(self, done: asyncio.Future[Any]) -> None:
+        self._pending, waiting = None, self._waiting
         if self._conversation.closed:
             if not done.cancelled() and done.exception() is not None:
                 log.info("a statement of a client that is gone failed: %r", done.exception())
             return
         try:
             try:
-                reply = waiting.settle(done.result())
+                reply = waiting.settle(done)
             except SqlError as failure:
                 reply = waiting.refuse(failure)
         except (Exception, asyncio.CancelledError) as bug:
@@ -252,7 +256,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(reply)
         if self._finishing:
             self._hang_up()
-        else:
+        elif not self._unframer.clean:
             self._pump()
 
     def _regulate(self) -> None:

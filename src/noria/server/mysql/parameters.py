@@ -10,10 +10,12 @@ import struct
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 
 from noria.server.mysql.codec import Reader, malformed, text
 
 _INTEGERS = {1: 1, 2: 2, 3: 4, 8: 8, 9: 4, 13: 2}  # tiny, short, long, longlong, int24, year -> bytes
+_LETTERS = {1: "b", 2: "h", 3: "i", 4: "f", 5: "d", 8: "q", 9: "i", 13: "h"}  # of `struct`
 _FLOAT, _DOUBLE, _NULL, _TIME, _JSON = 4, 5, 6, 11, 245
 _DATES = (7, 10, 12, 14)  # timestamp, date, datetime, newdate
 _DATE, _NEWDATE = 10, 14
@@ -45,7 +47,11 @@ def canonical(data: bytes, count: int, types: bytes | None) -> tuple[bytes, byte
 def decode(data: bytes, count: int, long_data: Mapping[int, bytearray]) -> list[object]:
     """Values of self-contained parameters.  `long_data`: those that were sent in pieces before."""
     bitmap = (count + 7) // 8
-    reader = Reader(data, bitmap + 1 + 2 * count)
+    start = bitmap + 1 + 2 * count
+    fixed = _fixed(data[bitmap + 1:start])
+    if fixed is not None and len(data) == start + fixed.size and not any(data[:bitmap]) and not long_data:
+        return list(fixed.unpack_from(data, start))
+    reader = Reader(data, start)
     values: list[object] = []
     for i in range(count):
         at = bitmap + 1 + 2 * i
@@ -59,6 +65,17 @@ def decode(data: bytes, count: int, long_data: Mapping[int, bytearray]) -> list[
     if reader.left:
         raise malformed(f"{reader.left} bytes follow the last parameter")
     return values
+
+
+@lru_cache(maxsize=1024)
+def _fixed(types: bytes) -> struct.Struct | None:
+    """The layout of values of these types, if all are numbers of a fixed width."""
+    kinds = types[::2]
+    if not all(kind in _LETTERS for kind in kinds):
+        return None
+    letters = [_LETTERS[kind].upper() if flags & _UNSIGNED and kind in _INTEGERS else _LETTERS[kind]
+               for kind, flags in zip(kinds, types[1::2], strict=True)]
+    return struct.Struct("<" + "".join(letters))
 
 
 def _value(reader: Reader, kind: int, unsigned: bool) -> object:

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Any, cast
 
 from noria import __version__
@@ -33,6 +35,7 @@ from noria.server.mysql.backend import (
     Client,
     Encoded,
     Failed,
+    Later,
     Ok,
     Outcome,
     Prepared,
@@ -57,10 +60,11 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A reply that is not known yet: await, then `settle` with the value or `refuse` with the error."""
+    """A reply that is not known yet: once what is awaited is done, `settle` makes it; if that raises SqlError,
+    `refuse` does."""
 
     awaitable: Awaitable[Any]
-    settle: Callable[[Any], bytes]
+    settle: Callable[[Future[Any]], bytes]
     refuse: Callable[[SqlError], bytes]
 
 
@@ -335,14 +339,15 @@ class Conversation:
     # --- Replies ---------------------------------------------------------------------------------------------
 
     def _when(self, answer: Any, encode: Callable[[Any], bytes]) -> Reply:
+        if isinstance(answer, Later):
+            return Waiting(answer.future, lambda done: encode(answer.then(done)), self.refuse)
         if inspect.isawaitable(answer):
-            return Waiting(answer, encode, self.refuse)
+            return Waiting(answer, lambda done: encode(done.result()), self.refuse)
         return encode(answer)
 
     def _ok(self, outcome: Ok | None = None, more: int = 0) -> bytes:
-        told = outcome or Ok()
-        return codec.frame(codec.ok(told.affected, told.last_insert_id, self._status() | more, told.warnings,
-                                    told.info), self._seq)
+        told = outcome or _OK
+        return _ok_packet(told.affected, told.last_insert_id, self._status() | more, told.warnings, told.info, self._seq)
 
     def _end(self) -> bytes:
         return codec.end_of_rows(self._status(), 0, self._deprecate_eof)
@@ -370,6 +375,14 @@ class Conversation:
         if isinstance(outcome, Failed):
             return self.refuse(outcome.error)
         return self._ok(outcome, more)
+
+
+_OK = Ok()
+
+
+@lru_cache(maxsize=1024)
+def _ok_packet(affected: int, last_insert_id: int, status: int, warnings: int, info: str, seq: int) -> bytes:
+    return codec.frame(codec.ok(affected, last_insert_id, status, warnings, info), seq)
 
 
 _COMMANDS: dict[int, Callable[[Conversation, Session, bytes], Reply]] = {
