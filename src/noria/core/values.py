@@ -204,6 +204,8 @@ def convert(values: Sequence[Any] | pa.Array, column: Column, first_row: int, sy
     """
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         codes = _convert_arrow(values, column, first_row, symbols)
+    elif (few := _few_integers(values, column)) is not None:
+        codes = few
     elif len(values) <= SMALL:
         codes = _convert_each(values, column, first_row, symbols)
     else:
@@ -251,12 +253,17 @@ _PYTHON: dict[Kind, tuple[type, ...]] = {
     Kind.DATE: (date,), Kind.DATETIME: (datetime,)}
 
 
+def _few_integers(values: Sequence[Any], column: Column) -> Codes | None:
+    """So few that Arrow's start would cost more, and all of them integers in the column's range; else None."""
+    if column.type.kind is not Kind.INT or len(values) > FEW_INTS or set(map(type, values)) != {int}:
+        return None
+    least, most = integer_bounds(column)
+    return np.array(values, np.int64) if least <= min(values) and max(values) <= most else None
+
+
 def _convert_clean(values: Sequence[Any], column: Column, symbols: Symbols) -> Codes | None:
     """Many values of exactly the column's Python type, and in its range; None if the slow path must look."""
     kind = column.type.kind
-    if kind is Kind.INT and len(values) <= FEW_INTS and set(map(type, values)) == {int}:
-        least, most = integer_bounds(column)  # Arrow's start costs more than these
-        return np.array(values, np.int64) if least <= min(values) and max(values) <= most else None
     wanted = _PYTHON.get(kind)
     if wanted is None or not set(map(type, values)) <= {*wanted, type(None)}:
         return None
