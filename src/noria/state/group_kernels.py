@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from noria.core.limits import ERROR_CODE, MIN_INT, NULL_CODE
+from noria.state.bare import bare, stack
 from noria.state.bits import bits_of, float_of
 from noria.state.kernels import (
     covered_input,
@@ -41,7 +42,7 @@ from noria.state.layout import (
     WIDTH,
     K,
 )
-from noria.state.prefetch import BLOCK, WARM_FROM, warm_keys
+from noria.state.prefetch import AHEAD, BLOCK, WARM_FROM, prefetch, warm_keys
 
 COUNT_STAR, COUNT_COL, SUM, AVG, FSUM, FAVG, MIN, MAX, TEXT_MIN, TEXT_MAX = range(10)
 MARK, COUNT, ACC = range(3)  # words behind the key
@@ -264,26 +265,16 @@ def _find_group(A, keys, i, fold, kb):
 
 
 @njit(cache=True)
-def apply(A, specs, shown, always, keys, cols, weights, ids, ranks, fold):
-    """Add a delta to its groups.  keys: the rows' group keys (folded); shown: how many key words the output
-    has; always: groups without rows keep their output row (no GROUP BY).
-
-    Returns (out columns, out weights, dirty groups' keys, their old output rows, whether each had one,
-    violations).  Dirty groups are left out of the output: the caller pulls them again and calls `replace`.
-    """
+def _add(A, specs, shown, always, keys, cols, weights, ids, ranks, fold, touched, old, had, dirty):
+    """Add a delta's rows to their groups; of each group touched its row, what it showed before, and whether it is
+    dirty.  Returns (groups touched, dirty ones)."""
     n = weights.shape[0]
-    kb = np.empty(MAX_KEY, np.int64)
+    kb, slots = stack(MAX_KEY), stack(BLOCK)
     idw, width = A[IDW], A[WIDTH] + 1
     counts_only = True
     for a in range(specs.shape[0]):
         counts_only &= specs[a, SPEC_KIND] == COUNT_STAR
-    outw = shown + specs.shape[0]
-    touched = np.empty(n, np.int64)
-    old = np.empty((outw, n), np.int64)
-    had = np.empty(n, np.bool_)
-    dirty = np.zeros(n, np.bool_)
-    t, dirties, violations = 0, 0, 0
-    slots = np.empty(BLOCK, np.int64)
+    t, dirties = 0, 0
     for i in range(n):
         if i % BLOCK == 0 and n > WARM_FROM and A[NIDX] > 0:
             warm_keys(A, HEADER, keys, False, fold, i, min(n, i + BLOCK), slots)
@@ -307,23 +298,38 @@ def apply(A, specs, shown, always, keys, cols, weights, ids, ranks, fold):
             t += 1
             A[p + MARK] = t
         A[p + COUNT] += weights[i]
-        if counts_only:
-            continue
-        if accumulate(A, p + ACC, specs, cols, i, weights[i], ids, ranks):
+        if not counts_only and accumulate(A, p + ACC, specs, cols, i, weights[i], ids, ranks):
             dirties += not dirty[A[p + MARK] - 1]
             dirty[A[p + MARK] - 1] = True
-    out = np.empty((outw, 2 * t), np.int64)
-    out_weights = np.empty(2 * t, np.int64)
-    dkeys = np.empty((idw, dirties), np.int64)
-    dold = np.empty((outw, dirties), np.int64)
-    dhad = np.empty(dirties, np.bool_)
-    at, dn = 0, 0
+    return t, dirties
+
+
+@njit(cache=True)
+def _changed(old, u, out, at):
+    """Do the output rows old[:, u] and out[:, at] differ?"""
+    for j in range(old.shape[0]):  # noqa: SIM110 (a loop is what numba compiles best)
+        if out[j, at] != old[j, u]:
+            return True
+    return False
+
+
+@njit(cache=True)
+def _collect(A, specs, shown, always, fold, t, touched, old, had, dirty, out, out_weights, dkeys, dold, dhad):
+    """-old +new of the groups that changed, and the dirty ones beside.  Returns (output rows, dirty groups with
+    rows, violations)."""
+    kb = stack(MAX_KEY)
+    idw, width, outw = A[IDW], A[WIDTH] + 1, out.shape[0]
+    settle = specs.shape[0] > 0
+    at, dn, violations = 0, 0, 0
     for u in range(t):
+        if u + AHEAD < t and t > WARM_FROM:
+            prefetch(A, A[ROWS] + touched[u + AHEAD] * width)
+            prefetch(A, A[ROWS] + touched[u + AHEAD] * width + width - 1)
         r = touched[u]
         off = A[ROWS] + r * width + 1
         p = off + idw
         A[p + MARK] = 0
-        if not counts_only:
+        if settle:
             _settle(A, p + ACC, specs)
         violations += A[p + COUNT] < 0
         if dirty[u] and A[p + COUNT] > 0:
@@ -336,14 +342,8 @@ def apply(A, specs, shown, always, keys, cols, weights, ids, ranks, fold):
             continue
         now = A[p + COUNT] > 0 or always
         if now:
-            _emit(A, p, specs, off, shown, out, at + (1 if had[u] else 0))
-        same = now and had[u]
-        if same:
-            for j in range(outw):
-                if out[j, at + 1] != old[j, u]:
-                    same = False
-                    break
-        if not same:
+            _emit(A, p, specs, off, shown, out, at + had[u])
+        if not (now and had[u]) or _changed(old, u, out, at + 1):
             if had[u]:
                 for j in range(outw):
                     out[j, at] = old[j, u]
@@ -354,12 +354,38 @@ def apply(A, specs, shown, always, keys, cols, weights, ids, ranks, fold):
                 at += 1
         if not now:
             free_row(A, r, fold, kb)
+    return at, dn, violations
+
+
+@njit(cache=True)
+def apply(A, specs, shown, always, keys, cols, weights, ids, ranks, fold):
+    """Add a delta to its groups.  keys: the rows' group keys (folded); shown: how many key words the output
+    has; always: groups without rows keep their output row (no GROUP BY).
+
+    Returns (out columns, out weights, dirty groups' keys, their old output rows, whether each had one,
+    violations).  Dirty groups are left out of the output: the caller pulls them again and calls `replace`.
+    """
+    A, specs, keys, cols, weights = bare(A), bare(specs), bare(keys), bare(cols), bare(weights)
+    ids, ranks, fold = bare(ids), bare(ranks), bare(fold)
+    n = weights.shape[0]
+    outw = shown + specs.shape[0]
+    touched, had, dirty = np.empty(n, np.int64), np.empty(n, np.bool_), np.zeros(n, np.bool_)
+    old = np.empty((outw, n), np.int64)
+    t, dirties = _add(A, specs, shown, always, keys, cols, weights, ids, ranks, fold, bare(touched), bare(old),
+                      bare(had), bare(dirty))
+    out, out_weights = np.empty((outw, 2 * t), np.int64), np.empty(2 * t, np.int64)
+    dkeys, dold = np.empty((A[IDW], dirties), np.int64), np.empty((outw, dirties), np.int64)
+    dhad = np.empty(dirties, np.bool_)
+    # the first four are passed with their owners: nothing below names them, so they would be freed before the call
+    at, dn, violations = _collect(A, specs, shown, always, fold, t, touched, old, had, dirty, bare(out),
+                                  bare(out_weights), bare(dkeys), bare(dold), bare(dhad))
     return out[:, :at], out_weights[:at], dkeys[:, :dn], dold[:, :dn], dhad[:dn], violations
 
 
 @njit(cache=True)
 def replace(A, keys, payload):
     """Overwrite the accumulators of stored groups with freshly derived ones.  Returns rows not found."""
+    A, keys, payload = bare(A), bare(keys), bare(payload)
     width, idw = A[WIDTH] + 1, A[IDW]
     lost = 0
     for i in range(keys.shape[1]):
@@ -376,6 +402,7 @@ def replace(A, keys, payload):
 @njit(cache=True)
 def outputs(rows, idw, specs, shown):
     """Output rows from groups' rows (words, groups); a group without rows shows its empty aggregates."""
+    rows, specs = bare(rows), bare(specs)
     n = rows.shape[1]
     out = np.empty((shown + specs.shape[0], n), np.int64)
     buf = np.empty(rows.shape[0], np.int64)
@@ -389,7 +416,8 @@ def outputs(rows, idw, specs, shown):
 @njit(cache=True)
 def values_of(A, keys, word, fold):
     """The accumulator word `word` of the stored groups with these keys (NULL_CODE when there is none)."""
-    kb = np.empty(MAX_KEY, np.int64)
+    A, keys, fold = bare(A), bare(keys), bare(fold)
+    kb = stack(MAX_KEY)
     n = keys.shape[1]
     out = np.empty(n, np.int64)
     width, idw = A[WIDTH] + 1, A[IDW]

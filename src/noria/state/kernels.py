@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from noria.state.bare import bare, stack
 from noria.state.layout import (
     COLS,
     DESCRIPTOR,
@@ -43,7 +44,7 @@ from noria.state.layout import (
     WIDTH,
     K,
 )
-from noria.state.prefetch import BLOCK, WARM_FROM, mix, slot_of, warm_keys, warm_rows
+from noria.state.prefetch import AHEAD, BLOCK, WARM_FROM, mix, prefetch, slot_of, warm_keys, warm_rows
 
 _SEED = np.uint64(0x2545F4914F6CDD1D)
 
@@ -317,11 +318,12 @@ def free_row(A, r, fold, kb):
 def apply(A, cols, weights, fold, kept):
     """Add a delta.  kept[i] says whether row i was covered.  Returns how many rows have a negative weight
     afterwards (a violation; zero is right), so the order of rows in a delta does not matter."""
-    kb = np.empty(MAX_KEY, np.int64)
+    A, cols, weights, fold, kept = bare(A), bare(cols), bare(weights), bare(fold), bare(kept)
+    kb = stack(MAX_KEY)
     width = A[WIDTH] + 1
     negative = 0
     n = weights.shape[0]
-    slots = np.empty(BLOCK, np.int64)
+    slots = stack(BLOCK)
     for i in range(n):
         if i % BLOCK == 0 and n > WARM_FROM:
             hi = min(n, i + BLOCK)
@@ -352,7 +354,8 @@ def apply(A, cols, weights, fold, kept):
 def fill(A, x, keys, cols, weights, fold):
     """Store the rows pulled for missing keys of index x and mark the keys present.  A row that a present key
     covers already is not added again; returns 0, or -(row + 1) of a row that should have been there."""
-    kb = np.empty(MAX_KEY, np.int64)
+    A, keys, cols, weights, fold = bare(A), bare(keys), bare(cols), bare(weights), bare(fold)
+    kb = stack(MAX_KEY)
     width = A[WIDTH] + 1
     for i in range(weights.shape[0]):
         r = find_row(A, cols, i)
@@ -376,7 +379,8 @@ def fill(A, x, keys, cols, weights, fold):
 @njit(cache=True)
 def evict(A, x, keys, fold):
     """Make keys of index x missing; rows that no other present key covers go.  Returns rows removed."""
-    kb = np.empty(MAX_KEY, np.int64)
+    A, keys, fold = bare(A), bare(keys), bare(fold)
+    kb = stack(MAX_KEY)
     d = HEADER + x * DESCRIPTOR
     links, stride = A[d + LOFF], ENTRY + A[d + K]
     removed = 0
@@ -404,7 +408,8 @@ def evict(A, x, keys, fold):
 @njit(cache=True)
 def missing(A, x, keys, fold):
     """Which keys are not present in index x."""
-    kb = np.empty(MAX_KEY, np.int64)
+    A, keys, fold = bare(A), bare(keys), bare(fold)
+    kb = stack(MAX_KEY)
     n = keys.shape[1]
     out = np.zeros(n, np.bool_)
     if A[FULL] == 1:
@@ -420,12 +425,13 @@ def missing(A, x, keys, fold):
 @njit(cache=True)
 def lookup(A, x, keys, fold, tick):
     """Stored rows under the keys of index x, present or not: (columns, weights, ordinal of the key)."""
-    kb = np.empty(MAX_KEY, np.int64)
+    A, keys, fold = bare(A), bare(keys), bare(fold)
+    kb = stack(MAX_KEY)
     n = keys.shape[1]
     d = HEADER + x * DESCRIPTOR
     k, stride, links = A[d + K], ENTRY + A[d + K], A[d + LOFF]
     heads = np.empty(n, np.int64)
-    slots = np.empty(BLOCK, np.int64)
+    slots = stack(BLOCK)
     total = 0
     count = 0
     for i in range(n):
@@ -458,6 +464,10 @@ def lookup(A, x, keys, fold, tick):
     ordinal = np.empty(total, np.int64)
     at = 0
     for i in range(n):
+        if i + AHEAD < n and n > WARM_FROM and heads[i + AHEAD] >= 0:
+            prefetch(A, rows + heads[i + AHEAD] * (width + 1))
+            prefetch(A, rows + heads[i + AHEAD] * (width + 1) + width)
+            prefetch(A, links + 2 * heads[i + AHEAD])
         r = heads[i]
         while r >= 0:
             off = rows + r * (width + 1)
@@ -490,6 +500,7 @@ def all_rows(A):
 def present_keys(A, x, start, most):
     """Up to `most` present keys of index x from entry number `start` on, wrapping once around:
     (keys, stamps, rows under each, next start)."""
+    A = bare(A)
     d = HEADER + x * DESCRIPTOR
     k, stride, links = A[d + K], ENTRY + A[d + K], A[d + LOFF]
     high = A[d + EHIGH]
@@ -522,7 +533,8 @@ def present_keys(A, x, start, most):
 def rebuild(A, B, old_of_new, fold):
     """Copy arena A's rows and entries into the fresh arena B.  old_of_new[x]: the index of A that index x of B
     continues, or -1 for a new one (all keys missing)."""
-    kb = np.empty(MAX_KEY, np.int64)
+    A, B, old_of_new, fold = bare(A), bare(B), bare(old_of_new), bare(fold)
+    kb = stack(MAX_KEY)
     width = A[WIDTH]
     for x in range(B[NIDX]):
         if old_of_new[x] < 0:

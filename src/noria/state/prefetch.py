@@ -25,12 +25,14 @@ from noria.state.layout import (
     HCAP,
     HEAD,
     IDW,
+    LOFF,
     ROWS,
     WIDTH,
     K,
 )
 
 BLOCK = 64  # rows warmed at once: their lines fit L1 with room to spare
+AHEAD = 12  # rows, where the address of each is known beforehand
 WARM_FROM = 16  # smaller batches are not worth a second pass
 
 
@@ -69,10 +71,10 @@ def slot_of(h, cap):
 
 @njit(cache=True)
 def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
-    """Warm the entries, and the first row under each, of the keys of rows lo..hi of `cols` in the index at d.
-    as_args: cols are keys in the index's column order, not rows."""
+    """Warm what rows lo..hi of `cols` need in the index at d: the entries of their keys, the first row under each, and
+    its links.  as_args: cols are keys in the index's column order, not rows."""
     k, cap, hash_off, stride = A[d + K], A[d + EHCAP], A[d + EHOFF], ENTRY + A[d + K]
-    entries, rows, width = A[d + EOFF], A[ROWS], A[WIDTH] + 1
+    entries, rows, width, links = A[d + EOFF], A[ROWS], A[WIDTH] + 1, A[d + LOFF]
     for i in range(lo, hi):
         h = _SEED
         for j in range(k):
@@ -95,6 +97,7 @@ def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
             if r >= 0:
                 prefetch(A, rows + r * width)
                 prefetch(A, rows + r * width + width - 1)
+                prefetch(A, links + 2 * r)
 
 
 @njit(cache=True)

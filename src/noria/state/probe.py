@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from noria.core.limits import NULL_CODE
+from noria.state.bare import bare
 from noria.state.prefetch import mix, slot_of
 
 _SEED = np.uint64(0x2545F4914F6CDD1D)
@@ -30,6 +31,7 @@ def _same(a, i, b, k):
 @njit(cache=True)
 def pairs(left, right):
     """All (i, k) with left[:, i] == right[:, k]; arrays of shape (key columns, rows)."""
+    left, right = bare(left), bare(right)
     n, m = left.shape[1], right.shape[1]
     cap = 2
     while cap < 2 * m:

@@ -17,6 +17,7 @@ from numba import njit
 
 from noria.core.limits import NULL_CODE
 from noria.state.atomics import load_acquire, load_word, prefetch, store_release, store_word
+from noria.state.bare import bare
 
 COUNT, TOP, HEAP_ROOM, ID_ROOM, MASK, GENERATION = range(6)
 HEADER = 16
@@ -167,6 +168,7 @@ def intern_many(heap, starts, folds, table, data, ends, first, valid, out, done)
 
     ends: Arrow's offsets, of which those of the first string are at `first`; valid: one bool each, or empty.
     """
+    heap, starts, folds, table, data = bare(heap), bare(starts), bare(folds), bare(table), bare(data)
     for i in range(done, len(out)):
         if len(valid) and not valid[i]:
             out[i] = NULL_CODE
@@ -182,6 +184,7 @@ def intern_many(heap, starts, folds, table, data, ends, first, valid, out, done)
 @njit(cache=True)
 def rehash(heap, starts, table):
     """Fill an empty, larger table with every string."""
+    heap, starts, table = bare(heap), bare(starts), bare(table)
     for code in range(starts[COUNT]):
         at = starts[HEADER + code]
         _place(table, hash_bytes(heap, at, starts[HEADER + code + 1] - at), code)
@@ -238,6 +241,7 @@ def folded(folds, codes):
 
 @njit(cache=True)
 def find_many(heap, starts, table, data, ends, first, valid, out):
+    heap, starts, table, data = bare(heap), bare(starts), bare(table), bare(data)
     for i in range(len(out)):
         if len(valid) and not valid[i]:
             out[i] = NULL_CODE

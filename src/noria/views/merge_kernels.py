@@ -61,8 +61,9 @@ _MANY = 16  # from so many delta rows of one key on, a table finds equal rows
 
 # ------------------------------------------------------------------ grouping rows by key
 @njit(cache=True)
-def _look_ahead(A, cols, i, fold):
-    """Ask for the memory that later rows of the delta will need: first their slots, then their blocks."""
+def _look_ahead(A, S, table, size, cols, i, fold):
+    """Ask for the memory that later rows of the delta will need: first their slots, then their blocks and their
+    places in the table of groups."""
     for distance in (_SLOT_AHEAD, _BLOCK_AHEAD):
         if i + distance < cols.shape[1]:
             h = seed()
@@ -73,6 +74,7 @@ def _look_ahead(A, cols, i, fold):
                 prefetch(A, at)
             else:
                 prefetch(A, A[at] & OFFSET)
+                prefetch(S, table + place(h, size - 1))
 
 
 @njit(cache=True)
@@ -87,7 +89,7 @@ def group_rows(A, S, cols, weights, fold):
     groups = 0
     for i in range(n):
         if n > _SLOT_AHEAD:
-            _look_ahead(A, cols, i, fold)
+            _look_ahead(A, S, table, size, cols, i, fold)
         if weights[i] == 0:
             continue
         h = row_key(A, cols, i, fold, S)

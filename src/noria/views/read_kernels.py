@@ -15,6 +15,7 @@ from numba import njit
 
 from noria.core.limits import ERROR_CODE
 from noria.state.atomics import fence, load_acquire, prefetch
+from noria.state.bare import bare
 from noria.views.layout import (
     COUNT,
     COUNT_MASK,
@@ -138,6 +139,7 @@ def _is_plain(Q, rows, width):
 @njit(cache=True)
 def read(A, P, Q):
     """The rows of the key in Q, into Q."""
+    A, P, Q = bare(A), bare(P), bare(Q)
     for _ in range(_TRIES):
         if load_acquire(A, STATE) != SERVING:
             return ELSEWHERE
@@ -170,6 +172,7 @@ def entry_version(A, slot):
 
 @njit(cache=True)
 def stamp(A, P, slot):
+    A, P = bare(A), bare(P)
     _stamp(A, P, slot)
 
 
@@ -214,6 +217,7 @@ def read_many(A, P, Q, keys, nothing):
 
     Each key is one whole version.  nothing: keys with a NULL, which equal nothing.
     """
+    A, P, Q, keys, nothing = bare(A), bare(P), bare(Q), bare(keys), bare(nothing)
     n, width, visible = keys.shape[1], A[WIDTH], Q[VISIBLE]
     out, ordinal = np.empty((visible, n + 16), np.int64), np.empty(n + 16, np.int64)
     missing = np.zeros(n, np.bool_)

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from noria.state.atomics import fence, store_release
+from noria.state.bare import bare
 from noria.views.layout import (
     COUNT,
     COUNT_BITS,
@@ -57,6 +58,7 @@ from noria.views.slab_kernels import (
 @njit(cache=True)
 def apply(A, P, S, cols, weights, fold):
     """Add a delta; rows of keys that are missing in a partial view are dropped."""
+    A, P, S, cols, weights, fold = bare(A), bare(P), bare(S), bare(cols), bare(weights), bare(fold)
     n = len(weights)
     groups = group_rows(A, S, cols, weights, fold)
     full = A[FULL] != 0
@@ -113,6 +115,8 @@ def _group_fill(A, S, n, keys, cols, weights, fold):
 @njit(cache=True)
 def fill(A, P, S, keys, cols, weights, fold):
     """Make missing keys present with exactly these rows."""
+    A, P, S, keys = bare(A), bare(P), bare(S), bare(keys)
+    cols, weights, fold = bare(cols), bare(weights), bare(fold)
     groups = keys.shape[1]
     n = max(groups, len(weights))
     code = _group_fill(A, S, n, keys, cols, weights, fold)
@@ -129,6 +133,7 @@ def fill(A, P, S, keys, cols, weights, fold):
 @njit(cache=True)
 def evict(A, S, keys, fold):
     """Make keys missing; returns words freed."""
+    A, S, keys, fold = bare(A), bare(S), bare(keys), bare(fold)
     freed = 0
     for i in range(keys.shape[1]):
         slot = find(A, asked_key(A, keys, i, fold, S), S)
@@ -140,6 +145,7 @@ def evict(A, S, keys, fold):
 
 @njit(cache=True)
 def missing(A, S, keys, fold):
+    A, S, keys, fold = bare(A), bare(S), bare(keys), bare(fold)
     out = np.empty(keys.shape[1], np.bool_)
     for i in range(len(out)):
         out[i] = not A[FULL] and find(A, asked_key(A, keys, i, fold, S), S) < 0
@@ -149,6 +155,7 @@ def missing(A, S, keys, fold):
 @njit(cache=True)
 def rows(A, P, S, keys, fold):
     """Stored rows of keys: (columns, weights, ordinal of each row's key)."""
+    A, P, S, keys, fold = bare(A), bare(P), bare(S), bare(keys), bare(fold)
     n, width, key_words = keys.shape[1], A[WIDTH], A[KEYS]
     blocks = np.zeros(n, np.int64)
     total = 0
@@ -178,6 +185,7 @@ def rows(A, P, S, keys, fold):
 @njit(cache=True)
 def sample(A, P, start, most):
     """Up to `most` present keys from slot `start` on, around once: (keys, stamps, bytes, the next slot)."""
+    A, P = bare(A), bare(P)
     size = min(most, A[LIVE])
     k = A[KEYS]
     keys = np.empty((k, size), np.int64)
@@ -209,6 +217,7 @@ def set_tick(A, word):
 @njit(cache=True)
 def copied_words(A):
     """Slab words a fresh copy of the live blocks needs."""
+    A = bare(A)
     total = 0
     for slot in range(A[MASK] + 1):
         word = A[INDEX + slot]
@@ -221,6 +230,7 @@ def copied_words(A):
 @njit(cache=True)
 def copy(A, P, B, Q):
     """Every live key of A, with its version and stamp, into the fresh memory B with stamps Q."""
+    A, P, B, Q = bare(A), bare(P), bare(B), bare(Q)
     keys, width = A[KEYS], A[WIDTH]
     for slot in range(A[MASK] + 1):
         word = A[INDEX + slot]

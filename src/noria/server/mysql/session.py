@@ -347,7 +347,8 @@ class Conversation:
 
     def _ok(self, outcome: Ok | None = None, more: int = 0) -> bytes:
         told = outcome or _OK
-        return _ok_packet(told.affected, told.last_insert_id, self._status() | more, told.warnings, told.info, self._seq)
+        return _ok_packet(told.affected, told.last_insert_id, self._status() | more, told.warnings, told.info,
+                          self._seq)
 
     def _end(self) -> bytes:
         return codec.end_of_rows(self._status(), 0, self._deprecate_eof)
