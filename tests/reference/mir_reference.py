@@ -78,7 +78,7 @@ def _join(plan: Join, left: list[Row], right: list[Row]) -> list[Row]:
     out = []
     for x in left:
         matches = [y for y in right if all(
-            x[a] is not None and y[b] is not None and x[a] is not ERROR and y[b] is not ERROR
+            (plan.null_safe or (x[a] is not None and y[b] is not None and x[a] is not ERROR and y[b] is not ERROR))
             and _key(x[a], s) == _key(y[b], t) for (a, b), (s, t) in zip(plan.on, types, strict=True))]
         out += [x + y for y in matches]
         if plan.outer and not matches:

@@ -76,7 +76,8 @@ def _join(rng: random.Random, left: mir.Mir, right: mir.Mir) -> mir.Mir | None:
     on = pairs[:1] if rng.random() < 0.75 else pairs[:2]
     if len({a for a, _ in on}) < len(on) or len({b for _, b in on}) < len(on):
         on = on[:1]
-    return mir.Join(left, right, tuple(on), outer=rng.random() < 0.4)
+    outer = rng.random() < 0.4
+    return mir.Join(left, right, tuple(on), outer, null_safe=not outer and rng.random() < 0.2)
 
 
 def _project(rng: random.Random, n: mir.Mir) -> mir.Mir:

@@ -118,7 +118,9 @@ class Sql:
         left, right = plan.left.fields, plan.right.fields
         shown = [f"{a}.c{i} AS c{i}" for i in range(len(left))]
         shown += [f"{b}.c{i} AS c{i + len(left)}" for i in range(len(right))]
-        on = " AND ".join(f"{key(f'{a}.c{x}', left[x].type)} = {key(f'{b}.c{y}', right[y].type)}" for x, y in plan.on)
+        equal = "IS" if plan.null_safe else "="
+        on = " AND ".join(f"{key(f'{a}.c{x}', left[x].type)} {equal} {key(f'{b}.c{y}', right[y].type)}"
+                          for x, y in plan.on)
         return (f"SELECT {', '.join(shown)} FROM ({self.select(plan.left)}) AS {a} "
                 f"{'LEFT JOIN' if plan.outer else 'JOIN'} ({self.select(plan.right)}) AS {b} ON {on}")
 

@@ -118,7 +118,9 @@ def conditions(draw: st.DrawFn, numeric: list[str], texts: list[str], depth: int
 
 
 AGGREGATES = ["COUNT(*)", "COUNT({0})", "SUM({0})", "MIN({0})", "MAX({0})", "COUNT({1})", "MIN({1})", "MAX({1})",
-              "SUM({0} + 1)", "SUM(CASE WHEN {0} > 0 THEN 1 ELSE 0 END)", "AVG({0})"]
+              "SUM({0} + 1)", "COUNT(DISTINCT {0})", "SUM(DISTINCT {0})", "AVG(DISTINCT {0})",
+              "COUNT(DISTINCT {1})", "SUM({0} > 0)", "COUNT(CASE WHEN {0} > 0 THEN {1} END)",
+              "SUM(CASE WHEN {0} > 0 THEN 1 ELSE 0 END)", "AVG({0})"]
 
 
 @st.composite

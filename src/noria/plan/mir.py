@@ -122,16 +122,19 @@ class Project(Mir):
 @dataclass(frozen=True)
 class Join(Mir):
     """Equi-join on pairs (left column, right column), at least one.  Output: all left columns, then all right
-    columns.  left=True: LEFT JOIN, unmatched left rows once with NULLs on the right.  NULL keys match nothing.
+    columns.  outer: LEFT JOIN, unmatched left rows once with NULLs on the right.  NULL keys match nothing, unless
+    null_safe: then NULL equals NULL, as in GROUP BY (inner joins only).
     Paired columns have the same kind, scale and collation (the SQL front end casts by projecting first)."""
 
     left: Mir
     right: Mir
     on: tuple[tuple[int, int], ...]
     outer: bool = False
+    null_safe: bool = False
 
     def __post_init__(self) -> None:
         _check(len(self.on) > 0, "join without a column pair")
+        _check(not (self.outer and self.null_safe), "an outer join that is null-safe")
         for a, b in self.on:
             _check(a < self.left.width and b < self.right.width, f"join on {a}, {b}")
             x, y = self.left.fields[a].type, self.right.fields[b].type
@@ -146,7 +149,7 @@ class Join(Mir):
         return self.left.fields + right
 
     def __str__(self) -> str:
-        pairs = " and ".join(f"#{a} = #{b}" for a, b in self.on)
+        pairs = " and ".join(f"#{a} {'<=>' if self.null_safe else '='} #{b}" for a, b in self.on)
         return f"{'left ' if self.outer else ''}join on {pairs}"
 
 

@@ -147,7 +147,8 @@ def _join(node: Join, go: Go, tables: Tables) -> Relation:
     left, right = go(node.left), go(node.right)
     a = keyed(left.rows, "l", left.fields, tuple(x for x, _ in node.on))
     b = keyed(right.rows, "r", right.fields, tuple(y for _, y in node.on))
-    terms = [F.col(f"lk{j}") == F.col(f"rk{j}") for j in range(len(node.on))]  # NULL keys match nothing
+    equal = Column.eqNullSafe if node.null_safe else Column.__eq__  # with = NULL keys match nothing
+    terms = [equal(F.col(f"lk{j}"), F.col(f"rk{j}")) for j in range(len(node.on))]
     joined = a.join(b, reduce(Column.__and__, terms), "left" if node.outer else "inner")
     width = len(left.fields)
     rows = joined.select(*(F.col(f"l{i}").alias(f"c{i}") for i in range(width)),

@@ -16,10 +16,10 @@ from noria.core.errors import SqlError
 from noria.core.evaluate import constant
 from noria.core.expr import Call, Col, Const, Expr
 from noria.core.functions import call, cast, conjunction, literal
-from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project, agg
+from noria.plan.mir import Filter, Mir, Project
 from noria.sql.context import Context
+from noria.sql.pieces import beside, pieces_of
 from noria.sql.querygraph import Joined
-from noria.sql.refusals import refuse
 from noria.sql.scalars import AggCall
 from noria.sql.scope import Scope
 
@@ -87,20 +87,13 @@ def group(context: Context, tree: exp.Select, scope: Scope, joined: Joined, grou
         grouped_columns = {g.index for g in wanted if isinstance(g, Col)}
         free = [c for e in asked for c in _free_columns(e, set(wanted)) if c.index in scope.determined(grouped_columns)]
         wanted = list(dict.fromkeys([*wanted, *free]))
-    _check_distinct(context, tree, aggregates)
-    inputs = list(dict.fromkeys(joined.expr(e) for e in [*wanted, *(a.argument for a in aggregates if a.argument)]))
+    inputs = list(dict.fromkeys(joined.expr(e) for e in [*wanted, *(x for a in aggregates for x in a.arguments)]))
     plan, column = _input_columns(joined.plan, inputs)
-    if aggregates and aggregates[0].distinct:
-        plan, column = Distinct(_picked(plan, list(column.values()))), {e: i for i, e in enumerate(column)}
     by = tuple(sorted({column[joined.expr(g)] for g in wanted}))
-    computed = {a: agg(a.function, None if a.argument is None else column[joined.expr(a.argument)], plan.fields)
-                for a in aggregates}
-    unique = sorted(set(computed.values()), key=str)
-    names = tuple(str(a) for a in unique)
-    out = Aggregate(plan, by, tuple(unique), names)
+    pieces = pieces_of(plan, by, aggregates, lambda e: column[joined.expr(e)])
     places: dict[Expr, int] = {g: by.index(column[joined.expr(g)]) for g in wanted}
-    places.update({a: len(by) + unique.index(x) for a, x in computed.items()})
-    return Grouped(scope, out, places, tree.args.get("group") is not None)
+    places.update({a: len(by) + i for i, a in enumerate(a for p in pieces for a in p.aggregates)})
+    return Grouped(scope, beside(pieces, len(by)), places, tree.args.get("group") is not None)
 
 
 def _aggregates(e: Expr, groups: list[Expr]) -> list[AggCall]:
@@ -118,21 +111,6 @@ def _free_columns(e: Expr, known: set[Expr]) -> list[Col]:
     if isinstance(e, Col):
         return [e]
     return [c for a in e.args for c in _free_columns(a, known)] if isinstance(e, Call) else []
-
-
-def _check_distinct(context: Context, tree: exp.Select, aggregates: list[AggCall]) -> None:
-    distinct = [a for a in aggregates if a.distinct]
-    if not distinct:
-        return
-    context.only_batch("an aggregate of DISTINCT values", tree, "count over a view that groups by the value")
-    if len(distinct) < len(aggregates) or len({a.argument for a in distinct}) > 1:
-        raise refuse("aggregates of DISTINCT values beside other aggregates", tree, "ask in two queries")
-
-
-def _picked(plan: Mir, columns: list[int]) -> Mir:
-    fields = [plan.fields[c] for c in columns]
-    copies = tuple(Col(f.type, f.nullable, c) for f, c in zip(fields, columns, strict=True))
-    return Project(plan, copies, tuple(f.name for f in fields))
 
 
 def _input_columns(plan: Mir, inputs: list[Expr]) -> tuple[Mir, dict[Expr, int]]:

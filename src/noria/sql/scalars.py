@@ -26,14 +26,21 @@ from noria.sql.types import cast_type, collation
 
 @dataclass(frozen=True)
 class AggCall(Expr):
-    """An aggregate function of an expression over the block's columns (None: COUNT(*))."""
+    """An aggregate function of an expression over the block's columns (None: COUNT(*)).  more: the further columns
+    of COUNT(DISTINCT a, b)."""
 
     function: str
     argument: Expr | None
     distinct: bool = False
+    more: tuple[Expr, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[Expr, ...]:
+        return () if self.argument is None else (self.argument, *self.more)
 
     def __str__(self) -> str:
-        return f"{self.function}({'distinct ' if self.distinct else ''}{self.argument or '*'})"
+        inside = ", ".join(map(str, self.arguments)) or "*"
+        return f"{self.function}({'distinct ' if self.distinct else ''}{inside})"
 
 
 Kinds = dict[type[exp.Expr], str]
@@ -313,7 +320,8 @@ def _count(r: Resolver, node: exp.Expr) -> Expr:
     if isinstance(this, exp.Star):
         return AggCall(BIGINT, False, "count_star", None)
     if isinstance(this, exp.Distinct):
-        return AggCall(BIGINT, False, "count", _distinct_argument(r, node, this), True)
+        first, *more = map(_inner(r), this.expressions)
+        return AggCall(BIGINT, False, "count", first, True, tuple(more))
     argument = _inner(r)(this)
     if not argument.nullable:
         return AggCall(BIGINT, False, "count_star", None)

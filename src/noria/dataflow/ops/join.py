@@ -1,4 +1,5 @@
 """Join on column equality, inner or left outer; holds nothing itself (section 4.1; rules R8 to R10).
+A NULL key matches nothing; in a null-safe join (inner only) it matches NULL.
 
 inner: out = L x R on equal keys;  d(out) = dL x R' + L' x dR - dL x dR, primes being states after the tick, so
 self-joins and diamonds are exact.  outer: the same, plus each left row whose key has no right row, with NULLs;
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from noria.core.batch import Batch, Codes, concat
+from noria.core.batch import Batch, Codes, concat, netted
 from noria.core.limits import NULL_CODE
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
@@ -38,8 +39,9 @@ Rows = Counter[tuple[int, ...]]
 class Join(Operator):
     """on: pairs (left column, right column).  Output: left columns, then right columns."""
 
-    def __init__(self, fields: tuple[Field, ...], left_width: int, on: Sequence[tuple[int, int]], outer: bool):
-        self._fields, self.lw, self.outer = fields, left_width, outer
+    def __init__(self, fields: tuple[Field, ...], left_width: int, on: Sequence[tuple[int, int]], outer: bool,
+                 null_safe: bool = False):
+        self._fields, self.lw, self.outer, self.null_safe = fields, left_width, outer, null_safe
         self.keys: tuple[Columns, Columns] = (tuple(a for a, _ in on), tuple(b for _, b in on))
         self._folds = [fields[a].type.folds for a in self.keys[0]]
         self._widths = (left_width, len(fields) - left_width)
@@ -56,7 +58,8 @@ class Join(Operator):
         return self._fields
 
     def describe(self) -> str:
-        pairs = " and ".join(f"#{a} = #{self.lw + b}" for a, b in zip(*self.keys, strict=True))
+        pairs = " and ".join(f"#{a} {'<=>' if self.null_safe else '='} #{self.lw + b}"
+                             for a, b in zip(*self.keys, strict=True))
         return f"{'left ' if self.outer else ''}join on {pairs}"
 
     # -------------------------------------------------------------- planning
@@ -110,6 +113,7 @@ class Join(Operator):
             out.append(self._lookup(engine, node, 1, right)[0])
         if left is not None and right is not None:
             out.append(self._both(engine, left, right).negated())
+            return netted(concat(out, node.width))  # most of it cancels; a chain of joins would cube it
         return concat(out, node.width)
 
     def _mode(self, node: Node, side: int) -> Mode:
@@ -121,7 +125,7 @@ class Join(Operator):
         """delta x the other side as it is now, and for each output row the delta's row."""
         keys = delta.columns[list(self.keys[side])]
         null, some = probe.has_null(keys)
-        at = np.flatnonzero(~null) if some else None
+        at = np.flatnonzero(~null) if some and not self.null_safe else None
         if at is not None:
             keys = np.ascontiguousarray(keys[:, at])
         other = 1 - side
@@ -142,7 +146,7 @@ class Join(Operator):
     def _both(self, engine: Engine, left: Batch, right: Batch) -> Batch:
         lk, rk = self._keys(engine, 0, left), self._keys(engine, 1, right)
         li, ri = probe.pairs(lk, rk)
-        if len(li):
+        if len(li) and not self.null_safe:
             ok = ~probe.has_null(np.ascontiguousarray(lk[:, li]))[0]
             li, ri = li[ok], ri[ok]
         return self._beside(0, left, li, right, ri)
@@ -209,7 +213,7 @@ class Join(Operator):
             right.setdefault(tuple(k), []).append((r, w))
         for r, w, k in zip(inputs[0].rows(), inputs[0].weights.tolist(),
                            self._keys(engine, 0, inputs[0]).T.tolist(), strict=True):
-            met = [] if NULL_CODE in k else right.get(tuple(k), [])
+            met = [] if NULL_CODE in k and not self.null_safe else right.get(tuple(k), [])
             for other, v in met:
                 out[r + other] += w * v
             if self.outer and not met:

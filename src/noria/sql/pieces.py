@@ -1,0 +1,97 @@
+"""Aggregates that one grouping cannot have together: a grouping for each, put beside each other again.
+
+    SELECT a, COUNT(*), SUM(DISTINCT b), COUNT(DISTINCT c) FROM t GROUP BY a
+        aggregate count(*) by a (t)
+        <=> aggregate sum(b) by a (aggregate groups by a, b (t))
+        <=> aggregate count(c) by a (aggregate groups by a, c (t))
+
+Keeps true: every piece has the same groups, each once, because a group is there when the input has a row of it; so
+joining the pieces on the group, NULL equal to NULL, loses and doubles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from noria.core.expr import Col, Expr
+from noria.core.functions import NULL, call, conjunction, literal
+from noria.plan.mir import Aggregate, Filter, Join, Mir, Project, agg
+from noria.sql.scalars import AggCall
+
+ON_COLUMNS = 8  # columns of an index, and so of a join; further group columns are compared afterwards
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A grouping: the group columns first, then the aggregates, in order."""
+
+    plan: Mir
+    aggregates: tuple[AggCall, ...]
+
+
+def pieces_of(plan: Mir, by: tuple[int, ...], aggregates: Sequence[AggCall], column: Callable[[Expr], int]
+              ) -> list[Piece]:
+    """The groupings of the plan's rows by its columns `by` that have these aggregates.  column: where the plan has
+    an argument."""
+    plain = [a for a in aggregates if not a.distinct]
+    out = [_plain(plan, by, plain, column)] if plain or not aggregates else []
+    for arguments in dict.fromkeys(a.arguments for a in aggregates if a.distinct):
+        same = [a for a in aggregates if a.distinct and a.arguments == arguments]
+        out.append(_distinct(plan, by, tuple(map(column, arguments)), same))
+    return out
+
+
+def _plain(plan: Mir, by: tuple[int, ...], aggregates: list[AggCall], column: Callable[[Expr], int]) -> Piece:
+    made = {a: agg(a.function, None if a.argument is None else column(a.argument), plan.fields) for a in aggregates}
+    ordered = sorted(aggregates, key=lambda a: str(made[a]))  # queries that ask in another order share it
+    aggs = tuple(made[a] for a in ordered)
+    return Piece(Aggregate(plan, by, aggs, tuple(map(str, aggs))), tuple(ordered))
+
+
+def _distinct(plan: Mir, by: tuple[int, ...], values: tuple[int, ...], aggregates: list[AggCall]) -> Piece:
+    """Over each value of a group once.  COUNT of several columns counts the rows that have no NULL."""
+    columns = tuple(sorted({*by, *values}))
+    once: Mir = Aggregate(plan, columns, (), ())
+    group, places = tuple(columns.index(c) for c in by), [columns.index(c) for c in values]
+    if len(places) > 1:
+        unknown = call("or", *(call("is_null", _column(once, p)) for p in places))
+        copies = tuple(_column(once, i) for i in range(once.width))
+        counted = call("if", unknown, NULL, literal(1))
+        once = Project(once, (*copies, counted), (*(f.name for f in once.fields), "known"))
+        places = [once.width - 1]
+    return _plain(once, group, aggregates, lambda _: places[0])
+
+
+def beside(pieces: Sequence[Piece], groups: int) -> Mir:
+    """The pieces joined on their first `groups` columns: these, then the aggregates of each."""
+    out = pieces[0].plan
+    for piece in pieces[1:]:
+        out = _joined(out, piece.plan, groups)
+    return out
+
+
+def _joined(left: Mir, right: Mir, groups: int) -> Mir:
+    width = left.width
+    shown = [*range(width), *range(width + groups, width + right.width)]
+    if groups:
+        on = tuple((i, i) for i in range(min(groups, ON_COLUMNS)))
+        nulls = any(left.fields[i].nullable for i in range(groups))
+        out: Mir = Join(left, right, on, null_safe=nulls)
+        rest = [call("nseq", _column(out, i), _column(out, width + i)) for i in range(ON_COLUMNS, groups)]
+        condition = conjunction(rest)
+        out = out if condition is None else Filter(out, condition)
+    else:  # one row each
+        out = Join(_with_one(left), _with_one(right), ((width, right.width),))
+        shown = [*range(width), *range(width + 1, width + 1 + right.width)]
+    return Project(out, tuple(_column(out, i) for i in shown), tuple(out.fields[i].name for i in shown))
+
+
+def _with_one(plan: Mir) -> Mir:
+    copies = tuple(_column(plan, i) for i in range(plan.width))
+    return Project(plan, (*copies, literal(1)), (*(f.name for f in plan.fields), "one"))
+
+
+def _column(plan: Mir, i: int) -> Col:
+    f = plan.fields[i]
+    return Col(f.type, f.nullable, i)
