@@ -78,8 +78,9 @@ def _join(plan: Join, left: list[Row], right: list[Row]) -> list[Row]:
     out = []
     for x in left:
         matches = [y for y in right if all(
-            (plan.null_safe or (x[a] is not None and y[b] is not None and x[a] is not ERROR and y[b] is not ERROR))
-            and _key(x[a], s) == _key(y[b], t) for (a, b), (s, t) in zip(plan.on, types, strict=True))]
+            ((x[a] is not None and y[b] is not None) or i in plan.null_safe) and x[a] is not ERROR and y[b] is not ERROR
+            and _key(x[a], s) == _key(y[b], t) for i, ((a, b), (s, t)) in enumerate(zip(plan.on, types, strict=True)))
+            and (plan.residual is None or is_true(evaluate(plan.residual, x + y)))]
         out += [x + y for y in matches]
         if plan.outer and not matches:
             out.append(x + (None,) * plan.right.width)

@@ -74,10 +74,15 @@ def _join(rng: random.Random, left: mir.Mir, right: mir.Mir) -> mir.Mir | None:
         return None
     rng.shuffle(pairs)
     on = pairs[:1] if rng.random() < 0.75 else pairs[:2]
-    if len({a for a, _ in on}) < len(on) or len({b for _, b in on}) < len(on):
-        on = on[:1]
+    safe = tuple(i for i in range(len(on)) if rng.random() < 0.2)
     outer = rng.random() < 0.4
-    return mir.Join(left, right, tuple(on), outer, null_safe=not outer and rng.random() < 0.2)
+    residual = predicate(rng, left.fields + right.fields) if outer and rng.random() < 0.3 else None
+    if residual is not None and rng.random() < 0.5:
+        a, b = rng.choice(pairs)
+        f, g = left.fields[a], right.fields[b]
+        residual = functions.call(rng.choice(["lt", "ne", "ge"]), col(a, f.type, f.nullable),
+                                  col(left.width + b, g.type, g.nullable))
+    return mir.Join(left, right, tuple(on), outer, safe, residual)
 
 
 def _project(rng: random.Random, n: mir.Mir) -> mir.Mir:

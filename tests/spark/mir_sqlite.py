@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+from collections.abc import Callable
 from typing import Any
 
 from noria.core.expr import Call, Col, Const, Expr
@@ -118,9 +119,11 @@ class Sql:
         left, right = plan.left.fields, plan.right.fields
         shown = [f"{a}.c{i} AS c{i}" for i in range(len(left))]
         shown += [f"{b}.c{i} AS c{i + len(left)}" for i in range(len(right))]
-        equal = "IS" if plan.null_safe else "="
-        on = " AND ".join(f"{key(f'{a}.c{x}', left[x].type)} {equal} {key(f'{b}.c{y}', right[y].type)}"
-                          for x, y in plan.on)
+        on = " AND ".join(f"{key(f'{a}.c{x}', left[x].type)} {'IS' if i in plan.null_safe else '='} "
+                          f"{key(f'{b}.c{y}', right[y].type)}" for i, (x, y) in enumerate(plan.on))
+        if plan.residual is not None:
+            n = len(left)
+            on += " AND " + expression(plan.residual, lambda i: f"{a}.c{i}" if i < n else f"{b}.c{i - n}")
         return (f"SELECT {', '.join(shown)} FROM ({self.select(plan.left)}) AS {a} "
                 f"{'LEFT JOIN' if plan.outer else 'JOIN'} ({self.select(plan.right)}) AS {b} ON {on}")
 
@@ -136,18 +139,18 @@ def aggregate(a: Agg, types: list[SqlType]) -> str:
     return f"{a.function}({c})"
 
 
-def expression(e: Expr) -> str:
+def expression(e: Expr, column: Callable[[int], str] = "c{}".format) -> str:
     """The few functions that random plans have."""
     if isinstance(e, Col):
-        return f"c{e.index}"
+        return column(e.index)
     if isinstance(e, Const):
         return constant(e)
     assert isinstance(e, Call), e
     if e.op == "is_null":
-        return f"({expression(e.args[0])} IS NULL)"
+        return f"({expression(e.args[0], column)} IS NULL)"
     if e.op == "not":
-        return f"(NOT {expression(e.args[0])})"
-    args = [expression(a) for a in e.args]
+        return f"(NOT {expression(e.args[0], column)})"
+    args = [expression(a, column) for a in e.args]
     if all(a.type.folds for a in e.args):
         args = [f"fold({a})" for a in args]
     return "(" + f" {OPERATORS[e.op]} ".join(args) + ")"

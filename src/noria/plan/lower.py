@@ -44,7 +44,7 @@ def spec_of(a: mir.Agg, inputs: tuple[Field, ...]) -> Spec:
 
 
 def _join(m: mir.Join) -> Operator:
-    return Join(m.fields, m.left.width, m.on, m.outer, m.null_safe)
+    return Join(m.fields, m.left.width, m.on, m.outer, m.null_safe, m.residual)
 
 
 def _aggregate(m: mir.Aggregate) -> Operator:

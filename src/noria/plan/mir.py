@@ -122,19 +122,24 @@ class Project(Mir):
 @dataclass(frozen=True)
 class Join(Mir):
     """Equi-join on pairs (left column, right column), at least one.  Output: all left columns, then all right
-    columns.  outer: LEFT JOIN, unmatched left rows once with NULLs on the right.  NULL keys match nothing, unless
-    null_safe: then NULL equals NULL, as in GROUP BY (inner joins only).
+    columns.  outer: LEFT JOIN, unmatched left rows once with NULLs on the right.  A NULL key matches nothing, but of
+    the pairs whose places are in `null_safe` NULL equals NULL.  residual: what else rows must meet to match, over
+    the output columns; of an outer join only (over an inner one it is a filter).
     Paired columns have the same kind, scale and collation (the SQL front end casts by projecting first)."""
 
     left: Mir
     right: Mir
     on: tuple[tuple[int, int], ...]
     outer: bool = False
-    null_safe: bool = False
+    null_safe: tuple[int, ...] = ()
+    residual: Expr | None = None
 
     def __post_init__(self) -> None:
         _check(len(self.on) > 0, "join without a column pair")
-        _check(not (self.outer and self.null_safe), "an outer join that is null-safe")
+        _check(all(i < len(self.on) for i in self.null_safe), "join: a NULL-safe pair that is not there")
+        width = self.left.width + self.right.width
+        _check(self.residual is None or (self.outer and all(c < width for c in columns_of(self.residual))),
+               f"join with residual {self.residual}")
         for a, b in self.on:
             _check(a < self.left.width and b < self.right.width, f"join on {a}, {b}")
             x, y = self.left.fields[a].type, self.right.fields[b].type
@@ -149,8 +154,8 @@ class Join(Mir):
         return self.left.fields + right
 
     def __str__(self) -> str:
-        pairs = " and ".join(f"#{a} {'<=>' if self.null_safe else '='} #{b}" for a, b in self.on)
-        return f"{'left ' if self.outer else ''}join on {pairs}"
+        pairs = " and ".join(f"#{a} {'<=>' if i in self.null_safe else '='} #{b}" for i, (a, b) in enumerate(self.on))
+        return f"{'left ' if self.outer else ''}join on {pairs}" + (f" if {self.residual}" if self.residual else "")
 
 
 AGG_FUNCTIONS = ("count_star", "count", "sum", "min", "max", "avg")

@@ -69,7 +69,7 @@ def push_filters(plan: Mir) -> Mir:
         if not left and not right:
             return plan
         shifted = [substitute(t, lambda c: Col(c.type, c.nullable, c.index - width)) for t in right]
-        joined = replace(below, left=filtered(below.left, left), right=filtered(below.right, shifted))
+        joined = below.with_inputs(filtered(below.left, left), filtered(below.right, shifted))
         return filtered(joined, [t for t in terms if t not in left and t not in right])
     return plan
 
@@ -134,11 +134,13 @@ def _narrowed(plan: Mir, needed: Iterable[int]) -> tuple[Mir, dict[int, int]]:
 
 def _narrowed_join(plan: Join, wanted: list[int]) -> tuple[Mir, dict[int, int]]:
     width = plan.left.width
+    wanted = sorted({*wanted, *(columns_of(plan.residual) if plan.residual else ())})
     left, l_place = _narrowed(plan.left, [c for c in wanted if c < width] + [a for a, _ in plan.on])
     right, r_place = _narrowed(plan.right, [c - width for c in wanted if c >= width] + [b for _, b in plan.on])
     on = tuple((l_place[a], r_place[b]) for a, b in plan.on)
     place = {**l_place, **{width + c: left.width + p for c, p in r_place.items()}}
-    return replace(plan, left=left, right=right, on=on), place
+    residual = plan.residual and _moved(plan.residual, place)
+    return replace(plan, left=left, right=right, on=on, residual=residual), place
 
 
 def _narrowed_union(plan: UnionAll, wanted: list[int]) -> tuple[Mir, dict[int, int]]:

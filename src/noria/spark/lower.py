@@ -13,7 +13,7 @@ folded twin and shown as it was spelled.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -147,10 +147,14 @@ def _join(node: Join, go: Go, tables: Tables) -> Relation:
     left, right = go(node.left), go(node.right)
     a = keyed(left.rows, "l", left.fields, tuple(x for x, _ in node.on))
     b = keyed(right.rows, "r", right.fields, tuple(y for _, y in node.on))
-    equal = Column.eqNullSafe if node.null_safe else Column.__eq__  # with = NULL keys match nothing
-    terms = [equal(F.col(f"lk{j}"), F.col(f"rk{j}")) for j in range(len(node.on))]
-    joined = a.join(b, reduce(Column.__and__, terms), "left" if node.outer else "inner")
     width = len(left.fields)
+    terms = [F.col(f"lk{j}").eqNullSafe(F.col(f"rk{j}")) if j in node.null_safe else F.col(f"lk{j}") == F.col(f"rk{j}")
+             for j in range(len(node.on))]  # NULL keys match nothing
+    if node.residual is not None:
+        values = [replace(v, column=F.col(f"{side}{i}")) for side, r in (("l", left), ("r", right))
+                  for i, v in enumerate(r.values())]
+        terms.append(expressions.condition(expressions.lower(node.residual, values)))
+    joined = a.join(b, reduce(Column.__and__, terms), "left" if node.outer else "inner")
     rows = joined.select(*(F.col(f"l{i}").alias(f"c{i}") for i in range(width)),
                          *(F.col(f"r{i}").alias(f"c{i + width}") for i in range(len(right.fields))))
     return Relation(rows, node.fields, left.failing | {i + width for i in right.failing})

@@ -77,7 +77,7 @@ def _joined(left: Mir, right: Mir, groups: int) -> Mir:
     if groups:
         on = tuple((i, i) for i in range(min(groups, ON_COLUMNS)))
         nulls = any(left.fields[i].nullable for i in range(groups))
-        out: Mir = Join(left, right, on, null_safe=nulls)
+        out: Mir = Join(left, right, on, null_safe=tuple(range(len(on))) if nulls else ())
         rest = [call("nseq", _column(out, i), _column(out, width + i)) for i in range(ON_COLUMNS, groups)]
         condition = conjunction(rest)
         out = out if condition is None else Filter(out, condition)

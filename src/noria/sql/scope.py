@@ -16,8 +16,8 @@ from noria.plan.mir import Base, Mir
 
 @dataclass
 class Source:
-    """A relation of FROM.  `outer`: on the right of a LEFT JOIN, so its columns can be NULL.  `merged`: columns
-    that USING or NATURAL made one with a column of an earlier relation."""
+    """A relation of FROM.  `outer`: it can be NULL-extended, so its columns can be NULL.  `merged`: columns that
+    USING or NATURAL made one with a column of another relation, which stands for both."""
 
     alias: str
     plan: Mir
@@ -35,17 +35,43 @@ class Source:
 
 
 class Scope:
-    """The relations of one block, in the order written."""
+    """The relations of one block, in the order written; `shown` are the columns of `*`, by number.  start: the number
+    of the first column."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: int = 0) -> None:
         self.sources: list[Source] = []
+        self.shown: list[int] = []
+        self._start = start
+
+    @property
+    def end(self) -> int:
+        return self.sources[-1].end if self.sources else self._start
 
     def add(self, alias: str, plan: Mir) -> Source:
-        if any(s.alias.lower() == alias.lower() for s in self.sources):
-            raise SqlError(1066, "42000", f"Not unique table/alias: '{alias}'")
-        source = Source(alias, plan, self.sources[-1].end if self.sources else 0)
-        self.sources.append(source)
+        source = Source(alias, plan, self.end)
+        self._take(source)
+        self.shown += range(source.offset, source.end)
         return source
+
+    def adopt(self, other: Scope) -> None:
+        """The relations of brackets."""
+        for s in other.sources:
+            self._take(s)
+        self.shown += other.shown
+
+    def _take(self, source: Source) -> None:
+        if any(s.alias.lower() == source.alias.lower() for s in self.sources):
+            raise SqlError(1066, "42000", f"Not unique table/alias: '{source.alias}'")
+        self.sources.append(source)
+
+    def merge(self, columns: list[tuple[Col, Col]], right: int = 0) -> None:
+        """USING: each (kept, other) is one column now, and stands before all others; those from number `right` on,
+        the right side of a RIGHT JOIN, stand before the left ones."""
+        for _, other in columns:
+            s = self.sources[self.source_of(other.index)]
+            s.merged.add(other.index - s.offset)
+        first, gone = [k.index for k, _ in columns], {c.index for both in columns for c in both}
+        self.shown = first + sorted((c for c in self.shown if c not in gone), key=lambda c: c < right)
 
     def source_of(self, column: int) -> int:
         """The place among the sources of the one that has this column."""
@@ -77,11 +103,16 @@ class Scope:
 
     def star(self, table: str = "") -> list[tuple[str, Col]]:
         """The columns of `*` or `table.*` with their names."""
-        sources = [s for s in self.sources if not table or s.alias.lower() == table.lower()]
-        if table and not sources:
+        if not table:
+            return [(self.field(c).name, self._numbered(c)) for c in self.shown]
+        sources = [s for s in self.sources if s.alias.lower() == table.lower()]
+        if not sources:
             raise SqlError(1051, "42S02", f"Unknown table '{table}'")
-        return [(f.name, s.column(i)) for s in sources for i, f in enumerate(s.plan.fields)
-                if table or i not in s.merged]
+        return [(f.name, s.column(i)) for s in sources for i, f in enumerate(s.plan.fields)]
+
+    def _numbered(self, column: int) -> Col:
+        s = self.sources[self.source_of(column)]
+        return s.column(column - s.offset)
 
     def determined(self, columns: set[int]) -> set[int]:
         """Columns that have one value where these have: those of a base table whose primary key is among them."""

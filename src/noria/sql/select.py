@@ -90,7 +90,7 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False) -> Query:
     """Plan one SELECT.  top: its keys may be parameters, and literals when the context is ad hoc."""
     _check_clauses(tree)
     scope = Scope()
-    context, joins = sources.resolve_from(context, tree, scope)
+    context, relations = sources.resolve_from(context, tree, scope)
     block = Block(context, tree, scope)
     _resolve_where(block, top)
     _resolve_items(block)
@@ -98,7 +98,7 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False) -> Query:
     _resolve_having(block, top)
     _resolve_order(block)
     block.keys.sort(key=lambda k: str(k[2]))  # hidden key columns stand in one order, however WHERE was written
-    builder = Builder(scope, joins, block.where, [k[2] for k in block.keys if k[0] != "same"], context.batch)
+    builder = Builder(relations, block.where, [k[2] for k in block.keys if k[0] != "same"])
     return _assemble(block, builder.build())
 
 

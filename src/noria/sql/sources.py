@@ -1,25 +1,25 @@
 """FROM: tables, views, derived tables and WITH, and how they join.
 
     JOIN … USING (c), NATURAL JOIN   →   equalities, the column of the right side merged into the left's
-    b RIGHT JOIN a                   →   a LEFT JOIN b (as the first join)
+    b RIGHT JOIN a                   →   a LEFT JOIN b
+    a JOIN (b LEFT JOIN c ON …)      →   what stands in brackets is planned by itself
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from sqlglot import exp
 
-from noria.core.errors import SqlError, parse_error, unknown_column, unknown_table
+from noria.core.errors import SqlError, parse_error, unknown_table
 from noria.core.expr import Col, Expr, conjuncts
 from noria.core.functions import call
 from noria.plan.after import filter_of
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.mir import Base, Mir, Project
 from noria.sql.context import Context
-from noria.sql.querygraph import JoinSpec
-from noria.sql.refusals import not_maintained, refuse
+from noria.sql.querygraph import Joined, Relations, unit_of
+from noria.sql.refusals import refuse
 from noria.sql.scalars import Resolver
 from noria.sql.scope import Scope, Source
 from noria.sql.tree import only
@@ -28,18 +28,43 @@ _JOIN = frozenset({"this", "side", "kind", "on", "using", "method"})
 _TABLE = frozenset({"this", "alias", "db", "catalog", "hints", "joins"})
 
 
-def resolve_from(context: Context, tree: exp.Select, scope: Scope) -> tuple[Context, list[JoinSpec]]:
+def resolve_from(context: Context, tree: exp.Select, scope: Scope) -> tuple[Context, Relations]:
     """Fill the scope from FROM and its joins; the context then knows the queries of WITH."""
     context = with_queries(context, tree)
     first = tree.args.get("from_")
     if first is None:
         raise refuse("a SELECT without FROM here", tree)
-    joins = list(tree.args.get("joins") or [])
-    node = _unwrapped(first.this, joins)
-    if joins and joins[0].side == "RIGHT":
-        node, joins = _turned(node, joins)
-    scope.add(*_relation(context, node))
-    return context, [_join(context, scope, j) for j in joins]
+    return context, _joins(context, scope, first.this, tree.args.get("joins") or [])
+
+
+def _joins(context: Context, scope: Scope, first: exp.Expr, joins: list[exp.Expr]) -> Relations:
+    out = Relations([_unit(context, scope, first)], [])
+    for before, node in enumerate(joins):
+        if node.args.get("side") == "RIGHT" and any(_comma(j) for j in joins[:before]):
+            raise refuse("a comma, or a JOIN without ON, before a RIGHT JOIN", node, "write CROSS JOIN")
+        _join(context, scope, out, node)
+    return out
+
+
+def _comma(join: exp.Expr) -> bool:
+    """`a, b` and `a JOIN b` without a condition look the same here."""
+    return not any(join.args.get(n) for n in ("kind", "side", "method", "on", "using"))
+
+
+def _unit(context: Context, scope: Scope, node: exp.Expr) -> Joined:
+    """A relation; or joins in brackets, whose ON knows only what stands in the brackets."""
+    inner = node
+    while isinstance(inner, exp.Subquery) and isinstance(inner.this, (exp.Table, exp.Subquery)) and not inner.alias:
+        inner = inner.this
+    joins = inner.args.get("joins") or []
+    if inner is node and not joins:
+        return unit_of(scope.add(*_relation(context, node)))
+    within = Scope(scope.end)
+    alone = inner.copy()
+    alone.set("joins", None)
+    found = _joins(context, within, alone, joins)
+    scope.adopt(within)
+    return found.alone() if found.joins else found.units[0]
 
 
 def with_queries(context: Context, tree: exp.Expr) -> Context:
@@ -53,23 +78,6 @@ def with_queries(context: Context, tree: exp.Expr) -> Context:
         plan = _renamed(relation_plan(context.inner(), cte.this), cte.args["alias"])
         context = replace(context, named={**context.named, cte.alias.lower(): plan})
     return context
-
-
-def _unwrapped(node: exp.Expr, joins: list[exp.Expr]) -> exp.Expr:
-    """(a JOIN b ON …) JOIN c: the brackets change nothing when they come first."""
-    while isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table) and not node.alias:
-        node = node.this
-    joins[:0] = node.args.get("joins") or []
-    return node
-
-
-def _turned(node: exp.Expr, joins: list[exp.Expr]) -> tuple[exp.Expr, list[exp.Expr]]:
-    """b RIGHT JOIN a   →   a LEFT JOIN b"""
-    first = joins[0].copy()
-    this = first.this
-    first.set("this", node.copy())
-    first.set("side", "LEFT")
-    return this, [first, *joins[1:]]
 
 
 # ------------------------------------------------------------------ one relation
@@ -148,51 +156,55 @@ def visible_only(plan: Mir, visible: int) -> Mir:
 
 
 # ------------------------------------------------------------------ one join
-def _join(context: Context, scope: Scope, node: exp.Expr) -> JoinSpec:
+def _join(context: Context, scope: Scope, out: Relations, node: exp.Expr) -> None:
+    """One join more.  a RIGHT JOIN b   →   b LEFT JOIN (a): what stands before it becomes one unit."""
     only(node, _JOIN, "JOIN")
     side, kind, method = ((node.args.get(n) or "") for n in ("side", "kind", "method"))
-    if side not in ("", "LEFT"):
-        raise not_maintained(f"{side} JOIN", node, "turn it into a LEFT JOIN")
+    if side not in ("", "LEFT", "RIGHT"):
+        raise refuse(f"{side} JOIN", node, "turn it into a LEFT JOIN")
     if kind not in ("", "INNER", "CROSS", "OUTER", "STRAIGHT"):
         raise refuse(f"{kind} JOIN", node)
-    if node.this.args.get("joins"):
-        raise refuse("joins in brackets", node, "write the joins without brackets")
-    before = list(scope.sources)
-    source = scope.add(*_relation(context, node.this))
-    source.outer = side == "LEFT"
+    before = len(scope.sources)
+    unit = _unit(context, scope, node.this)
+    left, right = scope.sources[:before], scope.sources[before:]
     columns = [c.name for c in node.args.get("using") or []]
     if method == "NATURAL":
-        columns = _common(before, source)
-    on = [_using(scope, before, source, c) for c in columns]
+        columns = _common(left, right)
+    on = _using(scope, left, right, columns, side == "RIGHT")
     if node.args.get("on") is not None:
         resolve = Resolver(scope.resolve, context.parameter, "on clause")
         on += conjuncts(call("and", resolve(node.args["on"])))
-    elif side == "LEFT" and not columns:
-        raise parse_error(f"LEFT JOIN without ON or USING, near '{node.sql(dialect='mysql')}'")
-    return JoinSpec(len(scope.sources) - 1, side == "LEFT", on, _refusal(context, node))
+    elif side and not columns and method != "NATURAL":
+        raise parse_error(f"{side} JOIN without ON or USING, near '{node.sql(dialect='mysql')}'")
+    for s in {"LEFT": right, "RIGHT": left}.get(side, ()):
+        s.outer = True
+    if side == "RIGHT":
+        so_far = out.alone()
+        out.units, out.joins = [unit], []
+        unit = so_far
+    out.join(unit, bool(side), on)
 
 
-def _refusal(context: Context, node: exp.Expr) -> Callable[[str], Exception]:
-    def refusal(what: str) -> Exception:
-        if context.batch:
-            return refuse(what, node)
-        return not_maintained(what, node, "join on columns, and put other conditions into WHERE")
-
-    return refusal
+def _names(sources: list[Source]) -> list[str]:
+    return [f.name for s in sources for i, f in enumerate(s.plan.fields) if i not in s.merged]
 
 
-def _common(before: list[Source], source: Source) -> list[str]:
+def _common(left: list[Source], right: list[Source]) -> list[str]:
     """The columns of a NATURAL JOIN."""
-    known = {f.name.lower() for s in before for f in s.plan.fields}
-    return [f.name for f in source.plan.fields if f.name.lower() in known]
+    known = {n.lower() for n in _names(right)}
+    return [n for n in _names(left) if n.lower() in known]
 
 
-def _using(scope: Scope, before: list[Source], source: Source, name: str) -> Expr:
-    position = next((i for i, f in enumerate(source.plan.fields) if f.name.lower() == name.lower()), None)
-    known = Scope()
-    known.sources = before
-    left = known.resolve(name, "", "from clause")
-    if position is None:
-        raise unknown_column(name, "from clause")
-    source.merged.add(position)
-    return call("eq", left, source.column(position))
+def _using(scope: Scope, left: list[Source], right: list[Source], names: list[str], from_right: bool) -> list[Expr]:
+    """The equalities of USING; of each pair the column of the left side stays, of a RIGHT JOIN that of the right."""
+    sides = []
+    for sources in (left, right):
+        known = Scope()
+        known.sources = sources
+        sides.append([known.resolve(n, "", "from clause") for n in names])
+    pairs = list(zip(*sides, strict=True))
+    if from_right and pairs:
+        scope.merge([(b, a) for a, b in pairs], right[0].offset)
+    else:
+        scope.merge(pairs)
+    return [call("eq", a, b) for a, b in pairs]

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field, TableDef
 from noria.dataflow.engine import Engine
@@ -50,7 +48,7 @@ class Base(Operator):
     def make_state(self, engine: Engine, node: Node) -> None:
         for cols in sorted(node.pulled):
             if cols:
-                engine.store.add_index(self.table.name, tuple(dict.fromkeys(cols)))
+                engine.store.add_index(self.table.name, cols)
         if not node.kept:
             node.state, self.drops = None, False
             return
@@ -79,7 +77,7 @@ class Base(Operator):
         if not cols:
             return under_each(concat(list(self.stream(engine, node)), node.width), keys.shape[1])
         if node.state is None:
-            return self._on_disk(engine, node, cols, keys)
+            return engine.store.lookup(self.table.name, cols, keys)
         if mode is Mode.FILL:
             self._fill(engine, node, cols, keys)
         rows, ordinal = node.state.lookup(cols, keys, engine.tick_number)
@@ -91,22 +89,10 @@ class Base(Operator):
             return
         wanted = distinct(folded_keys(engine.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
         node.stats.misses += wanted.shape[1]
-        rows, _ = self._on_disk(engine, node, cols, wanted)
+        rows, _ = engine.store.lookup(self.table.name, cols, wanted)
         node.state.fill(cols, wanted, rows)
         if engine.trace:
             engine.trace(f"n{node.id}{list(cols)} reads {engine.show_keys(node, cols, wanted)} from disk")
-
-    def _on_disk(self, engine: Engine, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
-        """A column that stands twice in a key (l.a = r.b AND l.c = r.b) finds rows only where both values agree."""
-        once = tuple(dict.fromkeys(cols))
-        if len(once) == len(cols):
-            return engine.store.lookup(self.table.name, cols, keys)
-        folded = folded_keys(engine.symbols, [node.fields[c].type.folds for c in cols], keys)
-        first = [cols.index(c) for c in cols]
-        at = np.flatnonzero((folded == folded[first]).all(axis=0))
-        wanted = np.ascontiguousarray(keys[[cols.index(c) for c in once]][:, at])
-        rows, ordinal = engine.store.lookup(self.table.name, once, wanted)
-        return rows, at[ordinal]
 
     def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
         after: bytes | None = None

@@ -1,9 +1,8 @@
 """Join on column equality, inner or left outer; holds nothing itself (section 4.1; rules R8 to R10).
-A NULL key matches nothing; in a null-safe join (inner only) it matches NULL.
 
 inner: out = L x R on equal keys;  d(out) = dL x R' + L' x dR - dL x dR, primes being states after the tick, so
-self-joins and diamonds are exact.  outer: the same, plus each left row whose key has no right row, with NULLs;
-its part of d(out) is (L' where R' has none) - (L where R had none).
+self-joins and diamonds are exact.  outer: the same, of rows that meet the residual condition too, plus each left row
+that matches no right row, with NULLs; its part of d(out) is (L' where R' has none) - (L where R had none).
 
 The side that pulls come from is read from what is stored: whatever is present below came with stored rows.  The
 side that pulls look up *into* must be complete for the key, so a delta of the other side pulls it.
@@ -15,8 +14,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
+from noria.core import evaluate
 from noria.core.batch import Batch, Codes, concat, netted
+from noria.core.expr import Expr
 from noria.core.limits import NULL_CODE
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
@@ -37,11 +39,15 @@ Rows = Counter[tuple[int, ...]]
 
 
 class Join(Operator):
-    """on: pairs (left column, right column).  Output: left columns, then right columns."""
+    """on: pairs (left column, right column); those at null_safe match NULL with NULL.  residual: over the output,
+    of outer joins.  Output: left columns, then right columns."""
 
     def __init__(self, fields: tuple[Field, ...], left_width: int, on: Sequence[tuple[int, int]], outer: bool,
-                 null_safe: bool = False):
-        self._fields, self.lw, self.outer, self.null_safe = fields, left_width, outer, null_safe
+                 null_safe: Sequence[int] = (), residual: Expr | None = None):
+        self._fields, self.lw, self.outer = fields, left_width, outer
+        self._strict = [i for i in range(len(on)) if i not in null_safe]
+        self._residual = None if residual is None else evaluate.predicate(residual)
+        self._more = "" if residual is None else f" if {residual}"
         self.keys: tuple[Columns, Columns] = (tuple(a for a, _ in on), tuple(b for _, b in on))
         self._folds = [fields[a].type.folds for a in self.keys[0]]
         self._widths = (left_width, len(fields) - left_width)
@@ -58,9 +64,9 @@ class Join(Operator):
         return self._fields
 
     def describe(self) -> str:
-        pairs = " and ".join(f"#{a} {'<=>' if self.null_safe else '='} #{self.lw + b}"
-                             for a, b in zip(*self.keys, strict=True))
-        return f"{'left ' if self.outer else ''}join on {pairs}"
+        pairs = " and ".join(f"#{a} {'=' if i in self._strict else '<=>'} #{self.lw + b}"
+                             for i, (a, b) in enumerate(zip(*self.keys, strict=True)))
+        return f"{'left ' if self.outer else ''}join on {pairs}{self._more}"
 
     # -------------------------------------------------------------- planning
     def primary(self, node: Node, cols: Columns) -> tuple[int, Columns, tuple[int, ...]]:
@@ -124,14 +130,28 @@ class Join(Operator):
                 ) -> tuple[Batch, Codes]:
         """delta x the other side as it is now, and for each output row the delta's row."""
         keys = delta.columns[list(self.keys[side])]
-        null, some = probe.has_null(keys)
-        at = np.flatnonzero(~null) if some and not self.null_safe else None
+        null, some = self._null(keys)
+        at = np.flatnonzero(~null) if some else None
         if at is not None:
             keys = np.ascontiguousarray(keys[:, at])
         other = 1 - side
         rows, ordinal = engine.fetch(node.parents[other], self.keys[other], keys, mode or self._mode(node, side))
         mine = ordinal if at is None else at[ordinal]
-        return self._beside(side, delta, mine, rows, np.arange(len(rows))), mine
+        return self._matching(engine, self._beside(side, delta, mine, rows, np.arange(len(rows))), mine)
+
+    def _matching(self, engine: Engine, rows: Batch, mine: Codes) -> tuple[Batch, Codes]:
+        """Those that meet the residual condition."""
+        if self._residual is None:
+            return rows, mine
+        met = self._residual(rows, engine.symbols)
+        return rows.where(met), mine[met]
+
+    def _null(self, keys: Codes) -> tuple[npt.NDArray[np.bool_], bool]:
+        """Which keys match nothing because of a NULL, and whether any does."""
+        if len(self._strict) < len(keys):
+            keys = np.ascontiguousarray(keys[self._strict])
+        null, some = probe.has_null(keys)
+        return null, bool(some)
 
     def _beside(self, side: int, a: Batch, ai: Codes, b: Batch, bi: Codes) -> Batch:
         """Rows of a (of `side`) beside rows of b, in output order."""
@@ -146,10 +166,10 @@ class Join(Operator):
     def _both(self, engine: Engine, left: Batch, right: Batch) -> Batch:
         lk, rk = self._keys(engine, 0, left), self._keys(engine, 1, right)
         li, ri = probe.pairs(lk, rk)
-        if len(li) and not self.null_safe:
-            ok = ~probe.has_null(np.ascontiguousarray(lk[:, li]))[0]
+        if len(li):
+            ok = ~self._null(np.ascontiguousarray(lk[:, li]))[0]
             li, ri = li[ok], ri[ok]
-        return self._beside(0, left, li, right, ri)
+        return self._matching(engine, self._beside(0, left, li, right, ri), li)[0]
 
     def _tick_outer(self, engine: Engine, node: Node, left: Batch | None, right: Batch | None) -> Batch:
         out: list[Batch] = []
@@ -175,7 +195,7 @@ class Join(Operator):
         if left is not None:
             out.append(self._both(engine, left, right).negated())
         keys = self._keys(engine, 1, right)
-        keys = distinct(np.ascontiguousarray(keys[:, ~probe.has_null(keys)[0]]))
+        keys = distinct(np.ascontiguousarray(keys[:, ~self._null(keys)[0]]))
         now, whose = engine.fetch(node.parents[0], self.keys[0], keys,
                                   Mode.FILL if node.full_below else Mode.STORED)
         before = now if left is None else self._without(engine, now, left, keys)
@@ -183,18 +203,28 @@ class Join(Operator):
         if not len(asked):
             return out
         keys = np.ascontiguousarray(keys[:, asked])
-        rows, which = engine.fetch(node.parents[1], self.keys[1], keys, Mode.FILL)
-        count = np.bincount(which, rows.weights, keys.shape[1]).astype(np.int64)
-        di, ki = probe.pairs(self._keys(engine, 1, right), keys)
-        was = count - np.bincount(ki, right.weights[di], keys.shape[1]).astype(np.int64)
+        rows, _ = engine.fetch(node.parents[1], self.keys[1], keys, Mode.FILL)
         # dL's own NULL rows were taken by R' alone; so here L before the tick changes with R
-        gone, come = (was == 0) & (count != 0), (was != 0) & (count == 0)
-        bi, bk = probe.pairs(self._keys(engine, 0, before), keys)
-        for chosen, sign in ((come, 1), (gone, -1)):
-            part = before.take(bi[chosen[bk]])
+        before = before.take(probe.pairs(self._keys(engine, 0, before), keys)[0])
+        count = self._matches(engine, before, rows, keys)
+        was = count - self._matches(engine, before, right, keys)
+        for chosen, sign in (((was != 0) & (count == 0), 1), ((was == 0) & (count != 0), -1)):
+            part = before.where(chosen)
             nulls = np.full((self._widths[1], len(part)), NULL_CODE, np.int64)
             out.append(Batch(np.concatenate([part.columns, nulls]), sign * part.weights))
         return out
+
+    def _matches(self, engine: Engine, left: Batch, right: Batch, keys: Codes) -> Codes:
+        """How many of the right rows each left row matches; left rows have one of these keys each."""
+        lk, rk = self._keys(engine, 0, left), self._keys(engine, 1, right)
+        if self._residual is None:  # a sum for each key, not for each pair of rows
+            ri, key = probe.pairs(rk, keys)
+            counts: Codes = np.bincount(key, right.weights[ri], keys.shape[1]).astype(np.int64)
+            of_rows: Codes = counts[probe.pairs(lk, keys)[1]]
+            return of_rows
+        li, ri = probe.pairs(lk, rk)
+        pairs, li = self._matching(engine, self._beside(0, Batch.of(left.columns), li, right, ri), li)
+        return np.bincount(li, pairs.weights, len(left)).astype(np.int64)
 
     def _without(self, engine: Engine, now: Batch, delta: Batch, keys: Codes) -> Batch:
         """Left rows of the keys before the tick: what is stored less the delta (rows of the keys only)."""
@@ -213,7 +243,10 @@ class Join(Operator):
             right.setdefault(tuple(k), []).append((r, w))
         for r, w, k in zip(inputs[0].rows(), inputs[0].weights.tolist(),
                            self._keys(engine, 0, inputs[0]).T.tolist(), strict=True):
-            met = [] if NULL_CODE in k and not self.null_safe else right.get(tuple(k), [])
+            met = [] if any(k[i] == NULL_CODE for i in self._strict) else right.get(tuple(k), [])
+            if self._residual is not None and met:
+                rows = Batch.from_rows([r + other for other, _ in met], node.width)
+                met = [m for m, ok in zip(met, self._residual(rows, engine.symbols).tolist(), strict=True) if ok]
             for other, v in met:
                 out[r + other] += w * v
             if self.outer and not met:
