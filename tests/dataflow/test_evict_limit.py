@@ -6,8 +6,9 @@ import numpy as np
 
 from dataflow.engine_rig import Rig
 from noria.core.types import INT, Column, TableDef
-from noria.dataflow.evict import evict_bytes, memory
+from noria.dataflow.evict import essential, evict_bytes, memory
 from noria.dataflow.validate import validate
+from noria.dataflow.worker import Worker
 from noria.plan import mir
 from noria.state.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
@@ -75,3 +76,18 @@ def test_a_sweep_over_ten_times_the_limit_stays_below_it() -> None:
             evict_bytes(r.engine, used - limit)
         assert memory(r.engine) <= limit, (start, memory(r.engine), limit, symbols)
     validate(r.engine)
+
+
+def test_full_state_over_the_limit_leaves_a_part_of_it_to_what_is_partial() -> None:
+    made = Rig([STORIES, VOTES], [figure2(), mir.ViewDef("All", mir.Base(VOTES), (), 2)],
+               lambda s: ViewDirectory(None, s, 1), SymbolTable(None))
+    made.write([("stories", (i, i % 7), 1) for i in range(4000)])
+    made.write([("votes", (u, i), 1) for i in range(4000) for u in range(5)])
+    made.engine.read("StoriesWithVC", np.arange(4000)[None, :])
+    worker = Worker(made.store, made.symbols, made.engine.views, lambda engine: made.lowering,
+                    memory_limit=essential(made.engine))
+    worker.engine = made.engine
+    before = memory(made.engine)
+    worker.hold_limit()
+    assert memory(made.engine) < before and 0 < len(present(made, "reader StoriesWithVC")) < 4000
+    validate(made.engine)

@@ -43,6 +43,9 @@ class MemoryStore:
     def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
         return self._rows[table].rows(), None
 
+    def memory(self) -> int:
+        return 0
+
     def row_count(self, table: str) -> int:
         return len(self._rows[table])
 

@@ -57,6 +57,9 @@ class TableView:
     def memory(self):
         return self.table.memory()
 
+    def __len__(self):
+        return len(self.table)
+
     def drop(self):
         pass
 

@@ -1,20 +1,37 @@
-"""Every number of the front end has a description, and the page is Prometheus' format."""
+"""Every number of front end, worker and nodes has a description, and the page is Prometheus' format."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import noria
-from noria.server.http.metrics import DESCRIPTIONS, render
+from noria.dataflow.packets import Ask
+from noria.server.http.metrics import DESCRIPTIONS, NODE_DESCRIPTIONS, render
 
 
 def test_every_number_is_described(tmp_path: Path) -> None:
     with noria.open(tmp_path / "data") as db:
-        numbers = db._transport._executor.stats()  # type: ignore[attr-defined]
+        transport: Any = db._transport
+        numbers = transport._executor.stats()
+        worker = transport._run(transport._executor.ask(Ask(0, "stats")))
     assert set(numbers) <= set(DESCRIPTIONS)
+    assert {f"worker_{k}" for k, v in worker.items() if isinstance(v, int | float)} <= set(DESCRIPTIONS)
 
 
 def test_the_format() -> None:
     page = render({"reads_total": 7, "worker_memory": 5}).decode().splitlines()
     assert "# TYPE noria_reads_total counter" in page and "noria_reads_total 7.0" in page
     assert "# TYPE noria_worker_memory gauge" in page
+
+
+def test_nodes_have_labels(tmp_path: Path) -> None:
+    with noria.open(tmp_path / "data") as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+        db.sql("CREATE VIEW v AS SELECT a, COUNT(*) AS n FROM t GROUP BY a")
+        db.sql("INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)")
+        transport: Any = db._transport
+        page = render({}, transport._run(transport._executor.ask(Ask(0, "graph")))).decode()
+    assert 'noria_node_rows_in_total{does="aggregate count_star(*) by #1",node="n1"} 3.0' in page
+    assert 'noria_node_essential{does="reader v",node="n3"} 1.0' in page
+    assert page.count("# HELP noria_node_") == len(NODE_DESCRIPTIONS)

@@ -94,6 +94,10 @@ class Supervisor:
         self._writer: asyncio.StreamWriter | None = None
         self._jvm: Process | None = None
 
+    def processes(self) -> list[int]:
+        """The driver's process and its JVM's, as far as they are there."""
+        return [p.pid for p in (self._process, self._jvm) if p is not None]
+
     # ------------------------------------------------------------ life
     async def start(self) -> Ready:
         """Start the driver and wait until its session is there; `SparkUnavailable` when there can be none."""

@@ -19,14 +19,17 @@ from noria.core.symbols import Symbols
 from noria.core.values import decode
 from noria.dataflow import layout
 from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys
+from noria.dataflow.profile import Clock, Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
 
 Trace = Callable[[str], None]
+TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
 
 
 class Engine:
     """`store`: the base tables; `views`: makes the states that readers publish.  `trace`, when set, is told of
-    every delta, miss, fill and eviction (golden scripts, stories)."""
+    every delta, miss, fill and eviction (golden scripts, stories).  `clock` (nanoseconds), when set, times some
+    ticks; `profile`, when set, is in front of every fetch."""
 
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory):
         self.store, self.symbols, self.views = store, symbols, views
@@ -36,6 +39,10 @@ class Engine:
         self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
         self.tick_number = 0
         self.trace: Trace | None = None
+        self.clock: Clock | None = None
+        self.profile: Profile | None = None
+        self._filling = 0  # states being filled, each for the sake of the one before
+        self._deepest = 0
 
     # -------------------------------------------------------------- ticks
     def tick(self, inputs: Mapping[str, Batch]) -> None:
@@ -47,6 +54,7 @@ class Engine:
                 pending[self.bases[table].id] = [delta]
         if not pending:
             return
+        tick = self._plain_tick if self.clock is None or self.tick_number % TIMED_TICKS else self._timed_tick
         for node in self.graph.nodes:
             deltas = pending.pop(node.id, None)
             if deltas is None or node.inert:
@@ -54,7 +62,7 @@ class Engine:
             if node.stash is not None:
                 node.stash += [d for d in deltas if d is not None]
                 continue
-            out = node.op.tick(self, node, deltas)
+            out = tick(node, deltas)
             stats = node.stats
             stats.ticks += 1
             stats.rows_in += sum(len(d) for d in deltas if d is not None)
@@ -69,6 +77,17 @@ class Engine:
                     slots = pending[child.id] = [None] * len(child.parents)
                 before = slots[port]
                 slots[port] = out if before is None else concat([before, out], out.width)
+
+    def _plain_tick(self, node: Node, deltas: list[Batch | None]) -> Batch | None:
+        return node.op.tick(self, node, deltas)
+
+    def _timed_tick(self, node: Node, deltas: list[Batch | None]) -> Batch | None:
+        assert self.clock is not None
+        start = self.clock()
+        out = node.op.tick(self, node, deltas)
+        node.stats.timed_ns += self.clock() - start
+        node.stats.timed_ticks += 1
+        return out
 
     def advance(self) -> None:
         """Let time pass for those who only read: stamps of reads are tick numbers."""
@@ -88,6 +107,12 @@ class Engine:
             keys = np.ascontiguousarray(keys[[cols.index(c) for c in once]][:, at])
             rows, ordinal = self.fetch(node, once, keys, mode)
             return rows, at[ordinal]
+        if self.profile is not None:
+            return self.profile.fetch(self, node, cols, keys, mode)
+        return self.answer(node, cols, keys, mode)
+
+    def answer(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        """`fetch`, whoever looks on."""
         if mode is not Mode.STORED and node.op.stateful and node.parents and not node.full:
             self._complete(node, cols, keys, mode)
         return node.op.fetch(self, node, cols, keys, mode)
@@ -100,6 +125,7 @@ class Engine:
     def _complete(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> None:
         """Make the keys present in node's index by cols: one upquery for all that are missing."""
         miss = node.op.missing(node, cols, keys)
+        node.stats.asked += keys.shape[1]
         if not miss.any():
             return
         wanted = distinct(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
@@ -108,7 +134,14 @@ class Engine:
         node.stats.misses += wanted.shape[1]
         if self.trace:
             self.trace(f"n{node.id}{list(cols)} misses {self.show_keys(node, cols, wanted)}")
-        self.fill(node, cols, wanted)
+        self._filling += 1
+        outer, self._deepest = self._deepest, self._filling
+        try:
+            self.fill(node, cols, wanted)
+        finally:
+            node.stats.pull_depth = max(node.stats.pull_depth, self._deepest - self._filling + 1)
+            self._filling -= 1
+            self._deepest = max(outer, self._deepest)
 
     def fill(self, node: Node, cols: Columns, keys: Codes) -> None:
         """Pull distinct missing keys from the parent and fill them."""

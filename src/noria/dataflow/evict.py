@@ -68,6 +68,11 @@ def memory(engine: Engine) -> int:
     return engine.symbols.memory() + sum(n.op.memory(n) for n in engine.graph.nodes if n.op.stateful)
 
 
+def essential(engine: Engine) -> int:
+    """Bytes of full states: never evicted, since nothing above could give them back key by key."""
+    return sum(n.op.memory(n) for n in engine.graph.nodes if n.op.stateful and n.full)
+
+
 def evictable(engine: Engine) -> list[tuple[Node, Columns]]:
     return [(n, cols) for n in engine.graph.nodes if n.op.stateful and not n.full and n.state is not None
             for cols in n.indexes]

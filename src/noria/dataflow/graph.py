@@ -206,13 +206,22 @@ class Node:
 
 @dataclass
 class NodeStats:
-    """Counters since the node was made."""
+    """Counters since the node was made.  asked: keys that pulls and reads asked its partial state for; pull_depth:
+    the most states that one of its misses filled, each for the sake of the one below; timed_*: of some ticks."""
 
     rows_in: int = 0
     rows_out: int = 0
     ticks: int = 0
+    asked: int = 0
     misses: int = 0
     evictions: int = 0
+    pull_depth: int = 0
+    timed_ticks: int = 0
+    timed_ns: int = 0
+
+    def tick_ms(self) -> float:
+        """Time of all ticks, from those that were timed."""
+        return self.timed_ns * self.ticks / max(self.timed_ticks, 1) / 1e6
 
 
 class Graph:

@@ -123,12 +123,14 @@ class Evict:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question about the worker: stats | graph | explain (argument: view name) | table (argument: its name;
-    what a bulk load must bring) | validate."""
+    """A question about the worker: stats | graph | explain (argument: view name) | analyze (the same; keys and nulls
+    as of `Read`) | table (argument: its name; what a bulk load must bring) | validate."""
 
     request: int
     what: str
     argument: str = ""
+    keys: Any = ()
+    nulls: bool = False
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,9 @@ class BaseStore(Protocol):
         """What a bulk load must bring files for: (columns, unique) of every index that is kept; and the
         AUTO_INCREMENT high-water mark."""
 
+    def memory(self) -> int:
+        """Bytes of memory that the store takes now: caches and buffers."""
+
     def checkpoint(self, path: str) -> None: ...
 
     def ingest(self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int,
@@ -106,6 +109,9 @@ class ViewState(Protocol):
 
     def memory(self) -> int:
         """Bytes in use, index and rows."""
+
+    def __len__(self) -> int:
+        """Rows stored, weights not counted."""
 
     def drop(self) -> None:
         """The view is no more: readers find it dead."""

@@ -1,7 +1,9 @@
-"""The graph as inert data, then as text, DOT or JSON: one rendering behind EXPLAIN, /graph and the stories."""
+"""The graph as inert data, then as text, DOT or JSON: one rendering behind EXPLAIN, SHOW NORIA, /graph, /metrics and
+the stories.  `nodes` looks at the engine; everything else at what `nodes` gave, in whatever process."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from noria.dataflow.engine import Engine
@@ -29,8 +31,11 @@ def _node(engine: Engine, n: Node) -> dict[str, Any]:
         "rows_in": n.stats.rows_in,
         "rows_out": n.stats.rows_out,
         "ticks": n.stats.ticks,
+        "tick_ms": round(n.stats.tick_ms(), 3),
+        "asked": n.stats.asked,
         "misses": n.stats.misses,
         "evictions": n.stats.evictions,
+        "pull_depth": n.stats.pull_depth,
     }
 
 
@@ -51,24 +56,51 @@ def view_names(engine: Engine, n: Node) -> set[str]:
 
 def explain(engine: Engine, view: str) -> str:
     """The plan of one view as text, leaf last: what is partial or full and why, what is shared with whom."""
-    reader = engine.readers[view]
-    lines = []
-    for n in ancestors(reader):
-        d = _node(engine, n)
-        parts = [f"n{d['id']}: {d['does']}"]
-        if d["parents"]:
-            parts.append("from " + ", ".join(f"n{p}" for p in d["parents"]))
-        if d["state"] == "full":
-            parts.append(f"full: {d['why_full']}")
-        elif d["state"] != "none":
-            parts.append("on disk" if d["state"] == "disk" else "partial")
-        if d["indexes"]:
-            parts.append("indexed by " + "; ".join(", ".join(i) or "()" for i in d["indexes"]))
-        others = [v for v in d["views"] if v != view]
-        if others:
-            parts.append("shared with " + ", ".join(others))
-        lines.append(" | ".join(parts))
-    return "\n".join(lines)
+    return "\n".join(line(_node(engine, n), view) for n in ancestors(engine.readers[view]))
+
+
+def of_view(graph: Sequence[dict[str, Any]], view: str) -> list[dict[str, Any]]:
+    """The nodes that work for a view, leaf last."""
+    return [d for d in graph if view in d["views"]]
+
+
+def line(d: Mapping[str, Any], view: str) -> str:
+    """What a node does, where from, how it is kept and why, who else uses it."""
+    parts = [f"n{d['id']}: {d['does']}"]
+    if d["parents"]:
+        parts.append("from " + ", ".join(f"n{p}" for p in d["parents"]))
+    if d["state"] == "full":
+        parts.append(f"full: {d['why_full']}")
+    elif d["state"] != "none":
+        parts.append("on disk" if d["state"] == "disk" else "partial")
+    if d["indexes"]:
+        parts.append("indexed by " + "; ".join(", ".join(i) or "()" for i in d["indexes"]))
+    others = [v for v in d["views"] if v != view]
+    if others:
+        parts.append("shared with " + ", ".join(others))
+    return " | ".join(parts)
+
+
+def figures(d: Mapping[str, Any]) -> str:
+    """How large a node's state is and how often it had what was asked; "" for a node without state."""
+    if d["state"] not in ("partial", "full"):
+        return ""
+    parts = [f"{d['rows']} row{'' if d['rows'] == 1 else 's'}, {size(d['bytes'])}"]
+    if d["asked"]:
+        parts.append(f"asked for {d['asked']} key{'' if d['asked'] == 1 else 's'}, "
+                     f"{100 * (1 - d['misses'] / d['asked']):.1f} % present")
+    if d["evictions"]:
+        parts.append(f"{d['evictions']} evicted")
+    return "; ".join(parts)
+
+
+def size(nbytes: float) -> str:
+    """Bytes as people say them."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "bytes" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} GiB"
 
 
 def dot(graph: list[dict[str, Any]]) -> str:

@@ -25,10 +25,12 @@ from noria.core.values import encode, from_arrow, to_arrow
 from noria.dataflow import evict, export, packets, render, validate
 from noria.dataflow.engine import Engine
 from noria.dataflow.packets import Envelope
+from noria.dataflow.profile import Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
 
 STEPS_PER_CHECK = 16  # how often memory is looked at: a step allocates little
 HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
+LEAST_PARTIAL = 0.1  # of the limit: what partial state may keep whatever else there is
 
 
 ReadFiles = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
@@ -257,6 +259,8 @@ class Worker:
             if body.argument not in self.engine.readers:
                 return packets.Done(body.request, error=_no_view(body.argument))
             return packets.Done(body.request, render.explain(self.engine, body.argument))
+        if body.what == "analyze":
+            return self._analyze(body)
         if body.what == "validate":
             validate.validate(self.engine)
             return packets.Done(body.request, "every state equals its recomputation")
@@ -267,13 +271,25 @@ class Worker:
             return packets.Done(body.request, {"indexes": indexes, "auto_increment": auto_increment})
         return packets.Done(body.request, error=SqlError(1235, "42000", f"A worker cannot be asked '{body.what}'"))
 
+    def _analyze(self, body: packets.Ask) -> packets.Packet:
+        """One read, watched node by node."""
+        profile = self.engine.profile = Profile(self.engine.clock or (lambda: 0))
+        try:
+            reply = self._read(packets.Read(body.request, body.argument, body.keys, body.nulls))
+        finally:
+            self.engine.profile = None
+        assert isinstance(reply, packets.Rows)
+        if reply.error is not None:
+            return packets.Done(body.request, error=reply.error)
+        return packets.Done(body.request, {"rows": reply.rows.num_rows, **profile.shown()})
+
     def stats(self) -> dict[str, Any]:
         """Counters and sizes of this worker."""
-        graph = self.engine.graph.nodes
+        graph, stored = self.engine.graph.nodes, self._store.memory()
         return {
-            "worker": self.worker, "tick": self.engine.tick_number, "memory": evict.memory(self.engine),
-            "memory_limit": self.memory_limit, "symbols": self._symbols.memory(),
-            "essential": sum(n.op.memory(n) for n in graph if n.op.stateful and n.full),
+            "worker": self.worker, "tick": self.engine.tick_number, "memory": evict.memory(self.engine) + stored,
+            "memory_limit": self.memory_limit, "symbols": self._symbols.memory(), "storage": stored,
+            "essential": evict.essential(self.engine),
             "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
             "nodes": len(graph), "views": len(self.engine.readers),
             "tables": {t: self._store.row_count(t) for t in self._store.tables()},
@@ -281,14 +297,18 @@ class Worker:
 
     # -------------------------------------------------------------- memory
     def hold_limit(self) -> None:
-        """Evict least recently read keys while memory is over the limit."""
+        """Evict least recently read keys while memory is over the limit.  A part of the limit stays for what is
+        partial even if essential state and strings leave none: a read would miss each time."""
         if not self.memory_limit:
             return
-        used = evict.memory(self.engine)
-        if used > self.memory_limit:
-            evict.evict_bytes(self.engine, int(used - HEADROOM * self.memory_limit))
+        stored, held = self._store.memory(), evict.memory(self.engine)
+        if stored + held <= self.memory_limit:
+            return
+        fixed = evict.essential(self.engine) + self._symbols.memory()
+        goal = max(int(HEADROOM * self.memory_limit) - stored, fixed + int(LEAST_PARTIAL * self.memory_limit))
+        if held > goal:
+            evict.evict_bytes(self.engine, held - goal)
             self.engine.shrink()
-
 
 
 def _runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:

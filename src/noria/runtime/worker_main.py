@@ -238,6 +238,7 @@ def build_worker(config: WorkerConfig, incarnation: int) -> HostedWorker:
     from noria.plan.lower import Lowering
     from noria.runtime import warm
     from noria.state.symbols import SymbolTable
+    from noria.storage.engine import Memory
     from noria.storage.store import RocksStore
     from noria.views.writer import ViewDirectory
 
@@ -245,11 +246,13 @@ def build_worker(config: WorkerConfig, incarnation: int) -> HostedWorker:
     published = config.run_dir / "views"
     published.mkdir(mode=0o700, parents=True, exist_ok=True)
     symbols = SymbolTable(str(published))
-    store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation)
+    store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation,
+                       memory=Memory.within(config.memory_limit))
     views = ViewDirectory(str(published), symbols, incarnation)
     core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
                        memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS, read_files=_record_batches,
                        pid=os.getpid())
+    core.engine.clock = time.perf_counter_ns
     return core  # type: ignore[no-any-return]
 
 

@@ -21,10 +21,11 @@ from noria.core.errors import SqlError, not_supported, unknown_column, unknown_t
 from noria.core.statements import DEFAULT, Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Write, Wrote
-from noria.plan.mir import Asks, ViewDef, show
+from noria.plan.mir import Asks, ViewDef
 from noria.runtime.link import Link, WorkerGone
 from noria.server import chatter
 from noria.server.bulk import Bulk
+from noria.server.explain import NOT_MAINTAINED, Explainer
 from noria.server.http.wire import arrow_rows
 from noria.server.keys import key_of, keys_of
 from noria.server.mysql import encode_result
@@ -36,7 +37,6 @@ from noria.server.statements import Compiled, Statements, is_one_key
 from noria.sql import commands as sql
 from noria.views.reader import AttachedViews
 
-NOT_MAINTAINED = 1235  # the error with which a view is refused: Spark answers instead
 TOUCH_EVERY = 64  # executions between two notes that an ad-hoc view is in use
 HTTP_CLIENT = Client("root", chatter.DATABASE, 0, "localhost", False, True)
 
@@ -49,6 +49,7 @@ class Executor:
         self.program, self._link, self._bulk = program, link, bulk
         self.reads = Reads(link, attach)
         self.statements = Statements(program)
+        self.explainer = Explainer(self)
         self.replies = ReplyCache(reply_bytes)
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
 
@@ -260,29 +261,6 @@ class Executor:
             raise ConnectionError(str(e)) from e
         return outcomes, list(session.warnings)
 
-    async def explain(self, command: sql.Command) -> ResultSet:
-        """How a statement is answered.  A SELECT's view is made, as running it would: the answer is about it."""
-        if not isinstance(command, sql.Select):
-            raise not_supported("EXPLAIN of this statement", "EXPLAIN a SELECT")
-        lines = await self._explained(command)
-        return chatter.texts(["EXPLAIN"], [(line,) for text in lines for line in text.splitlines()])
-
-    async def _explained(self, select: sql.Select) -> list[str]:
-        reason = "" if select.batch is None else select.batch.reason
-        if select.view is not None:
-            try:
-                reader = await self.program.reader(select.view)
-                key = ", ".join(f.name for f in reader.key_fields)
-                kind = "ad-hoc view" if reader.adhoc else "view"
-                return [f"answered by the {kind} {reader.name}, looked up by ({key})",
-                        self.program.explanation(reader.name) or show(reader.plan)]
-            except SqlError as e:
-                if e.code != NOT_MAINTAINED:
-                    raise
-                reason = e.message
-        plan = select.view.plan if select.view is not None else sql.as_batch(select).plan
-        return [f"answered by Spark over a snapshot, not by a view: {reason}", show(plan)]
-
     async def ask(self, question: Ask) -> Any:
         """An answer of the worker."""
         try:
@@ -301,7 +279,8 @@ class Executor:
         return {
             "reads_total": self.selects + self.replies.hits, "view_hits_total": self.reads.hits,
             "upqueries_total": self.reads.upqueries, "cached_replies_total": self.replies.hits,
-            "cached_reply_bytes": self.replies.nbytes, "writes_total": self.writes,
+            "cached_reply_bytes": self.replies.nbytes, "reply_limit_bytes": self.replies.limit_bytes,
+            "writes_total": self.writes,
             "write_errors_total": self.write_errors, "commits_total": self._link.stats.groups,
             "spark_queries_total": self.spark_queries,
             "parsed_total": self.statements.parsed, "tables": len(list(self.program.tables())),

@@ -26,8 +26,10 @@ from noria.control.leases import Claim, DirectoryInUse
 from noria.control.program import Program
 from noria.control.supervisor import Event, Supervisor
 from noria.core.errors import SqlError
+from noria.core.limits import DEFAULT_MEMORY_BYTES
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Evict, Hello, SetLimit
+from noria.dataflow.render import size
 from noria.plan.mir import ViewDef
 from noria.runtime import warm
 from noria.runtime.link import LinkState, WorkerLink
@@ -45,11 +47,18 @@ from noria.views.reader import attach
 log = logging.getLogger("noria")
 CLIENTS_STOP_S = 5  # running statements get so long to end when the server stops
 WORKER_MEMORY_SHARE = 0.9  # of the limit; the rest is for kept replies
+MEMORY_WATCH_S = 10  # between two looks at what cannot be evicted
 LEAST_LIMIT = 2**20  # bytes that a limit set while the server runs may be
 
 
 class StartFailed(Exception):
     """The server cannot start: why, and what to do."""
+
+
+def reply_bytes(limit: int) -> int:
+    """What kept replies may take of a memory limit; without a limit what they may of the one by default."""
+    limit = limit or DEFAULT_MEMORY_BYTES
+    return limit - int(limit * WORKER_MEMORY_SHARE)
 
 
 def serve(settings: Settings, log_level: str) -> int:
@@ -95,6 +104,7 @@ class Node:
         self._restarts = -1
         self._worker_pid = 0
         self._worker_limit: int | None = None  # set while running, and again for each new worker
+        self._warnings = 0
         self.ready_line = ""
 
     # ------------------------------------------------------------ life
@@ -118,10 +128,12 @@ class Node:
         self.bulk = Bulk(self.supervisor, self.link, self.program, settings.data_dir / "snapshots")
         self.program.bootstrap = self.bulk.bootstrap
         self.executor = Executor(self.program, self.link, lambda: attach(str(self.views_dir)), self.bulk,
-                                 settings.memory_bytes - worker_bytes)
+                                 reply_bytes(settings.memory_bytes))
         # A first compilation must not hold up a lease or a client; Spark starts meanwhile.
         await asyncio.gather(self.supervisor.start(), asyncio.to_thread(warm.kernels, str(run_dir)))
         await self.link.up()
+        watching = asyncio.ensure_future(self._watch_memory())
+        self._closers.append(("watch over memory", lambda: _stopped(watching)))
         await self._listen()
 
     async def _listen(self) -> None:
@@ -181,12 +193,35 @@ class Node:
     async def stats(self) -> dict[str, Any]:
         numbers = self.executor.stats()
         numbers.update(connections=len(self.mysql.connections), worker_restarts_total=max(0, self._restarts),
-                       worker_up=int(self.link.state is LinkState.UP))
+                       worker_up=int(self.link.state is LinkState.UP), front_memory=_resident(os.getpid()),
+                       spark_memory=sum(map(_resident, self.supervisor.processes())),
+                       memory_warnings_total=self._warnings)
         if self.link.state is LinkState.UP:
             with contextlib.suppress(ConnectionError, TimeoutError):
                 worker = await asyncio.wait_for(self.ask("stats"), 2)
                 numbers.update({f"worker_{k}": v for k, v in worker.items() if isinstance(v, (int, float))})
         return numbers
+
+    async def _watch_memory(self) -> None:
+        """Tell in the log when what can never be evicted exceeds the limit; again once it has doubled."""
+        told = 0
+        while True:
+            await asyncio.sleep(MEMORY_WATCH_S)
+            if self.link.state is not LinkState.UP:
+                continue
+            with contextlib.suppress(ConnectionError):
+                found = await self.ask("stats")
+                told = self._warn_of_memory(found, told)
+
+    def _warn_of_memory(self, found: dict[str, Any], told: int) -> int:
+        essential, limit = found["essential"] + found["symbols"], found["memory_limit"]
+        if not limit or essential <= max(limit, 2 * told):
+            return told if essential > limit else 0
+        self._warnings += 1
+        log.warning("full state and strings take %s of the memory limit of %s and are never evicted; SHOW NORIA STATUS "
+                    "says which views and why: read them by a key, drop them, or give --memory-limit more",
+                    size(essential), size(limit))
+        return int(essential)
 
     async def set_limit(self, size: str) -> int:
         """Another memory limit ('64M'), until the server ends; the bytes."""
@@ -197,7 +232,7 @@ class Node:
         if nbytes < LEAST_LIMIT:
             raise SqlError(1105, "HY000", f"a memory limit of {nbytes} bytes is too little to serve; 1M at least")
         self._worker_limit = int(nbytes * WORKER_MEMORY_SHARE)
-        self.executor.replies.bound(nbytes - self._worker_limit)
+        self.executor.replies.bound(reply_bytes(nbytes))
         await self.link.ask(SetLimit(self._worker_limit), retry=True)
         return nbytes
 
@@ -235,6 +270,21 @@ class Node:
 
     def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         return self.bulk.verify(request)
+
+
+async def _stopped(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def _resident(pid: int) -> int:
+    """Resident bytes of a process, 0 for one that is gone."""
+    try:
+        with open(f"/proc/{pid}/statm") as f:
+            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def _address(address: tuple[str, int]) -> str:

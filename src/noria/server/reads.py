@@ -7,6 +7,7 @@ each (view, key), whatever the number of waiting clients (ONE-REQUEST).
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -59,6 +60,12 @@ class Reads:
         self._asked: dict[tuple[str, Key], asyncio.Task[list[Any]]] = {}
         self.hits = 0
         self.upqueries = 0
+        self._hits_of: defaultdict[str, int] = defaultdict(int)
+        self._asks_of: defaultdict[str, int] = defaultdict(int)
+
+    def counts(self, view: str) -> tuple[int, int]:
+        """(lookups answered from shared memory, all lookups) of a view; without those that a kept reply answered."""
+        return self._hits_of[view], self._hits_of[view] + self._asks_of[view]
 
     def attached(self, view: ViewDef) -> AttachedView | None:
         """The view in shared memory, None while there is none (not published yet, or dropped)."""
@@ -71,6 +78,8 @@ class Reads:
 
     def forget(self, view: ViewDef) -> None:
         """The view was dropped."""
+        self._hits_of.pop(view.name, None)
+        self._asks_of.pop(view.name, None)
         if self._views is not None:
             self._views.forget(view.name)
 
@@ -86,10 +95,12 @@ class Reads:
         if rows is None:
             return None
         self.hits += 1
+        self._hits_of[view.name] += 1
         return Found(rows, entry, version)
 
     async def fetch(self, view: ViewDef, key: Key) -> list[Any]:
         """The key's rows from the worker, which fills the key on the way."""
+        self._asks_of[view.name] += 1
         wanted = (view.name, key)
         task = self._asked.get(wanted)
         if task is None:
@@ -120,11 +131,13 @@ class Reads:
         if missing.any():
             return None
         self.hits += len(keys)
+        self._hits_of[view.name] += len(keys)
         return found
 
     async def fetch_several(self, view: ViewDef, keys: list[Key], nulls: bool) -> pa.Table:
         """`several` from the worker, which fills what is missing."""
         self.upqueries += 1
+        self._asks_of[view.name] += len(keys)
         return await self._rows(view, keys, nulls)
 
     async def many(self, view: ViewDef, keys: pa.Table) -> pa.Table:
@@ -149,7 +162,10 @@ class Reads:
         if attached is None:
             return None, np.ones(keys.num_rows, np.bool_)
         rows, missing = attached.lookup_many(keys)
-        self.hits += keys.num_rows - int(np.count_nonzero(missing))
+        absent = int(np.count_nonzero(missing))
+        self.hits += keys.num_rows - absent
+        self._hits_of[view.name] += keys.num_rows - absent
+        self._asks_of[view.name] += absent
         names = [f.name for f in view.fields]
         return pa.Table.from_arrays([*rows.columns[: view.visible], rows.column("__key")], names=[*names, "__key"]
                                     ), missing

@@ -170,7 +170,7 @@ class ReplyCache:
     ENTRY_BYTES = 400  # what the key, the record and the dictionary's slot take beside the packets
 
     def __init__(self, limit_bytes: int):
-        self._limit = limit_bytes
+        self.limit_bytes = limit_bytes
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self.nbytes = 0
         self.hits = 0
@@ -191,7 +191,7 @@ class ReplyCache:
 
     def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None:
         """Keep a reply made from the entry while it had this version (read before its rows)."""
-        if len(packets) > self._limit // 64:
+        if len(packets) > self.limit_bytes // 64:
             return
         self.discard(key)
         self._kept[key] = _Kept(packets, version, entry.watch(), entry)
@@ -200,11 +200,11 @@ class ReplyCache:
 
     def bound(self, limit_bytes: int) -> None:
         """Another limit, from now on."""
-        self._limit = limit_bytes
+        self.limit_bytes = limit_bytes
         self._hold()
 
     def _hold(self) -> None:
-        while self.nbytes > self._limit:
+        while self.nbytes > self.limit_bytes:
             _, old = self._kept.popitem(last=False)
             self.nbytes -= len(old.packets) + self.ENTRY_BYTES
 

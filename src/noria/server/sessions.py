@@ -186,10 +186,12 @@ class Session:
             return Ok(warnings=len(change.warnings))
         if isinstance(command, sql.SelectItems):
             return chatter.select_items(command, self)
+        if isinstance(command, sql.Show) and command.what.startswith("noria "):
+            return await self._executor.explainer.show(command)
         if isinstance(command, sql.Show):
             return chatter.show(command, self._executor.program, self)
         if isinstance(command, sql.Explain):
-            return await self._executor.explain(command.command)
+            return await self._executor.explainer.explain(command, self)
         return self._session_command(command)
 
     def _begin_write(self, command: Insert | Update | Delete) -> Later:

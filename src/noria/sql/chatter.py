@@ -33,7 +33,7 @@ _SHOWS = (  # the words of each, in the order in which they are looked for
     "databases", "schemas", "engines", "storage engines", "errors", "warnings", "grants", "index", "indexes", "keys",
     "plugins", "privileges", "processlist", "procedure status", "function status", "triggers", "events",
     "table status", "tables", "open tables", "variables", "status", "views", "binary logs", "master status",
-    "slave status", "replica status", "profiles", "count",
+    "slave status", "replica status", "profiles", "count", "noria views", "noria status", "noria graph",
 )
 _SAME = {"fields": "columns", "schemas": "databases", "indexes": "index", "keys": "index", "charset": "character set",
          "storage engines": "engines"}
@@ -185,7 +185,8 @@ def _show(r: _Reader) -> Command:
     what = next((w for w in _SHOWS if r.take(*w.upper().split())), None)
     if what is None:
         raise not_supported(f"SHOW {r.near()}", "there are SHOW TABLES, VIEWS, COLUMNS, CREATE TABLE, CREATE VIEW, "
-                                                "INDEX, VARIABLES, STATUS, WARNINGS, DATABASES, COLLATION, ENGINES")
+                                                "INDEX, VARIABLES, STATUS, WARNINGS, DATABASES, COLLATION, ENGINES, "
+                                                "NORIA VIEWS, NORIA STATUS, NORIA GRAPH")
     if what == "count":
         return _show_count(r)
     what = _SAME.get(what, what)

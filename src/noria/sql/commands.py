@@ -137,7 +137,10 @@ class SelectItems:
 
 @dataclass(frozen=True)
 class Explain:
+    """analyze: run it, and say what that took."""
+
     command: Command
+    analyze: bool = False
 
 
 @dataclass(frozen=True)

@@ -66,11 +66,17 @@ def _planned(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
         return Prepared(said, 0, lambda values: said)
     word = tokens[0].text.upper()
     if word in ("EXPLAIN", "DESCRIBE", "DESC"):
-        inner = _planned(_explained(tokens), text, catalog)
-        return Prepared(Explain(inner.command), inner.parameters, lambda values: Explain(inner.binder(values)))
+        inner, analyze = _planned(_explained(tokens), text, catalog), _analyzes(tokens)
+        return Prepared(Explain(inner.command, analyze), inner.parameters,
+                        lambda values: Explain(inner.binder(values), analyze))
     statement = parse_tokens(tokens, text)
     command, binder = _command(statement, catalog)
     return Prepared(command, statement.parameters, binder)
+
+
+def _analyzes(tokens: list[Token]) -> bool:
+    """EXPLAIN ANALYZE: the statement is run."""
+    return any(t.text.upper() == "ANALYZE" for t in tokens[1:-1][:2])
 
 
 def _explained(tokens: list[Token]) -> list[Token]:

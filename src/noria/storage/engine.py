@@ -46,6 +46,13 @@ class Memory:
     wal_bytes: int = 256 * 2**20  # bounds the log to replay at a start
     reserve_bytes: int = 32 * 2**20  # commits stop when less disk is free, so that compaction can go on
 
+    @classmethod
+    def within(cls, limit: int) -> Memory:
+        """A part of a memory limit for everything (0: none): an eighth in two halves, no more than what serves."""
+        share = max(limit // 16, 2**20) if limit else cls.cache_bytes
+        return cls(min(cls.cache_bytes, share), min(cls.write_buffer_bytes, share),
+                   min(cls.family_buffer_bytes, share // 2))
+
 
 def table_options() -> Options:
     """What files on disk look like; Spark's tasks write theirs the same way."""
@@ -117,6 +124,13 @@ class Engine:
         # A torn record at the log's end is a commit that never returned; anywhere else it is damage to report.
         options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
         return options
+
+    def memory_bytes(self) -> int:
+        """What the block cache and the write buffers take now."""
+        buffers = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+        for family in self._families.values():
+            buffers += family.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+        return int(self._cache.get_usage()) + int(buffers)
 
     def _hold(self, name: str) -> None:
         self._families[name] = self._db.get_column_family(name)

@@ -280,6 +280,9 @@ class RocksStore:
                              "start the worker again")
 
     # ---------------------------------------------------------------- reading
+    def memory(self) -> int:
+        return self._engine.memory_bytes()
+
     def lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> tuple[Batch, Codes]:
         """As the protocol says; needs a key or index whose first columns these are (`add_index`)."""
         source = self.table(table)

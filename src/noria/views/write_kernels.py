@@ -215,6 +215,17 @@ def set_tick(A, word):
 
 
 @njit(cache=True)
+def row_count(A):
+    """Distinct rows under all keys."""
+    total = 0
+    for slot in range(A[MASK] + 1):
+        word = A[INDEX + slot]
+        if word > GONE:
+            total += A[(word & OFFSET) + COUNT] & COUNT_MASK
+    return total
+
+
+@njit(cache=True)
 def copied_words(A):
     """Slab words a fresh copy of the live blocks needs."""
     A = bare(A)

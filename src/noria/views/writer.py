@@ -73,6 +73,7 @@ from noria.views.slab_kernels import (
 _RESERVE = 2**34  # bytes of addresses for a view, four times what it needs once it needs more
 _FIRST_WORDS = 2**11  # of a new slab
 _SHRINK_WORDS = 2**16  # slabs below this are not worth compacting
+_SHRINK_SLOTS = 2**10  # nor are indexes
 _NO_FOLD = np.zeros(1, np.int64)
 
 
@@ -158,18 +159,24 @@ class View:
             self._move(int(self._words[MASK]) + 1, need)
 
     def _shrink(self) -> None:
-        """Compact when more than half of the slab is free, if there is room for a copy."""
+        """Compact when more than half of the slab is free or the index has four times the slots that it needs, if
+        there is room for a copy."""
         words = self._words
-        slab = int(words[TOP]) - int(words[SLAB])
-        if slab > _SHRINK_WORDS and 2 * int(words[FREE_WORDS]) > slab:
+        slab, slots = int(words[TOP]) - int(words[SLAB]), int(words[MASK]) + 1
+        needed = _slots_for(int(words[LIVE]))
+        if (slab > _SHRINK_WORDS and 2 * int(words[FREE_WORDS]) > slab) or slots >= max(4 * needed, _SHRINK_SLOTS):
             try:
-                self._move(_slots_for(int(words[LIVE])), _FIRST_WORDS)
+                self._move(needed, _FIRST_WORDS)
             except SqlError:
                 return  # the free space will be used by later fills
 
     def memory(self) -> int:
         words = self._words
         return 8 * (int(words[TOP]) - int(words[FREE_WORDS]) + len(self._stamps))
+
+    def __len__(self) -> int:
+        """Rows stored.  Looks at every key: for who wants to see, not for the way of a tick."""
+        return int(kernels.row_count(self._words))
 
     # -------------------------------------------------------------- changes
     def apply(self, delta: Batch) -> None:

@@ -85,6 +85,7 @@ class Base(Operator):
 
     def _fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
         miss = node.state.missing(cols, keys)
+        node.stats.asked += keys.shape[1]
         if not miss.any():
             return
         wanted = distinct(folded_keys(engine.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))

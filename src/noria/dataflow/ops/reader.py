@@ -78,9 +78,6 @@ class Reader(Operator):
     def shrink(self, node: Node) -> None:
         """Views recycle their space themselves."""
 
-    def rows_stored(self, node: Node) -> int:
-        return 0
-
     # -------------------------------------------------------------- ticks
     def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas

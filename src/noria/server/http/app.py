@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hmac
 import json
 import logging
@@ -142,7 +143,10 @@ class Api:
         return JSONResponse(body, 200 if body["status"] == "ok" else 503)
 
     async def metrics(self, request: Request) -> Response:
-        return Response(render(await self._s.stats()), media_type=CONTENT_TYPE)
+        numbers, graph = await self._s.stats(), []
+        with contextlib.suppress(ConnectionError):  # the worker is being restarted
+            graph = await self._s.ask("graph")
+        return Response(render(numbers, graph), media_type=CONTENT_TYPE)
 
     async def graph(self, request: Request) -> Response:
         form = request.query_params.get("format", "json")

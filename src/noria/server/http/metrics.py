@@ -6,7 +6,7 @@ a number without a description is a bug that a test finds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -30,23 +30,72 @@ DESCRIPTIONS: dict[str, str] = {
     "views": "named views in the program",
     "adhoc_views": "views made for SELECTs that no named view answers",
     "parsed_total": "statements that had to be parsed; the others were recognised by their shape",
+    "reply_limit_bytes": "what kept replies may take",
+    "front_memory": "resident memory of the front end's process",
+    "spark_memory": "resident memory of Spark's driver and its JVM, beside the memory limit",
+    "memory_warnings_total": "times that what cannot be evicted was found to exceed the memory limit",
+    "worker_worker": "the worker's number",
+    "worker_tick": "ticks so far; they are also the clock of reads",
+    "worker_memory": "memory of states, views, symbols and RocksDB, which the limit bounds",
+    "worker_memory_limit": "the worker's part of the memory limit; 0: none",
+    "worker_symbols": "memory of the table of strings",
+    "worker_sweeps": "times that strings which no state holds were swept",
+    "worker_storage": "memory of RocksDB: block cache and write buffers",
+    "worker_essential": "memory of full state, which is never evicted; SHOW NORIA STATUS says which and why",
+    "worker_misses": "keys that some node's partial state was asked for and had to pull",
+    "worker_evictions": "keys evicted from some node's partial state",
+    "worker_nodes": "nodes of the data-flow graph",
+    "worker_views": "views that readers may look up in",
     "worker_up": "1 while the worker serves, 0 while it is being restarted",
     "worker_restarts_total": "times a worker came up after the first",
 }
 
 
+# Of every node of the running graph, with the labels `node` and `does`.
+NODE_DESCRIPTIONS: dict[str, str] = {
+    "rows_in_total": "rows of deltas that came in",
+    "rows_out_total": "rows of deltas that went out",
+    "ticks_total": "ticks in which it had something to do",
+    "tick_seconds_total": "time of these ticks, from one in 64 that is timed",
+    "rows": "rows of its state",
+    "bytes": "memory of its state",
+    "essential": "1 where the state is full, which is never evicted",
+    "asked_total": "keys that reads and pulls asked its partial state for",
+    "misses_total": "keys that were missing then",
+    "evictions_total": "keys evicted",
+    "pull_depth": "the most states that one miss had to fill, each for the sake of the one below",
+}
+
+
 class _Numbers:
-    def __init__(self, numbers: Mapping[str, Any]):
-        self._numbers = numbers
+    def __init__(self, numbers: Mapping[str, Any], graph: Sequence[Mapping[str, Any]]):
+        self._numbers, self._graph = numbers, graph
 
     def collect(self) -> Iterator[Metric]:
         for name, value in sorted(self._numbers.items()):
             about = DESCRIPTIONS.get(name) or f"{name.removeprefix('worker_').replace('_', ' ')} of the worker"
-            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            yield kind(f"noria_{name}", about, value=float(value))
+            yield _family(name)(f"noria_{name}", about, value=float(value))
+        for name, about in NODE_DESCRIPTIONS.items() if self._graph else ():
+            family = _family(name)(f"noria_node_{name}", about, labels=["node", "does"])
+            for d in self._graph:
+                family.add_metric([f"n{d['id']}", d["does"]], _of_node(d, name))
+            yield family
 
 
-def render(numbers: Mapping[str, Any]) -> bytes:
+def _family(name: str) -> Any:
+    return CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+
+
+def _of_node(d: Mapping[str, Any], name: str) -> float:
+    if name == "tick_seconds_total":
+        return float(d.get("tick_ms", 0)) / 1000
+    if name == "essential":
+        return float(d["state"] == "full")
+    return float(d.get(name.removesuffix("_total"), 0))
+
+
+def render(numbers: Mapping[str, Any], graph: Sequence[Mapping[str, Any]] = ()) -> bytes:
+    """`graph`: as of `dataflow/render.py`."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Numbers(numbers))
+    registry.register(_Numbers(numbers, graph))
     return bytes(generate_latest(registry))

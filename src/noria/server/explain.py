@@ -1,0 +1,157 @@
+"""EXPLAIN, EXPLAIN ANALYZE and SHOW NORIA: what the running graph is and does, as result sets.
+
+Everything here is drawn from one rendering of the graph (`dataflow/render.py`), asked of the worker at the moment.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from noria.core.errors import SqlError, not_supported
+from noria.dataflow import render
+from noria.dataflow.packets import Ask
+from noria.plan.mir import ViewDef, show
+from noria.server import chatter
+from noria.server.keys import keys_of
+from noria.server.mysql.backend import ResultSet
+from noria.sql import commands as sql
+
+if TYPE_CHECKING:
+    from noria.server.executor import Executor
+    from noria.server.sessions import Session
+
+NOT_MAINTAINED = 1235  # the error with which a view is refused: Spark answers instead
+Graph = list[dict[str, Any]]
+
+
+class Explainer:
+    def __init__(self, executor: Executor):
+        self._executor = executor
+
+    # ------------------------------------------------------------ EXPLAIN
+    async def explain(self, command: sql.Explain, session: Session) -> ResultSet:
+        """How a statement is answered.  A SELECT's view is made, as running it would: the answer is about it."""
+        select = command.command
+        if not isinstance(select, sql.Select):
+            raise not_supported("EXPLAIN of this statement", "EXPLAIN a SELECT")
+        reader, reason = await self._reader(select)
+        if reader is None:
+            lines = await self._by_spark(select, reason, session if command.analyze else None)
+        else:
+            lines = [_answered_by(reader), *(await self._analyzed(reader, select) if command.analyze else []),
+                     *await self._nodes(reader)]
+        return chatter.texts(["EXPLAIN"], [(line,) for text in lines for line in text.splitlines()])
+
+    async def _reader(self, select: sql.Select) -> tuple[ViewDef | None, str]:
+        """The view that answers; or None and why there is none."""
+        if select.view is None:
+            return None, "" if select.batch is None else select.batch.reason
+        try:
+            return await self._executor.program.reader(select.view), ""
+        except SqlError as e:
+            if e.code != NOT_MAINTAINED:
+                raise
+            return None, e.message
+
+    async def _nodes(self, reader: ViewDef) -> list[str]:
+        """The view's nodes and, behind each, the size of its state and how often it had what was asked."""
+        lines = []
+        for d in render.of_view(await self._graph(), reader.name):
+            figures = render.figures(d)
+            lines.append(render.line(d, reader.name) + (f" | {figures}" if figures else ""))
+        hits, asked = self._executor.reads.counts(reader.name)
+        if asked:
+            lines.append(f"{100 * hits / asked:.1f} % of {asked} lookups were answered from shared memory")
+        return lines
+
+    async def _by_spark(self, select: sql.Select, reason: str, session: Session | None) -> list[str]:
+        plan = select.view.plan if select.view is not None else sql.as_batch(select).plan
+        lines = [f"answered by Spark over a snapshot, not by a view: {reason}", show(plan)]
+        if session is not None:
+            start = time.perf_counter()
+            result = await self._executor.select_bound(select, session)
+            lines.insert(1, f"ran in {_ms(start)} ms: {len(result.rows)} rows")
+        return lines
+
+    # ------------------------------------------------------------ EXPLAIN ANALYZE
+    async def _analyzed(self, reader: ViewDef, select: sql.Select) -> list[str]:
+        """The lookup, run once: from shared memory, or by an upquery that is watched node by node."""
+        keys, nulls = keys_of(select.arguments, reader.key_fields)
+        await self._executor.program.filled(reader)
+        start = time.perf_counter()
+        found = self._executor.reads.several(reader, keys, nulls)
+        if found is not None:
+            return [f"ran in {_ms(start)} ms: {_count(len(keys), 'key')} present in shared memory, "
+                    f"{_count(found.num_rows, 'row')} found"]
+        seen = await self._executor.ask(Ask(0, "analyze", reader.name, keys, nulls))
+        graph = {d["id"]: d for d in await self._graph()}
+        lines = [f"ran in {_ms(start)} ms: {_count(len(keys), 'key')} asked of the worker, "
+                 f"{_count(seen['rows'], 'row')} found; missing on the way: {_count(seen['misses'], 'key')}, pull "
+                 f"depth {seen['depth']}"]
+        for node, visit in sorted(seen["nodes"].items()):
+            lines.append(f"  n{node} {graph[node]['does']}: {_count(visit['calls'], 'read')} of "
+                         f"{_count(visit['keys'], 'key')}, {_count(visit['rows'], 'row')}, {visit['misses']} missing, "
+                         f"{visit['ms']:.3f} ms")
+        return lines
+
+    # ------------------------------------------------------------ SHOW NORIA
+    async def show(self, command: sql.Show) -> ResultSet:
+        """VIEWS, STATUS or GRAPH."""
+        matches = chatter.like(command.like)
+        what = command.what.removeprefix("noria ")
+        names, rows = await {"views": self._views, "status": self._status, "graph": self._nodes_table}[what]()
+        return chatter.texts(names, [r for r in rows if matches(str(r[0]))])
+
+    async def _views(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        """Every reader, and what it and the nodes above it that it alone uses keep."""
+        graph, rows = await self._graph(), []
+        program = self._executor.program
+        for view in sorted([*program.views(), *program.adhoc()], key=lambda v: v.name):
+            nodes = render.of_view(graph, view.name)
+            if not nodes:
+                continue  # an internal view: what it keeps is in those that read it
+            leaf, own = nodes[-1], [d for d in nodes if d["views"] == [view.name]]
+            hits, asked = self._executor.reads.counts(view.name)
+            rows.append((view.name, "ad-hoc" if view.adhoc else "view", ", ".join(f.name for f in view.key_fields),
+                         leaf["state"], leaf["why_full"], leaf["rows"], leaf["bytes"], sum(d["bytes"] for d in own),
+                         asked, f"{100 * hits / asked:.1f}" if asked else None, leaf["misses"], leaf["evictions"]))
+        return ["View", "Kind", "Key", "State", "Why_full", "Rows", "Bytes", "Bytes_above_too", "Lookups",
+                "Hit_percent", "Misses", "Evictions"], rows
+
+    async def _status(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        """Counters and sizes; then each state that cannot be evicted, with the reason."""
+        executor = self._executor
+        worker = await executor.ask(Ask(0, "stats"))
+        numbers = {**executor.stats(), **{f"worker_{k}": v for k, v in worker.items() if isinstance(v, int | float)}}
+        rows: list[tuple[Any, ...]] = [(k, str(v)) for k, v in sorted(numbers.items())]
+        rows += [(f"essential n{d['id']}", f"{d['bytes']} bytes: {d['does']} is full: {d['why_full']}")
+                 for d in sorted(await self._graph(), key=lambda d: -d["bytes"]) if d["state"] == "full"]
+        return ["Variable_name", "Value"], rows
+
+    async def _nodes_table(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        counted = ("rows", "bytes", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions", "pull_depth")
+        names = ["Node", "Does", "From", "State", "Why_full", "Indexes", "Views", "Tick_ms",
+                 *(c.capitalize() for c in counted)]
+        rows = [(f"n{d['id']}", d["does"], ", ".join(f"n{p}" for p in d["parents"]), d["state"], d["why_full"],
+                 "; ".join(", ".join(i) or "()" for i in d["indexes"]), ", ".join(d["views"]), f"{d['tick_ms']:.3f}",
+                 *(d[c] for c in counted)) for d in await self._graph()]
+        return names, rows
+
+    async def _graph(self) -> Graph:
+        graph: Graph = await self._executor.ask(Ask(0, "graph"))
+        return graph
+
+
+def _answered_by(reader: ViewDef) -> str:
+    kind = "ad-hoc view" if reader.adhoc else "view"
+    return f"answered by the {kind} {reader.name}, looked up by ({', '.join(f.name for f in reader.key_fields)})"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _ms(start: float) -> str:
+    return f"{1000 * (time.perf_counter() - start):.3f}"

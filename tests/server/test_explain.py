@@ -1,0 +1,85 @@
+"""EXPLAIN, EXPLAIN ANALYZE and SHOW NORIA over the embedded runtime: what they say is what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.local import LocalServer
+
+TABLES = (
+    "CREATE TABLE stories (id INT PRIMARY KEY, author INT, title VARCHAR(20))",
+    "CREATE TABLE votes (story INT, user INT, PRIMARY KEY (story, user))",
+    "CREATE VIEW counted AS SELECT id, title, n FROM stories JOIN"
+    " (SELECT story, COUNT(*) AS n FROM votes GROUP BY story) q ON q.story = id WHERE id = ?",
+    "INSERT INTO stories VALUES (1, 1, 'one'), (2, 1, 'two'), (3, 2, 'three')",
+    "INSERT INTO votes VALUES (1, 1), (1, 2), (2, 1)",
+)
+
+
+class Client:
+    def __init__(self, directory: Path):
+        self.server = LocalServer(directory)
+        self.connection = self.server.connect()
+
+    def rows(self, text: str) -> list[dict[str, Any]]:
+        with self.connection.cursor() as cursor:
+            cursor.execute(text)
+            names = [d[0] for d in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def lines(self, text: str) -> list[str]:
+        return [r["EXPLAIN"] for r in self.rows(text)]
+
+    def status(self) -> dict[str, str]:
+        return {r["Variable_name"]: r["Value"] for r in self.rows("SHOW NORIA STATUS")}
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    made = Client(tmp_path / "data")
+    for text in TABLES:
+        made.rows(text)
+    yield made
+    made.connection.close()
+    made.server.close()
+
+
+def test_a_miss_is_analyzed_node_by_node_and_then_it_is_a_hit(client: Client) -> None:
+    lines = client.lines("EXPLAIN ANALYZE SELECT * FROM counted WHERE id = 1")
+    assert lines[0] == "answered by the view counted, looked up by (id)"
+    assert "1 key asked of the worker, 1 row found; missing on the way: 3 keys, pull depth 2" in lines[1]
+    assert any("table votes: 1 read of 1 key, 2 rows" in line and line.endswith(" ms") for line in lines)
+    assert any("aggregate" in line and "partial | indexed by story | 1 row" in line for line in lines)
+    lines = client.lines("EXPLAIN ANALYZE SELECT * FROM counted WHERE id = 1")
+    assert "1 key present in shared memory, 1 row found" in lines[1]
+
+
+def test_explain_tells_the_hit_rate(client: Client) -> None:
+    for _ in range(3):
+        client.rows("SELECT * FROM counted WHERE id = 2")
+    last = client.lines("EXPLAIN SELECT * FROM counted WHERE id = 2")[-1]
+    assert last.endswith(" lookups were answered from shared memory")
+
+
+def test_what_can_never_be_evicted_is_told_with_the_reason(client: Client) -> None:
+    assert client.status()["worker_essential"] == "0"
+    client.rows("SELECT author, COUNT(*) FROM stories GROUP BY author")
+    status = client.status()
+    told = [v for k, v in status.items() if k.startswith("essential ")]
+    assert int(status["worker_essential"]) > 0 and len(told) == 2
+    assert any("it is read without a key" in text for text in told)
+
+
+def test_views_and_nodes_have_their_figures(client: Client) -> None:
+    client.rows("SELECT * FROM counted WHERE id = 1")
+    client.rows("SELECT * FROM counted WHERE id = 9")
+    (view,) = client.rows("SHOW NORIA VIEWS LIKE 'coun%'")
+    assert (view["State"], view["Key"], view["Rows"], view["Misses"]) == ("partial", "id", 1, 2)
+    client.rows("INSERT INTO votes VALUES (1, 3)")
+    nodes = {r["Does"].split()[0]: r for r in client.rows("SHOW NORIA GRAPH")}
+    assert nodes["aggregate"]["Rows_in"] == 4 and nodes["aggregate"]["Rows_out"] == 2  # -old +new
+    assert nodes["reader"]["Pull_depth"] == 2
