@@ -9,15 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 from math import isfinite
 from typing import Any
 
-from noria.core.casts import integer_prefix, number_prefix, parse_moment, show
+import numpy as np
+
+from noria.core.batch import Batch
+from noria.core.casts import digits, integer_prefix, number_prefix, parse_moment, show
+from noria.core.evaluate import compile
 from noria.core.expr import Call, Col, Const, Expr
-from noria.core.limits import MAX_INT, MIN_INT
+from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
+from noria.core.values import decode, encode
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, Repeat, UnionAll
 
@@ -135,7 +141,7 @@ def _distinct(plan: Distinct, rows: list[Row]) -> list[Row]:
 def _number(value: Decimal, type: SqlType) -> Any:
     """An exact number of the type, rounded half away from zero; ERROR beyond int64."""
     scaled = int(_EXACT.scaleb(value, type.scale).to_integral_value(ROUND_HALF_UP, _EXACT))
-    if not MIN_INT <= scaled <= MAX_INT:
+    if not (0 if type.unsigned else MIN_INT) <= scaled <= MAX_INT:
         return ERROR
     return scaled if type.kind is Kind.INT else Decimal(scaled).scaleb(-type.scale)
 
@@ -160,9 +166,35 @@ def evaluate(e: Expr, row: Sequence[Any]) -> Any:
     values = [evaluate(a, row) for a in e.args]
     if any(v is ERROR for v in values):
         return ERROR
-    if any(v is None for v in values):
-        return None
-    return _STRICT[e.op](e, *values)
+    if e.op not in _STRICT or any(isinstance(v, bytes) for v in values):
+        return _library(e, values)
+    return None if any(v is None for v in values) else _STRICT[e.op](e, *values)
+
+
+def _library(e: Call, values: list[Any]) -> Any:
+    """A function of the library, which has one definition only: alone, on this row."""
+    symbols = PlainSymbols()
+    args = tuple(Const(a.type, v is None, v) for a, v in zip(e.args, values, strict=True))
+    known = Call(e.type, e.nullable, e.op, args)
+    row = Batch(np.empty((0, 1), np.int64), np.ones(1, np.int64))
+    code = int(compile(known)(row, symbols)[0])
+    return ERROR if code == ERROR_CODE else decode(code, e.type, symbols)
+
+
+def _extreme(e: Call, *values: Any) -> Any:
+    best = values[0]
+    for v in values[1:]:
+        if _compare(e, v, best) * (1 if e.op == "greatest" else -1) > 0:
+            best = v
+    return best
+
+
+def _truncate(e: Call, a: Any, places: int) -> Any:
+    if isinstance(a, float):
+        unit = 10.0 ** abs(places)
+        x = a * unit if places >= 0 else a / unit
+        return _double(int(x) / unit if places >= 0 else int(x) * unit) if isfinite(x) else a
+    return _number(Decimal(a).quantize(Decimal(1).scaleb(-min(places, 18)), ROUND_DOWN, _EXACT), e.type)
 
 
 def _and(e: Call, row: Sequence[Any]) -> Any:
@@ -222,7 +254,9 @@ def _case(e: Call, row: Sequence[Any]) -> Any:
 
 
 def _compare(e: Call, a: Any, b: Any) -> int:
-    if isinstance(a, str) and all(x.type.folds for x in e.args):
+    if e.args[0].type.is_listed and e.args[0].type == e.args[1].type:
+        a, b = (encode(v, e.args[0].type, PlainSymbols()) for v in (a, b))
+    elif isinstance(a, str) and all(x.type.folds for x in e.args):
         a, b = fold(a), fold(b)
     elif isinstance(a, str):
         a, b = a.encode(), b.encode()
@@ -269,7 +303,7 @@ def _intdiv(e: Call, a: Any, b: Any) -> Any:
     if isinstance(a, float) and not isfinite(a / b):
         return ERROR
     q = int(a / b) if isinstance(a, float) else int(_EXACT.divide_int(Decimal(a), Decimal(b)))
-    return q if MIN_INT <= q <= MAX_INT else ERROR
+    return q if (0 if e.type.unsigned else MIN_INT) <= q <= MAX_INT else ERROR
 
 
 def _mod(e: Call, a: Any, b: Any) -> Any:
@@ -288,8 +322,7 @@ def _round(e: Call, a: Any, digits: int) -> Any:
         x = a * unit if digits >= 0 else a / unit
         if not isfinite(x):
             return a
-        whole = float(int(abs(x) + 0.5)) if abs(x) < 2**52 else abs(x)
-        whole = -whole if x < 0 else whole
+        whole = float(round(x)) if abs(x) < 2**52 else x
         return _double(whole / unit if digits >= 0 else whole * unit)
     if digits > 18:
         digits = 18
@@ -306,27 +339,40 @@ def _whole(rounding: str) -> Any:
     return apply
 
 
+_SLOW = {Kind.INT, Kind.DOUBLE, Kind.DECIMAL, Kind.TEXT, Kind.DATE, Kind.DATETIME}
+
+
 def _cast(e: Call, v: Any) -> Any:
     source, target = e.args[0].type, e.type
+    odd = any(t.is_bytes or t.is_json or t.bits == 32 for t in (source, target))
+    if odd or not {source.kind, target.kind} <= _SLOW:
+        return _library(e, [v])
     if target.is_text:
         text = v if isinstance(v, str) else show(v, source)
         return text[: target.length] if target.length else text
     if target.kind in (Kind.DATE, Kind.DATETIME):
         return _as_moment(v, target)
+    if isinstance(v, (date, timedelta)):
+        v = Decimal(digits(v, source.scale))
     if isinstance(v, str):
         v = integer_prefix(v) if target.kind is Kind.INT else number_prefix(v)
     if target.kind is Kind.DOUBLE:
         return float(v)
-    number = _number(Decimal(repr(v)) if isinstance(v, float) else Decimal(v), target)
-    if number is ERROR:
-        return ERROR
+    exact = Decimal(repr(v)) if isinstance(v, float) else Decimal(v)
+    if target.kind is Kind.DECIMAL and target.precision >= 18:
+        return _number(exact, target)
     if target.kind is Kind.INT:
         half = 2 ** (target.bits - 1)
-        low, high = (0, 2 * half - 1) if target.unsigned else (-half, half - 1)
-        return number if low <= number <= high else ERROR
-    if target.precision < 18 and abs(number).scaleb(target.scale) >= 10**target.precision:
+        low, high = (0, min(2 * half - 1, MAX_INT)) if target.unsigned else (max(-half, MIN_INT), half - 1)
+    else:
+        high = 10**target.precision - 1
+        low = 0 if target.unsigned else -high
+    scaled = int(_EXACT.scaleb(exact, target.scale).to_integral_value(ROUND_HALF_UP, _EXACT)) if exact.adjusted() < 60 \
+        else int(exact)
+    if scaled < 0 and target.unsigned:
         return ERROR
-    return number
+    scaled = min(max(scaled, low), high)
+    return scaled if target.kind is Kind.INT else Decimal(scaled).scaleb(-target.scale)
 
 
 def _as_moment(v: Any, target: SqlType) -> Any:
@@ -336,7 +382,7 @@ def _as_moment(v: Any, target: SqlType) -> Any:
     if target.kind is Kind.DATE:
         return moment.date()
     unit = 10 ** (6 - target.scale)
-    if isinstance(v, datetime) and moment.microsecond % unit:
+    if moment.microsecond % unit:
         micros = (moment.microsecond + unit // 2) // unit * unit
         moment = moment.replace(microsecond=0) + timedelta(microseconds=micros)
     return moment
@@ -377,7 +423,8 @@ _STRICT: dict[str, Any] = {
     "neg": lambda e, a: _double(-a) if isinstance(a, float) else _number(-Decimal(a), e.type),
     "abs": lambda e, a: _double(abs(a)) if isinstance(a, float) else _number(abs(Decimal(a)), e.type),
     "round": _round, "floor": _whole(ROUND_FLOOR), "ceil": _whole(ROUND_CEILING),
-    "cast": _cast, "like": _like,
+    "cast": _cast, "like": _like, "greatest": _extreme, "least": _extreme, "truncate": _truncate,
+    "retype": lambda e, a: a,
     "concat": lambda e, *a: "".join(a), "lower": lambda e, a: a.lower(), "upper": lambda e, a: a.upper(),
     "length": lambda e, a: len(a.encode()), "char_length": lambda e, a: len(a), "trim": lambda e, a: a.strip(" "),
     "substring": _substring,

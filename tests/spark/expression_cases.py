@@ -10,15 +10,20 @@ from typing import Any
 from noria.core import functions
 from noria.core.errors import SqlError
 from noria.core.expr import Const, Expr, col, const
+from noria.core.library import LIBRARY, Want
 from noria.core.types import (
     BIGINT,
     BOOL,
+    BYTES,
     DATE,
     DATETIME,
     DOUBLE,
     INT,
+    JSON,
     TEXT,
     TEXT_BIN,
+    TIME,
+    YEAR,
     Field,
     Kind,
     SqlType,
@@ -39,6 +44,15 @@ VALUES: dict[SqlType, list[Any]] = {
     DATE: [dt.date(2020, 2, 29), dt.date(1970, 1, 1), dt.date(1000, 1, 1), dt.date(9999, 12, 31), dt.date(2021, 1, 1)],
     DATETIME: [dt.datetime(2020, 2, 29), dt.datetime(1970, 1, 1), dt.datetime(1969, 12, 31, 23, 59, 59),
                dt.datetime(9999, 12, 31, 23, 59, 59)],
+    SqlType(Kind.DATETIME, scale=6): [dt.datetime(2021, 3, 31, 23, 59, 59, 999999), dt.datetime(2000, 1, 1)],
+    SqlType(Kind.TIME, scale=6): [dt.timedelta(hours=-838), dt.timedelta(hours=12, minutes=30, microseconds=5),
+                                  dt.timedelta(0)],
+    YEAR: [0, 1999, 2020],
+    SqlType(Kind.INT, bits=32, unsigned=True): [0, 1, 2**32 - 1],
+    SqlType(Kind.ENUM, members=("small", "Large", "é")): ["small", "Large", "é"],
+    SqlType(Kind.SET, members=("a", "b", "c")): ["", "a", "b,c", "a,b,c"],
+    BYTES: [b"", b"a", b"\xff\x00", "é".encode()],
+    JSON: ["{}", "[1, 2, {\"a\": \"x\"}]", "{\"a\": 1, \"bb\": [true, null]}", "\"text\"", "1.5", "null"],
 }
 FIELDS = tuple(Field(f"f{i}", t) for i, t in enumerate(VALUES))
 
@@ -66,14 +80,18 @@ _OPS: list[tuple[str, int]] = [
     ("and", 2), ("or", 2), ("and", 3), ("or", 3), ("not", 1), ("xor", 2), ("is_null", 1), ("is_true", 1),
     ("in", 4), ("coalesce", 2), ("if", 3), ("case", 5), ("nullif", 2),
     ("concat", 2), ("lower", 1), ("upper", 1), ("length", 1), ("char_length", 1), ("substring", 3), ("trim", 1),
-    ("like", 2), ("cast", 1),
+    ("like", 2), ("cast", 1), ("greatest", 2), ("least", 3), ("truncate", 1),
 ]
-_TARGETS = [BIGINT, INT, DOUBLE, decimal(10, 2), decimal(18, 4), TEXT, DATE, DATETIME]
+_TARGETS = [BIGINT, INT, DOUBLE, decimal(10, 2), decimal(18, 4), TEXT, DATE, DATETIME, TIME, BYTES, JSON,
+            SqlType(Kind.DOUBLE, bits=32)]
+_PATHS = ["$", "$.a", "$[0]", "$[last]", "$.bb[1]", "$[*]", "$.*", "$**.a", "$["]
 
 
 def _grow(rng: random.Random, depth: int) -> Expr:
     if depth == 0 or rng.random() < 0.1:
         return _leaf(rng)
+    if rng.random() < 0.5:
+        return _of_library(rng, depth)
     op, arity = rng.choice(_OPS)
     if op == "cast":
         return functions.cast(_grow(rng, depth - 1), rng.choice(_TARGETS))
@@ -86,13 +104,35 @@ def _grow(rng: random.Random, depth: int) -> Expr:
     if op == "substring":
         start, length = functions.literal(rng.randint(-3, 4)), functions.literal(rng.randint(0, 3))
         return functions.call(op, _text(rng), start, length)
-    if op == "round":
+    if op in ("round", "truncate"):
         return functions.call(op, _grow(rng, depth - 1), functions.literal(rng.randint(-1, 3)))
     return functions.call(op, *(_grow(rng, depth - 1) for _ in range(arity)))
 
 
-def _leaf(rng: random.Random) -> Expr:
-    i = rng.randrange(len(FIELDS))
+def _of_library(rng: random.Random, depth: int) -> Expr:
+    """Any function of the library."""
+    op = rng.choice(sorted(LIBRARY))
+    function = LIBRARY[op]
+    count = rng.randint(function.fewest, len(function.takes) + (2 if function.more else 0))
+    args = []
+    for i in range(count):
+        want = function.want(i)
+        if op.startswith("json") and want is Want.TEXT and i and rng.random() < 0.8:
+            args.append(functions.literal(rng.choice(_PATHS)))
+        elif want is Want.INT and rng.random() < 0.7:
+            args.append(functions.literal(rng.randint(-3, 30)))
+        elif want in (Want.MOMENT, Want.DATE, Want.TIME) and rng.random() < 0.8:
+            args.append(_leaf(rng, {Kind.DATE, Kind.DATETIME, Kind.TIME}))
+        elif want is Want.JSON and rng.random() < 0.8:
+            args.append(_leaf(rng, {Kind.TEXT}, JSON))
+        else:
+            args.append(_grow(rng, depth - 1))
+    return functions.call(op, *args)
+
+
+def _leaf(rng: random.Random, kinds: set[Kind] | None = None, only: SqlType | None = None) -> Expr:
+    i = rng.choice([i for i, f in enumerate(FIELDS) if (kinds is None or f.type.kind in kinds)
+                    and (only is None or f.type == only)])
     t = FIELDS[i].type
     if rng.random() < 0.75:
         return col(i, t)
@@ -100,5 +140,5 @@ def _leaf(rng: random.Random) -> Expr:
 
 
 def _text(rng: random.Random) -> Expr:
-    i = rng.choice([i for i, f in enumerate(FIELDS) if f.type.kind is Kind.TEXT])
+    i = rng.choice([i for i, f in enumerate(FIELDS) if f.type in (TEXT, TEXT_BIN)])
     return col(i, FIELDS[i].type)

@@ -1,8 +1,9 @@
 """Casts of codes from one type to another, and how MySQL reads numbers and dates in text.
 
 `kernel(from, to)` gives a function over arrays of codes.  NULL stays NULL and an error an error; a result that
-does not fit its type is an error; text that is no date is NULL, text that is no number counts as the number
-it begins with, else 0.  Rounding is half away from zero.
+does not fit its type is the type's greatest or least, as in MySQL's CAST, but an error where that is only our bound
+(DECIMAL of 18 digits) or negative and UNSIGNED; text that is no date is NULL, text that is no number counts as the
+number it begins with, else 0.  Rounding is half away from zero.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
@@ -19,11 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.coerce import coerce
+from noria.core.coerce import LONGEST_TIME, MICROSECOND, coerce, listed_text, parse_time, show_time
 from noria.core.errors import SqlError
+from noria.core.library import json
 from noria.core.limits import ERROR_CODE, MAX_DECIMAL_DIGITS, MAX_INT, MIN_INT, NULL_CODE
 from noria.core.symbols import Symbols
-from noria.core.types import DATETIME, Column, Kind, SqlType
+from noria.core.types import BIGINT, DATETIME, Column, Kind, SqlType
 from noria.core.values import DAY_MICROS, decode, decode_doubles, encode, encode_doubles
 
 Kernel = Callable[[Codes, Symbols], Codes]
@@ -131,21 +133,73 @@ def doubles_to_codes(values: npt.NDArray[np.float64]) -> Codes:
 def kernel(source: SqlType, target: SqlType) -> Kernel:
     """The cast as a function over codes."""
     if source.is_text and target.is_text:
-        return _cut(target.length)
+        return _between_texts(source, target)
     if source.is_text:
-        return _from_text(target)
+        return _from_text(source, target)
     if target.is_text:
-        return _to_text(source, target.length)
-    if target.kind in (Kind.DATE, Kind.DATETIME):
+        return _to_text(source, target)
+    if Kind.TIME in (source.kind, target.kind) or (source.kind in _MOMENTS) != (target.kind in _MOMENTS):
+        return _through_values(source, target)
+    if target.kind in _MOMENTS:
         return _moments(source, target)
+    if source.is_listed:  # a place or a mask is a number already
+        source = BIGINT
     if target.kind is Kind.DOUBLE:
-        return lambda codes, _: codes if source.kind is Kind.DOUBLE else with_specials(
-            codes, encode_doubles(doubles_of(codes, source.scale)))
-    low, high = _bounds(target)
+        return _to_doubles(source, target)
     if source.kind is Kind.DOUBLE:
-        return lambda codes, _: per_distinct(codes, lambda c: _from_doubles(decode_doubles(c), target.scale, low, high))
+        return lambda codes, _: per_distinct(codes, lambda c: _from_doubles(decode_doubles(c), target))
     digits = target.scale - source.scale
-    return lambda codes, _: _limited(rescale(codes, digits), low, high)
+    return lambda codes, _: _limited(codes, digits, target)
+
+
+_MOMENTS = (Kind.DATE, Kind.DATETIME)
+
+
+def _to_doubles(source: SqlType, target: SqlType) -> Kernel:
+    single = target.bits == 32 and not (source.kind is Kind.DOUBLE and source.bits == 32)
+
+    def run(codes: Codes, _: Symbols) -> Codes:
+        values = decode_doubles(codes) if source.kind is Kind.DOUBLE else doubles_of(codes, source.scale)
+        with np.errstate(all="ignore"):
+            return with_specials(codes, doubles_to_codes(values.astype(np.float32).astype(np.float64)
+                                                         if single else values))
+
+    return (lambda codes, _: codes) if source.kind is Kind.DOUBLE and not single else run
+
+
+def _through_values(source: SqlType, target: SqlType) -> Kernel:
+    """Between numbers, moments and times, once per distinct value: 20200102 is a date, a TIME of a moment its clock,
+    a moment as a number its digits.  What does not convert is NULL."""
+    def one(code: int) -> int:
+        value = decode(code, source, _NO_SYMBOLS)
+        if target.kind is Kind.TIME:
+            found = parse_time(value)
+            return NULL_CODE if found is None else _to_fraction(found // MICROSECOND, target)
+        if target.kind in _MOMENTS:
+            moment = None if source.kind is Kind.TIME else parse_moment(value)
+            return NULL_CODE if moment is None else int(_moments(DATETIME, target)(
+                np.array([_moment_code(moment, target)]), _NO_SYMBOLS).item())
+        number = Decimal(digits(value, source.scale))
+        if target.kind is Kind.DOUBLE:
+            return int(encode_doubles(np.array([float(number)])).item())
+        return _whole(number, target)
+
+    return lambda codes, _: per_distinct(codes, lambda c: np.array([one(x) for x in c.tolist()], np.int64))
+
+
+def digits(value: Any, scale: int = 0) -> str:
+    """A date, datetime or time as the number that MySQL takes it for: 20200102, 20200102030405, 30405."""
+    if isinstance(value, timedelta):
+        return show_time(value, scale).replace(":", "")
+    if isinstance(value, datetime):
+        return f"{value:%Y%m%d%H%M%S}" + (f".{value.microsecond:06}"[: scale + 1] if scale else "")
+    return f"{value:%Y%m%d}"
+
+
+def _to_fraction(micros: int, target: SqlType) -> int:
+    unit: int = 10 ** (6 - target.scale)
+    size = min((abs(micros) + unit // 2) // unit * unit, LONGEST_TIME // MICROSECOND)
+    return -size if micros < 0 else size
 
 
 def _bounds(target: SqlType) -> tuple[int, int]:
@@ -158,48 +212,123 @@ def _bounds(target: SqlType) -> tuple[int, int]:
     return max(-(2 ** (target.bits - 1)), MIN_INT), 2 ** (target.bits - 1) - 1
 
 
-def _limited(codes: Codes, low: int, high: int) -> Codes:
+def clips(target: SqlType) -> bool:
+    """Is what does not fit the type made its greatest or least?"""
+    return target.kind is Kind.INT or target.precision < MAX_DECIMAL_DIGITS
+
+
+def _limited(codes: Codes, digits: int, target: SqlType) -> Codes:
+    """codes * 10**digits within the type."""
+    low, high = _bounds(target)
+    if clips(target) and digits > 0:
+        most = high // 10**digits + 1
+        codes = np.where(codes > ERROR_CODE, np.clip(codes, -most, most), codes)
+    scaled = rescale(codes, digits)
     if low == MIN_INT and high == MAX_INT:
-        return codes
-    return np.where(((codes < low) | (codes > high)) & (codes > ERROR_CODE), ERROR_CODE, codes)
+        return scaled
+    if clips(target):
+        least = low if low < 0 else MIN_INT
+        scaled = np.where(scaled > ERROR_CODE, np.clip(scaled, least, high), scaled)
+    return np.where(((scaled < low) | (scaled > high)) & (scaled > ERROR_CODE), ERROR_CODE, scaled)
 
 
-def _whole(number: Decimal, scale: int, low: int, high: int) -> int:
+def _whole(number: Decimal, target: SqlType) -> int:
+    low, high = _bounds(target)
     if number.adjusted() > 40:
-        return ERROR_CODE
-    code = int(_WIDE.scaleb(number, scale).to_integral_value(ROUND_HALF_UP, _WIDE)) if number else 0
-    return code if low <= code <= high else ERROR_CODE
+        code = 10**40 if number > 0 else -(10**40)
+    else:
+        code = int(_WIDE.scaleb(number, target.scale).to_integral_value(ROUND_HALF_UP, _WIDE)) if number else 0
+    if low <= code <= high:
+        return code
+    return ERROR_CODE if not clips(target) or (code < 0 and low == 0) else high if code > high else low
 
 
-def _from_doubles(values: npt.NDArray[np.float64], scale: int, low: int, high: int) -> Codes:
+def _from_doubles(values: npt.NDArray[np.float64], target: SqlType) -> Codes:
     """Each double by its shortest decimal digits: 1.005 to two digits is 1.01."""
-    return np.array([_whole(Decimal(repr(v)), scale, low, high) for v in values.tolist()], np.int64)
+    return np.array([_whole(Decimal(repr(v)), target) for v in values.tolist()], np.int64)
 
 
-def _cut(length: int) -> Kernel:
-    def cut(codes: Codes, symbols: Symbols) -> Codes:
-        return per_distinct(codes, lambda c: interned([t[:length] for t in texts(c, symbols)], symbols))
+def _between_texts(source: SqlType, target: SqlType) -> Kernel:
+    """Cut to a length; bytes to characters (NULL where they are no UTF-8) and back; text parsed as JSON."""
+    length = target.length
+    steps: list[Callable[[str], str | None]] = []
+    if source.is_bytes and not target.is_bytes:
+        steps.append(_characters)
+    if target.is_bytes and not source.is_bytes:
+        steps.append(lambda t: t.encode().decode("latin-1"))
+    if target.is_json and not source.is_json:
+        steps.append(json.normalised)
+    if length:
+        steps.append(lambda t: t[:length])
+    if target.declared == "binary" and length:
+        steps.append(lambda t: t.ljust(length, "\0"))
+    if not steps:
+        return lambda codes, _: codes
 
-    return cut if length else lambda codes, _: codes
+    def one(text: str) -> str | SqlError | None:
+        out: str | None = text
+        try:
+            for step in steps:
+                out = None if out is None else step(out)
+        except SqlError as e:
+            return e
+        return out
+
+    return lambda codes, symbols: per_distinct(
+        codes, lambda c: interned_or_special([one(t) for t in texts(c, symbols)], symbols))
 
 
-def _from_text(target: SqlType) -> Kernel:
-    if target.kind in (Kind.DATE, Kind.DATETIME):
+def _characters(data: str) -> str | None:
+    try:
+        return data.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def interned_or_special(values: list[Any], symbols: Symbols) -> Codes:
+    """Codes of texts; of None NULL, of an exception an error."""
+    out = np.array([NULL_CODE if v is None else ERROR_CODE for v in values], np.int64)
+    good = [i for i, v in enumerate(values) if isinstance(v, str)]
+    if good:
+        out[good] = interned([values[i] for i in good], symbols)
+    return out
+
+
+def _from_text(source: SqlType, target: SqlType) -> Kernel:
+    """Text as what it begins with; a JSON string as its text."""
+    read = _reader(target)
+    if source.is_json:
+        return lambda codes, symbols: per_distinct(
+            codes, lambda c: np.array([read(_scalar(t)) for t in texts(c, symbols)], np.int64))
+    return lambda codes, symbols: per_distinct(
+        codes, lambda c: np.array([read(t) for t in texts(c, symbols)], np.int64))
+
+
+def _scalar(document: str) -> str:
+    return {"true": "1", "false": "0"}.get(document) or json.unquote(document)
+
+
+def _reader(target: SqlType) -> Callable[[str], int]:
+    if target.kind is Kind.TIME:
+        def read(text: str) -> int:
+            found = parse_time(text)
+            return NULL_CODE if found is None else _to_fraction(found // MICROSECOND, target)
+    elif target.kind in _MOMENTS:
         def read(text: str) -> int:
             moment = parse_moment(text)
-            return NULL_CODE if moment is None else _moment_code(moment, target)
+            if moment is None:
+                return NULL_CODE
+            code = np.array([_moment_code(moment, target)])
+            return int(_moments(_MOMENT.type, target)(code, _NO_SYMBOLS).item())
     elif target.kind is Kind.DOUBLE:
         def read(text: str) -> int:
             return int(doubles_to_codes(np.array([float(number_prefix(text))])).item())
     else:
-        low, high = _bounds(target)
-
         def read(text: str) -> int:
             number = integer_prefix(text) if target.kind is Kind.INT else number_prefix(text)
-            return _whole(Decimal(repr(number) if isinstance(number, float) else number), target.scale, low, high)
+            return _whole(Decimal(repr(number) if isinstance(number, float) else number), target)
 
-    return lambda codes, symbols: per_distinct(
-        codes, lambda c: np.array([read(t) for t in texts(c, symbols)], np.int64))
+    return read
 
 
 def _moment_code(moment: date, target: SqlType) -> int:
@@ -217,9 +346,16 @@ def _moments(source: SqlType, target: SqlType) -> Kernel:
     return lambda codes, _: with_specials(codes, (codes + unit // 2) // unit * unit)
 
 
-def _to_text(source: SqlType, length: int) -> Kernel:
+def _to_text(source: SqlType, target: SqlType) -> Kernel:
+    length = target.length
+
     def write(codes: Codes, symbols: Symbols) -> Codes:
-        shown = [show(decode(c, source, symbols), source) for c in codes.tolist()]
+        if source.is_listed:
+            shown = [listed_text(c, source.kind, source.members) for c in codes.tolist()]
+        else:
+            shown = [show(decode(c, source, symbols), source) for c in codes.tolist()]
+        if target.is_json:
+            shown = [s if source.is_number else json.quote(s) for s in shown]
         return interned([s[:length] for s in shown] if length else shown, symbols)
 
     return lambda codes, symbols: per_distinct(codes, lambda c: write(c, symbols))
@@ -231,8 +367,17 @@ def show(value: Any, type: SqlType) -> str:
         fraction = f".{value.microsecond:06d}"[: type.scale + 1] if type.scale else ""
         return f"{value:%Y-%m-%d %H:%M:%S}{fraction}"
     if isinstance(value, float):
-        return _show_double(value)
+        return _show_float(value) if type.bits == 32 else _show_double(value)
+    if isinstance(value, timedelta):
+        return show_time(value, type.scale)
+    if type.declared == "year":
+        return f"{value:04}"
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def _show_float(value: float) -> str:
+    """A FLOAT to its six digits."""
+    return _show_double(float(f"{value:.6g}"))
 
 
 def _show_double(value: float) -> str:

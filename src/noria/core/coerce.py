@@ -8,18 +8,24 @@ VARCHAR's length, as in MySQL).  Errors name the column and the row.
 from __future__ import annotations
 
 import re
+import struct
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from math import isfinite
 from typing import Any
 
 from noria.core.errors import SqlError, data_too_long, incorrect_value, out_of_range
+from noria.core.library import json
 from noria.core.limits import MAX_INT, MAX_PACKET_BYTES, MIN_INT
+from noria.core.symbols import fold
 from noria.core.types import Column, Kind
 
 EPOCH = datetime(1970, 1, 1)
 MICROSECOND = timedelta(microseconds=1)
 MAX_TEXT_BYTES = MAX_PACKET_BYTES  # every flavour of TEXT is one type here, as long as a statement may be
+SMALL_TEXTS = {"tinytext": 255, "tinyblob": 255}  # their most bytes
+_FLOAT = struct.Struct("<f")
 _WIDE = Context(prec=80)  # enough digits that rounding to a column's scale is the only rounding
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(.*)", re.DOTALL)
 _DATE = re.compile(r"\s*(\d{4}|\d{2})[-/.:](\d{1,2})[-/.:](\d{1,2})(?:[T ]\s*(.*?))?\s*", re.DOTALL)
@@ -30,9 +36,13 @@ _TIMESTAMP_RANGE = datetime(1970, 1, 1, 0, 0, 1), datetime(2038, 1, 19, 3, 14, 7
 
 def coerce(value: Any, column: Column, row: int) -> Any:
     """The value (not None) as one of the column's type."""
+    kind = column.type.kind
+    if column.type.is_bytes:
+        return _bytes(value, column, row)
     if isinstance(value, (bytes, bytearray, memoryview)):
         value = _utf8(bytes(value), column, row)
-    kind = column.type.kind
+    if kind in _OTHERS:
+        return _OTHERS[kind](value, column, row)
     if kind is Kind.INT:
         return _integer(value, column, row)
     if kind is Kind.TEXT:
@@ -47,6 +57,8 @@ def coerce(value: Any, column: Column, row: int) -> Any:
 def integer_bounds(column: Column) -> tuple[int, int]:
     """The least and greatest integer the column takes; those of BIGINT are what an int64 code can hold."""
     bits = column.type.bits
+    if column.type.declared == "year":
+        return 0, 2155
     if column.type.unsigned:
         return 0, min(2**bits - 1, MAX_INT)
     return max(-(2 ** (bits - 1)), MIN_INT), 2 ** (bits - 1) - 1
@@ -98,6 +110,8 @@ def _integer(value: Any, column: Column, row: int) -> int:
         number = int(value)
     else:
         number = _rounded(_number(value, "integer", column, row), 0, column, row)
+    if column.type.declared == "year":
+        return _year(value, number, column, row)
     low, high = integer_bounds(column)
     if not low <= number <= high:
         raise out_of_range(column.name, row)
@@ -108,7 +122,26 @@ def _double(value: Any, column: Column, row: int) -> float:
     number = float(value) if isinstance(value, (float, int)) else float(_number(value, "double", column, row))
     if not isfinite(number) or (column.type.unsigned and number < 0):
         raise out_of_range(column.name, row)
+    if column.type.bits == 32:
+        return _single(number, column, row)
     return number
+
+
+def _single(number: float, column: Column, row: int) -> float:
+    """The nearest FLOAT."""
+    try:
+        return float(_FLOAT.unpack(_FLOAT.pack(number))[0])
+    except OverflowError:
+        raise out_of_range(column.name, row) from None
+
+
+def _year(value: Any, year: int, column: Column, row: int) -> int:
+    """YEAR: two digits are of 1970 to 2069; 0 is 0000, but as text 2000."""
+    if 0 < year < 100 or (year == 0 and isinstance(value, str) and value.strip() != "0000"):
+        return year + (2000 if year < 70 else 1900)
+    if year and not 1901 <= year <= 2155:
+        raise out_of_range(column.name, row)
+    return year
 
 
 def _decimal(value: Any, column: Column, row: int) -> Decimal:
@@ -120,9 +153,14 @@ def _decimal(value: Any, column: Column, row: int) -> Decimal:
 
 
 def _text(value: Any, column: Column, row: int) -> str:
+    type = column.type
+    if type.is_json:
+        return _json_text(value, column, row)
     if not isinstance(value, str):
         value = _shown(value)
-    length = column.type.length
+    if type.declared == "char":
+        value = value.rstrip(" ")
+    length = type.length
     if length and len(value) > length:
         if value[length:].strip(" "):
             raise data_too_long(column.name, row)
@@ -132,6 +170,8 @@ def _text(value: Any, column: Column, row: int) -> str:
             raise data_too_long(column.name, row)
         if not value.isascii():
             value.encode()
+        if type.declared in SMALL_TEXTS and len(value.encode()) > SMALL_TEXTS[type.declared]:
+            raise data_too_long(column.name, row)
     except UnicodeEncodeError as e:
         raise incorrect_value("string", ascii(value[e.start : e.start + 6])[1:-1], column.name, row) from None
     return str(value)
@@ -146,7 +186,127 @@ def _shown(value: Any) -> str:
         return (shown[:-2] if shown.endswith(".0") else shown).replace("e+", "e")
     if isinstance(value, Decimal):
         return f"{value:f}"
+    if isinstance(value, timedelta):
+        return show_time(value, 6 if value.microseconds else 0)
     return str(value)  # datetime: '2020-01-02 03:04:05'
+
+
+def _bytes(value: Any, column: Column, row: int) -> bytes:
+    """BINARY is filled up with zeros to its length."""
+    data = bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else _shown(value).encode()
+    type = column.type
+    if len(data) > (type.length or SMALL_TEXTS.get(type.declared, MAX_TEXT_BYTES)):
+        raise data_too_long(column.name, row)
+    return data.ljust(type.length, b"\0") if type.declared == "binary" else data
+
+
+def _json_text(value: Any, column: Column, row: int) -> str:
+    if isinstance(value, (dict, list)):
+        return json.show(value)
+    try:
+        return json.normalised(_shown(value))
+    except SqlError as e:
+        raise SqlError(3140, "22032", f"{e.message} for column '{column.name}' at row {row}") from None
+
+
+# ------------------------------------------------------------------ ENUM and SET
+def member_place(text: str, members: tuple[str, ...]) -> int | None:
+    """The place of a member, from 1; case does not count, nor do spaces at the end."""
+    wanted = fold(text.rstrip(" "))
+    return next((i for i, m in enumerate(members, 1) if fold(m) == wanted), None)
+
+
+def member_mask(text: str, members: tuple[str, ...]) -> int | None:
+    """The mask of a list of members."""
+    mask = 0
+    for part in text.split(",") if text else ():
+        place = member_place(part, members)
+        if place is None:
+            return None
+        mask |= 1 << (place - 1)
+    return mask
+
+
+def listed_text(code: int, kind: Kind, members: tuple[str, ...]) -> str:
+    """The text that a place or mask stands for."""
+    if kind is Kind.ENUM:
+        return members[code - 1] if 1 <= code <= len(members) else ""
+    return ",".join(m for i, m in enumerate(members) if code >> i & 1)
+
+
+def _listed(value: Any, column: Column, row: int) -> str:
+    """A member (members) by text, or by its number."""
+    type = column.type
+    code: int | None = None
+    if isinstance(value, str):
+        code = (member_place if type.kind is Kind.ENUM else member_mask)(value, type.members)
+    if code is None and (not isinstance(value, str) or value.strip().isdigit()):
+        number = int(_number(value, "integer", column, row))
+        least, most = (1, len(type.members)) if type.kind is Kind.ENUM else (0, 2 ** len(type.members) - 1)
+        code = number if least <= number <= most else None
+    if code is None:
+        raise SqlError(1265, "01000", f"Data truncated for column '{column.name}' at row {row}")
+    return listed_text(code, type.kind, type.members)
+
+
+# ------------------------------------------------------------------ TIME
+_CLOCK = re.compile(r"\s*(-?)(?:(\d+)\s+)?(\d+)(?::(\d{1,2})(?::(\d{1,2}))?)?(?:\.(\d*))?\s*")
+LONGEST_TIME = timedelta(hours=838, minutes=59, seconds=59)
+
+
+def parse_time(value: Any) -> timedelta | None:
+    """'10:11:12.5', '1 10:11', '101112', a datetime's time: whatever MySQL reads as a TIME; None if nothing."""
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, datetime):
+        return value - datetime(value.year, value.month, value.day)
+    if isinstance(value, time):
+        return datetime.combine(date(1970, 1, 1), value) - EPOCH
+    if isinstance(value, date):
+        return timedelta()
+    text = value if isinstance(value, str) else _shown(value)
+    found = _CLOCK.fullmatch(text)
+    if found is None:
+        moment = _datetime(text)
+        return None if moment is None else parse_time(moment)
+    sign, days, first, second, third, fraction = found.groups()
+    if second is None and days is None:
+        run = first.rjust(6, "0")
+        hours, minutes, seconds = int(run[:-4]), int(run[-4:-2]), int(run[-2:])
+    else:
+        hours, minutes, seconds = int(first), int(second or 0), int(third or 0)
+    if minutes > 59 or seconds > 59:
+        return None
+    micros = (fraction or "").ljust(7, "0")
+    if len(first) > 12 or int(days or 0) > 10**6:
+        return None
+    size = timedelta(days=int(days or 0), hours=hours, minutes=minutes, seconds=seconds,
+                     microseconds=int(micros[:6]) + (micros[6] >= "5"))
+    return -size if sign else size
+
+
+def _time(value: Any, column: Column, row: int) -> timedelta:
+    try:
+        found = parse_time(value)
+    except OverflowError:
+        found = None
+    if found is None or abs(found) > LONGEST_TIME + timedelta(seconds=1) - MICROSECOND:
+        raise SqlError(1292, "22007", f"Incorrect time value: '{value}' for column '{column.name}' at row {row}")
+    unit = 10 ** (6 - column.type.scale)
+    micros = abs(found) // MICROSECOND
+    rounded = min((micros + unit // 2) // unit * unit, LONGEST_TIME // MICROSECOND if unit > 1 else micros)
+    return timedelta(microseconds=-rounded if found < timedelta() else rounded)
+
+
+def show_time(value: timedelta, scale: int) -> str:
+    """'-12:30:00', '838:59:59.5' to `scale` digits."""
+    micros = abs(value) // MICROSECOND
+    seconds, fraction = divmod(micros, 1_000_000)
+    shown = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return ("-" if value < timedelta() else "") + shown + (f".{fraction:06}"[: scale + 1] if scale else "")
+
+
+_OTHERS: dict[Kind, Callable[[Any, Column, int], Any]] = {Kind.TIME: _time, Kind.ENUM: _listed, Kind.SET: _listed}
 
 
 # ------------------------------------------------------------------ dates and times

@@ -20,10 +20,12 @@ import numpy.typing as npt
 
 from noria.core import casts
 from noria.core.batch import Batch, Codes
+from noria.core.evaluate_library import library_node
 from noria.core.evaluate_numbers import NUMBERS
 from noria.core.evaluate_text import TEXTS, fold_codes, like_mask
 from noria.core.expr import Call, Col, Const, Expr
 from noria.core.limits import ERROR_CODE, NULL_CODE
+from noria.core.order import ranks
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import Symbols
 from noria.core.types import Kind
@@ -83,7 +85,8 @@ def value_node(e: Expr) -> Node:
     if e.op in _CHOICES:
         return _CHOICES[e.op](e)
     arguments = [value_node(a) for a in e.args]
-    return NUMBERS[e.op](e, arguments) if e.op in NUMBERS else TEXTS[e.op](e, arguments)
+    made = NUMBERS.get(e.op) or TEXTS.get(e.op) or library_node
+    return made(e, arguments)
 
 
 def mask_node(e: Expr, wanted: bool) -> MaskNode:
@@ -101,9 +104,13 @@ def _nonzero(codes: Codes) -> Mask:
     return mask
 
 
+def _carried(value: str | bytes) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
 def _constant_node(e: Const) -> Node:
-    if isinstance(e.value, str):
-        text = e.value  # interned at each run: a table may drop what nothing uses between runs
+    if e.type.is_text and e.value is not None:
+        text = _carried(e.value)  # interned at each run: a table may drop what nothing uses between runs
         return lambda columns, symbols: np.array([symbols.intern(text)], np.int64)
     code = np.array([encode(e.value, e.type, PlainSymbols())], np.int64)
     return lambda columns, symbols: code
@@ -155,17 +162,12 @@ def _order_sides(a: Expr, b: Expr) -> tuple[Node, Node]:
     left, right = value_node(a), value_node(b)
     collation = b.type.collation if a.type.folds else a.type.collation
 
-    def ranks(columns: Codes, symbols: Symbols) -> tuple[Codes, Codes]:
+    def both(columns: Codes, symbols: Symbols) -> tuple[Codes, Codes]:
         x, y = left(columns, symbols), right(columns, symbols)
-        both = np.concatenate([x, y])
-        distinct, place = np.unique(both, return_inverse=True)
-        bad = int(np.searchsorted(distinct, ERROR_CODE, "right"))
-        keys = symbols.sort_keys(distinct[bad:], collation).to_pylist()
-        rank = {k: i for i, k in enumerate(sorted(set(keys)))}
-        ranked = np.concatenate([distinct[:bad], np.array([rank[k] for k in keys], np.int64)])[place]
+        ranked = ranks(np.concatenate([x, y]), collation, symbols)
         return ranked[: len(x)], ranked[len(x) :]
 
-    return _halves(ranks)
+    return _halves(both)
 
 
 def _halves(both: Callable[[Codes, Symbols], tuple[Codes, Codes]]) -> tuple[Node, Node]:
@@ -236,7 +238,7 @@ def _in(e: Call, wanted: bool) -> MaskNode:
     if x.type.is_text:
         folded = [i for i in items if x.type.folds and i.type.folds]
         exact = [i for i in items if i not in folded]
-        return _text_in(x, [i.value for i in folded], [i.value for i in exact], wanted)
+        return _text_in(x, [i.value for i in folded], [_carried(i.value) for i in exact], wanted)
     node = value_node(x)
     codes = np.sort(np.array([encode(i.value, i.type, PlainSymbols()) for i in items], np.int64))
 
@@ -353,6 +355,24 @@ def _cast(e: Call) -> Node:
     return lambda columns, symbols: kernel(node(columns, symbols), symbols)
 
 
+def _retype(e: Call) -> Node:
+    return value_node(e.args[0])
+
+
+def _extreme(e: Call) -> Node:
+    """greatest and least: the arguments have one type; NULL when one is."""
+    nodes, greatest = [value_node(a) for a in e.args], e.op == "greatest"
+    text, collation = e.type.is_text, e.type.collation
+
+    def run(columns: Codes, symbols: Symbols) -> Codes:
+        table = np.stack(np.broadcast_arrays(*(node(columns, symbols) for node in nodes)))
+        ranked = ranks(table.reshape(-1), collation, symbols).reshape(table.shape) if text else table
+        chosen = ranked.argmax(axis=0) if greatest else ranked.argmin(axis=0)
+        out = np.take_along_axis(table, chosen[None, :], axis=0)[0]
+        out = np.where((table == _NULL).any(axis=0), NULL_CODE, out)
+        return np.where((table == _ERROR).any(axis=0), ERROR_CODE, out)
+
+    return run
 
 
 _MASKS: dict[str, Callable[[Call, bool], MaskNode]] = {
@@ -360,4 +380,6 @@ _MASKS: dict[str, Callable[[Call, bool], MaskNode]] = {
     "nseq": _null_safe, "in": _in, "and": _junction, "or": _junction, "not": _not, "xor": _xor,
     "is_null": _is_null, "is_true": _is_true, "like": _like,
 }
-_CHOICES: dict[str, Callable[[Call], Node]] = {"coalesce": _coalesce, "case": _case, "if": _if, "cast": _cast}
+_CHOICES: dict[str, Callable[[Call], Node]] = {
+    "coalesce": _coalesce, "case": _case, "if": _if, "cast": _cast, "retype": _retype,
+    "greatest": _extreme, "least": _extreme}

@@ -1,7 +1,7 @@
 """Arithmetic over codes: `NUMBERS[op](call, argument nodes)` gives the node of a call (see `core/evaluate.py`).
 
 NULL and errors pass through; what leaves int64, or a double that is not finite, is an error; division by
-zero is NULL; rounding is half away from zero.
+zero is NULL; rounding is half away from zero, of doubles half to even.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _add(e: Call, nodes: list[Node]) -> Node:
         r = x + y
         return _fits(r, ((x ^ r) & (y ^ r)) < 0)
 
-    return _strict(nodes, compute)
+    return _unsigned(e, _strict(nodes, compute))
 
 
 def _sub(e: Call, nodes: list[Node]) -> Node:
@@ -76,13 +76,25 @@ def _sub(e: Call, nodes: list[Node]) -> Node:
         r = x - y
         return _fits(r, ((x ^ y) & (x ^ r)) < 0)
 
-    return _strict(nodes, compute)
+    return _unsigned(e, _strict(nodes, compute))
 
 
 def _mul(e: Call, nodes: list[Node]) -> Node:
     if e.type.kind is Kind.DOUBLE:
         return _strict(nodes, _on_doubles(np.multiply))
-    return _strict(nodes, casts.multiply_checked)
+    return _unsigned(e, _strict(nodes, casts.multiply_checked))
+
+
+def _unsigned(e: Call, node: Node) -> Node:
+    """A negative BIGINT UNSIGNED is out of range."""
+    if not e.type.unsigned:
+        return node
+
+    def run(columns: Codes, symbols: Symbols) -> Codes:
+        codes = node(columns, symbols)
+        return np.where((codes < 0) & (codes > _ERROR), _ERROR, codes)
+
+    return run
 
 
 def _zero_is_null(divide: Ufunc) -> Ufunc:
@@ -124,8 +136,8 @@ def _intdiv(e: Call, nodes: list[Node]) -> Node:
         quotient = _div(Call(e.args[0].type, True, "div", e.args), nodes)
         truncated = _on_double(np.trunc)
         return lambda columns, symbols: whole(truncated(quotient(columns, symbols)), symbols)
-    return _strict(nodes, _zero_is_null(lambda x, y: np.where((x < 0) != (y < 0), -(np.abs(x) // np.abs(y)),
-                                                          np.abs(x) // np.abs(y))))
+    return _unsigned(e, _strict(nodes, _zero_is_null(lambda x, y: np.where(
+        (x < 0) != (y < 0), -(np.abs(x) // np.abs(y)), np.abs(x) // np.abs(y)))))
 
 
 def _mod(e: Call, nodes: list[Node]) -> Node:
@@ -163,7 +175,7 @@ def _round(e: Call, nodes: list[Node]) -> Node:
         unit = 10.0 ** abs(digits)
         scaled = np.multiply if digits >= 0 else np.divide
         back = np.divide if digits >= 0 else np.multiply
-        return _unary(e, nodes, np.abs, lambda v: _known_finite(back(_half_away(scaled(v, unit)), unit), v))
+        return _unary(e, nodes, np.abs, lambda v: _known_finite(back(np.rint(scaled(v, unit)), unit), v))
     node = nodes[0]
     down = max(type.scale - max(digits, 0), 0)
     if digits >= 0:
@@ -172,8 +184,17 @@ def _round(e: Call, nodes: list[Node]) -> Node:
     return lambda columns, symbols: casts.rescale(casts.rescale(node(columns, symbols), -more), -digits)
 
 
-def _half_away(values: Any) -> Any:
-    return np.copysign(np.floor(np.abs(values) + 0.5), values)
+def _truncate(e: Call, nodes: list[Node]) -> Node:
+    """Towards zero, to digits after the point, or before it."""
+    digits = e.args[1].value if isinstance(e.args[1], Const) else 0
+    type = e.args[0].type
+    if type.kind is Kind.DOUBLE:
+        unit = 10.0 ** abs(digits)
+        scaled, back = (np.multiply, np.divide) if digits >= 0 else (np.divide, np.multiply)
+        return _unary(e, nodes, np.abs, lambda v: _known_finite(back(np.trunc(scaled(v, unit)), unit), v))
+    cut = 10 ** min(max(type.scale - digits, 0), 18)
+    back_to = cut // 10 ** max(type.scale - e.type.scale, 0)
+    return _unary(e, nodes, lambda codes: np.sign(codes) * (np.abs(codes) // cut) * back_to, np.trunc)
 
 
 def _known_finite(rounded: Any, original: Any) -> Any:
@@ -195,5 +216,5 @@ NUMBERS: dict[str, Callable[[Call, list[Node]], Node]] = {
     "add": _add, "sub": _sub, "mul": _mul, "div": _div, "intdiv": _intdiv, "mod": _mod,
     "neg": lambda e, nodes: _unary(e, nodes, np.negative, np.negative),
     "abs": lambda e, nodes: _unary(e, nodes, np.abs, np.abs),
-    "round": _round, "floor": _floor, "ceil": _ceil,
+    "round": _round, "truncate": _truncate, "floor": _floor, "ceil": _ceil,
 }

@@ -1,6 +1,5 @@
-"""Text over symbol ids: `TEXTS[op](call, argument nodes)` gives the node of a call (see `core/evaluate.py`).
-
-A function of one text is computed once per distinct id; texts with several arguments once per row.
+"""Text over symbol ids: CONCAT, LIKE and the folding of comparisons (see `core/evaluate.py`); every other function of
+text is in `core/library/text.py`.
 """
 
 from __future__ import annotations
@@ -34,15 +33,6 @@ def fold_codes(codes: Codes, symbols: Symbols) -> Codes:
 
 
 # ------------------------------------------------------------------ one text
-def _mapped(f: Callable[[str], str]) -> Callable[[Call, list[Node]], Node]:
-    def make(e: Call, nodes: list[Node]) -> Node:
-        node = nodes[0]
-        return lambda columns, symbols: per_distinct(
-            node(columns, symbols), lambda c: interned([f(t) for t in texts(c, symbols)], symbols))
-
-    return make
-
-
 def _measured(f: Callable[[str], int]) -> Callable[[Call, list[Node]], Node]:
     def make(e: Call, nodes: list[Node]) -> Node:
         node = nodes[0]
@@ -50,10 +40,6 @@ def _measured(f: Callable[[str], int]) -> Callable[[Call, list[Node]], Node]:
             node(columns, symbols), lambda c: np.array([f(t) for t in texts(c, symbols)], np.int64))
 
     return make
-
-
-def _trimmed(text: str) -> str:
-    return text.strip(" ")
 
 
 # ------------------------------------------------------------------ several arguments
@@ -76,23 +62,6 @@ def _concat(e: Call, nodes: list[Node]) -> Node:
         return interned(["".join(row) for row in zip(*parts, strict=True)], symbols)
 
     return _rowwise(nodes, combine)
-
-
-def _substring(e: Call, nodes: list[Node]) -> Node:
-    def combine(arguments: list[Codes], symbols: Symbols) -> Codes:
-        numbers = [a.tolist() for a in arguments[1:]]
-        rows = zip(texts(arguments[0], symbols), *numbers, strict=True)
-        return interned([substring(*row) for row in rows], symbols)
-
-    return _rowwise(nodes, combine)
-
-
-def substring(text: str, start: int, length: int | None = None) -> str:
-    """MySQL's: positions from 1, negative ones from the end, nothing at 0 or outside."""
-    begin = start - 1 if start > 0 else len(text) + start
-    if start == 0 or begin < 0 or (length is not None and length <= 0):
-        return ""
-    return text[begin:] if length is None else text[begin : begin + length]
 
 
 # ------------------------------------------------------------------ LIKE
@@ -135,12 +104,4 @@ def _folding(node: Node) -> Node:
     return lambda columns, symbols: fold_codes(node(columns, symbols), symbols)
 
 
-TEXTS: dict[str, Callable[[Call, list[Node]], Node]] = {
-    "lower": _mapped(str.lower),
-    "upper": _mapped(str.upper),
-    "trim": _mapped(_trimmed),
-    "length": _measured(lambda t: len(t.encode())),
-    "char_length": _measured(len),
-    "concat": _concat,
-    "substring": _substring,
-}
+TEXTS: dict[str, Callable[[Call, list[Node]], Node]] = {"concat": _concat}

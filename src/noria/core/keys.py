@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from noria.core.batch import Codes
 from noria.core.symbols import Symbols, fold
 from noria.core.types import SqlType
-from noria.core.values import from_arrow
+from noria.core.values import from_arrow, texts_of
 
 Hashes = npt.NDArray[np.uint64]
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
@@ -42,6 +42,8 @@ def _hashes(column: Codes | pa.Array, type: SqlType, symbols: Symbols | None) ->
     if not type.is_text:
         codes = column if isinstance(column, np.ndarray) else from_arrow(column, type, cast(Symbols, symbols))
         return _mix(codes.view(np.uint64))
+    if type.is_bytes and not isinstance(column, np.ndarray):
+        column = texts_of(column)
     if isinstance(column, np.ndarray):
         if symbols is None:
             raise TypeError("codes of text need the symbol table that gave them")

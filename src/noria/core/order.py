@@ -13,8 +13,10 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes
 from noria.core.limits import ERROR_CODE
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import Symbols, fold
-from noria.core.types import Field
+from noria.core.types import Collation, Field
+from noria.core.values import encode
 
 Order = Sequence[tuple[int, bool]]  # (column, descending), the first counts most
 Row = Sequence[Any]
@@ -42,6 +44,12 @@ def _key(column: int, field: Field) -> Callable[[Row], Any]:
     """A value's place; the flag before it keeps NULLs first and never compares them."""
     if field.type.folds:
         return lambda row: (False, "") if row[column] is None else (True, fold(row[column]))
+    if field.type.is_listed:  # by place or mask
+        def listed(row: Row) -> tuple[bool, int]:
+            value = row[column]
+            return value is not None, 0 if value is None else encode(value, field.type, PlainSymbols())
+
+        return listed
     if field.nullable:
         return lambda row: (False, 0) if row[column] is None else (True, row[column])
     return lambda row: row[column]
@@ -60,10 +68,13 @@ def sort_batch(batch: Batch, order: Order, fields: Sequence[Field], symbols: Sym
 
 def _ranks(codes: Codes, field: Field, symbols: Symbols) -> Codes:
     """Codes whose order is the values': those of every kind but text are that already."""
-    if not field.type.is_text:
-        return codes
+    return ranks(codes, field.type.collation, symbols) if field.type.is_text else codes
+
+
+def ranks(codes: Codes, collation: Collation, symbols: Symbols) -> Codes:
+    """The places of texts in their order, from 0; equal ones share one; NULL and errors stay."""
     distinct, place = np.unique(codes, return_inverse=True)
     bad = int(np.searchsorted(distinct, ERROR_CODE, "right"))
-    keys = symbols.sort_keys(distinct[bad:], field.type.collation).to_pylist()
+    keys = symbols.sort_keys(distinct[bad:], collation).to_pylist()
     rank = {k: i for i, k in enumerate(sorted(set(keys)))}
     return np.concatenate([distinct[:bad], np.array([rank[k] for k in keys], np.int64)])[place]

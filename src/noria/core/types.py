@@ -17,22 +17,29 @@ class Kind(Enum):
     TEXT = "text"
     DATE = "date"
     DATETIME = "datetime"
+    TIME = "time"
+    ENUM = "enum"
+    SET = "set"
 
 
 class Collation(Enum):
-    """CI ignores case and accents (the default); BIN compares bytes."""
+    """CI ignores case and accents (the default); BIN compares bytes.  BYTES: no text at all, but bytes (BINARY,
+    BLOB), which are carried as a string whose characters are the bytes (U+0000 to U+00FF), so that they have
+    symbols and order like text; they become bytes where they leave (`values.outside`)."""
 
     CI = "utf8mb4_0900_ai_ci"
     BIN = "utf8mb4_bin"
+    BYTES = "binary"
 
 
 @dataclass(frozen=True)
 class SqlType:
     """A SQL type.  Only the fields its kind uses differ from their defaults.
 
-    bits: INT's width, 8 to 64.  precision/scale: DECIMAL's digits (at most 18) and digits after the point;
-    for DATETIME `scale` is the number of fractional second digits, 0 to 6.  length: TEXT's most characters,
-    0 for no limit but TEXT's own.  timestamp, boolean: how the type was declared, for showing it again.
+    bits: INT's width, 8 to 64; DOUBLE's 64, or 32 for FLOAT.  precision/scale: DECIMAL's digits (at most 18) and
+    digits after the point; for DATETIME and TIME `scale` is the number of fractional second digits, 0 to 6.
+    length: TEXT's most characters (bytes of BYTES), 0 for no limit but TEXT's own.  members: those of ENUM and SET.
+    timestamp, boolean, declared ("year", "char", "json", "mediumtext", …): how the type was declared.
     """
 
     kind: Kind
@@ -44,6 +51,8 @@ class SqlType:
     collation: Collation = Collation.CI
     timestamp: bool = False
     boolean: bool = False
+    declared: str = ""
+    members: tuple[str, ...] = ()
 
     @property
     def is_text(self) -> bool:
@@ -58,21 +67,49 @@ class SqlType:
     def is_number(self) -> bool:
         return self.kind in (Kind.INT, Kind.DOUBLE, Kind.DECIMAL)
 
+    @property
+    def is_bytes(self) -> bool:
+        return self.collation is Collation.BYTES
+
+    @property
+    def is_json(self) -> bool:
+        return self.declared == "json"
+
+    @property
+    def is_listed(self) -> bool:
+        """Is a value a number here and a text to people: a member's place (ENUM), a mask of members (SET)?"""
+        return self.kind in (Kind.ENUM, Kind.SET)
+
     def sql(self) -> str:
         """The type as CREATE TABLE would say it."""
+        if self.members:
+            listed = ",".join("'" + m.replace("'", "''") + "'" for m in self.members)
+            return f"{self.kind.value}({listed})"
         if self.kind is Kind.INT:
             if self.boolean:
                 return "tinyint(1)"
+            if self.declared == "year":
+                return "year"
             name = {8: "tinyint", 16: "smallint", 24: "mediumint", 32: "int", 64: "bigint"}[self.bits]
             return name + (" unsigned" if self.unsigned else "")
         if self.kind is Kind.DECIMAL:
             return f"decimal({self.precision},{self.scale})" + (" unsigned" if self.unsigned else "")
-        if self.kind is Kind.DATETIME:
-            return ("timestamp" if self.timestamp else "datetime") + (f"({self.scale})" if self.scale else "")
+        if self.kind in (Kind.DATETIME, Kind.TIME):
+            name = "timestamp" if self.timestamp else self.kind.value
+            return name + (f"({self.scale})" if self.scale else "")
         if self.kind is Kind.TEXT:
-            name = f"varchar({self.length})" if self.length else "text"
-            return name + (" COLLATE utf8mb4_bin" if self.collation is Collation.BIN else "")
+            return self._text_sql()
+        if self.kind is Kind.DOUBLE:
+            return ("float" if self.bits == 32 else "double") + (" unsigned" if self.unsigned else "")
         return str(self.kind.value)
+
+    def _text_sql(self) -> str:
+        if self.is_json:
+            return "json"
+        if self.is_bytes:
+            return f"{self.declared or 'varbinary'}({self.length})" if self.length else self.declared or "blob"
+        name = f"{self.declared or 'varchar'}({self.length})" if self.length else self.declared or "text"
+        return name + (" COLLATE utf8mb4_bin" if self.collation is Collation.BIN else "")
 
     def __str__(self) -> str:
         return self.sql()
@@ -81,11 +118,15 @@ class SqlType:
 BIGINT = SqlType(Kind.INT)
 INT = SqlType(Kind.INT, bits=32)
 BOOL = SqlType(Kind.INT, bits=8, boolean=True)
+YEAR = SqlType(Kind.INT, bits=16, unsigned=True, declared="year")
 DOUBLE = SqlType(Kind.DOUBLE)
 TEXT = SqlType(Kind.TEXT)
 TEXT_BIN = SqlType(Kind.TEXT, collation=Collation.BIN)
+BYTES = SqlType(Kind.TEXT, collation=Collation.BYTES)
+JSON = SqlType(Kind.TEXT, collation=Collation.BIN, declared="json")
 DATE = SqlType(Kind.DATE)
 DATETIME = SqlType(Kind.DATETIME)
+TIME = SqlType(Kind.TIME)
 
 
 def decimal(precision: int, scale: int) -> SqlType:
@@ -115,6 +156,7 @@ class Column:
     default: object = None
     auto_increment: bool = False
     default_now: bool = False  # DEFAULT CURRENT_TIMESTAMP, filled in by whoever accepts the statement
+    update_now: bool = False  # ON UPDATE CURRENT_TIMESTAMP: likewise, where the row changes otherwise
 
     @property
     def field(self) -> Field:

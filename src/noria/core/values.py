@@ -4,8 +4,10 @@ One code per value, the same in state, views, packets and (but for text) on disk
 
 * NULL is NULL_CODE, an evaluation error is ERROR_CODE; reading the latter raises MySQL's error 1690
 * INT as it is; DOUBLE by a flip of its bits that keeps the order, -0.0 made 0.0
-* DECIMAL(p,s) times 10**s; DATE and DATETIME in microseconds since 1970-01-01 (DATE at midnight)
-* TEXT as the id of a symbol table
+* DECIMAL(p,s) times 10**s; DATE and DATETIME in microseconds since 1970-01-01 (DATE at midnight), TIME in
+  microseconds
+* ENUM as the place of its member from 1, SET as a mask of members; both are text outside
+* TEXT as the id of a symbol table; bytes likewise, as a text of the characters U+0000 to U+00FF
 
 Keeps true: for every kind but TEXT, equal values have equal codes, and codes order as values do with
 NULL least.
@@ -25,7 +27,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.core.batch import Codes
-from noria.core.coerce import EPOCH, MAX_TEXT_BYTES, MICROSECOND, coerce, integer_bounds
+from noria.core.coerce import (
+    EPOCH,
+    MAX_TEXT_BYTES,
+    MICROSECOND,
+    coerce,
+    integer_bounds,
+    listed_text,
+    member_mask,
+    member_place,
+)
 from noria.core.errors import SqlError, no_default, null_not_allowed, value_overflow
 from noria.core.limits import ERROR_CODE, MAX_INT, NULL_CODE
 from noria.core.statements import DEFAULT
@@ -48,15 +59,24 @@ def encode(value: Any, type: SqlType, symbols: Symbols) -> int:
     if kind is Kind.INT:
         return int(value)
     if kind is Kind.TEXT:
-        return symbols.intern(value)
+        return symbols.intern(value.decode("latin-1") if type.is_bytes else value)
     if kind is Kind.DOUBLE:
         return encode_double(float(value))
+    if kind is Kind.TIME:
+        return int(value // MICROSECOND)
+    if type.is_listed:
+        return _listed_code(value, type)
     if kind is Kind.DECIMAL:
         scaled = Decimal(value).scaleb(type.scale)
         return int(scaled.to_integral_value(ROUND_HALF_UP))
     if kind is Kind.DATE:
         return _day(value)
     return (value - EPOCH) // MICROSECOND if isinstance(value, datetime) else _day(value)
+
+
+def _listed_code(value: str, type: SqlType) -> int:
+    """The code of a member (members) by text; 0 where there is none."""
+    return (member_place if type.kind is Kind.ENUM else member_mask)(value, type.members) or 0
 
 
 def _day(value: date) -> int:
@@ -76,9 +96,13 @@ def decode(code: int, type: SqlType, symbols: Symbols) -> Any:
     if kind is Kind.INT:
         return code
     if kind is Kind.TEXT:
-        return symbols.text(code)
+        return symbols.text(code).encode("latin-1") if type.is_bytes else symbols.text(code)
     if kind is Kind.DOUBLE:
         return decode_double(code)
+    if kind is Kind.TIME:
+        return timedelta(microseconds=code)
+    if type.is_listed:
+        return listed_text(code, kind, type.members)
     if kind is Kind.DECIMAL:
         return Decimal(code).scaleb(-type.scale)
     if kind is Kind.DATE:
@@ -119,7 +143,11 @@ def arrow_type(type: SqlType) -> pa.DataType:
     if kind is Kind.INT:
         return pa.int64()
     if kind is Kind.TEXT:
+        return pa.large_binary() if type.is_bytes else pa.large_string()
+    if type.is_listed:
         return pa.large_string()
+    if kind is Kind.TIME:
+        return pa.duration("us")
     if kind is Kind.DOUBLE:
         return pa.float64()
     if kind is Kind.DECIMAL:
@@ -136,9 +164,13 @@ def to_arrow(codes: Codes, type: SqlType, symbols: Symbols) -> pa.Array:
         nulls = codes == NULL_CODE
     kind = type.kind
     if kind is Kind.TEXT:
-        return symbols.texts(codes)
+        return bytes_of(symbols.texts(codes)) if type.is_bytes else symbols.texts(codes)
     if kind is Kind.INT:
         return pa.array(codes, mask=nulls)
+    if kind is Kind.TIME:
+        return pa.array(codes, mask=nulls).cast(pa.duration("us"))
+    if type.is_listed:
+        return pa.array([decode(c, type, symbols) for c in codes.tolist()], pa.large_string())
     if kind is Kind.DOUBLE:
         return pa.array(decode_doubles(codes), mask=nulls)
     if kind is Kind.DATE:
@@ -147,6 +179,20 @@ def to_arrow(codes: Codes, type: SqlType, symbols: Symbols) -> pa.Array:
     if kind is Kind.DATETIME:
         return pa.array(codes, mask=nulls).cast(pa.timestamp("us"))
     return _decimals(codes, nulls, arrow_type(type))
+
+
+def bytes_of(texts: pa.Array) -> pa.Array:
+    """Bytes as they are outside, of the texts that carry them."""
+    if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
+        return texts.cast(pa.large_binary())
+    return pa.array([None if t is None else t.encode("latin-1") for t in texts.to_pylist()], pa.large_binary())
+
+
+def texts_of(data: pa.Array) -> pa.Array:
+    """The texts that carry bytes: the inverse of `bytes_of`; text counts as its UTF-8."""
+    if not (pa.types.is_binary(data.type) or pa.types.is_large_binary(data.type)):
+        data = data.cast(pa.large_string()).cast(pa.large_binary())
+    return pa.array([None if b is None else b.decode("latin-1") for b in data.to_pylist()], pa.large_string())
 
 
 def _decimals(codes: Codes, nulls: npt.NDArray[np.bool_] | None, type: pa.DataType) -> pa.Array:
@@ -168,7 +214,10 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, type: SqlType, symbols: Symbol
         picked: Codes = np.append(codes, np.int64(NULL_CODE))[index]
         return picked
     if type.is_text:
-        return symbols.intern_many(array)
+        return symbols.intern_many(texts_of(array) if type.is_bytes else array)
+    if type.is_listed:
+        places = {m: _listed_code(m, type) for m in array.unique().to_pylist() if m is not None}
+        return np.array([NULL_CODE if v is None else places[v] for v in array.to_pylist()], np.int64)
     wanted = arrow_type(type)
     if array.type != wanted:
         array = _cast(array, wanted)
@@ -247,7 +296,7 @@ def _coerced(value: Any, column: Column, row: int) -> Any:
 
 FEW_INTS = 256
 _CLEAN = {Kind.INT: pa.int64(), Kind.TEXT: pa.large_string(), Kind.DOUBLE: pa.float64(),
-          Kind.DATE: pa.date32(), Kind.DATETIME: pa.timestamp("us")}
+          Kind.DATE: pa.date32(), Kind.DATETIME: pa.timestamp("us")}  # TIME, ENUM and SET go one by one
 _PYTHON: dict[Kind, tuple[type, ...]] = {
     Kind.INT: (int,), Kind.TEXT: (str,), Kind.DOUBLE: (float, int),
     Kind.DATE: (date,), Kind.DATETIME: (datetime,)}
@@ -255,7 +304,8 @@ _PYTHON: dict[Kind, tuple[type, ...]] = {
 
 def _few_integers(values: Sequence[Any], column: Column) -> Codes | None:
     """So few that Arrow's start would cost more, and all of them integers in the column's range; else None."""
-    if column.type.kind is not Kind.INT or len(values) > FEW_INTS or set(map(type, values)) != {int}:
+    if column.type.kind is not Kind.INT or len(values) > FEW_INTS or set(map(type, values)) != {int} \
+            or column.type.declared:
         return None
     least, most = integer_bounds(column)
     return np.array(values, np.int64) if least <= min(values) and max(values) <= most else None
@@ -264,7 +314,7 @@ def _few_integers(values: Sequence[Any], column: Column) -> Codes | None:
 def _convert_clean(values: Sequence[Any], column: Column, symbols: Symbols) -> Codes | None:
     """Many values of exactly the column's Python type, and in its range; None if the slow path must look."""
     kind = column.type.kind
-    wanted = _PYTHON.get(kind)
+    wanted = None if particular(column.type) else _PYTHON.get(kind)
     if wanted is None or not set(map(type, values)) <= {*wanted, type(None)}:
         return None
     try:
@@ -274,6 +324,12 @@ def _convert_clean(values: Sequence[Any], column: Column, symbols: Symbols) -> C
     return _checked(array, column, symbols)
 
 
+def particular(type: SqlType) -> bool:
+    """Does every value need a look of its own: JSON, bytes, padding, limits in bytes, rounding?"""
+    return type.declared in ("json", "year", "tinytext") or type.is_bytes or (
+        type.kind is Kind.DOUBLE and type.bits == 32)
+
+
 def _checked(array: pa.Array, column: Column, symbols: Symbols) -> Codes | None:
     """Codes of an array of the column's Arrow type, or None if some value needs a second look."""
     type = column.type
@@ -281,6 +337,8 @@ def _checked(array: pa.Array, column: Column, symbols: Symbols) -> Codes | None:
         return None
     if type.kind is Kind.TEXT:
         if len(array) and _longest(array) > (type.length or MAX_TEXT_CHARS):
+            return None
+        if type.declared == "char" and pc.any(pc.ends_with(array, " ")).as_py():
             return None
         return symbols.intern_many(array)
     codes = from_arrow(array, type, symbols)
@@ -312,6 +370,8 @@ def _in_range(codes: Codes, column: Column) -> bool:
         return low >= MIN_FINITE and high <= MAX_FINITE and not (type.unsigned and low < 0)
     if type.kind is Kind.DECIMAL:
         return -(10**type.precision) < low and high < 10**type.precision and not (type.unsigned and low < 0)
+    if type.kind is Kind.TIME:
+        return type.scale == 6
     if type.kind is Kind.DATETIME:
         unit: int = 10 ** (6 - type.scale)
         return (unit == 1 or not bool((codes % unit).any())) and not (
@@ -332,7 +392,7 @@ def _convert_arrow(
         array = array.combine_chunks()
     plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
     codes = None
-    if _fits(plain.type, column.type):
+    if _fits(plain.type, column.type) and not particular(column.type):
         try:
             wanted = arrow_type(column.type)
             codes = _checked(plain if plain.type == wanted else _cast(plain, wanted), column, symbols)
@@ -344,6 +404,8 @@ def _convert_arrow(
 def _fits(source: pa.DataType, type: SqlType) -> bool:
     """Does Arrow's checked cast mean what MySQL's conversion means?"""
     is_ = pa.types
+    if type.kind is Kind.TIME or type.is_listed:
+        return False
     if type.kind is Kind.TEXT:
         return bool(is_.is_string(source) or is_.is_large_string(source))
     if type.kind is Kind.DATETIME:
@@ -364,7 +426,10 @@ def recode(codes: Codes, source: SqlType, column: Column, first_row: int, symbol
         if not column.nullable:
             raise null_not_allowed(column.name)
     target = column.type
-    if source.kind is target.kind and source.scale == target.scale:
+    if source == target and not target.is_number:
+        return codes
+    plain = not (particular(target) or target.is_listed or source.is_bytes or target.declared == "char")
+    if plain and source.kind is target.kind and source.scale == target.scale:
         if target.is_text and (not target.length or 0 < source.length <= target.length):
             return codes
         if not target.is_text:

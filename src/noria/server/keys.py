@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import product
@@ -61,9 +62,11 @@ def _choices(argument: Argument, field: Field) -> list[Any]:
 def _comparable(value: Any, field: Field) -> Any:
     if value is None:
         return NO_ROW
+    kind = field.type.kind
+    if field.type.is_bytes or field.type.is_listed or kind is Kind.TIME or field.type.is_json:
+        return _as_stored(value, field)
     if isinstance(value, (bytes, bytearray)):
         value = bytes(value).decode("utf-8", "replace")
-    kind = field.type.kind
     if kind is Kind.TEXT:
         if not isinstance(value, str):
             raise not_supported(f"comparing the text column '{field.name}' with the number {value}",
@@ -74,6 +77,16 @@ def _comparable(value: Any, field: Field) -> Any:
     if kind is Kind.DOUBLE:
         return _number(value, field) if isinstance(value, str) else float(value)
     return _exact(_number(value, field) if isinstance(value, str) else value, field)
+
+
+def _as_stored(value: Any, field: Field) -> Any:
+    """A value as the column would store it; what it could not store equals no row."""
+    if field.type.is_json:
+        raise not_supported(f"looking rows up by the JSON column '{field.name}'", "compare what JSON_EXTRACT gives")
+    try:
+        return coerce(value, Column(field.name, replace(field.type, length=0)), 1)
+    except SqlError:
+        return NO_ROW
 
 
 def _number(text: str, field: Field) -> float | int:

@@ -19,9 +19,10 @@ from noria.core import evaluate
 from noria.core.batch import Batch
 from noria.core.expr import Expr
 from noria.core.limits import AFTER_SYMBOL_BYTES
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
 from noria.core.types import Collation, Field, Kind
-from noria.core.values import from_arrow, to_arrow
+from noria.core.values import encode, from_arrow, to_arrow
 from noria.plan.after import filter_of, found_fields, mask_columns, run
 from noria.plan.mir import Mir, ViewDef
 from noria.state.symbols import SymbolTable
@@ -130,13 +131,22 @@ def ordered(rows: list[Any], order: Sequence[tuple[int, bool]], fields: Sequence
 
 def _sort_key(column: int, field: Field) -> Callable[[Row], tuple[bool, Any]]:
     if field.type.kind is Kind.TEXT:
-        by_bytes = field.type.collation is Collation.BIN
+        by_bytes = field.type.collation is not Collation.CI
 
         def text(row: Row) -> tuple[bool, Any]:
             value = row[column]
-            return value is not None, b"" if value is None else (value if by_bytes else fold(value)).encode()
+            if value is None or isinstance(value, bytes):
+                return value is not None, value or b""
+            return True, (value if by_bytes else fold(value)).encode()
 
         return text
+
+    if field.type.is_listed:  # by place or mask
+        def listed(row: Row) -> tuple[bool, Any]:
+            value = row[column]
+            return value is not None, 0 if value is None else encode(value, field.type, PlainSymbols())
+
+        return listed
 
     def plain(row: Row) -> tuple[bool, Any]:
         value = row[column]

@@ -122,6 +122,8 @@ def column(source: Any, c: Column, default: pa.Scalar) -> tuple[pa.Array, dict[i
 
 def _text(source: pa.Array, c: Column) -> pa.Array | None:
     """Text as it is, if none is NULL that must not be, or too long."""
+    if values.particular(c.type) or c.type.declared == "char":
+        return None
     if pa.types.is_integer(source.type):
         source = source.cast(pa.string())
     if not (pa.types.is_string(source.type) or pa.types.is_large_string(source.type)):

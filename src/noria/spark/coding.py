@@ -1,8 +1,9 @@
 """SQL types in Spark: a column as people see it, and as the lowering computes with it.
 
-*Shown* columns have Spark's own types (bigint, double, decimal, string, date, timestamp_ntz).  *Coded* columns
-follow the kernels' coding as far as an expression can tell: integers, decimals (unscaled), dates and datetimes
-(microseconds) are bigint, doubles double, text string.  SQL's NULL is Spark's NULL.  An evaluation error is a
+*Shown* columns have Spark's own types (bigint, double, decimal, string, binary, date, timestamp_ntz, interval).
+*Coded* columns follow the kernels' coding as far as an expression can tell: integers, decimals (unscaled), dates
+and datetimes (microseconds), times, ENUM and SET (places, masks) are bigint, doubles double, text string, bytes the
+string that carries them (`core/values.py`).  SQL's NULL is Spark's NULL.  An evaluation error is a
 value of the column itself (`ERROR_CODE`, NaN, `ERROR_TEXT`), exactly as in the kernels, so that it passes
 through joins, groups and unions without a second column.
 
@@ -39,9 +40,12 @@ def shown_type(t: SqlType, computed: bool = False) -> T.DataType:
     """Spark's type of a shown column; a computed decimal gets every digit that a code can have."""
     if t.kind is Kind.DECIMAL:
         return T.DecimalType(RESULT_DIGITS if computed else max(t.precision, 1), t.scale)
+    if t.is_bytes:
+        return T.BinaryType()
     return {
         Kind.INT: T.LongType(), Kind.DOUBLE: T.DoubleType(), Kind.TEXT: T.StringType(),
-        Kind.DATE: T.DateType(), Kind.DATETIME: T.TimestampNTZType(),
+        Kind.DATE: T.DateType(), Kind.DATETIME: T.TimestampNTZType(), Kind.TIME: T.DayTimeIntervalType(),
+        Kind.ENUM: T.StringType(), Kind.SET: T.StringType(),
     }[t.kind]
 
 
@@ -65,7 +69,34 @@ def to_code(column: Column, t: SqlType) -> Column:
         return F.unix_micros(column.cast("timestamp"))
     if t.kind is Kind.DOUBLE:
         return column + F.lit(0.0)  # -0.0 becomes 0.0
+    if t.kind is Kind.TIME:
+        return _micros_of(column)
+    if t.is_bytes:
+        return F.decode(column, "ISO-8859-1")
+    if t.kind is Kind.ENUM:
+        places = F.array_position(F.array(*map(F.lit, t.members)), column)
+        return places.cast("bigint")
+    if t.kind is Kind.SET:
+        return _mask_of(column, t)
     return column.cast(coded_type(t))
+
+
+def _micros_of(column: Column) -> Column:
+    """The microseconds of a day-time interval."""
+    return F.extract(F.lit("SECOND"), column).cast("decimal(20,6)").cast("decimal(38,6)").__mul__(
+        F.lit(10**6)).cast("bigint") + (
+        F.extract(F.lit("DAY"), column).cast("bigint") * 86_400 + F.extract(F.lit("HOUR"), column).cast("bigint") * 3600
+        + F.extract(F.lit("MINUTE"), column).cast("bigint") * 60) * F.lit(10**6)
+
+
+def _mask_of(column: Column, t: SqlType) -> Column:
+    """The mask of a list of members."""
+    chosen = F.split(column, ",")
+    bits = [F.when(F.array_contains(chosen, m), F.lit(1 << i)).otherwise(F.lit(0)) for i, m in enumerate(t.members)]
+    mask = bits[0].cast("bigint")
+    for bit in bits[1:]:
+        mask = mask + bit.cast("bigint")
+    return F.when(column.isNotNull(), mask)
 
 
 def to_shown(column: Column, t: SqlType) -> Column:
@@ -77,7 +108,21 @@ def to_shown(column: Column, t: SqlType) -> Column:
         return F.date_from_unix_date((column / F.lit(DAY_US)).cast("int"))
     if t.kind is Kind.DATETIME:
         return F.timestamp_micros(column).cast("timestamp_ntz")
-    return column
+    if t.kind is Kind.TIME:
+        return F.make_dt_interval(secs=(column.cast("decimal(19,0)") * F.lit("0.000001").cast("decimal(7,6)"))
+                                  .cast("decimal(18,6)"))
+    if t.is_bytes:
+        return F.encode(column, "ISO-8859-1")
+    return listed_text(column, t) if t.is_listed else column
+
+
+def listed_text(column: Column, t: SqlType) -> Column:
+    """The member of a place, the members of a mask."""
+    members = F.array(*map(F.lit, t.members))
+    if t.kind is Kind.ENUM:
+        return F.when(column == 0, F.lit("")).otherwise(F.try_element_at(members, column.cast("int")))
+    chosen = [F.when((F.shiftright(column, i)).bitwiseAND(F.lit(1)) == 1, F.lit(m)) for i, m in enumerate(t.members)]
+    return F.when(column.isNotNull(), F.concat_ws(",", *chosen))
 
 
 def error_literal(t: SqlType) -> Column:

@@ -20,6 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql import types as T
 
 from noria.core import values
+from noria.core.casts import clips
 from noria.core.expr import Call, Col, Const, Expr
 from noria.core.limits import ERROR_CODE, MIN_INT
 from noria.core.types import BOOL, Kind, SqlType
@@ -79,7 +80,7 @@ def _literal(value: Any, t: SqlType) -> Column:
     if t.kind is Kind.DOUBLE:
         return F.lit(float(value) + 0.0)
     if t.is_text:
-        return F.lit(value)
+        return F.lit(value.decode("latin-1") if isinstance(value, bytes) else value)
     return F.lit(values.encode(value, t, NO_SYMBOLS)).cast("bigint")
 
 
@@ -147,7 +148,8 @@ def _arithmetic(op: str) -> Callable[[Call, list[Value]], Value | None]:
             return _guarded(_finite(on_any(_as_double(a), _as_double(b))), e.type, args, own=True)
         if e.type.kind is Kind.INT:
             r = on_ints(a.column, b.column)
-            result = F.when(r >= F.lit(MIN_INT), r).when(_known(args), F.lit(ERROR_CODE))
+            least = F.lit(0 if e.type.unsigned else MIN_INT)
+            result = F.when(r >= least, r).when(_known(args), F.lit(ERROR_CODE))
             return _guarded(result, e.type, args, own=True)
         if e.type.kind is not Kind.DECIMAL:
             return None
@@ -179,7 +181,10 @@ def _intdiv(e: Call, args: list[Value]) -> Value | None:
     a, b = args
     if a.type.kind is Kind.DOUBLE:
         return None
-    return _guarded(F.call_function("div", a.column, F.when(b.column != 0, b.column)), e.type, args)
+    quotient = F.call_function("div", a.column, F.when(b.column != 0, b.column))
+    if e.type.unsigned:
+        return _guarded(F.when(quotient < 0, F.lit(ERROR_CODE)).otherwise(quotient), e.type, args, own=True)
+    return _guarded(quotient, e.type, args)
 
 
 def _mod(e: Call, args: list[Value]) -> Value | None:
@@ -225,21 +230,28 @@ def _cast(e: Call, args: list[Value]) -> Value | None:
     """Casts that Spark can do exactly; text, and doubles made exact, go to the kernel."""
     a, source, target = args[0], args[0].type, e.type
     exact = (Kind.INT, Kind.DECIMAL)
-    if target.kind is Kind.DOUBLE and source.kind in exact:
+    if target.kind is Kind.DOUBLE and source.kind in exact and target.bits == 64:
         return _guarded(_as_double(a), target, args)
     if target.kind in exact and source.kind in exact:
         low, high = coding.code_bounds(target)
         wide = _rescaled(a.column, target.scale - source.scale)
         fits = (wide >= F.lit(str(low)).cast(WIDE)) & (wide <= F.lit(str(high)).cast(WIDE))
-        result = F.when(fits, wide.cast("bigint")).when(wide.isNotNull(), F.lit(ERROR_CODE))
+        result = F.when(fits, wide.cast("bigint"))
+        if clips(target):
+            result = result.when(wide > F.lit(str(high)).cast(WIDE), F.lit(high))
+            result = result.when(wide.isNotNull(), F.lit(low if low < 0 else ERROR_CODE))
+        else:
+            result = result.when(wide.isNotNull(), F.lit(ERROR_CODE))
         return _guarded(result, target, args, own=True)
     if (source.kind, target.kind) == (Kind.DATE, Kind.DATETIME):
         return Value(a.column, target, a.fails)
     if source.kind in (Kind.DATE, Kind.DATETIME) and target.kind is Kind.DATE:
         return _guarded(a.column - F.pmod(a.column, F.lit(coding.DAY_US)), target, args)
     if source.is_text and target.is_text and not target.length:
+        if source.is_bytes != target.is_bytes or source.is_json != target.is_json:
+            return None
         return Value(a.column, target, a.fails)
-    if source.kind is Kind.INT and target.is_text and not target.length:
+    if source.kind is Kind.INT and target.is_text and not target.length and source.declared != "year":
         return _guarded(a.column.cast("string"), target, args)
     return None
 
@@ -330,17 +342,14 @@ def _case(e: Call, args: list[Value]) -> Value | None:
     return Value(result, e.type, rest.fails or any(v.fails for _, v in pairs))
 
 
-def _nullif(e: Call, args: list[Value]) -> Value | None:
-    sides = _sides(args[0], args[1])
-    if sides is None or any(a.fails for a in args):
-        return None
-    return Value(F.when(F.coalesce(sides[0] == sides[1], F.lit(False)), F.lit(None)).otherwise(args[0].column), e.type)
+def _retype(e: Call, args: list[Value]) -> Value | None:
+    return Value(args[0].column, e.type, args[0].fails)
 
 
 # ------------------------------------------------------------------ text functions
 def _text_function(f: Callable[[Column], Column]) -> Callable[[Call, list[Value]], Value | None]:
     def lowered(e: Call, args: list[Value]) -> Value | None:
-        if not all(a.type.is_text for a in args):
+        if not all(a.type.is_text and not a.type.is_bytes for a in args):
             return None
         return _guarded(f(args[0].column), e.type, args)
 
@@ -373,6 +382,6 @@ NATIVE: dict[str, Callable[[Call, list[Value]], Value | None]] = {
     "nseq": _comparison(Column.eqNullSafe), "in": _in,
     "and": _connective(Column.__and__, 0), "or": _connective(Column.__or__, 1), "not": _not, "xor": _xor,
     "is_null": _is_null, "is_true": _is_true,
-    "coalesce": _coalesce, "if": _case, "case": _case, "nullif": _nullif,
+    "coalesce": _coalesce, "if": _case, "case": _case, "retype": _retype,
     "concat": _concat, "length": _text_function(F.octet_length), "char_length": _text_function(F.char_length),
 }

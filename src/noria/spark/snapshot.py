@@ -19,6 +19,9 @@ BROADCAST_BYTES = 10 * 2**20  # a side of a join that turns out smaller is sent 
 PIECES_PER_SLOT = 2  # ranges are of estimated size: some more than slots even them out
 
 
+SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}  # Spark's own
+
+
 def session(spark: SparkSession) -> SparkSession:
     """A session for a job over checkpoints.  Spark takes what `mapInArrow` gives for as small as the numbers
     that went in and would send whole tables to every task; so sizes decide only once they are known."""
@@ -56,7 +59,7 @@ def _reader(checkpoint: str, definition: TableDef, ranges: list[Range]
         for batch in numbers:
             mine = [ranges[n] for n in batch.column(0).to_pylist()]
             for rows in read_checkpoint(checkpoint, definition, mine):
-                columns = [c.cast(pa.string()) if pa.types.is_large_string(c.type) else c for c in rows.columns]
+                columns = [c.cast(SMALL[c.type]) if c.type in SMALL else c for c in rows.columns]
                 yield pa.RecordBatch.from_arrays(columns, names)
 
     return read

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from noria.core.coerce import coerce
 from noria.core.errors import SqlError, not_supported, parse_error
-from noria.core.types import Collation, Column, IndexDef, Kind, TableDef
+from noria.core.types import Collation, Column, IndexDef, Kind, SqlType, TableDef
 from noria.sql.commands import (
     Command,
     CreateDatabase,
@@ -148,7 +148,7 @@ def _column(draft: _Draft, node: exp.Expr) -> None:
     if node.args.get("kind") is None:
         raise parse_error(f"column '{node.name}' has no type")
     type = column_type(node.args["kind"])
-    if type.is_text:
+    if _has_collation(type):
         type = replace(type, collation=draft.collation)
     column = Column(node.name, type)
     for constraint in node.args.get("constraints") or []:
@@ -158,6 +158,10 @@ def _column(draft: _Draft, node: exp.Expr) -> None:
             raise refuse(what, constraint, instead)
         column = handler(draft, column, constraint.kind)
     draft.columns.append(column)
+
+
+def _has_collation(type: SqlType) -> bool:
+    return type.is_text and not type.is_bytes and not type.is_json
 
 
 def _not_null(draft: _Draft, c: Column, node: exp.Expr) -> Column:
@@ -204,13 +208,13 @@ def _inline_unique(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 
 def _collate(draft: _Draft, c: Column, node: exp.Expr) -> Column:
-    if not c.type.is_text:
+    if not _has_collation(c.type):
         raise parse_error(f"COLLATE on column '{c.name}', which is no text")
     return replace(c, type=replace(c.type, collation=collation(node.this.name)))
 
 
 def _binary(draft: _Draft, c: Column, node: exp.Expr) -> Column:
-    return replace(c, type=replace(c.type, collation=Collation.BIN)) if c.type.is_text else c
+    return replace(c, type=replace(c.type, collation=Collation.BIN)) if _has_collation(c.type) else c
 
 
 def _column_charset(draft: _Draft, c: Column, node: exp.Expr) -> Column:

@@ -14,11 +14,12 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.errors import SqlError, incorrect_value, parse_error
+from noria.core.errors import SqlError, parse_error
 from noria.core.expr import Call, Const, Expr
-from noria.core.functions import NULL, as_number, call, cast, literal
-from noria.core.types import BIGINT, DATE, TEXT, TEXT_BIN, Collation, Field, SqlType
+from noria.core.functions import NULL, as_number, call, cast, literal, retyped, truth
+from noria.core.types import BIGINT, BYTES, TEXT, TEXT_BIN, Collation, Field, SqlType
 from noria.plan.mir import agg
+from noria.sql.functions import FUNCTIONS, extracted, located, regexp, shifted
 from noria.sql.refusals import refuse
 from noria.sql.tree import only, snippet
 from noria.sql.types import cast_type, collation
@@ -47,12 +48,15 @@ Kinds = dict[type[exp.Expr], str]
 _BINARY: Kinds = {
     exp.Add: "add", exp.Sub: "sub", exp.Mul: "mul", exp.Div: "div", exp.IntDiv: "intdiv", exp.Mod: "mod",
     exp.EQ: "eq", exp.NEQ: "ne", exp.LT: "lt", exp.LTE: "le", exp.GT: "gt", exp.GTE: "ge",
-    exp.NullSafeEQ: "nseq", exp.And: "and", exp.Or: "or", exp.Xor: "xor", exp.Nullif: "nullif",
+    exp.NullSafeEQ: "nseq", exp.And: "and", exp.Or: "or", exp.Xor: "xor",
+    exp.BitwiseAnd: "bit_and", exp.BitwiseOr: "bit_or", exp.BitwiseXor: "bit_xor",
+    exp.BitwiseLeftShift: "shift_left", exp.BitwiseRightShift: "shift_right",
 }
-_UNARY: Kinds = {exp.Lower: "lower", exp.Upper: "upper", exp.Floor: "floor", exp.Ceil: "ceil", exp.Abs: "abs"}
+_UNARY: Kinds = {exp.BitwiseNot: "bit_not", exp.Floor: "floor", exp.Ceil: "ceil", exp.Soundex: "soundex"}
 _AGGREGATES: Kinds = {exp.Sum: "sum", exp.Min: "min", exp.Max: "max", exp.Avg: "avg"}
 _VOLATILE = (exp.Rand, exp.Uuid, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentSchema,
-             exp.CurrentUser, exp.CurrentVersion, exp.Localtime, exp.Localtimestamp)
+             exp.CurrentUser, exp.CurrentVersion, exp.Localtime, exp.Localtimestamp, exp.UtcTimestamp, exp.UtcDate,
+             exp.UtcTime)
 _VOLATILE_NAMES = {"NOW", "SYSDATE", "UTC_TIMESTAMP", "UTC_DATE", "UNIX_TIMESTAMP", "LAST_INSERT_ID", "USER",
                    "SESSION_USER", "CONNECTION_ID", "ROW_COUNT", "FOUND_ROWS", "SLEEP", "UUID_SHORT"}
 _OPERANDS = frozenset({"this", "expression", "typed", "safe", "big_int", "binary", "coalesce", "negate", "_type"})
@@ -93,6 +97,8 @@ def _unknown(node: exp.Expr) -> SqlError:
         return refuse("GROUP_CONCAT", node, "read the rows and join the texts in the application")
     if isinstance(node, exp.AggFunc):
         return refuse("this aggregate", node, "there are COUNT, SUM, MIN, MAX and AVG")
+    if isinstance(node, exp.Interval):
+        return refuse("INTERVAL here", node, "add it to a date")
     if isinstance(node, exp.Anonymous) and node.name.upper() not in _VOLATILE_NAMES:
         return SqlError(1305, "42000", f"FUNCTION {node.name} does not exist")
     if isinstance(node, (*_VOLATILE, exp.Anonymous)):
@@ -137,14 +143,10 @@ def literal_value(node: exp.Expr) -> Any:
     return number
 
 
-def _binary_literal(node: exp.Expr) -> str:
+def _binary_literal(node: exp.Expr) -> bytes:
     digits, base = str(node.this), 16 if isinstance(node, exp.HexString) else 2
     size = (len(digits) + 1) // 2 if base == 16 else (len(digits) + 7) // 8
-    raw = int(digits or "0", base).to_bytes(size, "big")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as e:
-        raise incorrect_value("string", node.sql(dialect="mysql"), "literal", 1) from e
+    return int(digits or "0", base).to_bytes(size, "big")
 
 
 def _negative(r: Resolver, node: exp.Expr) -> Expr:
@@ -155,7 +157,10 @@ def _negative(r: Resolver, node: exp.Expr) -> Expr:
 
 
 def _introduced(r: Resolver, node: exp.Expr) -> Expr:
-    return r(node.expression)
+    """_utf8mb4'x', _binary'x', and 0x41 that is said to be text."""
+    inner = r(node.expression)
+    binary = str(node.this).lower() == "_binary"
+    return cast(inner, BYTES if binary else TEXT) if inner.type.is_text else inner
 
 
 # ------------------------------------------------------------------ logic
@@ -173,6 +178,8 @@ def _is(r: Resolver, node: exp.Expr) -> Expr:
         return call("is_null", this)
     if isinstance(what, exp.Boolean):
         return call("is_true", this if what.this else call("not", this))
+    if isinstance(what, exp.Column) and what.name.upper() == "UNKNOWN":
+        return call("is_null", truth(this))
     raise refuse("this comparison", node)
 
 
@@ -236,21 +243,11 @@ def _case(r: Resolver, node: exp.Expr) -> Expr:
     return call("case", *out, r(default) if default is not None else NULL)
 
 
-def _extreme(r: Resolver, node: exp.Expr) -> Expr:
-    """GREATEST, LEAST: NULL when an argument is."""
-    op = "ge" if isinstance(node, exp.Greatest) else "le"
-    out = r(node.this)
-    for item in node.expressions:
-        other = r(item)
-        out = call("case", call("is_null", other), NULL, call(op, out, other), out, call("is_null", out), NULL, other)
-    return out
-
-
 def _cast(r: Resolver, node: exp.Expr) -> Expr:
     only(node, frozenset({"this", "to", "_type"}), "CAST")
     this, type = r(node.this), cast_type(node.args["to"])
-    if type == TEXT and this.type.is_text:
-        return this
+    if type == TEXT and this.type.is_text and not this.type.is_bytes:
+        return retyped(this, TEXT_BIN) if this.type.is_json else this
     return cast(this, type)
 
 
@@ -258,16 +255,17 @@ def _collate(r: Resolver, node: exp.Expr) -> Expr:
     return cast(r(node.this), TEXT_BIN if collation(node.expression.name) is Collation.BIN else TEXT)
 
 
-def _length(r: Resolver, node: exp.Expr) -> Expr:
-    return r._operator("length" if node.args.get("binary") else "char_length", node, "this")
-
-
 def _trim(r: Resolver, node: exp.Expr) -> Expr:
-    only(node, frozenset({"this"}), "TRIM")
-    return call("trim", r(node.this))
+    """TRIM([LEADING | TRAILING | BOTH] [x FROM] text)"""
+    only(node, frozenset({"this", "position", "expression"}), "TRIM")
+    side, what = str(node.args.get("position") or "both").lower(), node.args.get("expression")
+    if what is None:
+        return call({"leading": "ltrim", "trailing": "rtrim"}.get(side, "trim"), r(node.this))
+    return call(f"trim_{side}", r(node.this), r(what))
 
 
 def _concat(r: Resolver, node: exp.Expr) -> Expr:
+    """Strings written one after the other."""
     return call("concat", *(r(a) for a in node.expressions))
 
 
@@ -276,38 +274,69 @@ def _substring(r: Resolver, node: exp.Expr) -> Expr:
     return call("substring", *(r(node.args[n]) for n in ("this", "start", "length") if node.args.get(n) is not None))
 
 
-def _left(r: Resolver, node: exp.Expr) -> Expr:
-    return call("substring", r(node.this), literal(1), r(node.expression))
+def _position(r: Resolver, node: exp.Expr) -> Expr:
+    return located(r(node.args["substr"]), r(node.this))
 
 
-def _right(r: Resolver, node: exp.Expr) -> Expr:
-    """The last n characters: all of a shorter text."""
-    text, n = r(node.this), r(node.expression)
-    size = call("char_length", text)
-    return call("if", call("le", size, n), text,
-                call("substring", text, call("add", call("sub", size, n), literal(1)), n))
+def _characters(r: Resolver, node: exp.Expr) -> Expr:
+    """CHAR(77, … [USING charset])"""
+    made = call("char", *(r(n) for n in node.expressions))
+    return cast(made, TEXT) if node.args.get("charset") else made
 
 
-def _round(r: Resolver, node: exp.Expr) -> Expr:
-    only(node, frozenset({"this", "decimals"}), "ROUND")
-    return r._operator("round", node, "this", "decimals") if not node.args.get("decimals") else call(
-        "round", r(node.this), r(node.args["decimals"]))
+def _extract(r: Resolver, node: exp.Expr) -> Expr:
+    return extracted(r, node.this, r(node.expression))
 
 
-def _date(r: Resolver, node: exp.Expr) -> Expr:
-    only(node, frozenset({"this"}), "DATE")
-    return cast(r(node.this), DATE)
+def _sum(r: Resolver, node: exp.Expr) -> Expr:
+    """+ and -, also of an INTERVAL."""
+    a, b = node.this, node.expression
+    if isinstance(b, exp.Interval):
+        return shifted(r, r(a), b, -1 if isinstance(node, exp.Sub) else 1)
+    if isinstance(a, exp.Interval) and isinstance(node, exp.Add):
+        return shifted(r, r(b), a, 1)
+    return r._operator(_BINARY[type(node)], node, "this", "expression")
 
 
-def _anonymous(r: Resolver, node: exp.Expr) -> Expr:
-    """Functions that sqlglot does not know by a class."""
-    same = {"OCTET_LENGTH": "length", "MID": "substring"}
+def _regexp(r: Resolver, node: exp.Expr) -> Expr:
+    return regexp(r(node.this), r(node.expression))
+
+
+def _json_extract(r: Resolver, node: exp.Expr) -> Expr:
+    """column->path"""
+    return call("json_extract", r(node.this), r(node.expression))
+
+
+def _json_text(r: Resolver, node: exp.Expr) -> Expr:
+    """column->>path"""
+    return call("json_extract_text", r(node.this), r(node.expression))
+
+
+def _json_object(r: Resolver, node: exp.Expr) -> Expr:
+    only(node, frozenset({"expressions"}), "JSON_OBJECT")
+    return call("json_object", *(r(e) for kv in node.expressions for e in (kv.this, kv.expression)))
+
+
+def _json_value(r: Resolver, node: exp.Expr) -> Expr:
+    only(node, frozenset({"this", "path"}), "JSON_VALUE")
+    return call("json_value", r(node.this), r(node.args["path"]))
+
+
+def _member_of(r: Resolver, node: exp.Expr) -> Expr:
+    return call("member_of", r(node.this), r(node.expression))
+
+
+def _named(r: Resolver, node: exp.Expr) -> Expr:
+    """A function by its name."""
     name = node.name.upper()
     if name == "VALUES":
         raise refuse("VALUES() outside ON DUPLICATE KEY UPDATE", node)
-    if name not in same:
+    if name == "UNIX_TIMESTAMP" and not node.expressions:
         raise _unknown(node)
-    return call(same[name], *(r(a) for a in node.expressions))
+    made = FUNCTIONS.get(name)
+    if made is None:
+        raise _unknown(node)
+    return made(r, name, node.expressions)
 
 
 # ------------------------------------------------------------------ aggregates
@@ -337,18 +366,14 @@ def _aggregate(r: Resolver, node: exp.Expr, function: str) -> Expr:
         argument = _distinct_argument(r, node, this)
     else:
         argument = _inner(r)(this)
-    argument = _summed(argument, node) if function in ("sum", "avg") else argument
+    if argument.type.is_listed and function in ("min", "max"):
+        argument = cast(argument, TEXT)  # which MySQL compares by text here
+    argument = as_number(argument) if function in ("sum", "avg") else argument
     return AggCall(aggregate_type(function, argument), True, function, argument, distinct)
 
 
 def aggregate_type(function: str, argument: Expr) -> SqlType:
     return agg(function, 0, (Field("", argument.type, True),)).type
-
-
-def _summed(argument: Expr, node: exp.Expr) -> Expr:
-    if not argument.type.is_number and not argument.type.is_text:
-        raise refuse(f"the sum of a {argument.type}", node, "MIN and MAX take dates")
-    return as_number(argument)
 
 
 def _distinct_argument(r: Resolver, node: exp.Expr, distinct: exp.Expr) -> Expr:
@@ -382,9 +407,11 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     exp.HexString: _literal, exp.BitString: _literal, exp.National: _literal, exp.Introducer: _introduced,
     exp.Neg: _negative, exp.Paren: _paren, exp.Not: _not, exp.Is: _is, exp.Between: _between, exp.In: _in,
     exp.EQ: _equal, exp.Like: _like, exp.Escape: _escape, exp.Coalesce: _coalesce, exp.If: _if, exp.Case: _case,
-    exp.Greatest: _extreme, exp.Least: _extreme, exp.Cast: _cast, exp.Collate: _collate, exp.Length: _length,
-    exp.Trim: _trim, exp.Concat: _concat, exp.Substring: _substring, exp.Left: _left, exp.Right: _right,
-    exp.Round: _round, exp.TsOrDsToDate: _date, exp.Anonymous: _anonymous, exp.Count: _count,
+    exp.Cast: _cast, exp.Collate: _collate, exp.Trim: _trim, exp.Concat: _concat, exp.Substring: _substring,
+    exp.StrPosition: _position, exp.Chr: _characters, exp.Extract: _extract, exp.Add: _sum, exp.Sub: _sum,
+    exp.RegexpLike: _regexp, exp.JSONExtract: _json_extract, exp.JSONExtractScalar: _json_text,
+    exp.JSONArrayContains: _member_of, exp.JSONObject: _json_object, exp.JSONValue: _json_value,
+    exp.Anonymous: _named, exp.Count: _count,
     exp.Placeholder: _placeholder, exp.Alias: _alias,
 }
 

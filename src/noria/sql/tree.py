@@ -40,9 +40,24 @@ class Statement:
     body: str = ""  # of CREATE VIEW: the SELECT as written
 
 
+_WITH_CLASS = frozenset("""
+COUNT SUM MIN MAX AVG JSON_ARRAYAGG JSON_OBJECTAGG ANY_VALUE GROUP_CONCAT STD STDDEV VARIANCE BIT_AND BIT_OR BIT_XOR
+ROW_NUMBER RANK DENSE_RANK PERCENT_RANK CUME_DIST NTILE LAG LEAD FIRST_VALUE LAST_VALUE NTH_VALUE
+UUID RAND EXISTS DATABASE SCHEMA VERSION CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER LOCALTIME
+LOCALTIMESTAMP CURDATE CURTIME UTC_TIMESTAMP UTC_DATE UTC_TIME SESSION_USER COALESCE""".split())
+
+
+def _has_class(name: str, made: object) -> bool:
+    """Is it an aggregate, a window function or of the session?  Scalar functions stay names (`sql/functions.py`):
+    sqlglot rewrites some of them into what other systems have."""
+    of = getattr(made, "__self__", None)
+    return name in _WITH_CLASS or (isinstance(of, type) and issubclass(of, exp.AggFunc))
+
+
 class _Parser(MySQLParser):
     """Notes on each expression the text it was written as: MySQL names a column after it."""
 
+    FUNCTIONS: ClassVar = {name: made for name, made in MySQLParser.FUNCTIONS.items() if _has_class(name, made)}
     PLACEHOLDER_PARSERS: ClassVar = {
         **MySQLParser.PLACEHOLDER_PARSERS,
         TokenType.PLACEHOLDER: lambda self: exp.Placeholder(this=str(self._prev.start)),
@@ -62,6 +77,10 @@ class _Parser(MySQLParser):
 
 class _Dialect(MySQL):
     Parser = _Parser
+
+    def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
+        """Paths stay text: `core/library/json.py` reads them."""
+        return path
 
     class Tokenizer(MySQL.Tokenizer):
         COMMANDS: ClassVar = set()  # else it would swallow the rest of the statement after such a word

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from sqlglot import exp
 
 from noria.core.errors import SqlError
 from noria.core.limits import MAX_DECIMAL_DIGITS
+from noria.core.symbols import fold
 from noria.core.types import (
     BIGINT,
     BOOL,
+    BYTES,
     DATE,
     DATETIME,
     DOUBLE,
+    JSON,
     TEXT,
-    TEXT_BIN,
+    TIME,
+    YEAR,
     Collation,
     Kind,
     SqlType,
@@ -27,10 +32,14 @@ _D = exp.DataType.Type
 _INTS = {_D.TINYINT: 8, _D.SMALLINT: 16, _D.MEDIUMINT: 24, _D.INT: 32, _D.BIGINT: 64}
 _UINTS = {_D.UTINYINT: 8, _D.USMALLINT: 16, _D.UMEDIUMINT: 24, _D.UINT: 32, _D.UBIGINT: 64}
 _DOUBLES = {_D.DOUBLE, _D.FLOAT, _D.UDOUBLE}
-_TEXTS = {_D.TEXT, _D.TINYTEXT, _D.MEDIUMTEXT, _D.LONGTEXT}
-_KNOWN = {*_INTS, *_UINTS, *_DOUBLES, *_TEXTS, _D.BOOLEAN, _D.DECIMAL, _D.UDECIMAL, _D.VARCHAR, _D.CHAR, _D.NVARCHAR,
-          _D.NCHAR, _D.DATE, _D.DATETIME, _D.TIMESTAMP, _D.TIMESTAMPTZ}
+_TEXTS = {_D.TEXT: "", _D.TINYTEXT: "tinytext", _D.MEDIUMTEXT: "mediumtext", _D.LONGTEXT: "longtext"}
+_BLOBS = {_D.BLOB: "blob", _D.TINYBLOB: "tinyblob", _D.MEDIUMBLOB: "mediumblob", _D.LONGBLOB: "longblob"}
+_KNOWN = {*_INTS, *_UINTS, *_DOUBLES, *_TEXTS, *_BLOBS, _D.BOOLEAN, _D.DECIMAL, _D.UDECIMAL, _D.VARCHAR, _D.CHAR,
+          _D.NVARCHAR, _D.NCHAR, _D.DATE, _D.DATETIME, _D.TIMESTAMP, _D.TIMESTAMPTZ, _D.TIME, _D.YEAR, _D.JSON,
+          _D.BINARY, _D.VARBINARY, _D.ENUM, _D.SET}
 MAX_VARCHAR = 16383  # characters of a row in utf8mb4
+MAX_VARBINARY = 65_535
+MAX_MEMBERS = {Kind.ENUM: 65_535, Kind.SET: 63}  # a mask of 64 would not fit an int64
 
 
 def collation(name: str) -> Collation:
@@ -43,7 +52,10 @@ def column_type(node: exp.DataType) -> SqlType:
     kind = node.this
     if kind not in _KNOWN:
         raise refuse(f"the type {node.sql(dialect='mysql')}", node,
-                     "there are integers, DECIMAL, DOUBLE, VARCHAR and TEXT, DATE, DATETIME, BOOL")
+                     "there are integers, DECIMAL, FLOAT, DOUBLE, CHAR, TEXT, BINARY, BLOB, DATE, DATETIME, TIMESTAMP, "
+                     "TIME, YEAR, ENUM, SET, JSON, BOOL")
+    if kind in (_D.ENUM, _D.SET):
+        return _members(node, Kind.ENUM if kind is _D.ENUM else Kind.SET)
     parameters = [_number(p) for p in node.expressions]
     if kind in _INTS or kind in _UINTS:
         if kind is _D.TINYINT and parameters == [1]:
@@ -54,25 +66,57 @@ def column_type(node: exp.DataType) -> SqlType:
     if kind in _DOUBLES:
         if parameters:
             raise refuse("DOUBLE and FLOAT with a number of digits", node, "use DECIMAL, or DOUBLE without digits")
-        return replace(DOUBLE, unsigned=kind is _D.UDOUBLE)
+        return replace(DOUBLE, unsigned=kind is _D.UDOUBLE, bits=32 if kind is _D.FLOAT else 64)
     if kind in (_D.DECIMAL, _D.UDECIMAL):
         return _decimal(parameters, kind is _D.UDECIMAL)
     if kind in (_D.VARCHAR, _D.CHAR, _D.NVARCHAR, _D.NCHAR):
         return _text(parameters, kind in (_D.CHAR, _D.NCHAR))
     if kind in _TEXTS:
-        return TEXT
-    if kind is _D.DATE:
-        return DATE
+        return replace(TEXT, declared=_TEXTS[kind])
+    if kind in _BLOBS or kind in (_D.BINARY, _D.VARBINARY):
+        return _bytes(kind, parameters)
+    if kind in _PLAIN:
+        return _PLAIN[kind]
     fraction = parameters[0] if parameters else 0
     if fraction > 6:
         raise SqlError(1426, "42000", f"Too-big precision {fraction} specified. Maximum is 6")
+    if kind is _D.TIME:
+        return replace(TIME, scale=fraction)
     return replace(DATETIME, scale=fraction, timestamp=kind is not _D.DATETIME)
 
 
+_PLAIN = {_D.DATE: DATE, _D.JSON: JSON, _D.YEAR: YEAR}
+
+
+def _bytes(kind: Any, parameters: list[int]) -> SqlType:
+    if kind in _BLOBS:
+        return replace(BYTES, declared=_BLOBS[kind])
+    length, fixed = parameters[0] if parameters else 1, kind is _D.BINARY
+    if length > (255 if fixed else MAX_VARBINARY):
+        raise SqlError(1074, "42000", f"Column length {length} is too big (max = {255 if fixed else MAX_VARBINARY}); "
+                                      "use BLOB instead")
+    return replace(BYTES, length=length, declared="binary" if fixed else "varbinary")
+
+
+def _members(node: exp.DataType, kind: Kind) -> SqlType:
+    members = tuple(m.this.rstrip(" ") for m in node.expressions if isinstance(m, exp.Literal) and m.is_string)
+    if len(members) < len(node.expressions) or not members:
+        raise refuse(f"such members of {kind.name}", node, "list them as strings")
+    if len(members) > MAX_MEMBERS[kind]:
+        raise refuse(f"more than {MAX_MEMBERS[kind]} members of a {kind.name}", node)
+    if len({fold(m) for m in members}) < len(members):
+        raise SqlError(1291, "HY000", f"{kind.name} has a duplicated value: {node.sql(dialect='mysql')}")
+    if kind is Kind.SET and any("," in m for m in members):
+        raise SqlError(1367, "22007", f"Illegal set '{','.join(members)}' value found during parsing")
+    return SqlType(kind, members=members)
+
+
 def cast_type(node: exp.DataType) -> SqlType:
-    """The type of CAST: CHAR without a length has none, BINARY is text compared exactly."""
+    """The type of CAST: CHAR and BINARY without a length have none."""
     if node.this is _D.BINARY:
-        return TEXT_BIN
+        return replace(BYTES, length=_number(node.expressions[0]), declared="binary") if node.expressions else BYTES
+    if node.this in (_D.ENUM, _D.SET):
+        raise refuse(f"a cast to {node.sql(dialect='mysql')}", node)
     if node.this is _D.CHAR and not node.expressions:
         return TEXT
     if node.this is _D.CHARACTER_SET:
@@ -104,4 +148,4 @@ def _text(parameters: list[int], fixed: bool) -> SqlType:
     if length > MAX_VARCHAR or (fixed and length > 255):
         raise SqlError(1074, "42000", f"Column length {length} is too big (max = {255 if fixed else MAX_VARCHAR}); "
                                       "use TEXT instead")
-    return replace(TEXT, length=length)
+    return replace(TEXT, length=length, declared="char" if fixed else "")

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from noria.core.coerce import MICROSECOND
 from noria.core.errors import SqlError
 from noria.core.statements import WriteResult
 from noria.core.types import Collation, Column, IndexDef, Kind, SqlType, TableDef
@@ -56,21 +57,25 @@ def _column_to_json(column: Column) -> dict[str, Any]:
     return {
         "name": column.name,
         "type": [type.kind.value, type.bits, type.unsigned, type.precision, type.scale, type.length,
-                 type.collation.value, type.timestamp, type.boolean],
+                 type.collation.value, type.timestamp, type.boolean, type.declared, list(type.members)],
         "nullable": column.nullable,
         "default": _value_to_json(column.default) if column.has_default else None,
         "auto_increment": column.auto_increment,
         "default_now": column.default_now,
+        "update_now": column.update_now,
     }
 
 
 def _column_from_json(data: dict[str, Any]) -> Column:
-    kind, bits, unsigned, precision, scale, length, collation, timestamp, boolean = data["type"]
-    type = SqlType(Kind(kind), bits, unsigned, precision, scale, length, Collation(collation), timestamp, boolean)
+    kind, bits, unsigned, precision, scale, length, collation, timestamp, boolean, *more = data["type"]
+    declared, members = more or ("", ())  # the first catalogs had neither
+    type = SqlType(Kind(kind), bits, unsigned, precision, scale, length, Collation(collation), timestamp, boolean,
+                   declared, tuple(members))
     default = data["default"]
     return Column(
         data["name"], type, data["nullable"], default is not None,
-        None if default is None else _value_from_json(default), data["auto_increment"], data["default_now"])
+        None if default is None else _value_from_json(default), data["auto_increment"], data["default_now"],
+        data.get("update_now", False))
 
 
 def _value_to_json(value: Any) -> list[Any]:
@@ -85,11 +90,16 @@ def _value_to_json(value: Any) -> list[Any]:
         return ["datetime", value.isoformat()]
     if isinstance(value, date):
         return ["date", value.isoformat()]
+    if isinstance(value, bytes):
+        return ["bytes", value.hex()]
+    if isinstance(value, timedelta):
+        return ["time", str(value // MICROSECOND)]
     raise TypeError(f"no default can be {value!r}")
 
 
-_READERS: dict[str, Callable[[str], Any]] = {"float": float.fromhex, "decimal": Decimal,
-                                            "datetime": datetime.fromisoformat, "date": date.fromisoformat}
+_READERS: dict[str, Callable[[str], Any]] = {
+    "float": float.fromhex, "decimal": Decimal, "datetime": datetime.fromisoformat, "date": date.fromisoformat,
+    "bytes": bytes.fromhex, "time": lambda micros: timedelta(microseconds=int(micros))}
 
 
 def _value_from_json(data: list[Any]) -> Any:

@@ -27,7 +27,7 @@ from noria.core.keys import folded_texts, text_bytes, text_offsets
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols, fold
 from noria.core.types import Kind, SqlType
-from noria.core.values import from_arrow
+from noria.core.values import from_arrow, texts_of
 from noria.storage import kernels
 
 Part: TypeAlias = Any  # Codes | pa.Array
@@ -54,7 +54,7 @@ def key_parts_of(columns: Sequence[Codes], types: Sequence[SqlType], symbols: Sy
 
 def parts_of_arrow(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Part]:
     """Parts of Arrow columns of `values.arrow_type`, as rows store them."""
-    return [_clean(c) if t.is_text else from_arrow(c, t, _NO_SYMBOLS)
+    return [_clean(texts_of(c) if t.is_bytes else c) if t.is_text else from_arrow(c, t, _NO_SYMBOLS)
             for c, t in zip(columns, types, strict=True)]
 
 

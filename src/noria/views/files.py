@@ -149,6 +149,7 @@ def _to_json(about: About) -> dict[str, Any]:
 def _from_json(data: dict[str, Any]) -> About:
     fields = tuple(
         Field(f["name"], SqlType(**{**f["type"], "kind": Kind(f["type"]["kind"]),
-                                    "collation": Collation(f["type"]["collation"])}), f["nullable"])
+                                    "collation": Collation(f["type"]["collation"]),
+                                    "members": tuple(f["type"]["members"])}), f["nullable"])
         for f in data["fields"])
     return About(data["name"], fields, tuple(data["key"]), data["visible"], data["full"], data["symbols"])

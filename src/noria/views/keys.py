@@ -7,7 +7,7 @@ A value that no row can equal (NULL, a text nobody interned, 1.5 where the colum
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from noria.core.errors import SqlError, incorrect_value
 from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
 from noria.core.symbols import Symbols, fold
 from noria.core.types import Field, Kind
-from noria.core.values import arrow_type, encode, from_arrow
+from noria.core.values import arrow_type, encode, from_arrow, texts_of
 from noria.state.symbols import AttachedSymbols
 
 NO_ID = -1  # the code of a text that is not in the symbol table: it may be in the base tables
@@ -36,6 +36,8 @@ def encoder(field: Field, symbols: AttachedSymbols) -> Callable[[Any], int]:
     type = field.type
 
     def text(value: Any) -> int:
+        if type.is_bytes and isinstance(value, bytes):
+            value = value.decode("latin-1")
         if not isinstance(value, str):
             raise _wrong(value, field)
         code = symbols.find(fold(value) if type.folds else value)
@@ -52,7 +54,7 @@ def encoder(field: Field, symbols: AttachedSymbols) -> Callable[[Any], int]:
         return int(scaled)
 
     def moment(value: Any) -> int:
-        if not isinstance(value, date):
+        if not isinstance(value, str if type.is_listed else timedelta if type.kind is Kind.TIME else date):
             raise _wrong(value, field)
         return encode(value, type, _NO_SYMBOLS)
 
@@ -100,7 +102,7 @@ def _plain_codes(array: pa.Array, field: Field) -> Codes:
 
 def _text_codes(array: pa.Array, field: Field, symbols: AttachedSymbols) -> Codes:
     try:
-        texts = array.cast(pa.large_string())
+        texts = texts_of(array) if field.type.is_bytes else array.cast(pa.large_string())
     except pa.ArrowInvalid as e:
         raise SqlError(1366, "HY000", f"Incorrect string key for column '{field.name}': {e}") from None
     if field.type.folds:

@@ -343,14 +343,14 @@ def _decoder(field: Field, symbols: AttachedSymbols) -> Callable[[int], Any] | N
     """From a code that is neither NULL nor an error to the value; None where the code is the value."""
     if field.type.kind is Kind.INT:
         return None
-    if field.type.is_text:
+    if field.type.is_text and not field.type.is_bytes:
         return symbols.text
-    type, unused = field.type, cast(Symbols, None)
-    return lambda code: decode(code, type, unused)
+    type, known = field.type, cast(Symbols, symbols)
+    return lambda code: decode(code, type, known)
 
 
 def _array(codes: Codes, field: Field, symbols: AttachedSymbols) -> pa.Array:
-    if field.type.is_text and not (len(codes) and codes.min() <= ERROR_CODE):
+    if field.type.is_text and not field.type.is_bytes and not (len(codes) and codes.min() <= ERROR_CODE):
         return symbols.texts(codes)
     return to_arrow(codes, field.type, cast(Symbols, symbols))
 

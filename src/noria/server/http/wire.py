@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from noria.core.coerce import show_time
 from noria.core.errors import SqlError
 from noria.core.types import Field
 from noria.core.values import arrow_type
@@ -45,6 +46,8 @@ def jsonable(value: Any) -> Any:
         return str(value)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
+    if isinstance(value, timedelta):
+        return show_time(value, 6 if value.microseconds else 0)
     return value
 
 

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+from noria.core.casts import show
+from noria.core.coerce import MICROSECOND, show_time
 from noria.core.types import Field, Kind, SqlType
 from noria.server.mysql import codec
 from noria.server.mysql.backend import AUTOCOMMIT
 
-TINY, SHORT, LONG, DOUBLE, NULL, TIMESTAMP, LONGLONG, INT24, DATE = 1, 2, 3, 5, 6, 7, 8, 9, 10
-DATETIME, NEWDECIMAL, BLOB, VAR_STRING = 12, 246, 252, 253
+TINY, SHORT, LONG, FLOAT, DOUBLE, NULL, TIMESTAMP, LONGLONG, INT24, DATE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+TIME, DATETIME, YEAR, JSON, NEWDECIMAL, BLOB, VAR_STRING, STRING = 11, 12, 13, 245, 246, 252, 253, 254
 
-_NOT_NULL, _BLOB, _UNSIGNED, _BINARY, _TIMESTAMP = 1, 16, 32, 128, 1024
+_NOT_NULL, _BLOB, _UNSIGNED, _ZEROFILL, _BINARY, _ENUM, _TIMESTAMP, _SET = 1, 16, 32, 64, 128, 256, 1024, 2048
 _ANY_SCALE = 31  # "decimals" of a DOUBLE: as many as needed
-_TEXT_BYTES = 65_535 * 4
+_TEXT_BYTES = 65_535
+_LONGEST = 2**32 - 1
+_LENGTHS = {"tinytext": 255, "tinyblob": 255, "mediumtext": 16_777_215, "mediumblob": 16_777_215,
+            "longtext": _LONGEST, "longblob": _LONGEST, "json": _LONGEST}
 
 Encoder = Callable[[Sequence[Any]], list[bytes]]
 """Values of one column, none of them NULL, as they stand in rows."""
@@ -138,11 +143,14 @@ def parameter_definition() -> bytes:
 def _wire_type(kind: SqlType) -> tuple[int, int, int, int, int]:
     """Wire type, character set, display length, flags, decimals."""
     unsigned = _UNSIGNED if kind.unsigned else 0
+    if kind.declared == "year":
+        return YEAR, codec.BINARY, 4, _BINARY | _UNSIGNED | _ZEROFILL, 0
     if kind.kind is Kind.INT:
         wire, width, _ = _INTEGERS[kind.bits]
         return wire, codec.BINARY, 1 if kind.boolean else width, _BINARY | unsigned, 0
     if kind.kind is Kind.DOUBLE:
-        return DOUBLE, codec.BINARY, 22, _BINARY | unsigned, _ANY_SCALE
+        wire, width = (FLOAT, 12) if kind.bits == 32 else (DOUBLE, 22)
+        return wire, codec.BINARY, width, _BINARY | unsigned, _ANY_SCALE
     if kind.kind is Kind.DECIMAL:
         width = kind.precision + (kind.scale > 0) + (not kind.unsigned)
         return NEWDECIMAL, codec.BINARY, width, _BINARY | unsigned, kind.scale
@@ -152,10 +160,25 @@ def _wire_type(kind: SqlType) -> tuple[int, int, int, int, int]:
         width = 19 + (kind.scale + 1 if kind.scale else 0)
         wire, flags = (TIMESTAMP, _TIMESTAMP) if kind.timestamp else (DATETIME, 0)
         return wire, codec.BINARY, width, _BINARY | flags, kind.scale
-    charset = codec.UTF8MB4 if kind.folds else codec.UTF8MB4_BIN
+    if kind.kind is Kind.TIME:
+        return TIME, codec.BINARY, 10 + (kind.scale + 1 if kind.scale else 0), _BINARY, kind.scale
+    if kind.is_listed:
+        sizes = [len(m) for m in kind.members]
+        width = max(sizes) if kind.kind is Kind.ENUM else sum(sizes) + len(sizes) - 1
+        return STRING, codec.UTF8MB4, width * 4, _ENUM if kind.kind is Kind.ENUM else _SET, 0
+    return _wire_text(kind)
+
+
+def _wire_text(kind: SqlType) -> tuple[int, int, int, int, int]:
+    """Texts and bytes; JSON says it is binary, as MySQL's does."""
+    charset = codec.BINARY if kind.is_bytes else codec.UTF8MB4 if kind.folds else codec.UTF8MB4_BIN
+    flags = _BINARY if not kind.folds else 0
+    if kind.is_json:
+        return JSON, codec.BINARY, _LONGEST, _BLOB | _BINARY, 0
+    width = 1 if kind.is_bytes else 4
     if kind.length:
-        return VAR_STRING, charset, kind.length * 4, 0, 0
-    return BLOB, charset, _TEXT_BYTES, _BLOB, 0
+        return STRING if kind.declared in ("char", "binary") else VAR_STRING, charset, kind.length * width, flags, 0
+    return BLOB, charset, min(_LENGTHS.get(kind.declared, _TEXT_BYTES) * width, _LONGEST), _BLOB | flags, 0
 
 
 # --- Values --------------------------------------------------------------------------------------------------
@@ -164,6 +187,10 @@ def _wire_type(kind: SqlType) -> tuple[int, int, int, int, int]:
 @lru_cache(maxsize=1024)
 def _text_encoder(kind: SqlType) -> Encoder:
     scale = kind.scale
+    if kind.declared == "year" or (kind.kind is Kind.DOUBLE and kind.bits == 32):
+        return lambda values: [codec.lenenc(show(v, kind).encode()) for v in values]
+    if kind.kind is Kind.TIME:
+        return lambda values: [codec.lenenc(show_time(v, scale).encode()) for v in values]
     if kind.kind is Kind.INT:
         return _integers
     if kind.kind is Kind.DOUBLE:
@@ -183,8 +210,10 @@ def _binary_encoder(kind: SqlType) -> Encoder:
         code = _INTEGERS[kind.bits][2]
         pack = struct.Struct("<" + (code.upper() if kind.unsigned else code)).pack
         return lambda values: [pack(v) for v in values]
+    if kind.kind is Kind.TIME:
+        return lambda values: [_binary_time(v) for v in values]
     if kind.kind is Kind.DOUBLE:
-        pack_double = struct.Struct("<d").pack
+        pack_double = struct.Struct("<f" if kind.bits == 32 else "<d").pack
         return lambda values: [pack_double(v) for v in values]
     if kind.kind is Kind.DATE:
         return lambda values: [_binary_date(v) for v in values]
@@ -238,6 +267,16 @@ def format_datetime(value: date, scale: int) -> str:
         return format_date(value) + " 00:00:00" + (f".{'0' * scale}" if scale else "")
     fraction = f".{value.microsecond:06}"[:scale + 1] if scale else ""
     return f"{format_date(value)} {value.hour:02}:{value.minute:02}:{value.second:02}{fraction}"
+
+
+def _binary_time(value: timedelta) -> bytes:
+    micros = abs(value) // MICROSECOND
+    seconds, fraction = divmod(micros, 1_000_000)
+    if not micros:
+        return b"\0"
+    packed = struct.pack("<BIBBB", value < timedelta(), seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60,
+                         seconds % 60)
+    return b"\x0c" + packed + struct.pack("<I", fraction) if fraction else b"\x08" + packed
 
 
 def _binary_date(value: date) -> bytes:

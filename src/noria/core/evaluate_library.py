@@ -1,0 +1,139 @@
+"""Runs the functions of the library (`core/library`) over codes; see `core/evaluate.py`.
+
+A `values` function runs once per distinct row of arguments that are neither NULL nor errors (of one varying text:
+once per symbol); a `codes` function over whole arrays.  Keeps true: NULL in gives NULL and an error an error, but
+for functions that see NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from noria.core import casts
+from noria.core.batch import Codes
+from noria.core.errors import SqlError
+from noria.core.expr import Call
+from noria.core.library import LIBRARY, Function, Want
+from noria.core.limits import ERROR_CODE, NULL_CODE
+from noria.core.symbols import Symbols
+from noria.core.types import Kind, SqlType
+from noria.core.values import decode, decode_doubles, encode, encode_doubles
+
+Node = Callable[[Codes, Symbols], Codes]
+FAILURES = (SqlError, OverflowError, ValueError, ArithmeticError)
+
+
+def library_node(e: Call, nodes: list[Node]) -> Node:
+    function = LIBRARY[e.op]
+    if function.codes is not None:
+        return _over_arrays(e, nodes, function.codes)
+    return _over_values(e, nodes, function)
+
+
+# ------------------------------------------------------------------ over arrays
+def _over_arrays(e: Call, nodes: list[Node], f: Callable[..., Any]) -> Node:
+    doubles = [a.type.kind is Kind.DOUBLE for a in e.args]
+    to_double = e.type.kind is Kind.DOUBLE
+
+    def run(columns: Codes, symbols: Symbols) -> Codes:
+        arguments = [node(columns, symbols) for node in nodes]
+        with np.errstate(all="ignore"):
+            out = f(*(decode_doubles(a) if d else a for a, d in zip(arguments, doubles, strict=True)))
+        if to_double:
+            out = np.where(np.isnan(out), NULL_CODE, np.where(np.isinf(out), ERROR_CODE, encode_doubles(
+                np.where(np.isfinite(out), out, 0.0))))
+        return _masked(arguments, out)
+
+    return run
+
+
+def _masked(arguments: list[Codes], out: Codes) -> Codes:
+    """NULL and errors of the arguments over the result; of both the error wins."""
+    for a in arguments:
+        if a.item(a.argmin()) <= ERROR_CODE:
+            out = np.where(a == NULL_CODE, NULL_CODE, out)
+    for a in arguments:
+        if a.item(a.argmin()) <= ERROR_CODE:
+            out = np.where(a == ERROR_CODE, ERROR_CODE, out)
+    return out
+
+
+# ------------------------------------------------------------------ over values
+def _over_values(e: Call, nodes: list[Node], function: Function) -> Node:
+    f = function.values
+    assert f is not None
+    readers = [_reader(a.type, function.want(i)) for i, a in enumerate(e.args)]
+    writer, sees_null = _writer(e.type), function.sees_null
+
+    def run(columns: Codes, symbols: Symbols) -> Codes:
+        table = np.stack(np.broadcast_arrays(*(node(columns, symbols) for node in nodes), _ONE))[:-1]
+        rows, place = _distinct(table)
+        results: list[Any] = []
+        for row in rows.T.tolist():
+            if ERROR_CODE in row:
+                results.append(_FAILED)
+            elif not sees_null and NULL_CODE in row:
+                results.append(None)
+            else:
+                try:
+                    results.append(f(*[None if c == NULL_CODE else read(c, symbols)
+                                       for c, read in zip(row, readers, strict=True)]))
+                except FAILURES:
+                    results.append(_FAILED)
+        out = writer(results, symbols)
+        return out if place is None else out[place]
+
+    return run
+
+
+_ONE = np.zeros(1, np.int64)
+_FAILED = SqlError(1690, "22003", "")
+
+
+def _distinct(table: Codes) -> tuple[Codes, Codes | None]:
+    """The different columns of a table of arguments, and which of them each column is."""
+    rows = table.shape[1]
+    if rows == 1:
+        return table, None
+    varying = np.flatnonzero((table != table[:, :1]).any(axis=1))
+    if len(varying) == 0:
+        return table[:, :1], np.zeros(rows, np.int64)
+    if len(varying) == 1:
+        _, first, place = np.unique(table[varying[0]], return_index=True, return_inverse=True)
+    else:
+        _, first, place = np.unique(table[varying], axis=1, return_index=True, return_inverse=True)
+    return table[:, first], place.reshape(-1)
+
+
+def _reader(type: SqlType, want: Want) -> Callable[[int, Symbols], Any]:
+    """From a code to the Python value that the function is given."""
+    if type.is_text and want is Want.BYTES:
+        form = "latin-1" if type.is_bytes else "utf-8"
+        return lambda code, symbols: symbols.text(code).encode(form)
+    if type.is_bytes and want is Want.TEXT:
+        return lambda code, symbols: symbols.text(code).encode("latin-1").decode("utf-8", "replace")
+    return lambda code, symbols: decode(code, type, symbols)
+
+
+def _writer(type: SqlType) -> Callable[[list[Any], Symbols], Codes]:
+    """From results (None: NULL; an SqlError: an error) to codes."""
+    if type.is_text:
+        if type.is_bytes:
+            return lambda values, symbols: casts.interned_or_special(
+                [v.decode("latin-1") if isinstance(v, bytes) else v.encode().decode("latin-1")
+                 if isinstance(v, str) else v for v in values], symbols)
+        return lambda values, symbols: casts.interned_or_special(
+            [v.decode() if isinstance(v, bytes) else v for v in values], symbols)
+
+    def one(value: Any) -> int:
+        if value is None:
+            return NULL_CODE
+        return ERROR_CODE if isinstance(value, SqlError) else encode(value, type, _NO_SYMBOLS)
+
+    return lambda values, _: np.array([one(v) for v in values], np.int64)
+
+
+_NO_SYMBOLS: Any = None  # numbers and moments need none

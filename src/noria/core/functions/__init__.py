@@ -1,0 +1,34 @@
+"""Scalar functions: what each op takes, what it gives, and which casts make its arguments fit.
+
+`call(op, …)` is how every expression tree is made.  It follows MySQL's rules of types and nullability, folds what has
+no columns, and gives trees that `core/evaluate.py` and Spark's lowering run.  An op is either one of `numbers.py` or
+`logic.py`, whose promises about its arguments the evaluators rely on, or an entry of `core/library`.
+"""
+
+from __future__ import annotations
+
+from noria.core.functions import logic as _logic  # noqa: F401  (enters its ops)
+from noria.core.functions import numbers as _numbers  # noqa: F401  (enters its ops)
+from noria.core.functions.base import (
+    CLOCK,
+    FALSE,
+    MOMENTS,
+    NULL,
+    TRUE,
+    as_moment,
+    as_number,
+    call,
+    cast,
+    common_type,
+    comparable,
+    literal,
+    retyped,
+    truth,
+    wrong_count,
+)
+from noria.core.functions.logic import FLIPPED, NEGATED
+from noria.core.functions.trees import canonical, conjunction, rebuilt, with_values
+
+__all__ = ["CLOCK", "FALSE", "FLIPPED", "MOMENTS", "NEGATED", "NULL", "TRUE", "as_moment", "as_number", "call",
+           "canonical", "cast", "common_type", "comparable", "conjunction", "literal", "rebuilt", "retyped", "truth",
+           "with_values", "wrong_count"]

@@ -1,0 +1,408 @@
+"""Making expression trees: `call`, `cast` and literals; the casts that make values fit each other.
+
+A family (`numbers.py`, `logic.py`, `choices.py`) enters its ops in `TYPING`; functions that are no more than a
+function of their values are in `core/library` and need no other entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from noria.core import evaluate
+from noria.core.casts import number_prefix, parse_moment
+from noria.core.coerce import listed_text, member_mask, member_place, parse_time
+from noria.core.errors import SqlError, not_supported
+from noria.core.expr import Call, Const, Expr
+from noria.core.library import LIBRARY, Want
+from noria.core.limits import MAX_DECIMAL_DIGITS, MAX_INT, MIN_INT
+from noria.core.types import (
+    BIGINT,
+    BOOL,
+    BYTES,
+    DATE,
+    DATETIME,
+    DOUBLE,
+    JSON,
+    TEXT,
+    TEXT_BIN,
+    TIME,
+    Kind,
+    SqlType,
+    decimal,
+)
+
+MOMENTS = (Kind.DATE, Kind.DATETIME)
+NULL = Const(BIGINT, True, None)
+TRUE, FALSE = Const(BOOL, False, 1), Const(BOOL, False, 0)
+Args = tuple[Expr, ...]
+Typing = Callable[[str, Args], Expr]
+TYPING: dict[str, tuple[int, int, Typing]] = {}
+"""op -> the fewest and most arguments, and what makes the typed call of it."""
+MANY = 1 << 16
+
+
+def call(op: str, *args: Expr) -> Expr:
+    """The op on these arguments, typed and with casts where they are needed; a constant when all of it is."""
+    made = TYPING.get(op)
+    if made is None:
+        return _folded(_from_library(op, args))
+    least, most, make = made
+    if not least <= len(args) <= most:
+        raise wrong_count(op)
+    return _folded(make(op, args))
+
+
+def wrong_count(op: str) -> SqlError:
+    return SqlError(1582, "42000", f"Incorrect parameter count in the call to native function '{op}'")
+
+
+def _from_library(op: str, args: Args) -> Expr:
+    function = LIBRARY.get(op)
+    if function is None:
+        raise SqlError(1305, "42000", f"FUNCTION {op} does not exist")
+    if len(args) < function.fewest or (len(args) > len(function.takes) and not function.more):
+        raise wrong_count(op)
+    fitted = tuple(_fitted(a, function.want(i)) for i, a in enumerate(args))
+    type = function.type(tuple(a.type for a in fitted))
+    nullable = function.nullable or (not function.sees_null and any(a.nullable for a in fitted))
+    return Call(type, nullable, op, fitted)
+
+
+_TEXTS = (Want.TEXT, Want.STRING, Want.BYTES)
+
+
+def _fitted(e: Expr, want: Want) -> Expr:
+    """The argument as the function wants it."""
+    if want in _TEXTS:
+        return e if e.type.is_text else cast(e, TEXT)
+    if want is Want.INT:
+        number = as_number(e)
+        return number if number.type.kind is Kind.INT else cast(number, BIGINT)
+    if want is Want.DOUBLE:
+        return cast(as_number(e), DOUBLE)
+    if want is Want.NUMBER:
+        return as_number(e)
+    if want is Want.MOMENT:
+        return as_moment(e)
+    if want is Want.DATE:
+        return cast(e, DATE)
+    if want is Want.TIME:
+        return e if e.type.kind is Kind.TIME else cast(e, replace(TIME, scale=_fraction(e)))
+    if want is Want.JSON:
+        return cast(e, JSON)
+    return as_member(e) if want is Want.MEMBER else e
+
+
+def as_moment(e: Expr) -> Expr:
+    """A DATE or DATETIME as it is; text and numbers read as one."""
+    return e if e.type.kind in MOMENTS else cast(e, _moment_type(e))
+
+
+def as_member(e: Expr) -> Expr:
+    """A value to be put into a JSON document."""
+    if e.type.is_json or (isinstance(e, Const) and e.value is None):
+        return e
+    if e.type == BOOL:
+        return cast(call("if", truth(e), literal("true"), literal("false")), JSON) if e != NULL else e
+    quoted = e.type.is_text or not e.type.is_number
+    return retyped(call("json_quote", e), JSON) if quoted else cast(e, JSON)
+
+
+def retyped(e: Expr, type: SqlType) -> Expr:
+    """The same codes under another type."""
+    if isinstance(e, Const):
+        return Const(type, e.nullable, e.value)
+    return Call(type, e.nullable, "retype", (e,))
+
+
+def _moment_type(e: Expr) -> SqlType:
+    """A literal without a time is a DATE."""
+    if isinstance(e, Const) and isinstance(e.value, (str, int)):
+        moment = parse_moment(e.value)
+        if moment is not None and moment == _midnight(moment) and len(str(e.value).strip()) <= 10:
+            return DATE
+        return replace(DATETIME, scale=0 if moment is None or not moment.microsecond else 6)
+    return replace(DATETIME, scale=6 if e.type.is_text else min(e.type.scale, 6))
+
+
+def _fraction(e: Expr) -> int:
+    if isinstance(e, Const) and isinstance(e.value, str):
+        return 6 if "." in e.value else 0
+    return 6 if e.type.is_text else 0 if e.type.kind is Kind.DOUBLE else min(e.type.scale, 6)
+
+
+def _midnight(moment: datetime) -> datetime:
+    return datetime(moment.year, moment.month, moment.day)
+
+
+def _folded(e: Expr) -> Expr:
+    """A constant for a call of constants; one that fails stays, to fail when it is evaluated."""
+    if not isinstance(e, Call) or e.op in CLOCK or not all(isinstance(a, Const) for a in e.args):
+        return e
+    try:
+        value = evaluate.constant(e)
+    except SqlError:
+        return e
+    return Const(e.type, value is None, value)
+
+
+CLOCK = frozenset({"now"})
+"""Ops that only whoever accepts a statement can work out: they are replaced before anything is evaluated."""
+
+
+# ------------------------------------------------------------------ literals
+def literal(value: Any) -> Const:
+    """A Python value as a constant of MySQL's type for such a literal."""
+    if value is None:
+        return NULL
+    if isinstance(value, bool):
+        return TRUE if value else FALSE
+    if isinstance(value, int):
+        return Const(BIGINT, False, value) if MIN_INT <= value <= MAX_INT else Const(DOUBLE, False, float(value))
+    if isinstance(value, float):
+        return Const(DOUBLE, False, value)
+    if isinstance(value, Decimal):
+        return _decimal_literal(value)
+    if isinstance(value, datetime):
+        return Const(replace(DATETIME, scale=6 if value.microsecond else 0), False, value)
+    if isinstance(value, date):
+        return Const(DATE, False, value)
+    if isinstance(value, timedelta):
+        return Const(replace(TIME, scale=6 if value.microseconds else 0), False, value)
+    if isinstance(value, (bytes, bytearray)):
+        return Const(BYTES, False, bytes(value))
+    return Const(TEXT, False, str(value))
+
+
+def _decimal_literal(value: Decimal) -> Const:
+    exponent = value.as_tuple().exponent
+    scale = max(-exponent, 0) if isinstance(exponent, int) else 0
+    digits = max(value.adjusted() + 1 + scale, scale, 1)
+    if digits > MAX_DECIMAL_DIGITS:
+        return Const(DOUBLE, False, float(value))
+    return Const(decimal(digits, scale), False, value.quantize(Decimal(1).scaleb(-scale)))
+
+
+# ------------------------------------------------------------------ casts
+def cast(e: Expr, type: SqlType) -> Expr:
+    """The expression as another type; itself when that changes no code."""
+    if isinstance(e, Const) and e.value is None:
+        return Const(type, True, None)
+    if e.type == type or _same_text(e.type, type):
+        return e
+    source = e.type
+    if Kind.TIME in (source.kind, type.kind) and (source.kind in MOMENTS or type.kind in MOMENTS) \
+            and type.kind is not Kind.TIME:
+        raise not_supported(f"a cast of {source} to {type}, which depends on today", "give the date with the time")
+    if isinstance(e, Const) and type.kind in MOMENTS and not isinstance(e.value, date):
+        return _as_moment(e, type)
+    unsure = type.kind in (*MOMENTS, Kind.TIME) and source.kind not in (*MOMENTS, Kind.TIME)
+    nullable = e.nullable or unsure or (source.is_bytes and not type.is_bytes)
+    return _folded(Call(type, nullable, "cast", (e,)))
+
+
+def _same_text(source: SqlType, type: SqlType) -> bool:
+    """Do the codes of texts stay what they are?"""
+    if not (source.is_text and type.is_text) or type.length or source.folds != type.folds:
+        return False
+    return source.is_bytes == type.is_bytes and source.is_json == type.is_json
+
+
+def _as_moment(e: Const, type: SqlType) -> Const:
+    moment = parse_moment(e.value.decode() if isinstance(e.value, bytes) else e.value)
+    if moment is None:
+        return Const(type, True, None)
+    if type.kind is Kind.DATETIME and moment.microsecond:
+        return _folded(Call(type, False, "cast", (Const(replace(DATETIME, scale=6), False, moment),)))  # type: ignore[return-value]
+    return Const(type, False, moment.date() if type.kind is Kind.DATE else moment)
+
+
+def truth(e: Expr) -> Expr:
+    """The expression as a condition: BOOL codes."""
+    if isinstance(e, Const) and e.value is None:
+        return Const(BOOL, True, None)
+    return e if _is_truth(e) else call("ne", as_number(e), literal(0))
+
+
+def _is_truth(e: Expr) -> bool:
+    """Is it certain to give 1, 0 or NULL?  A BOOL column is not: MySQL's may hold 2."""
+    if isinstance(e, Const):
+        return e.type == BOOL and e.value in (0, 1, None)
+    if not isinstance(e, Call) or e.type != BOOL:
+        return False
+    branches = {"if": e.args[1:], "coalesce": e.args, "case": (*e.args[1::2], e.args[-1]), "cast": e.args,
+                "greatest": e.args, "least": e.args}
+    return all(_is_truth(b) for b in branches.get(e.op, ()))
+
+
+def common_type(types: Sequence[SqlType]) -> SqlType:
+    """The type that holds values of all these: of CASE's branches, of UNION's arms."""
+    if not types:
+        return BIGINT
+    if all(t == types[0] for t in types):
+        return types[0]
+    kinds = {t.kind for t in types}
+    if kinds <= {Kind.INT}:
+        return BIGINT
+    if kinds <= {Kind.INT, Kind.DECIMAL}:
+        return decimal(MAX_DECIMAL_DIGITS, max(t.scale for t in types))
+    if kinds <= {Kind.INT, Kind.DECIMAL, Kind.DOUBLE}:
+        return DOUBLE
+    if kinds <= set(MOMENTS):
+        return replace(DATETIME, scale=max(t.scale for t in types))
+    if kinds <= {Kind.TIME}:
+        return replace(TIME, scale=max(t.scale for t in types))
+    if any(t.is_bytes for t in types):
+        return BYTES
+    if all(t.is_json for t in types):
+        return JSON
+    return TEXT_BIN if any(t.is_text and not t.folds for t in types) else TEXT
+
+
+# ------------------------------------------------------------------ making arguments fit
+def comparable(a: Expr, b: Expr, op: str = "eq") -> tuple[Expr, Expr]:
+    """The two with casts so that their codes compare as MySQL compares the values."""
+    if isinstance(a, Const) and a.value is None:
+        return cast(a, b.type), b
+    if isinstance(b, Const) and b.value is None:
+        return a, cast(b, a.type)
+    if a.type.is_listed or b.type.is_listed:
+        return _comparable_members(a, b, op)
+    if a.type.is_text and b.type.is_text:
+        return _comparable_texts(a, b)
+    if a.type.kind is b.type.kind:
+        return a, b
+    for kinds, fit in ((MOMENTS, _comparable_moments), ((Kind.TIME,), _comparable_times)):
+        if a.type.kind in kinds:
+            return fit(a, b)
+        if b.type.kind in kinds:
+            y, x = fit(b, a)
+            return x, y
+    a, b = _number_read(a), _number_read(b)
+    if Kind.DOUBLE in (a.type.kind, b.type.kind):
+        return cast(a, DOUBLE), cast(b, DOUBLE)
+    return _whole(a), _whole(b)
+
+
+def _comparable_texts(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """Bytes compare with bytes; a JSON document with a text as with a string of JSON."""
+    if a.type.is_bytes != b.type.is_bytes:
+        return _readable(a, b), _readable(b, a)
+    if a.type.is_json != b.type.is_json:
+        return as_member(a), as_member(b)
+    return a, b
+
+
+def _readable(e: Expr, other: Expr) -> Expr:
+    """Bytes that are UTF-8 are a text compared exactly; else the other side is made bytes."""
+    if isinstance(e, Const) and isinstance(e.value, bytes) and not other.type.is_bytes:
+        try:
+            return Const(TEXT_BIN, False, e.value.decode())
+        except UnicodeDecodeError:
+            return e
+    if isinstance(other, Const) and isinstance(other.value, bytes) and not e.type.is_bytes:
+        try:
+            other.value.decode()
+            return e
+        except UnicodeDecodeError:
+            pass
+    return cast(e, BYTES)
+
+
+def _comparable_members(a: Expr, b: Expr, op: str) -> tuple[Expr, Expr]:
+    """ENUM and SET: with a text by text, with a number by place or mask."""
+    if a.type == b.type and op in ("eq", "ne", "nseq"):
+        return a, b
+    if a.type.is_number or b.type.is_number:
+        return comparable(as_number(a), as_number(b), op)
+    if op in ("eq", "ne", "nseq"):
+        a, b = _member(a, b.type), _member(b, a.type)
+        if a.type == b.type:
+            return a, b
+    a, b = (cast(e, TEXT) if e.type.is_listed else e for e in (a, b))
+    return comparable(a, b, op)
+
+
+def _member(e: Expr, type: SqlType) -> Expr:
+    """A literal that names a member (members in their order), as that."""
+    if not (type.is_listed and isinstance(e, Const) and isinstance(e.value, str)):
+        return e
+    code = (member_place if type.kind is Kind.ENUM else member_mask)(e.value, type.members)
+    if code is None:
+        return e
+    shown = listed_text(code, type.kind, type.members)
+    return Const(type, False, shown) if len(shown) == len(e.value) else e
+
+
+def as_number(e: Expr) -> Expr:
+    """A number for arithmetic: text is a DOUBLE, a date its digits, a member its place; NULL fits any."""
+    if e.type.is_number:
+        return e
+    if isinstance(e, Const) and e.value is None:
+        return NULL
+    if e.type.kind in (*MOMENTS, Kind.TIME):
+        scale = min(e.type.scale, 4 if e.type.kind is Kind.DATETIME else 6)
+        return cast(e, decimal(MAX_DECIMAL_DIGITS, scale) if scale else BIGINT)
+    return cast(e, BIGINT if e.type.is_listed else DOUBLE)
+
+
+def _number_read(e: Expr) -> Expr:
+    """Text compared with a number: a literal is read exactly, so that a column keeps its type and its index."""
+    if isinstance(e, Const) and isinstance(e.value, str):
+        return literal(number_prefix(e.value))
+    return as_number(e)
+
+
+def _whole(e: Expr) -> Expr:
+    """1.00 against an INT is 1."""
+    if isinstance(e, Const) and isinstance(e.value, Decimal) and e.value == int(e.value):
+        return literal(int(e.value))
+    return e
+
+
+def _comparable_moments(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """A date or datetime with something of another kind."""
+    if isinstance(b, Const) and b.type.kind not in MOMENTS:
+        moment = parse_moment(b.value)
+        if moment is None:
+            raise SqlError(1525, "HY000", f"Incorrect {a.type.kind.name} value: '{b.value}'")
+        b = literal(moment)
+        if a.type.kind is Kind.DATE and moment == _midnight(moment):
+            b = literal(moment.date())
+    elif b.type.is_number:
+        return comparable(as_number(a), b)
+    elif b.type.kind is Kind.TIME:
+        raise not_supported(f"comparing {a.type} with {b.type}, which depends on today", "compare TIME(…) of the first")
+    if a.type.kind is b.type.kind:
+        return a, b
+    wide = replace(DATETIME, scale=6 if b.type.is_text else max(a.type.scale, b.type.scale))
+    return (e if e.type.kind is Kind.DATETIME else cast(e, wide) for e in (a, b))  # type: ignore[return-value]
+
+
+def _comparable_times(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """A TIME with a text or a number."""
+    if isinstance(b, Const):
+        found = parse_time(b.value)
+        if found is None:
+            raise SqlError(1525, "HY000", f"Incorrect TIME value: '{b.value}'")
+        return a, literal(found)
+    if b.type.is_number:
+        return comparable(as_number(a), b)
+    return a, cast(b, replace(TIME, scale=6))
+
+
+def aligned(args: Args) -> Args:
+    """Numbers as all DOUBLE, all INT, or all DECIMAL of one scale."""
+    numbers = tuple(as_number(a) for a in args)
+    type = common_type([n.type for n in numbers])
+    if type.kind is Kind.INT:
+        return numbers
+    return tuple(n if n.type.kind is type.kind and n.type.scale == type.scale else cast(n, type) for n in numbers)
+
+
+def nullable(args: Args) -> bool:
+    return any(a.nullable for a in args)

@@ -1,0 +1,99 @@
+"""Typing of arithmetic: add sub mul div intdiv mod neg abs round truncate floor ceil.
+
+The arguments of add, sub, intdiv, mod are all DOUBLE, all INT, or all DECIMAL of one scale; those of mul and div all
+DOUBLE, or INT and DECIMAL of any scales.  An INT result is unsigned where an argument is, and then never negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from noria.core.errors import not_supported
+from noria.core.expr import Call, Const, Expr
+from noria.core.functions.base import TYPING, Args, aligned, as_number, cast, literal, nullable
+from noria.core.limits import MAX_DECIMAL_DIGITS
+from noria.core.types import BIGINT, DOUBLE, Kind, SqlType, decimal
+
+
+def _sum(op: str, args: Args) -> Expr:
+    """add, sub: INT gives BIGINT (unsigned if one is), DECIMAL keeps the larger scale, any DOUBLE gives DOUBLE."""
+    args = aligned(args)
+    return Call(_result(args[0].type, args[0].type.scale, args), nullable(args), op, args)
+
+
+def _result(type: SqlType, scale: int, args: Args = ()) -> SqlType:
+    if type.kind is Kind.INT:
+        return replace(BIGINT, unsigned=any(a.type.unsigned for a in args))
+    return DOUBLE if type.kind is Kind.DOUBLE else decimal(MAX_DECIMAL_DIGITS, scale)
+
+
+def _doubles_or_exact(args: Args) -> Args:
+    numbers = tuple(as_number(a) for a in args)
+    if any(n.type.kind is Kind.DOUBLE for n in numbers):
+        return tuple(cast(n, DOUBLE) for n in numbers)
+    return numbers
+
+
+def _product(op: str, args: Args) -> Expr:
+    args = _doubles_or_exact(args)
+    scale = args[0].type.scale + args[1].type.scale
+    if scale > MAX_DECIMAL_DIGITS:
+        raise not_supported(f"a product with {scale} digits after the point", "cast a factor to fewer digits")
+    exact = next((a.type for a in args if a.type.kind is not Kind.INT), BIGINT)
+    return Call(_result(exact, scale, args), nullable(args), op, args)
+
+
+def _quotient(op: str, args: Args) -> Expr:
+    """DECIMAL with four digits more than the dividend; NULL when the divisor is zero."""
+    args = _doubles_or_exact(args)
+    if args[0].type.kind is Kind.DOUBLE:
+        return Call(DOUBLE, True, op, args)
+    return Call(decimal(MAX_DECIMAL_DIGITS, min(args[0].type.scale + 4, MAX_DECIMAL_DIGITS)), True, op, args)
+
+
+def _whole_quotient(op: str, args: Args) -> Expr:
+    args = aligned(args)
+    return Call(_result(BIGINT, 0, args), True, op, args)
+
+
+def _remainder(op: str, args: Args) -> Expr:
+    args = aligned(args)
+    return Call(_result(args[0].type, args[0].type.scale, args[:1]), True, op, args)
+
+
+def _signed(op: str, args: Args) -> Expr:
+    """neg, abs."""
+    a = as_number(args[0])
+    return Call(_result(a.type, a.type.scale), a.nullable, op, (a,))
+
+
+def _rounded(op: str, args: Args) -> Expr:
+    """round(x[, digits]): half away from zero; truncate: towards it; the digits are a constant."""
+    a = as_number(args[0])
+    digits = args[1] if len(args) > 1 else literal(0)
+    if not isinstance(digits, Const) or not isinstance(digits.value, int):
+        raise not_supported("rounding to a number of digits that is not an integer literal", "write the digits out")
+    if a.type.kind is Kind.DECIMAL:
+        scale = min(max(digits.value, 0), a.type.scale)
+        return Call(decimal(MAX_DECIMAL_DIGITS, scale), a.nullable, op, (a, digits))
+    return Call(_result(a.type, 0), a.nullable, op, (a, digits))
+
+
+def _to_whole(op: str, args: Args) -> Expr:
+    """floor, ceil: an integer stays what it is."""
+    a = as_number(args[0])
+    if a.type.kind is Kind.INT:
+        return a
+    return Call(DOUBLE if a.type.kind is Kind.DOUBLE else BIGINT, a.nullable, op, (a,))
+
+
+TYPING.update({
+    **dict.fromkeys(("add", "sub"), (2, 2, _sum)),
+    "mul": (2, 2, _product),
+    "div": (2, 2, _quotient),
+    "intdiv": (2, 2, _whole_quotient),
+    "mod": (2, 2, _remainder),
+    **dict.fromkeys(("neg", "abs"), (1, 1, _signed)),
+    **dict.fromkeys(("round", "truncate"), (1, 2, _rounded)),
+    **dict.fromkeys(("floor", "ceil"), (1, 1, _to_whole)),
+})

@@ -1,0 +1,162 @@
+"""Functions of numbers that have no operator: roots and powers, logarithms, angles, bits, other bases."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Codes
+from noria.core.library.declare import Function, Want
+from noria.core.limits import ERROR_CODE
+from noria.core.types import BIGINT, DOUBLE, TEXT, Kind, SqlType
+
+Doubles = npt.NDArray[np.float64]
+UBIGINT = SqlType(Kind.INT, unsigned=True)
+DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def _double(f: Callable[..., Any], arguments: int = 1, nullable: bool = True) -> Function:
+    return Function((Want.DOUBLE,) * arguments, DOUBLE, codes=f, nullable=nullable)
+
+
+def _log(base: Doubles, x: Doubles) -> Doubles:
+    """NULL for a base of 1 or below 0, as for a number that has no logarithm."""
+    lowered: Doubles = np.log(base)
+    return np.where((base <= 0) | (base == 1) | (x <= 0), np.nan, np.log(x) / lowered)
+
+
+def _ln(x: Doubles) -> Doubles:
+    return np.where(x <= 0, np.nan, np.log(x))
+
+
+def _pow(x: Doubles, y: Doubles) -> Doubles:
+    """0 to a negative power is out of range, like a root of a negative number."""
+    result = np.power(x, y)
+    return np.where(np.isnan(result), np.inf, result)
+
+
+def _cot(x: Doubles) -> Doubles:
+    return 1 / np.tan(x)
+
+
+# ------------------------------------------------------------------ bits
+def _positive(codes: Codes) -> Codes:
+    """BIGINT UNSIGNED beyond 2**63 - 1 does not exist here: out of range."""
+    return np.where(codes < 0, ERROR_CODE, codes)
+
+
+def _left(x: Codes, by: Codes) -> Codes:
+    small = np.clip(by, 0, 63)
+    shifted = x << small
+    lost = ((shifted >> small) != x) | (shifted < 0)
+    result = np.where((by > 63) | (by < 0), 0, np.where(lost, ERROR_CODE, shifted))
+    return np.where(x == 0, 0, result)
+
+
+def _right(x: Codes, by: Codes) -> Codes:
+    unsigned = (x.view(np.uint64) >> np.clip(by, 0, 63).astype(np.uint64)).view(np.int64)
+    return _positive(np.where((by > 63) | (by < 0), 0, unsigned))
+
+
+def _bit_count(x: int) -> int:
+    return (x & (2**64 - 1)).bit_count()
+
+
+# ------------------------------------------------------------------ text of numbers
+def conv(number: Any, source: int, target: int) -> str | None:
+    """A number from one base in another; None for bases beyond 2 to 36."""
+    if not (2 <= abs(source) <= 36 and 2 <= abs(target) <= 36):
+        return None
+    text = str(number).strip().upper()
+    sign, text = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    value = 0
+    for c in text:
+        digit = DIGITS.find(c)
+        if not 0 <= digit < abs(source):
+            break
+        value = value * abs(source) + digit
+    value = min(value, 2**64 - 1) * sign
+    if target > 0:
+        return in_base(value & (2**64 - 1), target)
+    value = (value & (2**64 - 1)) - (2**64 if value & 2**63 else 0)
+    return ("-" if value < 0 else "") + in_base(abs(value), -target)
+
+
+def in_base(value: int, base: int) -> str:
+    out = ""
+    while value:
+        value, digit = divmod(value, base)
+        out = DIGITS[digit] + out
+    return out or "0"
+
+
+def hexadecimal(value: Any) -> str:
+    """Of a number its digits (a negative one as 64 bits), of a text its bytes."""
+    if isinstance(value, bytes):
+        return value.hex().upper()
+    if not isinstance(value, (int, float, Decimal)):
+        return str(value).encode().hex().upper()
+    whole = int(Decimal(repr(value) if isinstance(value, float) else value).to_integral_value("ROUND_HALF_UP"))
+    if not -(2**63) <= whole < 2**64:
+        whole = 2**64 - 1
+    return f"{whole & (2**64 - 1):X}"
+
+
+def formatted(value: Decimal | int | float, digits: int) -> str:
+    """1234567.891 to two digits: '1,234,567.89'."""
+    digits = min(max(digits, 0), 30)
+    number = Decimal(repr(value) if isinstance(value, float) else value)
+    return f"{number.quantize(Decimal(1).scaleb(-digits), 'ROUND_HALF_UP'):,f}"
+
+
+def _sign(x: Any) -> int:
+    return int(x > 0) - int(x < 0)
+
+
+def inet_aton(text: str) -> int | None:
+    """The number of an IPv4 address; short forms as MySQL reads them: '127.1' is 127.0.0.1."""
+    parts = text.split(".")
+    if not 1 <= len(parts) <= 4 or any(not p.isdigit() or int(p) > 255 for p in parts):
+        return None
+    numbers = [int(p) for p in parts]
+    numbers = [*numbers[:-1], *[0] * (4 - len(numbers)), numbers[-1]]
+    return sum(n << 8 * (3 - i) for i, n in enumerate(numbers))
+
+
+def inet_ntoa(number: int) -> str | None:
+    return ".".join(str(number >> s & 255) for s in (24, 16, 8, 0)) if 0 <= number < 2**32 else None
+
+
+N, W, T = Want.NUMBER, Want.INT, Want.TEXT
+NUMBERS: dict[str, Function] = {
+    "sqrt": _double(lambda x: np.where(x < 0, np.nan, np.sqrt(x))),
+    "exp": _double(np.exp, nullable=False),
+    "ln": _double(_ln), "log": _double(_log, 2),
+    "log2": _double(lambda x: np.where(x <= 0, np.nan, np.log2(x))),
+    "log10": _double(lambda x: np.where(x <= 0, np.nan, np.log10(x))),
+    "pow": _double(_pow, 2, nullable=False),
+    **{f.__name__: _double(f, nullable=False) for f in (np.sin, np.cos, np.tan, np.radians, np.degrees)},
+    "asin": _double(np.arcsin), "acos": _double(np.arccos), "atan": _double(np.arctan, nullable=False),
+    "atan2": _double(np.arctan2, 2, nullable=False), "cot": _double(_cot, nullable=False),
+    "sign": Function((N,), BIGINT, values=_sign),
+    "bit_and": Function((W, W), UBIGINT, codes=lambda x, y: _positive(x & y)),
+    "bit_or": Function((W, W), UBIGINT, codes=lambda x, y: _positive(x | y)),
+    "bit_xor": Function((W, W), UBIGINT, codes=lambda x, y: _positive(x ^ y)),
+    "bit_not": Function((W,), UBIGINT, codes=lambda x: _positive(~x)),
+    "shift_left": Function((W, W), UBIGINT, codes=_left),
+    "shift_right": Function((W, W), UBIGINT, codes=_right),
+    "bit_count": Function((W,), BIGINT, values=_bit_count),
+    "conv": Function((T, W, W), TEXT, values=conv, nullable=True),
+    "bin": Function((T,), TEXT, values=lambda x: conv(x, 10, 2)),
+    "oct": Function((T,), TEXT, values=lambda x: conv(x, 10, 8)),
+    "hex": Function((Want.ANY,), TEXT, values=hexadecimal),
+    "format": Function((N, W), TEXT, values=formatted),
+    "crc32": Function((Want.BYTES,), BIGINT, values=zlib.crc32),
+    "inet_aton": Function((T,), BIGINT, values=inet_aton, nullable=True),
+    "inet_ntoa": Function((W,), TEXT, values=inet_ntoa, nullable=True),
+}

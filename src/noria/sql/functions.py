@@ -1,0 +1,362 @@
+"""The names under which SQL has its functions, and those that are made of several ops.
+
+`FUNCTIONS[name]` makes the expression of a call from the syntax tree's arguments.  Most names stand for one op of
+`core/functions`; what depends on how an argument is written (INTERVAL, the format of STR_TO_DATE) is worked out here.
+sqlglot's own classes for these functions are switched off (`sql/tree.py`): it rewrites some of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from math import pi
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError
+from noria.core.expr import Const, Expr
+from noria.core.functions import NULL, as_moment, as_number, call, cast, literal, retyped, wrong_count
+from noria.core.library.dates import parts_of
+from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, TEXT, TIME, Kind, decimal
+from noria.sql.refusals import refuse
+
+if TYPE_CHECKING:
+    from noria.sql.scalars import Resolver
+
+Arguments = Sequence[exp.Expr]
+Maker = Callable[["Resolver", str, Arguments], Expr]
+MICROS = 1_000_000
+DAY = 86_400 * MICROS
+
+SAME = """abs acos asin ascii atan2 bin bit_count bit_length char_length concat concat_ws conv cos cot crc32 datediff
+dayname dayofweek dayofyear degrees elt exp field find_in_set floor format from_base64 from_days greatest
+hour inet_aton inet_ntoa insert json_array json_contains json_contains_path json_depth json_extract json_insert
+json_keys json_length json_merge_patch json_object json_overlaps json_quote json_remove json_replace json_set json_type
+json_unquote json_valid json_value last_day least left length log10 log2 lpad ltrim makedate md5 microsecond
+minute month monthname nullif oct ord period_add period_diff pow quarter quote radians repeat replace reverse right
+round rpad rtrim second sha1 sha2 sign sin soundex space sqrt tan time_format time_to_sec to_base64 to_days to_seconds
+truncate unhex week weekday year yearweek coalesce lower upper char hex ln date_format mod""".split()
+OTHERS = {"ceil": "ceil", "ceiling": "ceil", "power": "pow", "sha": "sha1", "dayofmonth": "day", "day": "day",
+          "character_length": "char_length", "octet_length": "length", "lcase": "lower", "ucase": "upper",
+          "mid": "substring", "substr": "substring", "ifnull": "coalesce", "json_merge": "json_merge_patch"}
+
+
+def _plain(op: str) -> Maker:
+    return lambda r, name, nodes: call(op, *(r(n) for n in nodes))
+
+
+def _counted(least: int, most: int, make: Callable[..., Expr]) -> Maker:
+    """A function of that many resolved arguments."""
+    def maker(r: Resolver, name: str, nodes: Arguments) -> Expr:
+        if not least <= len(nodes) <= most:
+            raise wrong_count(name.lower())
+        return make(*(r(n) for n in nodes))
+
+    return maker
+
+
+# ------------------------------------------------------------------ numbers and text
+def _log(x: Expr, y: Expr | None = None) -> Expr:
+    return call("ln", x) if y is None else call("log", x, y)
+
+
+def _atan(x: Expr, y: Expr | None = None) -> Expr:
+    return call("atan", x) if y is None else call("atan2", x, y)
+
+
+def folds(*texts: Expr) -> bool:
+    """Do all of these compare without case and accents?"""
+    return all(t.type.folds or not t.type.is_text for t in texts)
+
+
+def located(what: Expr, text: Expr, start: Expr | None = None) -> Expr:
+    """LOCATE, by the collation."""
+    sides = [call("fold", e) if folds(what, text) else e for e in (what, text)]
+    return call("locate", *sides, *([start] if start is not None else []))
+
+
+def _field(wanted: Expr, *among: Expr) -> Expr:
+    """As text if all are text, as numbers if all are numbers, else as doubles."""
+    args = (wanted, *among)
+    if all(a.type.is_text or a.type.is_listed for a in args):
+        made = [call("fold", a) if folds(*args) else a for a in args]
+    else:
+        made = [cast(as_number(a), DOUBLE) for a in args]
+    return call("field", *made)
+
+
+def _find_in_set(wanted: Expr, listed: Expr) -> Expr:
+    return call("find_in_set", *(call("fold", e) if folds(wanted, listed) else e for e in (wanted, listed)))
+
+
+def _strcmp(a: Expr, b: Expr) -> Expr:
+    a, b = (e if e.type.is_text else cast(e, TEXT) for e in (a, b))
+    return call("case", call("eq", a, b), literal(0), call("lt", a, b), literal(-1), call("gt", a, b), literal(1), NULL)
+
+
+def _flags(expression: Expr, text: Expr, given: Expr | None) -> Expr:
+    """Without case where the collation is; what is given wins."""
+    base = literal("i" if folds(text, expression) else "c")
+    return base if given is None else call("concat", base, given)
+
+
+def regexp(text: Expr, expression: Expr, given: Expr | None = None) -> Expr:
+    return call("regexp_like", text, expression, _flags(expression, text, given))
+
+
+def _regexp(op: str) -> Callable[..., Expr]:
+    return lambda text, expression, *more: call(op, text, expression, *more, _flags(expression, text, None))
+
+
+def _isnull(x: Expr) -> Expr:
+    return call("is_null", x)
+
+
+def _hex_literal(r: Resolver, name: str, nodes: Arguments) -> Expr:
+    """HEX(number) is of the number, HEX(text) of its bytes."""
+    (x,) = (r(n) for n in nodes) if len(nodes) == 1 else (None,)
+    if x is None:
+        raise wrong_count("hex")
+    return call("hex", x if x.type.is_number or x.type.is_text else cast(x, TEXT))
+
+
+# ------------------------------------------------------------------ intervals
+_UNITS = {"MICROSECOND": 1, "SECOND": MICROS, "MINUTE": 60 * MICROS, "HOUR": 3600 * MICROS, "DAY": DAY, "WEEK": 7 * DAY}
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_COMPOSED = {"YEAR_MONTH": ("YEAR", "MONTH"), "DAY_HOUR": ("DAY", "HOUR"), "DAY_MINUTE": ("DAY", "HOUR", "MINUTE"),
+             "DAY_SECOND": ("DAY", "HOUR", "MINUTE", "SECOND"), "HOUR_MINUTE": ("HOUR", "MINUTE"),
+             "HOUR_SECOND": ("HOUR", "MINUTE", "SECOND"), "MINUTE_SECOND": ("MINUTE", "SECOND"),
+             "SECOND_MICROSECOND": ("SECOND", "MICROSECOND"), "MINUTE_MICROSECOND": ("MINUTE", "SECOND", "MICROSECOND"),
+             "HOUR_MICROSECOND": ("HOUR", "MINUTE", "SECOND", "MICROSECOND"),
+             "DAY_MICROSECOND": ("DAY", "HOUR", "MINUTE", "SECOND", "MICROSECOND")}
+_WHOLE_DAYS = ("DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "YEAR_MONTH")
+
+
+def _unit(node: exp.Expr | None) -> str:
+    unit = node.name.upper() if node is not None else ""
+    unit = unit.removeprefix("SQL_TSI_")
+    if unit not in _UNITS and unit not in _MONTHS and unit not in _COMPOSED:
+        raise SqlError(1064, "42000", f"You have an error in your SQL syntax: '{unit}' is no unit of time")
+    return unit
+
+
+def shifted(r: Resolver, moment: Expr, interval: exp.Expr, sign: int) -> Expr:
+    """moment + INTERVAL n unit.  A DATE stays one under whole days; a fraction gives DATETIME(6)."""
+    unit, amount = _unit(interval.args.get("unit")), r(interval.this)
+    given, size, scale = as_moment(moment), 1, 6 if "MICROSECOND" in unit else 0
+    if unit in _COMPOSED:
+        amount = literal(_composed(amount, unit))
+    elif unit == "SECOND" and amount.type.kind is not Kind.INT:
+        scale = _digits(amount)
+        amount = _micros(amount)
+    else:
+        size = _UNITS.get(unit) or _MONTHS[unit]
+        amount = cast(_rounded(amount), BIGINT)
+    if unit in _MONTHS or unit == "YEAR_MONTH":
+        added = call("add_months", given, amount if size * sign == 1 else call("mul", amount, literal(size * sign)))
+    else:
+        added = call("add_micros", given, amount, literal(size * sign))
+    if given.type.kind is Kind.DATE and unit in _WHOLE_DAYS:
+        return cast(added, DATE)
+    return cast(added, replace(DATETIME, scale=max(scale, given.type.scale)))
+
+
+def _rounded(amount: Expr) -> Expr:
+    return amount if amount.type.kind is Kind.INT or amount.type.is_text else call("round", amount)
+
+
+def _digits(seconds: Expr) -> int:
+    """The digits after the point that seconds may have: 6 for a text that has a point, and for doubles."""
+    if isinstance(seconds, Const) and isinstance(seconds.value, str):
+        return 6 if "." in seconds.value else 0
+    return 6 if seconds.type.is_text or seconds.type.kind is Kind.DOUBLE else min(seconds.type.scale, 6)
+
+
+def _micros(seconds: Expr) -> Expr:
+    """Seconds in microseconds."""
+    if seconds.type.kind is Kind.INT:
+        return call("mul", seconds, literal(MICROS))
+    exact = cast(seconds, decimal(18, 6))
+    if isinstance(exact, Const):
+        return literal(None if exact.value is None else int(exact.value * MICROS))
+    return retyped(exact, BIGINT)
+
+
+def _composed(amount: Expr, unit: str) -> int:
+    """'1:30' MINUTE_SECOND in microseconds; '1-6' YEAR_MONTH in months."""
+    if not isinstance(amount, Const) or amount.value is None:
+        raise refuse(f"INTERVAL of {unit} that is not a literal", exp.Var(this=unit), "add its parts one by one")
+    text = str(amount.value)
+    numbers = re.findall(r"\d+", text)
+    parts = _COMPOSED[unit][-len(numbers):] if numbers else ()
+    total = sum(int(n.ljust(6, "0") if p == "MICROSECOND" else n) * (_UNITS.get(p) or _MONTHS[p])
+                for n, p in zip(numbers, parts, strict=False))
+    return -total if text.strip().startswith("-") else total
+
+
+def _date_sum(sign: int) -> Maker:
+    def make(r: Resolver, name: str, nodes: Arguments) -> Expr:
+        if len(nodes) != 2:
+            raise wrong_count(name.lower())
+        moment, by = nodes
+        if isinstance(by, exp.Interval):
+            return shifted(r, r(moment), by, sign)
+        days = exp.Interval(this=by, unit=exp.Var(this="DAY"))
+        if name.upper() in ("DATE_ADD", "DATE_SUB"):
+            raise SqlError(1064, "42000", f"You have an error in your SQL syntax: {name} takes an INTERVAL")
+        return shifted(r, r(moment), days, sign)
+
+    return make
+
+
+def _timestampadd(r: Resolver, name: str, nodes: Arguments) -> Expr:
+    if len(nodes) != 3:
+        raise wrong_count("timestampadd")
+    unit, amount, moment = nodes
+    return shifted(r, r(moment), exp.Interval(this=amount, unit=exp.Var(this=unit.name)), 1)
+
+
+def _timestampdiff(r: Resolver, name: str, nodes: Arguments) -> Expr:
+    if len(nodes) != 3:
+        raise wrong_count("timestampdiff")
+    unit, a, b = _unit(nodes[0]), r(nodes[1]), r(nodes[2])
+    op, size = ("diff_months", _MONTHS[unit]) if unit in _MONTHS else ("diff_micros", _UNITS[unit])
+    found = call(op, a, b)
+    return found if size == 1 else call("intdiv", found, literal(size))
+
+
+# ------------------------------------------------------------------ dates
+def _as_date(x: Expr) -> Expr:
+    return cast(x, DATE)
+
+
+def _as_time(x: Expr) -> Expr:
+    scale = 6 if x.type.is_text and not (isinstance(x, Const) and "." not in str(x.value)) else min(x.type.scale, 6)
+    return x if x.type.kind is Kind.TIME else cast(x, replace(TIME, scale=scale))
+
+
+def _as_datetime(x: Expr) -> Expr:
+    given = as_moment(x)
+    return cast(given, DATETIME) if given.type.kind is Kind.DATE else given
+
+
+def _unix_timestamp(x: Expr) -> Expr:
+    given = as_moment(x)
+    micros = call("unix_micros", given)
+    if given.type.scale == 0:
+        return call("intdiv", micros, literal(MICROS))
+    return cast(call("div", micros, literal(MICROS)), decimal(18, given.type.scale)) if given.type.scale <= 4 else \
+        call("mul", cast(micros, decimal(18, 0)), literal(Decimal("0.000001")))
+
+
+def _from_unixtime(x: Expr, form: Expr | None = None) -> Expr:
+    moment = cast(call("micros_to_moment", _micros(as_number(x))), replace(DATETIME, scale=_digits(x)))
+    return moment if form is None else call("date_format", moment, form)
+
+
+def _sec_to_time(x: Expr) -> Expr:
+    return cast(call("micros_to_time", _micros(as_number(x))), replace(TIME, scale=_digits(x)))
+
+
+def _maketime(hour: Expr, minute: Expr, second: Expr) -> Expr:
+    return cast(call("maketime", hour, minute, second), replace(TIME, scale=_digits(second)))
+
+
+def _str_to_date(text: Expr, form: Expr) -> Expr:
+    """DATE, TIME or DATETIME, as the format says."""
+    found = call("str_to_date", text, form)
+    if not isinstance(form, Const) or form.value is None:
+        return found
+    has_date, has_time, fraction = parts_of(form.value)
+    if has_date and has_time:
+        return cast(found, replace(DATETIME, scale=6 if fraction else 0))
+    return cast(found, DATE if has_date else replace(TIME, scale=6 if fraction else 0))
+
+
+def _added_time(sign: int) -> Callable[[Expr, Expr], Expr]:
+    """ADDTIME, SUBTIME of a DATETIME or a TIME."""
+    def make(x: Expr, time: Expr) -> Expr:
+        by = _as_time(time)
+        if x.type.kind in (Kind.DATE, Kind.DATETIME):
+            scale = max(x.type.scale, by.type.scale)
+            added = call("add_micros", x, _micros_of(by), literal(sign))
+            return cast(added, replace(DATETIME, scale=scale))
+        base = _as_time(x)
+        made = call("time_sum" if sign > 0 else "time_difference", base, by)
+        return cast(made, replace(TIME, scale=max(base.type.scale, by.type.scale)))
+
+    return make
+
+
+def _micros_of(time: Expr) -> Expr:
+    if isinstance(time, Const):
+        return literal(None if time.value is None else time.value // type(time.value)(microseconds=1))
+    return retyped(time, BIGINT)
+
+
+def _timediff(a: Expr, b: Expr) -> Expr:
+    moments = (Kind.DATE, Kind.DATETIME)
+    if a.type.kind in moments or b.type.kind in moments:
+        a, b = as_moment(a), as_moment(b)
+        scale = max(a.type.scale, b.type.scale)
+        return cast(call("moment_difference", a, b), replace(TIME, scale=scale))
+    a, b = _as_time(a), _as_time(b)
+    return cast(call("time_difference", a, b), replace(TIME, scale=max(a.type.scale, b.type.scale)))
+
+
+def extracted(r: Resolver, unit_node: exp.Expr, x: Expr) -> Expr:
+    """EXTRACT(unit FROM x): the digits of a composed unit stand side by side."""
+    unit = _unit(unit_node)
+    if unit in _COMPOSED:
+        first, *rest = _COMPOSED[unit]
+        out = extracted(r, exp.Var(this=first), x)
+        for part in rest:
+            width = 1_000_000 if part == "MICROSECOND" else 100
+            out = call("add", call("mul", out, literal(width)), extracted(r, exp.Var(this=part), x))
+        return out
+    return call({"DAY": "day"}.get(unit, unit.lower()), x)
+
+
+def _convert_tz(x: Expr, source: Expr, target: Expr) -> Expr:
+    """Between offsets ('+02:00'); names of zones would need their rules."""
+    moment = _as_datetime(x)
+    by = [_offset(z) for z in (source, target)]
+    if None in by:
+        raise refuse("CONVERT_TZ with names of time zones", exp.Var(this="CONVERT_TZ"), "give offsets like '+02:00'")
+    return cast(call("add_micros", moment, literal((by[1] or 0) - (by[0] or 0)), literal(1)), moment.type)
+
+
+def _offset(zone: Expr) -> int | None:
+    if not isinstance(zone, Const) or not isinstance(zone.value, str):
+        return None
+    if zone.value.upper() in ("UTC", "GMT"):
+        return 0
+    m = re.fullmatch(r"([+-])(\d{1,2}):(\d{2})", zone.value)
+    return None if m is None else (-1 if m[1] == "-" else 1) * (int(m[2]) * 60 + int(m[3])) * 60 * MICROS
+
+
+FUNCTIONS: dict[str, Maker] = {
+    **{name.upper(): _plain(name) for name in SAME},
+    **{name.upper(): _plain(op) for name, op in OTHERS.items()},
+    "HEX": _hex_literal,
+    "LOG": _counted(1, 2, _log), "ATAN": _counted(1, 2, _atan), "PI": _counted(0, 0, lambda: literal(pi)),
+    "LOCATE": _counted(2, 3, located), "INSTR": _counted(2, 2, lambda text, what: located(what, text)),
+    "SUBSTRING_INDEX": _plain("substring_index"),
+    "FIELD": _counted(2, 1 << 16, _field), "FIND_IN_SET": _counted(2, 2, _find_in_set),
+    "STRCMP": _counted(2, 2, _strcmp), "ISNULL": _counted(1, 1, _isnull),
+    "REGEXP_LIKE": _counted(2, 3, regexp), "REGEXP_SUBSTR": _counted(2, 2, _regexp("regexp_substr")),
+    "REGEXP_INSTR": _counted(2, 2, _regexp("regexp_instr")),
+    "REGEXP_REPLACE": _counted(3, 3, _regexp("regexp_replace")),
+    "DATE": _counted(1, 1, _as_date), "TIME": _counted(1, 1, _as_time), "TIMESTAMP": _counted(1, 1, _as_datetime),
+    "DATE_ADD": _date_sum(1), "ADDDATE": _date_sum(1), "DATE_SUB": _date_sum(-1), "SUBDATE": _date_sum(-1),
+    "TIMESTAMPADD": _timestampadd, "TIMESTAMPDIFF": _timestampdiff,
+    "UNIX_TIMESTAMP": _counted(1, 1, _unix_timestamp), "FROM_UNIXTIME": _counted(1, 2, _from_unixtime),
+    "MAKETIME": _counted(3, 3, _maketime), "SEC_TO_TIME": _counted(1, 1, _sec_to_time),
+    "STR_TO_DATE": _counted(2, 2, _str_to_date),
+    "WEEKOFYEAR": _counted(1, 1, lambda x: call("week", x, literal(3))),
+    "ADDTIME": _counted(2, 2, _added_time(1)), "SUBTIME": _counted(2, 2, _added_time(-1)),
+    "TIMEDIFF": _counted(2, 2, _timediff), "CONVERT_TZ": _counted(3, 3, _convert_tz),
+}
