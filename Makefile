@@ -1,7 +1,7 @@
 # The commands of this repository.  Each sets up what it needs (scripts/setup.sh; quick when done).
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test fuzz soak lint types bench clean
+.PHONY: setup demo test fuzz soak docs lint types bench clean
 
 setup:
 	@bash scripts/setup.sh
@@ -25,8 +25,12 @@ soak: setup
 		NORIA_ENGINE_FIRST=$$first NORIA_ENGINE_SEEDS=$(SOAK_SEEDS) \
 		$(PYTHON) -m pytest -q --timeout=0 -n 2 tests/dataflow/test_engine_random.py
 
+# docs/sql.md and docs/reference.md, written from the program; a test fails while they are stale.
+docs: setup
+	@$(PYTHON) scripts/docs.py
+
 lint: setup
-	@$(PYTHON) -m ruff check src tests bench
+	@$(PYTHON) -m ruff check src tests bench scripts
 
 types: setup
 	@$(PYTHON) -m mypy

@@ -21,8 +21,8 @@ def command(
         "--master", help="Spark's master; by default local[workers + 2].")] = "",
     workers: Annotated[int, typer.Option("--workers", help="Shards of the data-flow.")] = 1,
     memory_limit: Annotated[str, typer.Option(
-        "--memory-limit", help="Bound of states, views, symbols and cached replies: 512M, 2G; 0: none. Least "
-                               "recently read keys go first.")] = "1G",
+        "--memory-limit", help="Bound of states, views, strings, RocksDB's cache and kept replies: 512M, 2G; 0: none. "
+                               "Least recently read keys go first.")] = "1G",
     user: Annotated[str, typer.Option("--user", help="The user that may connect.")] = "root",
     password_file: Annotated[Path | None, typer.Option(
         "--password-file", help="A file (mode 600) whose first line is the password.")] = None,
