@@ -92,10 +92,14 @@ class Join(Operator):
         own, other = self.keys[port], self.keys[primary]
         known = [(p.cols.index(c), other[j]) for j, c in enumerate(own) if c in p.cols]
         keys = np.ascontiguousarray(p.values[[i for i, _ in known]])
-        rows, ordinal = engine.fetch(node.parents[primary], tuple(c for _, c in known), keys, Mode.STORED)
-        if not len(rows):
-            return []
-        wide = self._widen(primary, Pattern(tuple(range(rows.width)), rows.columns, p.source[ordinal]))
+        if len(known) < len(own):  # no index finds rows by a part of the key: whatever agrees with the part goes
+            ordinal = np.arange(keys.shape[1])
+            wide = self._widen(primary, Pattern(tuple(c for _, c in known), keys, p.source))
+        else:
+            rows, ordinal = engine.fetch(node.parents[primary], tuple(c for _, c in known), keys, Mode.STORED)
+            if not len(rows):
+                return []
+            wide = self._widen(primary, Pattern(tuple(range(rows.width)), rows.columns, p.source[ordinal]))
         if self.outer:  # the NULL-extended row changes too: of the right side nothing is certain (R9)
             return [wide]
         mine = self._widen(port, p)
