@@ -46,7 +46,7 @@ def value(rng: random.Random, type: SqlType, nullable: bool = True) -> object:
     if type.kind is Kind.DECIMAL:
         from decimal import Decimal
 
-        return Decimal(rng.randrange(-300, 300)) / 100
+        return Decimal(rng.randrange(-300, 300)).scaleb(-min(2, type.scale))
     return rng.randrange(4)
 
 
