@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import typer.main
 
 import noria
 from noria.client import Database
-from noria.core import functions, limits
+from noria.core import limits
 from noria.core.errors import SqlError
+from noria.core.functions.base import TYPING
+from noria.core.library import LIBRARY
 from noria.server.chatter import _FUNCTIONS as SESSION_FUNCTIONS
 from noria.server.chatter import _SHOW, VARIABLES
 from noria.server.http.app import Api
@@ -226,8 +229,8 @@ def sql_page() -> str:
             out.append("")
         out += ["## Expressions", "", "| example | how | |", "|---|---|---|"]
         out += [f"| `{_cell(e)}` | {how} | {why} |" for e in EXPRESSIONS for how, why in [asked.expression(e)]]
-        operations = ", ".join(f"`{op}`" for op in sorted(functions._FUNCTIONS))
-        out += ["", f"The evaluator's operations: {operations}.", "",
+        out += ["", f"Operators and conditional functions of the evaluator: {_names(TYPING)}.", "",
+                f"Functions of its library: {_names(LIBRARY)}.", "",
                 "## Types", "", "| type | how | |", "|---|---|---|"]
         out += [f"| `{_cell(t)}` | {how} | {why} |" for n, t in enumerate(TYPES)
                 for how, why in [asked.statement(f"CREATE TABLE type{n} (id INT PRIMARY KEY, x {t})")]]
@@ -238,6 +241,10 @@ def sql_page() -> str:
             "Functions of the session (`SELECT` without `FROM`): " + ", ".join(sorted(SESSION_FUNCTIONS)) + ".", "",
             "Session variables: " + ", ".join(f"`{v}`" for v in sorted(VARIABLES)) + ".", ""]
     return "\n".join(out)
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{n}`" for n in sorted(names))
 
 
 def _cell(text: str) -> str:
