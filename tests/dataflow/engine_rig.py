@@ -7,6 +7,7 @@ import random
 import numpy as np
 
 from noria.core.batch import Batch
+from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.types import TableDef
 from noria.core.values import encode
 from noria.dataflow.engine import Engine
@@ -88,6 +89,12 @@ class Rig:
         values = [random_plans.value(rng, f.type) for f in view.key_fields]
         return np.array([[encode(v, f.type, self.symbols)] for v, f in zip(values, view.key_fields, strict=True)],
                         np.int64).reshape(len(values), 1)
+
+    def random_range(self, rng: random.Random, view: ViewDef) -> tuple[int, int]:
+        """The codes of two values, in order, or an open end."""
+        type = view.key_fields[0].type
+        low, high = sorted(encode(random_plans.value(rng, type, False), type, self.symbols) for _ in range(2))
+        return low if rng.random() < 0.8 else MIN_INT, high if rng.random() < 0.8 else MAX_INT
 
     def random_evict(self, rng: random.Random) -> None:
         some = [(n, cols) for n, cols in evictable(self.engine) if cols in n.op.presence(n)]

@@ -18,8 +18,10 @@ import numpy as np
 import pytest
 
 from dataflow.engine_rig import Rig
+from noria.core.batch import Batch
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import fold
+from noria.core.types import SqlType
 from noria.core.values import decode, encode
 from noria.dataflow.story import Story
 from noria.dataflow.validate import validate
@@ -56,7 +58,10 @@ def _play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | No
             rig.random_write(rng)
         elif x < 0.75:
             view = rng.choice(views)
-            rig.engine.read(view.name, rig.random_key(rng, view))
+            if view.ranged and rng.random() < 0.7:
+                rig.engine.read_between(view.name, *rig.random_range(rng, view))
+            else:
+                rig.engine.read(view.name, rig.random_key(rng, view))
         elif x < 0.95:
             rig.random_evict(rng)
         elif late is not None:
@@ -68,6 +73,9 @@ def _play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | No
         validate(rig.engine)
     for view in views:
         compare_with_reference(rig, view)
+        if view.ranged:
+            for _ in range(3):
+                compare_range(rig, view, *rig.random_range(rng, view))
 
 
 def compare_with_reference(rig: Rig, view: ViewDef) -> None:
@@ -88,11 +96,30 @@ def compare_with_reference(rig: Rig, view: ViewDef) -> None:
             continue
         codes = np.array([[encode(v, types[k], rig.symbols)] for v, k in zip(key, view.key, strict=True)], np.int64)
         rows, _ = rig.engine.read(view.name, codes.reshape(len(key), 1))
-        have: Counter[str] = Counter()
-        for row, weight in zip(rows.rows(), rows.weights.tolist(), strict=True):
-            have[shown(tuple(mir_reference.ERROR if c == ERROR_CODE else decode(c, t, rig.symbols)
-                             for c, t in zip(row, types, strict=True)))] += weight
+        have = values_of(rig, rows, types)
         assert have == by.get(key, Counter()), f"{view.name} {key}: {have} instead of {by.get(key)}\n{view.plan}"
+
+
+def compare_range(rig: Rig, view: ViewDef, low: int, high: int) -> None:
+    """The rows whose key lies in a range."""
+    types = [f.type for f in view.plan.fields]
+    want: Counter[str] = Counter()
+    for row in mir_reference.run(view.plan, {t: list(rows) for t, rows in rig.rows.items()}):
+        key = row[view.key[0]]
+        if key is not None and key is not mir_reference.ERROR and low <= encode(
+                key, types[view.key[0]], rig.symbols) <= high:
+            want[shown(row)] += 1
+    rows, _ = rig.engine.read_between(view.name, low, high)
+    have = values_of(rig, rows, types)
+    assert have == want, f"{view.name} {low}..{high}: {have} instead of {want}\n{view.plan}"
+
+
+def values_of(rig: Rig, rows: Batch, types: list[SqlType]) -> Counter[str]:
+    have: Counter[str] = Counter()
+    for row, weight in zip(rows.rows(), rows.weights.tolist(), strict=True):
+        have[shown(tuple(mir_reference.ERROR if c == ERROR_CODE else decode(c, t, rig.symbols)
+                         for c, t in zip(row, types, strict=True)))] += weight
+    return have
 
 
 def shown(row: tuple[Any, ...]) -> str:

@@ -40,6 +40,10 @@ class MemoryStore:
     def lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> tuple[Batch, Codes]:
         return self._rows[table].lookup(columns, np.ascontiguousarray(keys))
 
+    def values_between(self, table: str, column: int, low: int, high: int) -> Codes:
+        values = np.unique(self._rows[table].rows().columns[column])
+        return values[(values >= low) & (values <= high)]
+
     def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
         return self._rows[table].rows(), None
 

@@ -161,5 +161,6 @@ def views(rng: random.Random, bases: list[TableDef]) -> list[mir.ViewDef]:
     out = []
     for i, n in enumerate(dict.fromkeys(chosen)):
         key = tuple(rng.sample(range(n.width), min(n.width, rng.choice([0, 1, 1, 1, 2]))))
-        out.append(mir.ViewDef(f"v{i}", n, key, n.width))
+        ranged = len(key) == 1 and not n.fields[key[0]].type.is_text and rng.random() < 0.5
+        out.append(mir.ViewDef(f"v{i}", n, key, n.width, ranged=ranged))
     return out

@@ -4,6 +4,7 @@ A script is blocks of one `> command` line and its expected output.  Commands:
 
     sql STATEMENT        DDL becomes a migration, INSERT/UPDATE/DELETE a write; the tick's deltas are printed
     read VIEW (k) (k)    one upquery for all keys that are missing; the rows, and what was pulled and filled
+    between VIEW LOW HIGH  the rows whose key lies in a range; what was pulled and filled; HIGH may be missing
     evict NODE (k)       evict a key of the first index of the first node so described, with the cascade
     holes                which keys are present, state by state
     explain VIEW         the plan: partial or full, indexes, sharing
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from noria.core.limits import MAX_INT
 from noria.core.statements import Delete, Insert, Update
 from noria.core.values import encode
 from noria.dataflow import packets
@@ -111,6 +113,15 @@ class Script:
         rows = [tuple(r.values())[:-1] for r in reply.rows.to_pylist()]
         self.out += [f"= {r}" for r in sorted(rows, key=str)] or ["= nothing"]
 
+    def do_between(self, rest: str) -> None:
+        name, low, *high = rest.split()
+        view = self.views[name.lower()]
+        type = view.key_fields[0].type
+        codes = [encode(ast.literal_eval(v), type, self.symbols) for v in (low, *high)]
+        reply = self.send(packets.Read(0, view.name, (), between=(codes[0], codes[1] if high else MAX_INT)))
+        rows = [tuple(r.values())[:-1] for r in reply.rows.to_pylist()]
+        self.out += [f"= {r}" for r in sorted(rows, key=str)] or ["= nothing"]
+
     def do_evict(self, rest: str) -> None:
         name, _, keys = rest.partition(" (")
         keys = f"({keys}"
@@ -128,7 +139,8 @@ class Script:
                 for cols in n.op.presence(n):
                     names = ", ".join(n.fields[c].name for c in cols)
                     shown = "everything" if n.full else engine.show_keys(n, cols, n.op.present(n, cols)) or "nothing"
-                    self.out.append(f"n{n.id} by {names or '()'} has {shown}")
+                    ranges = f", filled {n.ranges[cols].intervals()}" if cols in n.ranges else ""
+                    self.out.append(f"n{n.id} by {names or '()'} has {shown}{ranges}")
 
     def do_explain(self, rest: str) -> None:
         self.out += self.send(packets.Ask(0, "explain", rest)).value.split("\n")

@@ -215,7 +215,7 @@ class Program:
         """A view that holds what a SELECT asks for: the same rows by the same key, at least its columns."""
         for name in self._by_plan.get((wanted.plan, wanted.key), ()):
             found = self._views.get(name) or self._adhoc[name]
-            if _columns(found) >= _columns(wanted):
+            if _columns(found) >= _columns(wanted) and found.ranged >= wanted.ranged:
                 self.touch(found)
                 return found
         return None

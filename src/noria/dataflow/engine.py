@@ -17,7 +17,7 @@ from noria.core.errors import InvariantViolation
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.values import decode
-from noria.dataflow import layout
+from noria.dataflow import layout, ranged
 from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys
 from noria.dataflow.profile import Clock, Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
@@ -37,6 +37,7 @@ class Engine:
         self.bases: dict[str, Node] = {}
         self.readers: dict[str, Node] = {}
         self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
+        self.ranged: set[Node] = set()  # readers whose only key column is read by ranges, too
         self.tick_number = 0
         self.trace: Trace | None = None
         self.clock: Clock | None = None
@@ -62,6 +63,8 @@ class Engine:
             if node.stash is not None:
                 node.stash += [d for d in deltas if d is not None]
                 continue
+            if node.ranges:
+                ranged.admit(self, node, deltas)
             out = tick(node, deltas)
             stats = node.stats
             stats.ticks += 1
@@ -126,6 +129,8 @@ class Engine:
         """Make the keys present in node's index by cols: one upquery for all that are missing."""
         miss = node.op.missing(node, cols, keys)
         node.stats.asked += keys.shape[1]
+        if mode is Mode.CHECK and cols in node.ranges:
+            miss &= ~node.ranges[cols].covers(keys[0])
         if not miss.any():
             return
         wanted = distinct(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
@@ -165,12 +170,17 @@ class Engine:
         rows, ordinal = self.fetch(node, key, np.ascontiguousarray(keys[:, at]), Mode.FILL)
         return rows, at[ordinal]
 
+    def read_between(self, view: str, low: int, high: int) -> tuple[Batch, Codes]:
+        """Rows of an external view whose key is a code from low to high, filled where missing."""
+        node = self.readers[view]
+        return ranged.read(self, node, self.reads[node], low, high)
+
     # -------------------------------------------------------------- migrations
     def relayout(self, large: int | None = None) -> None:
         """Plan all pulls anew and make every state fit: indexes added or dropped, full nodes built, except new
         ones over more than `large` base rows, which wait for `bootstrap`."""
         nodes = self.graph.nodes
-        plan = layout.plan(nodes, self.reads.items(), [n for n in nodes if n.full])
+        plan = layout.plan(nodes, self.reads.items(), [n for n in nodes if n.full], self.ranged)
         for n in nodes:
             n.indexes = list(plan.indexes[n]) if n in plan.indexes else []
             n.users = {cols: list(u) for cols, u in plan.users[n].items()} if n in plan.users else {}
@@ -183,6 +193,7 @@ class Engine:
                 promoted = n in plan.full and not n.full
                 n.full, n.why_full = n in plan.full, plan.full.get(n, "")
                 n.op.make_state(self, n)
+                ranged.relaid(n, plan.ranged[n] if n.state is not None else set(), promoted)
                 if promoted or (n.full and not n.live):
                     self._first_state(n, promoted, large)
             n.live = True

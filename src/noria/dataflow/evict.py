@@ -22,17 +22,40 @@ def evict(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
     """Make keys of one index missing, and whatever was pulled through them."""
     if node.full or not keys.shape[1]:
         return
-    keys = keys[:, ~node.op.missing(node, cols, keys)]
+    present, ranges = ~node.op.missing(node, cols, keys), node.ranges.get(cols)
+    filled = present if ranges is None else present | ranges.covers(keys[0])
+    keys, present = np.ascontiguousarray(keys[:, filled]), present[filled]
     if not keys.shape[1]:
         return
     jobs = [(user, _carry(engine, _pattern(cols, keys), user)) for user in node.users.get(cols, ())]
     if engine.trace:
         engine.trace(f"n{node.id}{list(cols)} evicts {engine.show_keys(node, cols, keys)}")
-    node.op.drop_keys(node, cols, keys)
-    node.stats.evictions += keys.shape[1]
+    node.op.drop_keys(node, cols, np.ascontiguousarray(keys[:, present]))
+    if ranges is not None:
+        ranges.cut(keys[0])
+    node.stats.evictions += int(np.count_nonzero(present))
     for (below, index, _), patterns in jobs:
         for p in patterns:
+            if index in below.ranges and index[0] not in p.cols:
+                unfill(engine, below, index)
             evict(engine, below, index, _matching(engine, below, index, p))
+
+
+def unfill(engine: Engine, node: Node, cols: Columns) -> None:
+    """No range is filled any more, here and below; present keys stay, but for those that rest on nothing else."""
+    ranges = node.ranges[cols]
+    if not len(ranges.starts):
+        return
+    resting = []
+    for below, index, _ in node.users.get(cols, ()):
+        if index in below.ranges and not below.full:
+            keys = below.op.present(below, index)
+            keys = np.ascontiguousarray(keys[:, ranges.covers(keys[0])])
+            resting.append((below, index, np.ascontiguousarray(keys[:, node.op.missing(node, cols, keys)])))
+    ranges.clear()
+    for below, index, keys in resting:
+        evict(engine, below, index, keys)
+        unfill(engine, below, index)
 
 
 def _pattern(cols: Columns, keys: Codes) -> Pattern:
@@ -65,7 +88,8 @@ def _matching(engine: Engine, node: Node, index: Columns, p: Pattern) -> Codes:
 
 def memory(engine: Engine) -> int:
     """Bytes of symbols, states and views."""
-    return engine.symbols.memory() + sum(n.op.memory(n) for n in engine.graph.nodes if n.op.stateful)
+    ranges = sum(r.memory() for n in engine.graph.nodes for r in n.ranges.values())
+    return engine.symbols.memory() + ranges + sum(n.op.memory(n) for n in engine.graph.nodes if n.op.stateful)
 
 
 def essential(engine: Engine) -> int:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.core.symbols import Symbols
 from noria.core.types import Field
+from noria.state.ranges import Ranges
 
 if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
@@ -66,6 +67,7 @@ class Operator:
     to the accumulated inputs (DELTA-SUM)."""
 
     stateful = False
+    drops = False  # base tables: are deltas that memory does not cover dropped?
 
     def fields(self) -> tuple[Field, ...]:
         raise NotImplementedError
@@ -109,6 +111,10 @@ class Operator:
     def size(self, engine: Engine, node: Node) -> int:
         """Rows on disk of a base table; nothing for all others."""
         return 0
+
+    def values_between(self, engine: Engine, cols: Columns, low: int, high: int) -> Codes:
+        """The distinct values of one column on disk, ascending.  Base tables only."""
+        raise NotImplementedError
 
     def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
         """The operator on whole relations, without any state: what `validate` compares with."""
@@ -154,6 +160,7 @@ class Operator:
 
     def forget(self, engine: Engine, node: Node) -> None:
         """Drop the whole state: every key missing, or a full state to be built again."""
+        node.clear_ranges()
         if node.state is not None:
             node.state = None
             self.make_state(engine, node)
@@ -191,6 +198,7 @@ class Node:
     live: bool = False
     stash: list[Batch] | None = None  # input deltas kept back while the first state is computed elsewhere
     inert: bool = False  # below such a node: no deltas until it can be built
+    ranges: dict[Columns, Ranges] = field(default_factory=dict)  # of indexes that ranges are read by
     stats: NodeStats = field(default_factory=lambda: NodeStats())
 
     @property
@@ -199,6 +207,11 @@ class Node:
 
     def folds(self) -> list[bool]:
         return [f.type.folds for f in self.fields]
+
+    def clear_ranges(self) -> None:
+        """No interval is filled."""
+        for r in self.ranges.values():
+            r.clear()
 
     def __repr__(self) -> str:
         return f"n{self.id} {self.op.describe()}"

@@ -8,10 +8,11 @@ these notes only (rule R7).  Run again after every change of the program.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from noria.dataflow.graph import Columns, Node, Untraceable
+from noria.dataflow.ranged import sources
 
 Step = tuple[Node, int, int | None]  # a stateless node on the way, the port entered by, the join's primary
 User = tuple[Node, Columns, tuple[Step, ...]]
@@ -29,11 +30,14 @@ class Layout:
     full_below: set[Node] = field(default_factory=set)
     kept: set[Node] = field(default_factory=set)  # base tables that joins look up in: kept in memory
     pulled: defaultdict[Node, set[Columns]] = field(default_factory=lambda: defaultdict(set))
+    ranged: defaultdict[Node, set[Columns]] = field(default_factory=lambda: defaultdict(set))  # read by ranges
 
 
-def plan(nodes: Iterable[Node], wants: Iterable[tuple[Node, Columns]], stay_full: Iterable[Node]) -> Layout:
+def plan(nodes: Iterable[Node], wants: Iterable[tuple[Node, Columns]], stay_full: Iterable[Node],
+         ranged: Container[Node] = ()) -> Layout:
     """The layout of a graph whose leaves are read by the columns in `wants`; nodes that are full already and
-    stay so are given, for a full state is never turned partial under its users."""
+    stay so are given, for a full state is never turned partial under its users.  ranged: leaves that are read by
+    ranges of their only key column."""
     nodes, wants = list(nodes), list(wants)
     full: dict[Node, str] = {}
     for n in stay_full:
@@ -43,6 +47,8 @@ def plan(nodes: Iterable[Node], wants: Iterable[tuple[Node, Columns]], stay_full
         try:
             for n, cols in wants:
                 _want(out, n, cols)
+                if n in ranged:
+                    _ranged(out, n, cols)
             _full_lookups(out, nodes)
             return out
         except Untraceable as e:
@@ -76,6 +82,20 @@ def _want(out: Layout, n: Node, cols: Columns) -> None:
             _need(out, n.parents[need.port], need.cols, (n, cols), ())
     except Untraceable as e:
         raise Untraceable(n, e.why) from e
+
+
+def _ranged(out: Layout, n: Node, cols: Columns) -> None:
+    """Ranges of the column are read of n, so of whatever it comes from."""
+    if n.op.stateful:
+        if cols in out.ranged[n]:
+            return
+        if len(n.parents) > 1:
+            raise Untraceable(n, f"ranges of {n.fields[cols[0]].name} come from several states")
+        out.ranged[n].add(cols)
+        if n in out.full or not n.parents:
+            return
+    for need in sources(n, cols):
+        _ranged(out, n.parents[need.port], need.cols)
 
 
 def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None, path: tuple[Step, ...]) -> None:

@@ -54,6 +54,9 @@ class BaseStore(Protocol):
         """About `rows` rows in primary-key order from a position (None: the start) and the next position
         (None: the end).  Bags give each row with its multiplicity."""
 
+    def values_between(self, table: str, column: int, low: int, high: int) -> Codes:
+        """The distinct codes of an indexed column (no text) from low to high, ascending."""
+
     def row_count(self, table: str) -> int:
         """Rows in the table (exact after a clean start, else an estimate good to a few per cent)."""
 

@@ -25,6 +25,7 @@ def _node(engine: Engine, n: Node) -> dict[str, Any]:
         "state": ("disk" if n.op.stateful else "none") if not kept else "full" if n.full else "partial",
         "why_full": n.why_full,
         "indexes": [[n.fields[c].name for c in cols] for cols in n.indexes] if n.op.stateful else [],
+        "ranges": {n.fields[c].name: len(r.starts) for (c,), r in n.ranges.items()},
         "rows": n.op.rows_stored(n) if kept else 0,
         "bytes": n.op.memory(n) if kept else 0,
         "views": sorted(view_names(engine, n)),
@@ -75,6 +76,8 @@ def line(d: Mapping[str, Any], view: str) -> str:
         parts.append("on disk" if d["state"] == "disk" else "partial")
     if d["indexes"]:
         parts.append("indexed by " + "; ".join(", ".join(i) or "()" for i in d["indexes"]))
+    if d["ranges"]:
+        parts.append("ranges of " + ", ".join(d["ranges"]))
     others = [v for v in d["views"] if v != view]
     if others:
         parts.append("shared with " + ", ".join(others))

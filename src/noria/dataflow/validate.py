@@ -15,6 +15,7 @@ from noria.core.batch import Batch, concat
 from noria.core.errors import InvariantViolation
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Mode, Node, folded_keys
+from noria.dataflow.ranged import uncovered
 
 Rows = Counter[tuple[int, ...]]
 
@@ -27,6 +28,8 @@ def validate(engine: Engine) -> None:
             _check_state(engine, n, truth[n])
             if not n.full and n.parents:
                 _check_holes(engine, n)
+            for cols in n.ranges:
+                _check_ranges(n, cols, truth[n])
 
 
 def recompute(engine: Engine) -> dict[Node, Rows]:
@@ -70,6 +73,22 @@ def _check_state(engine: Engine, n: Node, truth: Rows) -> None:
             if have != want:
                 raise InvariantViolation(
                     "UPDATE-COMPLETE", f"{n} {list(cols)}={key}: has {dict(have)}, recomputed {dict(want)}")
+
+
+def _check_ranges(n: Node, cols: tuple[int, ...], truth: Rows) -> None:
+    """RANGE-WHOLE: values in filled intervals are present if a row has them, and known; parents have them filled."""
+    ranges = n.ranges[cols]
+    values = np.unique(np.array([r[cols[0]] for r in truth], np.int64))
+    values = values[ranges.covers(values)]
+    if not n.full and len(values) and n.op.missing(n, cols, values[None, :]).any():
+        raise InvariantViolation("RANGE-WHOLE", f"{n} {list(cols)}: {values.tolist()} are in {ranges.intervals()} and "
+                                 "not all present")
+    for low, high in ranges.intervals():
+        inside = values[(values >= low) & (values <= high)]
+        if not set(inside.tolist()) <= set(ranges.within(low, high).tolist()):
+            raise InvariantViolation("RANGE-WHOLE", f"{n} {list(cols)}: {inside.tolist()} are not all noted")
+        if not n.full and (above := uncovered(n, cols, low, high)):
+            raise InvariantViolation("HOLE-CLOSED", f"{n} {list(cols)} has {low}..{high} filled, {above[0]} has not")
 
 
 def _key(engine: Engine, n: Node, cols: tuple[int, ...], row: tuple[int, ...]) -> tuple[int, ...]:

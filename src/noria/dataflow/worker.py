@@ -202,7 +202,10 @@ class Worker:
             return packets.Rows(body.request, None, SqlError(
                 1205, "HY000", f"View '{body.view}' is still being filled for the first time; try again"))
         try:
-            rows, ordinal = self.engine.read(body.view, self._codes(body.keys, view.key_fields), body.nulls)
+            if body.between is not None:
+                rows, ordinal = self.engine.read_between(body.view, *body.between)
+            else:
+                rows, ordinal = self.engine.read(body.view, self._codes(body.keys, view.key_fields), body.nulls)
         except SqlError as error:  # no room for the answer
             return packets.Rows(body.request, None, error)
         shown = rows.columns[: view.visible]
@@ -218,6 +221,7 @@ class Worker:
     def _prefill(self, reads: list[Any]) -> None:
         """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""
         view = self._views.get(reads[0].view)
+        reads = [r for r in reads if r.between is None]
         if len(reads) < 2 or view is None or not view.key or reads[0].view not in self.engine.readers:
             return
         if self.engine.ready(view.name):

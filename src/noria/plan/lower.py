@@ -107,6 +107,8 @@ class Lowering:
             node = self.engine.graph.add(reader, [top])
             self.engine.readers[view.name] = node
             self.engine.reads[node] = view.key
+            if view.ranged:
+                self.engine.ranged.add(node)
 
     def drop_view(self, name: str) -> None:
         """Remove the reader and every node that nothing needs any more."""
@@ -114,6 +116,7 @@ class Lowering:
         reader = self.engine.readers.pop(view.name, None)
         if reader is not None:
             del self.engine.reads[reader]
+            self.engine.ranged.discard(reader)
             if reader.state is not None:
                 reader.state.drop()
             self.engine.graph.remove(reader)

@@ -222,7 +222,8 @@ class Aggregate(Mir):
 
 Argument = tuple[str, Any]
 """What a key column is looked up by: ("param", i) the i-th `?`, ("value", v) a Python value as the client sent
-it; ("any", (argument, ...)) each of these in turn: IN.  NULL matches no row, as `column = NULL` does; under
+it; ("any", (argument, ...)) each of these in turn: IN; ("range", ((op, argument), ...)) all values for which lt, le, gt
+and ge hold.  NULL matches no row, as `column = NULL` does; under
 ("same", argument) it matches NULL: `<=>`."""
 
 
@@ -297,6 +298,7 @@ class ViewDef:
 
     after: what is done to the rows of a lookup before order and limit, a plan over `plan.after.Found`; its columns
     take the place of the plan's in visible and order.  asks: None where parameter i binds key[i] and that is all.
+    ranged: its only key column, of numbers or dates, is looked up by ranges, too.
     """
 
     name: str
@@ -312,11 +314,14 @@ class ViewDef:
     adhoc: bool = False
     after: Mir | None = None
     asks: Asks | None = None
+    ranged: bool = False
 
     def __post_init__(self) -> None:
         _check(0 < self.visible <= self.result.width, f"view {self.name} shows {self.visible} columns")
         _check(all(k < self.plan.width for k in self.key), f"view {self.name} has key {self.key}")
         _check(len(set(self.key)) == len(self.key), f"view {self.name} names a key column twice")
+        _check(not self.ranged or (len(self.key) == 1 and not self.plan.fields[self.key[0]].type.is_text),
+               f"view {self.name} is read by ranges of {self.key}")
 
     @property
     def result(self) -> Mir:

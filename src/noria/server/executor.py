@@ -27,11 +27,11 @@ from noria.server import chatter
 from noria.server.bulk import Bulk
 from noria.server.explain import NOT_MAINTAINED, Explainer
 from noria.server.http.wire import arrow_rows
-from noria.server.keys import key_of, keys_of
+from noria.server.keys import key_of, keys_of, range_of
 from noria.server.mysql import encode_result
 from noria.server.mysql.backend import Client, Encoded, Outcome, ResultSet
 from noria.server.reads import Reads, typed_keys
-from noria.server.results import ReplyCache, Shape
+from noria.server.results import ReplyCache, Shape, no_rows
 from noria.server.sessions import Session, run_text
 from noria.server.statements import Compiled, Statements, is_one_key
 from noria.sql import commands as sql
@@ -102,6 +102,8 @@ class Executor:
         """A bound SELECT of several keys, or with conditions over what a lookup finds."""
         view = select.view
         assert view is not None
+        if select.arguments and select.arguments[0][0] == "range":
+            return self._fetched_between(reader, Shape.of(view), range_of(select.arguments[0][1], reader.key_fields[0]))
         try:
             keys, nulls = keys_of(select.arguments, reader.key_fields)
         except SqlError as e:
@@ -119,6 +121,13 @@ class Executor:
                                ) -> ResultSet:
         await self.program.filled(reader)
         return ResultSet(shape.shown, shape.rows_of(await self.reads.fetch_several(reader, keys, nulls)))
+
+    async def _fetched_between(self, reader: ViewDef, shape: Shape, between: tuple[int, int] | None) -> ResultSet:
+        self.selects += 1
+        await self.program.filled(reader)
+        if between is None:
+            return ResultSet(shape.shown, shape.rows_of(no_rows(reader.plan.fields)))
+        return ResultSet(shape.shown, shape.rows_of(await self.reads.between(reader, *between)))
 
     async def select_bound(self, select: sql.Select, session: Session) -> ResultSet:
         """A SELECT with its values; makes the view that it needs, or has Spark answer it."""

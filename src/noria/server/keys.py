@@ -9,18 +9,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Context, Decimal
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from noria.core.coerce import coerce
 from noria.core.errors import SqlError, not_supported
 from noria.core.limits import LOOKUP_KEYS, MAX_INT, MIN_INT
-from noria.core.symbols import fold
+from noria.core.symbols import Symbols, fold
 from noria.core.types import DATETIME, Column, Field, Kind
+from noria.core.values import encode, encode_double
 from noria.plan.mir import Argument
 
+_NO_SYMBOLS = cast(Symbols, None)  # dates need none
+_EXACT = Context(prec=100)
 _PREFIX = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
@@ -47,6 +50,46 @@ def keys_of(arguments: Sequence[Argument], fields: Sequence[Field]) -> tuple[lis
         raise not_supported(f"a lookup of {number} keys ({' x '.join(str(len(c)) for c in choices)})",
                             f"at most {LOOKUP_KEYS} at once")
     return list(product(*choices)), any(kind == "same" for kind, _ in arguments)
+
+
+def range_of(bounds: Sequence[tuple[str, Argument]], field: Field) -> tuple[int, int] | None:
+    """The least and greatest code for which all bounds hold; None where there is none."""
+    low, high = MIN_INT, MAX_INT
+    for op, (_, value) in bounds:
+        if value is None:
+            return None
+        code = _place(value, field)
+        if op == "gt":
+            low = max(low, _floor(code) + 1)
+        elif op == "ge":
+            low = max(low, -_floor(-code))
+        elif op == "lt":
+            high = min(high, -_floor(-code) - 1)
+        else:
+            high = min(high, _floor(code))
+    return (low, high) if low <= high else None
+
+
+def _floor(number: Decimal) -> int:
+    if not number.is_finite():
+        return 2 * MAX_INT if number > 0 else 2 * MIN_INT
+    return int(number.to_integral_value(ROUND_FLOOR))
+
+
+def _place(value: Any, field: Field) -> Decimal:
+    """Where a value lies among the column's codes, perhaps between two of them."""
+    if isinstance(value, (bytes, bytearray)):
+        value = bytes(value).decode("utf-8", "replace")
+    if field.type.kind in (Kind.DATE, Kind.DATETIME):
+        precise = replace(DATETIME, scale=6)
+        return Decimal(encode(_moment(value, Field(field.name, precise)), precise, _NO_SYMBOLS))
+    if isinstance(value, (date, datetime)):
+        raise not_supported(f"comparing the number column '{field.name}' with a date")
+    number = _number(value, field) if isinstance(value, str) else value
+    if field.type.kind is Kind.DOUBLE:
+        return Decimal(encode_double(float(number)))
+    exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
+    return exact.scaleb(field.type.scale, _EXACT)
 
 
 def _choices(argument: Argument, field: Field) -> list[Any]:

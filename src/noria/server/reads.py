@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -139,6 +139,16 @@ class Reads:
         self.upqueries += 1
         self._asks_of[view.name] += len(keys)
         return await self._rows(view, keys, nulls)
+
+    async def between(self, view: ViewDef, low: int, high: int) -> pa.Table:
+        """The rows of a view that is read by ranges whose key is a code from low to high: always from the worker, who
+        knows which keys there are."""
+        self.upqueries += 1
+        self._asks_of[view.name] += 1
+        reply: Rows = await self._link.ask(Read(0, view.name, (), between=(low, high)), retry=True)
+        if reply.error is not None:
+            raise reply.error
+        return cast(pa.Table, reply.rows)
 
     async def many(self, view: ViewDef, keys: pa.Table) -> pa.Table:
         """The visible columns of the rows of many keys, with `__key`, the ordinal of each row's key."""

@@ -22,7 +22,7 @@ from noria.core.limits import AFTER_SYMBOL_BYTES
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
 from noria.core.types import Collation, Field, Kind
-from noria.core.values import encode, from_arrow, to_arrow
+from noria.core.values import arrow_type, encode, from_arrow, to_arrow
 from noria.plan.after import filter_of, found_fields, mask_columns, run
 from noria.plan.mir import Mir, ViewDef
 from noria.state.symbols import SymbolTable
@@ -78,6 +78,12 @@ class Shape:
         if rows and len(rows[0]) > self.visible:
             rows = [r[: self.visible] for r in rows]
         return rows
+
+
+def no_rows(fields: Sequence[Field]) -> pa.Table:
+    """What a lookup that finds nothing finds."""
+    arrays = [pa.array([], arrow_type(f.type)) for f in fields]
+    return pa.Table.from_arrays([*arrays, pa.array([], pa.int64())], names=[f"c{i}" for i in range(len(arrays) + 1)])
 
 
 def python_rows(table: pa.Table, width: int) -> list[Any]:

@@ -17,7 +17,7 @@ from noria.core.statements import Delete, Insert, Update
 from noria.plan.after import parameters_of
 from noria.plan.mir import ViewDef
 from noria.server.results import Shape
-from noria.sql.commands import Command, Prepared, Select
+from noria.sql.commands import Command, Explain, Prepared, Select
 from noria.sql.parameters import ordinals
 from noria.sql.parse import bind, parse, prepare
 from noria.sql.shape import shape_of
@@ -101,9 +101,19 @@ class Statements:
         if not commands:
             raise SqlError(1065, "42000", "Query was empty")
         (command,) = commands
+        if isinstance(command, Explain) and isinstance(command.command, Select):
+            return Explain(self._best(command.command))
+        if isinstance(command, Select):
+            command = self._best(command)
         if isinstance(command, Select | Insert | Update | Delete):
             self._learn(text, command)
         return command
+
+    def _best(self, select: Select) -> Select:
+        """With literal ranges as conditions of the view if there is such a view."""
+        other = select.instead
+        known = other is not None and other.view is not None and self._program.match(other.view) is not None
+        return other if known and other is not None else select
 
     def _learn(self, text: str, command: Command) -> None:
         found = shape_of(text)

@@ -7,7 +7,7 @@ Writes are `core.statements`.  Keeps true: a command holds no parameter but in t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from noria.core.errors import SqlError
@@ -63,13 +63,14 @@ class BatchQuery:
 class Select:
     """A SELECT.  `view` is the view that answers it, by `arguments` (one for each of view.key); None when no
     view can, and then `batch` is what Spark runs.  `limit` and `offset` stand in for the view's own while
-    they are parameters."""
+    they are parameters.  instead: the same with literal ranges as conditions of the view, for where there is one."""
 
     view: ViewDef | None
     arguments: tuple[Argument, ...] = ()
     batch: BatchQuery | None = None
     limit: Argument | None = None
     offset: Argument | None = None
+    instead: Select | None = field(default=None, compare=False)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -111,6 +112,8 @@ def _condition(column: Col, argument: Argument) -> Expr:
         return call("in", column, *(literal(value) for _, value in what))
     if kind == "same":
         return call("nseq", column, literal(what[1]))
+    if kind == "range":
+        return call("and", *(call(op, column, literal(value)) for op, (_, value) in what))
     return call("eq", column, literal(what))
 
 
@@ -247,6 +250,8 @@ def _bound(argument: Argument, values: Sequence[Any]) -> Argument:
         return "value", values[what]
     if kind == "same":
         return "same", _bound(what, values)
+    if kind == "range":
+        return "range", tuple((op, _bound(a, values)) for op, a in what)
     return "any", tuple(dict.fromkeys(_bound(a, values) for a in what))
 
 

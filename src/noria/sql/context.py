@@ -27,12 +27,14 @@ class Catalog(Protocol):
 class Context:
     """mode "view": CREATE VIEW, literals stay filters; "adhoc": a SELECT that becomes a view, `column = literal`
     becomes part of its key; "batch": a SELECT that Spark runs, where parameters are values (NULL while
-    there are none).  named: the queries of WITH."""
+    there are none).  named: the queries of WITH.  constant: literal ranges of an ad-hoc SELECT stay
+    conditions."""
 
     catalog: Catalog
     mode: Literal["view", "adhoc", "batch"]
     values: Sequence[Any] | None = None
     named: dict[str, Mir] = field(default_factory=dict)
+    constant: bool = False
 
     def inner(self) -> Context:
         """For a query within the query."""

@@ -1,9 +1,11 @@
 """Where a `?` may stand in a maintained query: what becomes the key of a lookup, what is left for the looked-up rows.
 
     a = ?, a IN (?, 3), a = ? OR a = ?, a <=> ?      the key: a column of the view, and what it is looked up by
+    a > ?, a BETWEEN ? AND ?                         a key that is looked up by ranges, where there is no other
     s LIKE ?, a + b > ?, COUNT(*) > ? in HAVING      conditions over the rows that a lookup finds (`plan/after.py`)
 
-In an ad-hoc SELECT literals that the column's type has are keys like parameters.
+In an ad-hoc SELECT literals that the column's type has are keys like parameters; so are literal ranges in a text
+without parameters, if it neither groups nor limits: literals beside parameters are meant to stay as they are.
 """
 
 from __future__ import annotations
@@ -15,16 +17,18 @@ from sqlglot import exp
 
 from noria.core.errors import SqlError
 from noria.core.expr import Call, Col, Const, Expr, Param, conjuncts, walk
-from noria.core.functions import call
+from noria.core.functions import FLIPPED, call
 from noria.core.types import BIGINT, TEXT, Kind
 from noria.plan.mir import Argument
 from noria.sql.refusals import NotMaintained, not_maintained
-from noria.sql.scalars import Resolver
+from noria.sql.scalars import Resolver, literal_value
 
 Key = tuple[str, Any, Expr]  # an `Argument`, and the expression that is compared with it
 
 _COMPARES = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Add, exp.Sub, exp.Mul, exp.Div,
              exp.IntDiv, exp.Mod)
+_ORDERED = (Kind.INT, Kind.DECIMAL, Kind.DOUBLE, Kind.DATE, Kind.DATETIME)  # codes in the order of the values
+_RANGES = (exp.LT, exp.LTE, exp.GT, exp.GTE)
 _CASTS = (exp.Cast, exp.Collate, exp.TsOrDsToDate)
 INSTEAD = "compare a column with it: `column = ?`, `column < ?`, `column IN (?)`, `column LIKE ?`"
 
@@ -117,7 +121,64 @@ def ordinals(argument: Argument | None) -> list[int]:
     kind, what = argument
     if kind == "param":
         return [what]
+    if kind == "range":
+        return [i for _, a in what for i in ordinals(a)]
     return [i for a in (what if kind == "any" else [what]) for i in ordinals(a)]
+
+
+# ------------------------------------------------------------------ ranges
+def literal_range(term: exp.Expr, resolve: Resolver) -> bool:
+    """Is it `column < literal` and the like, or BETWEEN two literals, of a column of numbers or dates?"""
+    if isinstance(term, exp.Between):
+        column, values = term.this, [term.args["low"], term.args["high"]]
+    elif isinstance(term, _RANGES):
+        column, values = term.this, [term.expression]
+    else:
+        return False
+    if not isinstance(column, exp.Column) or not all(isinstance(v, exp.Literal) for v in values):
+        return False
+    return resolve(column).type.kind in _ORDERED
+
+
+def as_parameters(term: exp.Expr, first: int) -> tuple[exp.Expr, list[Any]]:
+    """The term with parameters, from the ordinal `first` on, for its literals; and their values."""
+    term = term.copy()
+    values: list[Any] = []
+    for node in list(term.find_all(exp.Literal)):
+        node.replace(exp.Placeholder(this=str(first + len(values))))
+        values.append(literal_value(node))
+    return term, values
+
+
+def range_key(terms: list[Expr], literals: dict[int, Any]) -> tuple[Key, list[Expr]] | None:
+    """The key that a range of one column makes, and the other terms; None where no column is compared with
+    parameters.  The column with the most bounds, then the first.  literals: values of parameters that are none."""
+    bounds: dict[Col, list[tuple[str, Argument]]] = {}
+    for term in terms:
+        found = _bound(term, literals)
+        if found is not None:
+            bounds.setdefault(found[0], []).append(found[1])
+    if not bounds:
+        return None
+    column = max(bounds, key=lambda c: (len({op[0] for op, _ in bounds[c]}), -c.index))
+    rest = []
+    for term in terms:
+        found = _bound(term, literals)
+        if found is None or found[0] != column:
+            rest.append(term)
+    return ("range", tuple(sorted(bounds[column], key=str)), column), rest
+
+
+def _bound(term: Expr, literals: dict[int, Any]) -> tuple[Col, tuple[str, Argument]] | None:
+    """`column < ?` as the column, and ("lt", argument)."""
+    if not isinstance(term, Call) or term.op not in ("lt", "le", "gt", "ge"):
+        return None
+    (a, b), op = term.args, term.op
+    if isinstance(a, Param):
+        a, b, op = b, a, FLIPPED[op]
+    if not isinstance(a, Col) or not isinstance(b, Param) or a.type.kind not in _ORDERED:
+        return None
+    return a, (op, ("value", literals[b.index]) if b.index in literals else ("param", b.index))
 
 
 # ------------------------------------------------------------------ conditions over what was found

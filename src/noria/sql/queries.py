@@ -37,7 +37,8 @@ def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -
     asks = None if plain else Asks(arguments, limit, offset, _names(statement, query))
     return ViewDef(name, query.plan, tuple(k[2] for k in keys), query.visible, query.order,
                    None if limit else _count(context, query.limit), 0 if offset else _count(context, query.offset) or 0,
-                   query.empty_row, statement.body, statement.internal, after=query.after, asks=asks)
+                   query.empty_row, statement.body, statement.internal, after=query.after, asks=asks,
+                   ranged=_ranged(arguments))
 
 
 def _parameters(arguments: tuple[Argument, ...], limit: Argument | None, offset: Argument | None, query: Query
@@ -67,8 +68,8 @@ def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
         return Select(None, batch=batch_of(tree, Context(catalog, "batch", values), reason.message))
 
 
-def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog) -> Select:
-    query = _plan(Context(catalog, "adhoc"), tree)
+def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: bool = False) -> Select:
+    query = _plan(Context(catalog, "adhoc", constant=constant), tree)
     found = sorted(query.keys, key=lambda k: k[2])  # a canonical order: equal queries find the same view
     arguments: tuple[Argument, ...] = tuple((kind, what) for kind, what, _ in found)
     limit, offset = _parameter(query.limit), _parameter(query.offset)
@@ -77,8 +78,14 @@ def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog) -> Select:
     context = Context(catalog, "adhoc")
     view = ViewDef("select", query.plan, tuple(k[2] for k in found), query.visible, query.order,
                    None if limit else _count(context, query.limit), 0 if offset else _count(context, query.offset) or 0,
-                   query.empty_row, _shape_text(statement.text), adhoc=True, after=query.after)
-    return Select(view, arguments, limit=limit, offset=offset)
+                   query.empty_row, _shape_text(statement.text), adhoc=True, after=query.after,
+                   ranged=_ranged(arguments))
+    return Select(view, arguments, limit=limit, offset=offset,
+                  instead=_adhoc(statement, tree, catalog, True) if query.varied else None)
+
+
+def _ranged(arguments: tuple[Argument, ...]) -> bool:
+    return any(kind == "range" for kind, _ in arguments)
 
 
 def _shape_text(text: str) -> str:

@@ -17,12 +17,20 @@ from sqlglot import exp
 from noria.core.errors import SqlError, parse_error, unknown_column
 from noria.core.expr import Col, Const, Expr, conjuncts, substitute, walk
 from noria.core.functions import call, canonical
-from noria.plan.after import Found, over
+from noria.plan.after import Found, bound, over
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project
 from noria.sql import sources
 from noria.sql.context import Context
 from noria.sql.grouping import group
-from noria.sql.parameters import Key, after_terms, has_parameter, key_term
+from noria.sql.parameters import (
+    Key,
+    after_terms,
+    as_parameters,
+    has_parameter,
+    key_term,
+    literal_range,
+    range_key,
+)
 from noria.sql.querygraph import Builder, Joined
 from noria.sql.refusals import not_maintained, refuse
 from noria.sql.regroup import regroup
@@ -47,7 +55,7 @@ class Item:
 class Query:
     """A planned block: the first `visible` columns are the select list, keys and order columns may follow.
     keys: an argument (`mir.Argument`) and the column that it is compared with.  after: as in `ViewDef`, and then
-    `visible` and `order` are of its columns."""
+    `visible` and `order` are of its columns.  varied: literals were taken as parameters that they could be."""
 
     plan: Mir
     visible: int
@@ -57,11 +65,13 @@ class Query:
     offset: exp.Expr | None
     empty_row: tuple[Any, ...] | None
     after: Mir | None = None
+    varied: bool = False
 
 
 @dataclass
 class Block:
-    """A SELECT with its names resolved.  after, after_having: conditions that have parameters and are no keys."""
+    """A SELECT with its names resolved.  after, after_having: conditions that have parameters and are no keys.
+    literals: values of parameters that were literals."""
 
     context: Context
     tree: exp.Select
@@ -74,6 +84,7 @@ class Block:
     order: list[tuple[Expr, bool]] = field(default_factory=list)
     after: list[Expr] = field(default_factory=list)
     after_having: list[Expr] = field(default_factory=list)
+    literals: list[Any] = field(default_factory=list)
 
     def resolver(self, clause: str, aggregates: bool = False,
                  column: Callable[[str, str, str], Expr] | None = None) -> Resolver:
@@ -129,15 +140,30 @@ def _resolve_where(block: Block, top: bool) -> None:
         return
     resolve = block.resolver("where clause")
     top = top and not block.context.batch
+    varying = _varying(block)
     for term in _terms(where.this):
         key = key_term(term, resolve, block.context.mode == "adhoc") if top else None
         if key is not None and (key[0] == "param" or not any(k[2] == key[2] for k in block.keys)):
             block.keys.append(key)
-        elif top and has_parameter(term):
+            continue
+        if top and varying and literal_range(term, resolve):
+            term, values = as_parameters(term, len(block.literals))
+            block.literals += values
+        if top and has_parameter(term):
             block.after += after_terms(term, lambda p: replace(resolve, parameter=p))
         else:
             block.where += conjuncts(call("and", resolve(term)))
+    found = None if block.keys else range_key(block.after, dict(enumerate(block.literals)))
+    if found is not None:
+        block.keys, block.after = [found[0]], found[1]
 
+
+def _varying(block: Block) -> bool:
+    """Is it a text whose literals may be others the next time?"""
+    tree, context = block.tree, block.context
+    if context.mode != "adhoc" or context.constant or any(tree.args.get(n) for n in ("group", "limit", "distinct")):
+        return False
+    return tree.find(exp.Placeholder) is None and not any(item.find(exp.AggFunc) for item in tree.expressions)
 
 
 def _resolve_items(block: Block) -> None:
@@ -247,11 +273,12 @@ def _assemble(block: Block, joined: Joined) -> Query:
     empty = grouped.empty_row(exprs[: len(block.items)]) if grouped and block.keys else None
     plan = _projected(plan, exprs, names)
     after = _filtered(Found(plan.fields), terms) if terms else None
+    after = after and bound(after, block.literals) if block.literals else after
     if distinct and (terms or _several(block)):
         after = _each_once(_shown(Found(plan.fields) if after is None else after, len(block.items)))
     elif distinct:
         plan = Distinct(plan)
-    return Query(plan, len(block.items), keys, order, *_ends(block), empty, after)
+    return Query(plan, len(block.items), keys, order, *_ends(block), empty, after, bool(block.literals))
 
 
 def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
@@ -276,7 +303,7 @@ def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
 
 def _several(block: Block) -> bool:
     """May one lookup be for several keys?"""
-    return any(kind == "any" for kind, _, _ in block.keys)
+    return any(kind in ("any", "range") for kind, _, _ in block.keys)
 
 
 def _finer(block: Block) -> list[Expr]:
@@ -287,7 +314,7 @@ def _finer(block: Block) -> list[Expr]:
 
 def _parts_needed(block: Block) -> bool:
     """Can the rows of a lookup be several parts of one group?"""
-    several = [k[2] for k in block.keys if k[0] == "any"]
+    several = [k[2] for k in block.keys if k[0] in ("any", "range")]
     several += [c for t in block.after for c in walk(t) if isinstance(c, Col)]
     fixed = block.scope.determined({g.index for g in block.groups if isinstance(g, Col)})
     parts = any(e not in block.groups and not (isinstance(e, Col) and e.index in fixed) for e in several)

@@ -129,6 +129,13 @@ def keys_of(columns: Sequence[Codes], types: Sequence[SqlType], symbols: Symbols
     return pack_keys(key_parts_of(columns, types, symbols))
 
 
+def first_codes(keys: Sequence[bytes]) -> Codes:
+    """The distinct codes of the first column (no text) of sorted keys."""
+    raw = np.frombuffer(b"".join([k[:8] for k in keys]), ">u8")
+    codes = (raw.astype(np.uint64) ^ np.uint64(_FLIP)).view(np.int64)
+    return codes[np.flatnonzero(np.diff(codes, prepend=codes[:1] - 1))] if len(codes) else codes
+
+
 def successor(prefix: bytes) -> bytes:
     """The least bytes above all keys that start with `prefix`."""
     bare = prefix.rstrip(b"\xff")

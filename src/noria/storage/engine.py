@@ -192,6 +192,12 @@ class Engine:
         bounds.set_iterate_upper_bound(successor(prefix))
         return list(self._families[name].items(from_key=prefix, read_opt=bounds))
 
+    def keys_between(self, name: str, first: bytes, last: bytes) -> list[bytes]:
+        """Keys from `first` to those that start with `last`, in order."""
+        bounds = ReadOptions()
+        bounds.set_iterate_upper_bound(successor(last))
+        return list(self._families[name].keys(from_key=first, read_opt=bounds))
+
     def any_between(self, name: str, first: bytes, last: bytes) -> bool:
         """Is there a key from `first` to `last`, both included?"""
         found = next(iter(self._families[name].keys(from_key=first)), None)

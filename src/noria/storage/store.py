@@ -26,6 +26,7 @@ from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.storage import bulk, meta
 from noria.storage.catalog import Done
+from noria.storage.encoding import first_codes
 from noria.storage.engine import Engine, Memory
 from noria.storage.errors import StoreError, StoreFenced, damaged
 from noria.storage.stage import Stage
@@ -323,6 +324,17 @@ class RocksStore:
         pairs = list(islice(family.items(from_key=start), rows))
         codes = source.codes([v for _, v in pairs])
         return Batch.of(codes), pairs[-1][0] if len(pairs) == rows else None
+
+    def values_between(self, table: str, column: int, low: int, high: int) -> Codes:
+        """As the protocol says, from the keys of the index alone: each begins with the column's 8 bytes."""
+        source = self.table(table)
+        access = source.access((column,))
+        if access is None:
+            raise KeyError(f"no index of {table} on column {column}: add_index first")
+        family = source.family if access[0] is None else access[0].family
+        first, last = source.columns_key([np.array([low, high])], (column,))
+        keys = self._engine.keys_between(family, first, last)
+        return first_codes(keys)
 
     def row_count(self, table: str) -> int:
         return self.table(table).counters.rows

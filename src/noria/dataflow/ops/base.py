@@ -63,6 +63,12 @@ class Base(Operator):
     def size(self, engine: Engine, node: Node) -> int:
         return engine.store.row_count(self.table.name)
 
+    def values_between(self, engine: Engine, cols: Columns, low: int, high: int) -> Codes:
+        return engine.store.values_between(self.table.name, cols[0], low, high)
+
+    def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
+        node.state.fill(cols, keys, rows)
+
     def presence(self, node: Node) -> list[Columns]:
         return [c for c in node.indexes if c in node.pulled]
 

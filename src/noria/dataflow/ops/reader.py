@@ -72,6 +72,7 @@ class Reader(Operator):
         return _state(node).coldest(most)
 
     def forget(self, engine: Engine, node: Node) -> None:
+        node.clear_ranges()
         _state(node).drop()
         node.state = engine.views.create(self.name, self._fields, self.key, self.visible, node.full)
 

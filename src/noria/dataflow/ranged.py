@@ -1,0 +1,140 @@
+"""Ranges of a key column: filled by upqueries for the gaps, kept by deltas that fall into them, split by evictions
+(the thesis' "Ranged Upqueries").
+
+A gap is filled as points: the values that base tables have there, each pulled as any key is.  So operators know of no
+ranges; a state on the way remembers, for its index by the column, which intervals were asked for
+(`state.ranges.Ranges`).  Keeps true, for each such index:
+
+* RANGE-WHOLE: a value in a filled interval is present, or no row has it.  A delta that brings the first row of such a
+  value finds it made present, without rows, before the operator sees it
+* what is filled below is filled above, as with keys: an eviction cuts its values out of every interval below.  A key
+  that is present below may be only filled above: another side of a union brought its first row
+
+A full state has every value; they are listed when a range is read for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import SqlError
+from noria.core.limits import MAX_INT, MIN_INT
+from noria.dataflow.graph import Columns, Mode, Need, Node
+from noria.state.ranges import Ranges
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine import Engine
+
+
+def read(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> tuple[Batch, Codes]:
+    """The reader's rows whose key lies in [low, high], and for each the ordinal of its key."""
+    keys = _filled(engine, node, cols, low, high)[None, :]
+    return node.op.fetch(engine, node, cols, keys, Mode.STORED)
+
+
+def sources(node: Node, cols: Columns) -> list[Need]:
+    """What a pull by the column asks of those parents that the column comes from."""
+    return [n for n in node.op.needs(node, cols) if n.primary is None or n.primary == n.port]
+
+
+def _filled(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> Codes:
+    """The values from low to high that rows of the node may have; filled, where it has a state."""
+    if not node.op.stateful or (not node.parents and node.state is None):
+        return _above(engine, node, cols, low, high)
+    ranges = node.ranges[cols]
+    if node.full and not len(ranges.starts):
+        ranges.add(MIN_INT, MAX_INT)
+        ranges.note(node.op.everything(engine, node).columns[cols[0]])
+    for first, last in ranges.gaps(low, high):
+        values = _above(engine, node, cols, first, last)
+        _pull(engine, node, cols, values[None, :])
+        ranges.add(first, last)
+        ranges.note(values)
+        if engine.trace:
+            shown = _shown(engine, node, cols, first, last)
+            engine.trace(f"n{node.id}{list(cols)} fills {shown}, which has {len(values)} values")
+    return ranges.within(low, high)
+
+
+def _above(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> Codes:
+    """The values that the parents may have, or the disk."""
+    if not node.parents:
+        return node.op.values_between(engine, cols, low, high)
+    parts = [_filled(engine, node.parents[n.port], n.cols, low, high) for n in sources(node, cols)]
+    return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+
+
+def _pull(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
+    """Make distinct keys present."""
+    if not node.parents:
+        engine.fetch(node, cols, keys, Mode.FILL)
+        return
+    missing = node.op.missing(node, cols, keys)
+    node.stats.asked += keys.shape[1]
+    if missing.any():
+        node.stats.misses += int(np.count_nonzero(missing))
+        engine.fill(node, cols, np.ascontiguousarray(keys[:, missing]))
+
+
+def admit(engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> None:
+    """Before a tick of the node: values of its deltas that lie in filled intervals are kept."""
+    for cols, ranges in node.ranges.items():
+        if not len(ranges.starts):
+            continue
+        for delta, column in _columns(node, cols, deltas):
+            values = delta.columns[column]
+            new = np.unique(values[ranges.covers(values)])
+            if not len(new):
+                continue
+            keys = new[None, :]
+            missing = np.zeros(len(new), np.bool_) if node.full else node.op.missing(node, cols, keys)
+            if missing.any() and not _begun(engine, node, cols, np.ascontiguousarray(keys[:, missing]), delta.width):
+                ranges.cut(new[missing])
+            ranges.note(new)
+
+
+def _begun(engine: Engine, node: Node, cols: Columns, keys: Codes, width: int) -> bool:
+    """Make keys that no row had present.  False: a view has no room to publish them; nothing is below it."""
+    try:
+        node.op.fill(engine, node, cols, keys, Batch.empty(width))
+    except SqlError:
+        return False
+    if engine.trace:
+        engine.trace(f"n{node.id}{list(cols)} keeps {engine.show_keys(node, cols, keys)}, which is in a filled range")
+    return True
+
+
+def _columns(node: Node, cols: Columns, deltas: Sequence[Batch | None]) -> Iterator[tuple[Batch, int]]:
+    """The deltas that bring the column's values, and where they have them."""
+    places = [(0, cols[0])] if not node.parents else [(n.port, n.cols[0]) for n in sources(node, cols)]
+    for port, column in places:
+        delta = deltas[port]
+        if delta is not None:
+            yield delta, column
+
+
+# ------------------------------------------------------------------ eviction, layout
+def relaid(node: Node, wanted: set[Columns], promoted: bool) -> None:
+    """The indexes that ranges are read by are these now; promoted: the node was partial and is full."""
+    node.ranges = {cols: Ranges() if promoted else node.ranges.get(cols, Ranges()) for cols in sorted(wanted)}
+
+
+def uncovered(node: Node, cols: Columns, low: int, high: int) -> list[Node]:
+    """Nodes above whose state does not have the interval filled (for `validate`)."""
+    out = []
+    for need in sources(node, cols) if node.parents else []:
+        parent = node.parents[need.port]
+        if not parent.op.stateful:
+            out += uncovered(parent, need.cols, low, high)
+        elif (parent.parents or parent.op.drops) and not parent.full and parent.ranges[need.cols].gaps(low, high):
+            out.append(parent)
+    return out
+
+
+def _shown(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> str:
+    first = "" if low == MIN_INT else engine.show_value(node, cols[0], low)
+    return f"{first}..{'' if high == MAX_INT else engine.show_value(node, cols[0], high)}"

@@ -1,0 +1,102 @@
+"""`Ranges`: which intervals of one column's codes are filled, and the values that may have rows there.
+
+The thesis' "Ranged Upqueries": a read of a range asks for the gaps only, and a delta that falls into a filled interval
+is kept.  Codes of numbers and dates are in the order of their values; of text they are not, so text has none.
+
+Keeps true: intervals are closed, disjoint, not adjacent and ascending; every value that has rows and lies in a filled
+interval is among `within` (a value whose rows went may be among them too).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Codes
+from noria.core.limits import MAX_INT, MIN_INT
+
+FRESH = 4_096  # values beside the large sorted array, which is merged anew after so many
+_NONE = np.empty(0, np.int64)
+
+
+class Ranges:
+    def __init__(self) -> None:
+        self.starts: Codes = _NONE
+        self.ends: Codes = _NONE
+        self._values: Codes = _NONE
+        self._fresh: Codes = _NONE
+
+    # -------------------------------------------------------------- intervals
+    def covers(self, values: Codes) -> npt.NDArray[np.bool_]:
+        """Which values lie in a filled interval."""
+        if not len(self.starts):
+            return np.zeros(len(values), np.bool_)
+        at = np.searchsorted(self.starts, values, "right") - 1
+        inside: npt.NDArray[np.bool_] = (at >= 0) & (values <= self.ends[np.maximum(at, 0)])
+        return inside
+
+    def gaps(self, low: int, high: int) -> list[tuple[int, int]]:
+        """What of [low, high] is not filled."""
+        out: list[tuple[int, int]] = []
+        first = int(np.searchsorted(self.ends, low))
+        last = int(np.searchsorted(self.starts, high, "right"))
+        for start, end in zip(self.starts[first:last].tolist(), self.ends[first:last].tolist(), strict=True):
+            if low < start:
+                out.append((low, start - 1))
+            low = end + 1
+        return [*out, (low, high)] if low <= high else out
+
+    def add(self, low: int, high: int) -> None:
+        """[low, high] is filled; what it meets or touches becomes one interval with it."""
+        first = int(np.searchsorted(self.ends, max(low - 1, MIN_INT)))
+        last = int(np.searchsorted(self.starts, min(high + 1, MAX_INT), "right"))
+        if first < last:
+            low, high = min(low, int(self.starts[first])), max(high, int(self.ends[last - 1]))
+        self.starts = np.concatenate([self.starts[:first], [low], self.starts[last:]]).astype(np.int64)
+        self.ends = np.concatenate([self.ends[:first], [high], self.ends[last:]]).astype(np.int64)
+
+    def cut(self, values: Codes) -> None:
+        """These values are filled no more: the intervals around them split."""
+        points = np.unique(values[self.covers(values)])
+        if not len(points):
+            return
+        last = points[-1] == MAX_INT  # no interval begins after it
+        starts = np.sort(np.concatenate([self.starts, (points[:-1] if last else points) + 1]))
+        ends = np.sort(np.concatenate([self.ends[:-1] if last else self.ends, points - 1]))
+        some = starts <= ends
+        self.starts, self.ends = starts[some], ends[some]
+        self._values, self._fresh = _without(self._values, points), _without(self._fresh, points)
+
+    def clear(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
+    def intervals(self) -> list[tuple[int, int]]:
+        return list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
+
+    # -------------------------------------------------------------- values
+    def note(self, values: Codes) -> None:
+        """Values that may have rows now; those outside of the intervals do not matter."""
+        new = np.unique(values[self.covers(values)])
+        at = np.searchsorted(self._values, new)
+        known = at < len(self._values)
+        known[known] = self._values[at[known]] == new[known]
+        self._fresh = np.union1d(self._fresh, new[~known])
+        if len(self._fresh) > FRESH:
+            self._values = np.insert(self._values, np.searchsorted(self._values, self._fresh), self._fresh)
+            self._fresh = _NONE
+
+    def within(self, low: int, high: int) -> Codes:
+        """The noted values from low to high, ascending."""
+        parts = [a[np.searchsorted(a, low):np.searchsorted(a, high, "right")] for a in (self._values, self._fresh)]
+        return np.sort(np.concatenate(parts)) if len(parts[1]) else parts[0]
+
+    def memory(self) -> int:
+        return 8 * (2 * len(self.starts) + len(self._values) + len(self._fresh))
+
+
+def _without(values: Codes, gone: Codes) -> Codes:
+    """Sorted values less some of them."""
+    at = np.searchsorted(values, gone)
+    there = at < len(values)
+    there[there] = values[at[there]] == gone[there]
+    return np.delete(values, at[there])
