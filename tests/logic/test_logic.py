@@ -26,8 +26,7 @@ REWRITE = bool(os.environ.get("NORIA_REWRITE_LOGIC"))
 NAMES = sorted(p.stem for p in CASES.glob("*.test"))
 REFUSED = 1235
 # Cases with queries that are not maintained yet: refused is tolerated in these, wrong never is.
-PENDING = frozenset(("distinct functions group_concat json subquery top_k types"
-                     " window").split())
+PENDING = frozenset(["window"])
 
 
 class Refused(Exception):
