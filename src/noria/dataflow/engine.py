@@ -127,7 +127,7 @@ class Engine:
 
     def _complete(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> None:
         """Make the keys present in node's index by cols: one upquery for all that are missing."""
-        miss = node.op.missing(node, cols, keys)
+        miss = node.missing(cols, keys)
         node.stats.asked += keys.shape[1]
         if mode is Mode.CHECK and cols in node.ranges:
             miss &= ~node.ranges[cols].covers(keys[0])
@@ -180,6 +180,8 @@ class Engine:
         """Plan all pulls anew and make every state fit: indexes added or dropped, full nodes built, except new
         ones over more than `large` base rows, which wait for `bootstrap`."""
         nodes = self.graph.nodes
+        rested = {n: {few for coarser in n.coarser.values() for few in coarser} for n in nodes
+                  if n.state is not None and not n.full}
         plan = layout.plan(nodes, self.reads.items(), [n for n in nodes if n.full], self.ranged)
         for n in nodes:
             n.indexes = list(plan.indexes[n]) if n in plan.indexes else []
@@ -188,6 +190,7 @@ class Engine:
             n.full_below = n in plan.full_below
             n.kept = n in plan.kept
             n.pulled = frozenset(plan.pulled[n]) if n in plan.pulled else frozenset()
+            n.coarser = layout.coarser(n)
         for n in nodes:
             if n.op.stateful:
                 promoted = n in plan.full and not n.full
@@ -197,6 +200,14 @@ class Engine:
                 if promoted or (n.full and not n.live):
                     self._first_state(n, promoted, large)
             n.live = True
+        for n, indexes in rested.items():
+            if indexes - set(n.indexes):  # something was answered by an index that is no more
+                self._forget_below(n)
+
+    def _forget_below(self, node: Node) -> None:
+        for n in self.graph.nodes:
+            if n is not node and n.op.stateful and not n.full and node in ancestors(n):
+                n.op.forget(self, n)
 
     def _first_state(self, node: Node, promoted: bool, large: int | None) -> None:
         """Build a full node now, or keep its deltas back until Spark has computed its input."""

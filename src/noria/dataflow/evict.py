@@ -27,7 +27,7 @@ def evict(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
     keys, present = np.ascontiguousarray(keys[:, filled]), present[filled]
     if not keys.shape[1]:
         return
-    jobs = [(user, _carry(engine, _pattern(cols, keys), user)) for user in node.users.get(cols, ())]
+    jobs = [(user, _carry(engine, _pattern(cols, keys), user)) for user in node.users_of(cols)]
     if engine.trace:
         engine.trace(f"n{node.id}{list(cols)} evicts {engine.show_keys(node, cols, keys)}")
     node.op.drop_keys(node, cols, np.ascontiguousarray(keys[:, present]))
@@ -141,7 +141,7 @@ def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArr
     out = np.zeros(keys.shape[1], np.bool_)
     if not keys.shape[1]:
         return out
-    for user in node.users.get(cols, ()):
+    for user in node.users_of(cols):
         below, index, _ = user
         for p in _carry(engine, _pattern(cols, keys), user):
             if all(c in p.cols for c in index):

@@ -194,6 +194,7 @@ class Node:
     full_below: bool = False
     kept: bool = False  # a base table that joins look up in
     pulled: frozenset[Columns] = frozenset()
+    coarser: dict[Columns, list[Columns]] = field(default_factory=dict)  # indexes over some of an index's columns
     state: Any = None
     live: bool = False
     stash: list[Batch] | None = None  # input deltas kept back while the first state is computed elsewhere
@@ -207,6 +208,22 @@ class Node:
 
     def folds(self) -> list[bool]:
         return [f.type.folds for f in self.fields]
+
+    def missing(self, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
+        """Keys that are not complete here.  A key (a, b) is where its a is present (the thesis' "Partial Key
+        Subsumption"); of the ranges of a single column see `ranged`."""
+        out = self.op.missing(self, cols, keys)
+        for few in self.coarser.get(cols, ()):
+            if out.any():
+                some = np.flatnonzero(out)
+                part = np.ascontiguousarray(keys[[cols.index(c) for c in few]][:, some])
+                out[some] = self.op.missing(self, few, part)
+        return out
+
+    def users_of(self, cols: Columns) -> list[tuple[Node, Columns, tuple[tuple[Node, int, int | None], ...]]]:
+        """Who depends on keys of an index: also those that rest on it for keys of more columns."""
+        finer = [c for c, few in self.coarser.items() if cols in few]
+        return [u for c in (cols, *finer) for u in self.users.get(c, ())]
 
     def clear_ranges(self) -> None:
         """No interval is filled."""

@@ -57,6 +57,13 @@ def plan(nodes: Iterable[Node], wants: Iterable[tuple[Node, Columns]], stay_full
                 raise ValueError(f"no lookup can be planned at {e.node}: {e.why}") from e
 
 
+def coarser(n: Node) -> dict[Columns, list[Columns]]:
+    """For each index whose keys are pulled, the others over some of its columns: their keys answer for it."""
+    pulled = [i for i in n.indexes if i in n.pulled]
+    found = {i: [few for few in pulled if len(few) < len(i) and set(few) < set(i)] for i in pulled}
+    return {i: few for i, few in found.items() if few}
+
+
 def _make_full(full: dict[Node, str], n: Node, why: str) -> None:
     if n.op.stateful and n.parents:
         full.setdefault(n, why)

@@ -90,7 +90,7 @@ class Base(Operator):
         return rows, ordinal
 
     def _fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
-        miss = node.state.missing(cols, keys)
+        miss = node.missing(cols, keys)
         node.stats.asked += keys.shape[1]
         if not miss.any():
             return
