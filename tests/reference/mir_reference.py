@@ -25,7 +25,22 @@ from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
 from noria.core.values import decode, encode
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, Repeat, UnionAll
+from noria.plan.mir import (
+    Agg,
+    Aggregate,
+    Base,
+    Distinct,
+    Filter,
+    GroupConcat,
+    Join,
+    Mir,
+    Over,
+    Project,
+    Repeat,
+    TopK,
+    UnionAll,
+    Window,
+)
 
 Row = tuple[Any, ...]
 _EXACT = Context(prec=100)
@@ -51,6 +66,8 @@ def run(plan: Mir, tables: dict[str, list[Row]]) -> list[Row]:
         return _join(plan, run(plan.left, tables), run(plan.right, tables))
     if isinstance(plan, Aggregate):
         return _aggregate(plan, run(plan.input, tables))
+    if isinstance(plan, (Window, GroupConcat, TopK)):
+        return ORDERED[type(plan)](plan, run(plan.input, tables))
     if isinstance(plan, UnionAll):
         return run(plan.left, tables) + run(plan.right, tables)
     if isinstance(plan, Repeat):
@@ -76,7 +93,9 @@ def _key(value: Any, type: SqlType) -> Any:
 
 
 def _order(value: Any, type: SqlType) -> Any:
-    return (False, 0) if value is None else (True, fold(value) if type.folds else value)
+    if value is None or value is ERROR:
+        return (0 if value is None else 1, 0)
+    return (2, fold(value).encode() if type.folds else value.encode() if isinstance(value, str) else value)
 
 
 def _join(plan: Join, left: list[Row], right: list[Row]) -> list[Row]:
@@ -127,6 +146,87 @@ def _fold(a: Agg, rows: list[Row], below: Mir) -> Any:
     if a.type.kind is Kind.DOUBLE:
         return _double(total if a.function == "sum" else total / len(values))
     return _number(Decimal(total) if a.function == "sum" else _EXACT.divide(Decimal(total), len(values)), a.type)
+
+
+# ------------------------------------------------------------------ groups in an order
+def _groups(group: Sequence[int], order: Sequence[tuple[int, bool]], below: Mir, rows: list[Row]) -> list[list[Row]]:
+    """The rows of each group in the total order: ORDER BY, then all columns ascending, then the bytes of texts."""
+    types = [f.type for f in below.fields]
+    for i in reversed(range(below.width)):
+        rows = sorted(rows, key=lambda r, i=i: _order(r[i], types[i]) + _bytes(r[i]))
+    for c, descending in reversed(order):
+        rows = sorted(rows, key=lambda r, c=c: _order(r[c], types[c]), reverse=descending)
+    found: dict[Row, list[Row]] = {}
+    for r in rows:
+        found.setdefault(tuple(_key(r[c], types[c]) for c in group), []).append(r)
+    return list(found.values())
+
+
+def _bytes(value: Any) -> tuple[bytes, ...]:
+    return (value.encode(),) if isinstance(value, str) else ()
+
+
+def _runs(rows: list[Row], key: Any) -> list[list[Row]]:
+    out: list[list[Row]] = []
+    for r in rows:
+        if out and key(out[-1][0]) == key(r):
+            out[-1].append(r)
+        else:
+            out.append([r])
+    return out
+
+
+def _window(plan: Window, rows: list[Row]) -> list[Row]:
+    out: list[Row] = []
+    types = [f.type for f in plan.input.fields]
+    for members in _groups(plan.partition, plan.order, plan.input, rows):
+        peers = _runs(members, lambda r: [_order(r[c], types[c]) for c, _ in plan.order])
+        number = [n for n, same in enumerate(peers) for _ in same]
+        for i, r in enumerate(members):
+            out.append(r + tuple(_over(c, plan.input, members, number, i) for c in plan.calls))
+    return out
+
+
+def _over(call: Over, below: Mir, rows: list[Row], peer: list[int], i: int) -> Any:
+    if call.function == "row_number":
+        return i + 1
+    if call.function == "rank":
+        return peer.index(peer[i]) + 1
+    if call.function == "dense_rank":
+        return peer[i] + 1
+    end = {"rows": i + 1, "all": len(rows), "range": max(j for j, p in enumerate(peer) if p == peer[i]) + 1}[call.frame]
+    frame = rows[:end]
+    if call.function in ("first_value", "last_value"):
+        return frame[0 if call.function == "first_value" else -1][call.column]
+    if call.function in ("lag", "lead"):
+        j = i - call.by if call.function == "lag" else i + call.by
+        return rows[j][call.column] if 0 <= j < len(rows) else None
+    return _fold(Agg(call.function, call.column, call.type), frame, below)
+
+
+def _group_concat(plan: GroupConcat, rows: list[Row]) -> list[Row]:
+    found = _groups(plan.group, (*plan.order, (plan.column, False)), plan.input, rows)
+    return [_concatenated(plan, members) for members in found or ([] if plan.group else [[]])]
+
+
+def _concatenated(plan: GroupConcat, members: list[Row]) -> Row:
+    t = plan.input.fields[plan.column].type
+    texts = [r[plan.column] for r in members if r[plan.column] is not None]
+    if plan.distinct:
+        first: dict[Any, str] = {}
+        for x in texts:
+            first.setdefault(_key(x, t), x)
+        texts = list(first.values())
+    shown = ERROR if ERROR in texts else plan.separator.join(texts) if texts else None
+    return (*(_spelling([r[c] for r in members]) for c in plan.group), shown)
+
+
+def _top(plan: TopK, rows: list[Row]) -> list[Row]:
+    return [r for members in _groups(plan.group, plan.order, plan.input, rows)
+            for r in members[plan.offset : plan.offset + plan.limit]]
+
+
+ORDERED: dict[Any, Any] = {Window: _window, GroupConcat: _group_concat, TopK: _top}
 
 
 def _distinct(plan: Distinct, rows: list[Row]) -> list[Row]:

@@ -21,6 +21,8 @@ from noria.core.types import (
 )
 from noria.plan import mir
 
+OPERATORS = ["filter", "project", "join", "join", "join", "aggregate", "aggregate", "union", "distinct", "repeat",
+             "window", "group_concat"]
 WORDS = ["a", "A", "b", "B", "é", "e", ""]
 
 
@@ -128,12 +130,44 @@ def _columns(n: mir.Mir, columns: list[int]) -> mir.Mir:
     return mir.Project(n, exprs, tuple(f"u{i}" for i in range(len(columns))))
 
 
+def _order(rng: random.Random, n: mir.Mir, most: int = 2) -> tuple[tuple[int, bool], ...]:
+    columns = rng.sample(range(n.width), min(n.width, rng.randint(0, most)))
+    return tuple((c, rng.random() < 0.5) for c in columns)
+
+
+def _partition(rng: random.Random, n: mir.Mir) -> tuple[int, ...]:
+    return tuple(rng.sample(range(n.width), min(n.width, rng.choice([0, 1, 1, 1, 2]))))
+
+
+def _window(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
+    if n.width > 8:
+        return None
+    calls = []
+    for _ in range(rng.choice([1, 1, 2])):
+        c = rng.randrange(n.width)
+        numbers = ["sum", "avg"] if n.fields[c].type.is_number else []
+        f = rng.choice([*mir.RANKING, *mir.RANKING, *mir.PICKING, "count_star", "count", "min", "max", *numbers])
+        column = None if f in ("count_star", *mir.RANKING) else c
+        calls.append(mir.over(f, column, n.fields, rng.choice(mir.FRAMES), rng.choice([1, 1, 2])))
+    return mir.Window(n, _partition(rng, n), _order(rng, n), tuple(calls), tuple(f"w{i}" for i in range(len(calls))))
+
+
+def _group_concat(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
+    texts = [c for c, f in enumerate(n.fields) if f.type.is_text]
+    if not texts:
+        return None
+    return mir.GroupConcat(n, _partition(rng, n), rng.choice(texts), rng.random() < 0.3, _order(rng, n),
+                           rng.choice([",", "", "; "]), "texts")
+
+
+_OVER_ONE = {"window": _window, "group_concat": _group_concat}
+
+
 def plan(rng: random.Random, nodes: list[mir.Mir]) -> mir.Mir:
     """One more node over some of the given ones."""
     while True:
         n = rng.choice(nodes)
-        op = rng.choice(["filter", "project", "join", "join", "join", "aggregate", "aggregate", "union", "distinct",
-                         "repeat"])
+        op = rng.choice(OPERATORS)
         if op == "filter":
             return mir.Filter(n, predicate(rng, n.fields))
         if op == "project":
@@ -147,7 +181,10 @@ def plan(rng: random.Random, nodes: list[mir.Mir]) -> mir.Mir:
             if not counts:
                 continue
             return mir.Repeat(n, rng.choice(counts))
-        made = (_join if op == "join" else _union)(rng, n, rng.choice(nodes))
+        if op in _OVER_ONE:
+            made = _OVER_ONE[op](rng, n)
+        else:
+            made = (_join if op == "join" else _union)(rng, n, rng.choice(nodes))
         if made is not None:
             return made
 

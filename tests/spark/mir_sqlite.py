@@ -12,10 +12,26 @@ from collections.abc import Callable
 from typing import Any
 
 from noria.core.expr import Call, Col, Const, Expr
+from noria.core.ranking import Order
 from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, Repeat, UnionAll
+from noria.plan.mir import (
+    Agg,
+    Aggregate,
+    Base,
+    Distinct,
+    Filter,
+    GroupConcat,
+    Join,
+    Mir,
+    Over,
+    Project,
+    Repeat,
+    TopK,
+    UnionAll,
+    Window,
+)
 
 OPERATORS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "add": "+", "sub": "-", "mul": "*",
              "and": "AND", "or": "OR"}
@@ -33,10 +49,35 @@ class ExactAvg:
             self.total, self.rows = self.total + value, self.rows + 1
 
     def finalize(self) -> int | None:
-        if not self.rows:
-            return None
-        size = (2 * abs(self.total) * self.unit + self.rows) // (2 * self.rows)
-        return size if self.total >= 0 else -size
+        return ratio(self.total, self.rows, self.unit) if self.rows else None
+
+
+def ratio(total: int, rows: int, unit: int) -> int:
+    """total * unit / rows, half away from zero."""
+    size = (2 * abs(total) * unit + rows) // (2 * rows)
+    return size if total >= 0 else -size
+
+
+class Texts:
+    """GROUP_CONCAT of rows that know their places."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, str, str]] = []
+        self.distinct, self.separator = 0, ""
+
+    def step(self, text: str | None, same: str, distinct: int, separator: str, place: int) -> None:
+        self.distinct, self.separator = distinct, separator
+        if text is not None:
+            self.found.append((place, same, text))
+
+    def finalize(self) -> str | None:
+        seen: set[str] = set()
+        out = []
+        for _, same, text in sorted(self.found):
+            if not self.distinct or same not in seen:
+                out.append(text)
+            seen.add(same)
+        return self.separator.join(out) if out else None
 
 
 class Extreme:
@@ -60,6 +101,8 @@ def connect() -> sqlite3.Connection:
     db = sqlite3.connect(":memory:")
     db.create_function("fold", 1, lambda t: None if t is None else fold(t), deterministic=True)
     db.create_aggregate("exact_avg", 2, ExactAvg)  # type: ignore[arg-type]
+    db.create_function("ratio", 3, lambda t, n, d: None if t is None else ratio(t, n, 10**d), deterministic=True)
+    db.create_aggregate("texts", 5, Texts)  # type: ignore[arg-type]
     db.create_aggregate("extreme", 2, Extreme)  # type: ignore[arg-type]
     return db
 
@@ -108,6 +151,23 @@ class Sql:
             return f"SELECT * FROM {inner} LIMIT {-1 if plan.limit is None else plan.limit} OFFSET {plan.offset}"
         if isinstance(plan, Distinct):
             plan = Aggregate(source, tuple(range(source.width)), (), ())
+        if isinstance(plan, Window):
+            shown = [f"{window(c, plan, types)} AS c{source.width + i}" for i, c in enumerate(plan.calls)]
+            return f"SELECT *, {', '.join(shown)} FROM {inner}"
+        if isinstance(plan, (TopK, GroupConcat)):
+            order = (*plan.order, (plan.column, False)) if isinstance(plan, GroupConcat) else plan.order
+            place = f"ROW_NUMBER() OVER ({partition(plan.group, types)} {ordering(order, types, True)})"
+            inner = f"(SELECT *, {place} AS rn FROM {inner})"
+        if isinstance(plan, TopK):
+            return (f"SELECT {', '.join(f'c{i}' for i in range(source.width))} FROM {inner} WHERE rn > {plan.offset} "
+                    f"AND rn <= {plan.offset + plan.limit}")
+        if isinstance(plan, GroupConcat):
+            c = f"c{plan.column}"
+            shown = [f"min(c{g}) AS c{i}" for i, g in enumerate(plan.group)]
+            shown += [f"texts({c}, {key(c, types[plan.column])}, {int(plan.distinct)}, '{plan.separator}', rn)"
+                      f" AS c{len(plan.group)}"]
+            by = ", ".join(key(f"c{g}", types[g]) for g in plan.group)
+            return f"SELECT {', '.join(shown)} FROM {inner}" + (f" GROUP BY {by}" if by else "")
         assert isinstance(plan, Aggregate), plan
         shown = [f"min(c{c})" for c in plan.group] + [aggregate(a, types) for a in plan.aggs]
         by = ", ".join(key(f"c{c}", types[c]) for c in plan.group)
@@ -126,6 +186,45 @@ class Sql:
             on += " AND " + expression(plan.residual, lambda i: f"{a}.c{i}" if i < n else f"{b}.c{i - n}")
         return (f"SELECT {', '.join(shown)} FROM ({self.select(plan.left)}) AS {a} "
                 f"{'LEFT JOIN' if plan.outer else 'JOIN'} ({self.select(plan.right)}) AS {b} ON {on}")
+
+
+def ordering(order: Order, types: list[SqlType], total: bool) -> str:
+    keys = [f"{key(f'c{c}', types[c])} {'DESC' if d else 'ASC'}" for c, d in order]
+    if total:
+        keys += [k for c, t in enumerate(types) for k in dict.fromkeys((key(f"c{c}", t), f"c{c}"))]
+    return f"ORDER BY {', '.join(keys)}" if keys else ""
+
+
+def partition(columns: tuple[int, ...], types: list[SqlType]) -> str:
+    return f"PARTITION BY {', '.join(key(f'c{c}', types[c]) for c in columns) or '1'}"
+
+
+def window(call: Over, plan: Window, types: list[SqlType]) -> str:
+    by, c = partition(plan.partition, types), f"c{call.column}"
+    peers, total = ordering(plan.order, types, False), ordering(plan.order, types, True)
+    if call.function == "row_number":
+        return f"ROW_NUMBER() OVER ({by} {total})"
+    if call.function in ("rank", "dense_rank"):
+        return f"{call.function}() OVER ({by} {peers or 'ORDER BY 1 + 0'})"
+    if call.function in ("lag", "lead"):
+        return f"{call.function}({c}, {call.by}) OVER ({by} {total})"
+    everything = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+    if call.function in ("first_value", "last_value"):
+        if call.frame == "range" and call.function == "last_value":
+            by = partition((*plan.partition, *(c for c, _ in plan.order)), types)
+        rows = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW" if call.frame == "rows" else everything
+        return f"{call.function}({c}) OVER ({by} {total} {rows})"
+    over = {"range": f"OVER ({by} {peers})", "all": f"OVER ({by})",
+            "rows": f"OVER ({by} {total} ROWS UNBOUNDED PRECEDING)"}[call.frame]
+    if call.column is None:
+        return f"count(*) {over}"
+    t = types[call.column]
+    if call.function in ("min", "max") and t.folds:
+        both = f"{call.function}(fold({c}) || char(1) || {c}) {over}"
+        return f"substr({both}, instr({both}, char(1)) + 1)"
+    if call.function == "avg" and t.kind is not Kind.DOUBLE:
+        return f"ratio(sum({c}) {over}, count({c}) {over}, {call.type.scale - t.scale})"
+    return f"{call.function}({c}) {over}"
 
 
 def aggregate(a: Agg, types: list[SqlType]) -> str:

@@ -119,8 +119,7 @@ def test_views_show_what_was_selected() -> None:
     assert rows("SELECT 2*price FROM prices WHERE id = ?", 1) == [(246,)]
 
 
-def test_sums_of_any_number_and_group_concat() -> None:
-    assert "GROUP_CONCAT" in refused("SELECT a, GROUP_CONCAT(s) FROM t GROUP BY a")
+def test_sums_of_any_number() -> None:
     assert rows("SELECT SUM(a + 0.5) FROM t WHERE a IS NOT NULL")[0][0] == 5.5
 
 

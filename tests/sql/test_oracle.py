@@ -164,6 +164,32 @@ def queries(draw: st.DrawFn) -> str:
     return f"SELECT {', '.join(items)} FROM {source}{where}{by}{having.format(numeric[0]) if by else ''}"
 
 
+WINDOWS = ["RANK() OVER ({2})", "DENSE_RANK() OVER ({2})", "COUNT(*) OVER ({2})", "SUM({0}) OVER ({2})",
+           "MIN({0}) OVER ({2})", "MAX({0}) OVER ({2})", "AVG({0}) OVER ({2})", "COUNT({1}) OVER ({2})",
+           "RANK() OVER ({2}) + SUM({0}) OVER ()"]
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> str:
+    """A SELECT with window functions; none that tells equal rows apart."""
+    source, numeric, texts = draw(st.sampled_from([f for f in FROMS if not f[0].startswith("t, u")]))
+    columns = st.sampled_from([*numeric, *texts])
+
+    def over() -> str:
+        by, order = draw(st.lists(columns, max_size=2)), draw(st.lists(columns, max_size=2))
+        directed = [f"{c} {draw(st.sampled_from(['', 'DESC']))}" for c in order]
+        parts = [f"PARTITION BY {', '.join(by)}" if by else "", f"ORDER BY {', '.join(directed)}" if order else ""]
+        return " ".join(parts)
+
+    chosen = draw(st.lists(st.sampled_from(WINDOWS), min_size=1, max_size=2))
+    items = [w.format(draw(st.sampled_from(numeric)), draw(st.sampled_from(texts)), over()) for w in chosen]
+    where = draw(st.sampled_from(["", f" WHERE {draw(conditions(numeric, texts, 1))}"]))
+    if draw(st.integers(0, 3)) == 0:
+        by = draw(st.sampled_from(numeric))
+        return f"SELECT {by}, RANK() OVER (ORDER BY SUM({numeric[0]}) DESC) FROM {source}{where} GROUP BY {by}"
+    return f"SELECT {', '.join([*draw(st.lists(columns, max_size=2)), *items])} FROM {source}{where}"
+
+
 @st.composite
 def set_operations(draw: st.DrawFn) -> str:
     """UNION, INTERSECT and EXCEPT of two or three queries with as many columns."""
@@ -183,9 +209,11 @@ def set_operations(draw: st.DrawFn) -> str:
 
 @st.composite
 def selects(draw: st.DrawFn) -> str:
-    kind = draw(st.integers(0, 5))
+    kind = draw(st.integers(0, 6))
     if kind == 0:
         return draw(set_operations())
+    if kind == 2:
+        return draw(windows())
     query = draw(queries())
     return query.replace("SELECT", "SELECT DISTINCT", 1) if kind == 1 else query
 

@@ -77,19 +77,3 @@ def concat(batches: Sequence[Batch], width: int) -> Batch:
         np.ascontiguousarray(np.concatenate([b.columns for b in some], axis=1)),
         np.concatenate([b.weights for b in some]),
     )
-
-
-def netted(batch: Batch) -> Batch:
-    """Each row once, with the sum of its weights; rows whose weights cancel are gone.  The rows come sorted by
-    their codes."""
-    n = len(batch)
-    if n < 2:
-        return batch if n == 0 or batch.weights[0] else Batch.empty(batch.width)
-    order = np.lexsort(batch.columns[::-1])
-    columns = batch.columns[:, order]
-    first = np.ones(n, np.bool_)
-    first[1:] = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
-    at = np.flatnonzero(first)
-    weights = np.add.reduceat(batch.weights[order], at)
-    at, weights = at[weights != 0], weights[weights != 0]
-    return Batch(np.ascontiguousarray(columns[:, at]), weights)

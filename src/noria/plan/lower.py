@@ -15,12 +15,14 @@ from noria.dataflow.graph import Columns, Node, Operator, Untraceable
 from noria.dataflow.ops.aggregate import Aggregate
 from noria.dataflow.ops.base import Base
 from noria.dataflow.ops.filter import Filter
+from noria.dataflow.ops.group_concat import GroupConcat
 from noria.dataflow.ops.join import Join
 from noria.dataflow.ops.keep import Keep
 from noria.dataflow.ops.project import Project
 from noria.dataflow.ops.reader import Reader
 from noria.dataflow.ops.repeat import Repeat
 from noria.dataflow.ops.union import Union
+from noria.dataflow.ops.window import Function, Window
 from noria.plan import mir
 from noria.state import group_kernels as gk
 from noria.state.groups import Spec
@@ -56,6 +58,23 @@ def _distinct(m: mir.Distinct) -> Operator:
     return Aggregate(m.fields, range(m.width), [], str(m))
 
 
+def _window(m: mir.Window) -> Operator:
+    return Window(m.fields, m.input.fields, m.partition, m.order, [_function(c, m.input.fields) for c in m.calls],
+                  str(m))
+
+
+def _function(c: mir.Over, inputs: tuple[Field, ...]) -> Function:
+    if c.function not in mir.AGG_FUNCTIONS:
+        return Function(c.function, c.column or 0, None, c.frame, c.by)
+    spec = spec_of(mir.Agg(c.function, c.column, c.type), inputs)
+    kind = {gk.TEXT_MIN: gk.MIN, gk.TEXT_MAX: gk.MAX}.get(spec.kind, spec.kind)
+    return Function(c.function, c.column or 0, Spec(kind, spec.column, spec.factor), c.frame, c.by)
+
+
+def _group_concat(m: mir.GroupConcat) -> Operator:
+    return GroupConcat(m.fields, m.input.fields, m.group, m.column, m.distinct, m.order, m.separator, str(m))
+
+
 OPERATORS: dict[type[mir.Mir], Callable[..., Operator]] = {
     mir.Base: lambda m: Base(m.table),
     mir.Filter: lambda m: Filter(m.fields, m.predicate),
@@ -63,8 +82,10 @@ OPERATORS: dict[type[mir.Mir], Callable[..., Operator]] = {
     mir.Join: _join,
     mir.Aggregate: _aggregate,
     mir.Distinct: _distinct,
+    mir.GroupConcat: _group_concat,
     mir.Repeat: lambda m: Repeat(m.fields, m.count),
     mir.UnionAll: lambda m: Union(m.fields),
+    mir.Window: _window,
 }
 
 
@@ -91,8 +112,9 @@ class Lowering:
         return node
 
     def _able(self, node: Node, cols: Columns | None) -> Node:
-        """The node itself when rows can be found in it by cols, else a `Keep` of it."""
-        if cols is None or traceable(node, cols):
+        """The node itself when rows can be found in it by cols, else a `Keep` of it; of no columns at all, when its
+        rows are in memory."""
+        if cols is None or (traceable(node, cols) if cols else node.op.stateful and bool(node.parents)):
             return node
         if node not in self._kept:
             self._kept[node] = self.engine.graph.add(Keep(node.fields), [node])

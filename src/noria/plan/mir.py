@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from noria.core.expr import Expr, columns_of
+from noria.core.ranking import Order
 from noria.core.types import BIGINT, DOUBLE, Field, Kind, SqlType, TableDef, decimal
 
 
@@ -218,6 +219,134 @@ class Aggregate(Mir):
     def __str__(self) -> str:
         by = f" by {', '.join(f'#{c}' for c in self.group)}" if self.group else ""
         return f"aggregate {', '.join(map(str, self.aggs)) or 'groups'}{by}"
+
+
+def _check_order(order: Order, width: int) -> None:
+    _check(all(0 <= c < width for c, _ in order), "ordered by a column beyond the input")
+
+
+def _show_order(order: Order) -> str:
+    return ", ".join(f"#{c}{' desc' if d else ''}" for c, d in order)
+
+
+RANKING = ("row_number", "rank", "dense_rank")
+PICKING = ("first_value", "last_value", "lag", "lead")
+FRAMES = ("range", "rows", "all")
+
+
+@dataclass(frozen=True)
+class Over:
+    """A window function.  column: its argument; None for rankings and count_star.  by: how many rows LAG and LEAD
+    look away.  frame, of aggregates and of FIRST_VALUE and LAST_VALUE: from the group's first row to the last one that
+    the order calls equal ("range", MySQL's default), to the row itself ("rows"), or to the group's last ("all")."""
+
+    function: str
+    column: int | None
+    type: SqlType
+    frame: str = "range"
+    by: int = 1
+
+    def __str__(self) -> str:
+        more = f", {self.by}" if self.function in ("lag", "lead") else ""
+        frame = "" if self.frame == "range" or self.function in (*RANKING, "lag", "lead") else f" {self.frame}"
+        return f"{self.function}({'' if self.column is None else f'#{self.column}'}{more}){frame}"
+
+
+def over(function: str, column: int | None, fields: tuple[Field, ...], frame: str = "range", by: int = 1) -> Over:
+    """The window function with MySQL's result type."""
+    if function in RANKING:
+        return Over(function, None, BIGINT)
+    if function in PICKING:
+        _check(column is not None, f"{function} without a column")
+        assert column is not None
+        return Over(function, column, fields[column].type, frame, by)
+    made = agg(function, column, fields)
+    return Over(function, made.column, made.type, frame)
+
+
+@dataclass(frozen=True)
+class Window(Mir):
+    """Window functions: the input's columns, then one for each.  The rows of equal `partition` columns (NULL equals
+    NULL) are a group, without any all rows are; within it `order`, then all columns (`core/ranking.py`)."""
+
+    input: Mir
+    partition: tuple[int, ...]
+    order: Order
+    calls: tuple[Over, ...]
+    names: tuple[str, ...] = field(compare=False)
+
+    def __post_init__(self) -> None:
+        _check(len(self.calls) == len(self.names) > 0, "window: names and functions differ")
+        _check(len(set(self.partition)) == len(self.partition), "window partitioned by a column twice")
+        _check_order(self.order, self.input.width)
+        used = [*self.partition, *(c.column for c in self.calls if c.column is not None)]
+        _check(all(c < self.input.width for c in used), "window: column beyond its input")
+        _check(all(c.frame in FRAMES and c.by >= 0 for c in self.calls), "window: unknown frame")
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        known = (*RANKING, "count", "count_star")
+        return self.input.fields + tuple(
+            Field(n, c.type, c.function not in known) for n, c in zip(self.names, self.calls, strict=True))
+
+    def __str__(self) -> str:
+        by = f" by {', '.join(f'#{c}' for c in self.partition)}" if self.partition else ""
+        order = f" order {_show_order(self.order)}" if self.order else ""
+        return f"window {', '.join(map(str, self.calls))}{by}{order}"
+
+
+@dataclass(frozen=True)
+class GroupConcat(Mir):
+    """GROUP BY `group`, and for each the texts of one column joined by a separator, in `order`, then in their own;
+    NULLs left out, NULL when none is left.  distinct: of equal texts the first only.  Without a group always one
+    row."""
+
+    input: Mir
+    group: tuple[int, ...]
+    column: int
+    distinct: bool
+    order: Order
+    separator: str
+    name: str = field(compare=False)
+
+    def __post_init__(self) -> None:
+        _check(len(set(self.group)) == len(self.group), "group_concat groups by a column twice")
+        _check(all(c < self.input.width for c in (*self.group, self.column)), "group_concat: column beyond its input")
+        _check(self.input.fields[self.column].type.is_text, "group_concat of what is no text")
+        _check_order(self.order, self.input.width)
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        f = self.input.fields
+        return (*(f[c] for c in self.group), Field(self.name, replace(f[self.column].type, length=0), True))
+
+    def __str__(self) -> str:
+        by = f" by {', '.join(f'#{c}' for c in self.group)}" if self.group else ""
+        order = f" order {_show_order(self.order)}" if self.order else ""
+        return f"group_concat({'distinct ' if self.distinct else ''}#{self.column}{order} {self.separator!r}){by}"
+
+
+@dataclass(frozen=True)
+class TopK(Mir):
+    """Of each group's rows (without a group: of all), in `order`, then by all columns, those after the first `offset`,
+    at most `limit` of them."""
+
+    input: Mir
+    group: tuple[int, ...]
+    order: Order
+    limit: int
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        _check(len(set(self.group)) == len(self.group), "top grouped by a column twice")
+        _check(all(c < self.input.width for c in self.group), "top: column beyond its input")
+        _check(self.limit >= 0 and self.offset >= 0, "top: negative")
+        _check_order(self.order, self.input.width)
+
+    def __str__(self) -> str:
+        by = f" by {', '.join(f'#{c}' for c in self.group)}" if self.group else ""
+        order = f" order {_show_order(self.order)}" if self.order else ""
+        return f"top {self.limit}{f' after {self.offset}' if self.offset else ''}{by}{order}"
 
 
 Argument = tuple[str, Any]

@@ -12,7 +12,18 @@ from dataclasses import replace
 
 from noria.core.expr import Call, Col, Const, Expr, columns_of, conjuncts, substitute
 from noria.core.functions import canonical, conjunction, rebuilt
-from noria.plan.mir import Aggregate, Filter, Join, Mir, Project, Repeat, UnionAll
+from noria.plan.mir import (
+    Aggregate,
+    Filter,
+    GroupConcat,
+    Join,
+    Mir,
+    Project,
+    Repeat,
+    TopK,
+    UnionAll,
+    Window,
+)
 
 ROUNDS = 20  # each round makes a plan smaller or its filters lower; deeper plans than this do not occur
 
@@ -46,6 +57,7 @@ def merge_filters(plan: Mir) -> Mir:
 
 def push_filters(plan: Mir) -> Mir:
     """filter p (project e (x))   →   project e (filter p' (x)), for terms that read copied columns only
+    filter p (window by a (x))   →   window by a (filter p (x)), for terms over the group; so GROUP_CONCAT and top-k
     filter p (join (l, r))     →   join (filter pl (l), filter pr (r)), of a left join only its left side
     filter p (union (l, r))    →   union (filter p (l), filter p (r)); below a repeat in the same way
     """
@@ -60,6 +72,8 @@ def push_filters(plan: Mir) -> Mir:
         exprs = below.exprs
         pushed = filtered(below.input, [substitute(t, lambda c: exprs[c.index]) for t in low])
         return filtered(projected(pushed, below.exprs, below.names), [t for t in terms if t not in low])
+    if isinstance(below, (Window, GroupConcat, TopK)):
+        return _below_groups(below, terms)
     if isinstance(below, (UnionAll, Repeat)):
         return below.with_inputs(*(filtered(i, terms) for i in below.inputs))
     if isinstance(below, Join):
@@ -72,6 +86,19 @@ def push_filters(plan: Mir) -> Mir:
         joined = below.with_inputs(filtered(below.left, left), filtered(below.right, shifted))
         return filtered(joined, [t for t in terms if t not in left and t not in right])
     return plan
+
+
+def _below_groups(below: Window | GroupConcat | TopK, terms: list[Expr]) -> Mir:
+    """Terms that read group columns only take or leave whole groups; but not of CI text, which is spelled in several
+    ways within a group."""
+    if isinstance(below, GroupConcat):
+        place = dict(enumerate(below.group))
+    else:
+        place = {c: c for c in (below.partition if isinstance(below, Window) else below.group)}
+    place = {c: at for c, at in place.items() if not below.fields[c].type.folds}
+    low = [t for t in terms if columns_of(t) and columns_of(t) <= set(place)]
+    return filtered(below.with_inputs(filtered(below.input, [_moved(t, place) for t in low])),
+                    [t for t in terms if t not in low])
 
 
 def merge_projects(plan: Mir) -> Mir:

@@ -12,38 +12,35 @@ folded twin and shown as it was spelled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import pyspark.sql.functions as F
 from pyspark.sql import Column, DataFrame
 
-from noria.core.types import Field, Kind, SqlType
+from noria.core.types import Field
 from noria.core.values import evaluation_error
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, Repeat, UnionAll
-from noria.spark import coding, expressions
-from noria.spark.coding import WIDE, error_literal, is_error, narrowed
-
-
-@dataclass(frozen=True)
-class Relation:
-    """A lowered plan: coded columns c0…; `failing` are the columns that can hold an evaluation error."""
-
-    rows: DataFrame
-    fields: tuple[Field, ...]
-    failing: frozenset[int] = frozenset()
-
-    def column(self, i: int) -> Column:
-        return F.col(f"c{i}")
-
-    def values(self) -> list[expressions.Value]:
-        return [expressions.Value(self.column(i), f.type, i in self.failing) for i, f in enumerate(self.fields)]
-
-
-Tables = Mapping[str, DataFrame]
+from noria.plan.mir import (
+    Aggregate,
+    Base,
+    Distinct,
+    Filter,
+    GroupConcat,
+    Join,
+    Mir,
+    Project,
+    Repeat,
+    TopK,
+    UnionAll,
+    Window,
+)
+from noria.spark import coding, expressions, ordered
+from noria.spark.aggregates import aggregated, needs_order
+from noria.spark.coding import error_literal, is_error
+from noria.spark.relation import Go, Relation, Tables, keyed
 
 
 def dataframe(plan: Mir, tables: Tables) -> DataFrame:
@@ -106,9 +103,6 @@ def coded(plan: Mir, tables: Tables) -> Relation:
     return go(plan)
 
 
-Go = Callable[[Mir], Relation]
-
-
 def _base(node: Base, go: Go, tables: Tables) -> Relation:
     name = node.table.name
     if name not in tables:
@@ -135,14 +129,6 @@ def _project(node: Project, go: Go, tables: Tables) -> Relation:
     return Relation(rows, node.fields, frozenset(i for i, v in enumerate(values) if v.fails))
 
 
-def keyed(rows: DataFrame, prefix: str, fields: tuple[Field, ...], keys: tuple[int, ...]) -> DataFrame:
-    """Columns renamed to PREFIX0…, and for each key column its equality twin PREFIXk0…: what `=` compares."""
-    columns = [F.col(f"c{i}").alias(f"{prefix}{i}") for i in range(len(fields))]
-    twins = [expressions.equality_key(F.col(f"c{k}"), fields[k].type).alias(f"{prefix}k{j}")
-             for j, k in enumerate(keys)]
-    return rows.select(*columns, *twins)
-
-
 def _join(node: Join, go: Go, tables: Tables) -> Relation:
     left, right = go(node.left), go(node.right)
     a = keyed(left.rows, "l", left.fields, tuple(x for x, _ in node.on))
@@ -163,14 +149,14 @@ def _join(node: Join, go: Go, tables: Tables) -> Relation:
 def _aggregate(node: Aggregate, go: Go, tables: Tables) -> Relation:
     source = go(node.input)
     fields = source.fields
-    ordered = tuple(a.column for a in node.aggs if a.column is not None and _needs_order(a, fields))
+    ordered = tuple(a.column for a in node.aggs if a.column is not None and needs_order(a, fields))
     rows = keyed(source.rows, "c", fields, (*node.group, *ordered))
     order = {c: F.col(f"ck{len(node.group) + j}") for j, c in enumerate(ordered)}
     out: list[Column] = []
     for j, k in enumerate(node.group):
         if fields[k].type.folds:  # the group shows its byte-least spelling
             out.append(F.min(F.col(f"c{k}")).alias(f"g{j}"))
-    out += [_aggregated(a, fields, source.failing, order).alias(f"a{j}") for j, a in enumerate(node.aggs)]
+    out += [aggregated(a, fields, source.failing, order).alias(f"a{j}") for j, a in enumerate(node.aggs)]
     by = [F.col(f"ck{j}") for j in range(len(node.group))]
     grouped = rows.groupBy(*by).agg(*out) if out else rows.select(*by).distinct()
     width = len(node.group)
@@ -181,56 +167,6 @@ def _aggregate(node: Aggregate, go: Go, tables: Tables) -> Relation:
     failing |= {j + width for j, a in enumerate(node.aggs) if a.function in ("sum", "avg")
                 or (a.function in ("min", "max") and a.column in source.failing)}
     return Relation(grouped.select(*final), node.fields, frozenset(failing))
-
-
-def _needs_order(a: Agg, fields: tuple[Field, ...]) -> bool:
-    return a.function in ("min", "max") and a.column is not None and fields[a.column].type.folds
-
-
-def _aggregated(a: Agg, fields: tuple[Field, ...], failing: frozenset[int], order: Mapping[int, Column]) -> Column:
-    """The aggregate's coded result.  An error among the values makes SUM and AVG an error; COUNT counts it; for
-    MIN and MAX it is the least value, as its code is.  `order`: for MIN and MAX of CI text, the folded twin of
-    the column."""
-    if a.column is None:
-        return F.count(F.lit(1))
-    column, t = F.col(f"c{a.column}"), fields[a.column].type
-    value = column
-    if _needs_order(a, fields):  # by the folded text; among its spellings, by bytes
-        value = F.when(column.isNotNull(), F.struct(order[a.column].alias("f"), column.alias("t")))
-    result = _text_of(AGGREGATES[a.function](value, t, a.type), value is not column)
-    if a.column not in failing or a.function == "count":
-        return result
-    error = is_error(column, t)
-    if a.function == "max":
-        valid = _text_of(F.max(F.when(~error, value)), value is not column)
-        return F.coalesce(valid, F.when(F.bool_or(error), error_literal(a.type)))
-    return F.when(F.bool_or(error), error_literal(a.type)).otherwise(result)
-
-
-def _text_of(result: Column, paired: bool) -> Column:
-    return result["t"] if paired else result
-
-
-def _exact_sum(column: Column) -> Column:
-    """SUM of bigint codes as decimal(38,0), in two limbs of which no 2**31 rows overflow a bigint."""
-    high, low = F.sum(F.shiftright(column, 32)), F.sum(column.bitwiseAND(F.lit(0xFFFFFFFF)))
-    return (high.cast("decimal(20,0)") * F.lit(2**32).cast("decimal(10,0)") + low.cast("decimal(20,0)")).cast(WIDE)
-
-
-def _finite(column: Column) -> Column:
-    """A double result: beyond the doubles it is an error."""
-    return F.when(F.abs(column) == F.lit(float("inf")), F.lit(float("nan"))).otherwise(column)
-
-
-def _sum(column: Column, t: SqlType, result: SqlType) -> Column:
-    return _finite(F.sum(column)) if t.kind is Kind.DOUBLE else narrowed(_exact_sum(column))
-
-
-def _avg(column: Column, t: SqlType, result: SqlType) -> Column:
-    if t.kind is Kind.DOUBLE:
-        return _finite(F.sum(column) / F.count(column))
-    scaled = (_exact_sum(column) * F.lit(10 ** (result.scale - t.scale)).cast("decimal(19,0)")).cast(WIDE)
-    return narrowed(coding.divided_half_away(scaled, F.count(column).cast("decimal(19,0)")))
 
 
 def _repeat(node: Repeat, go: Go, tables: Tables) -> Relation:
@@ -271,15 +207,8 @@ def _limit(node: Limit, go: Go, tables: Tables) -> Relation:
     return Relation(rows, source.fields, source.failing)
 
 
-AGGREGATES: dict[str, Callable[[Column, SqlType, SqlType], Column]] = {
-    "count": lambda column, t, result: F.count(column),
-    "sum": _sum,
-    "avg": _avg,
-    "min": lambda column, t, result: F.min(column),
-    "max": lambda column, t, result: F.max(column),
-}
-
 LOWERINGS: dict[type[Mir], Callable[[Any, Go, Tables], Relation]] = {
     Base: _base, Filter: _filter, Project: _project, Join: _join, Aggregate: _aggregate,
     Distinct: _distinct, UnionAll: _union_all, Repeat: _repeat, Sort: _sort, Limit: _limit,
+    Window: ordered.window, GroupConcat: ordered.group_concat, TopK: ordered.top,
 }

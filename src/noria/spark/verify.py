@@ -24,8 +24,8 @@ from noria.plan.mir import ViewDef, tables_of
 from noria.spark import coding, lower, snapshot
 from noria.spark.bootstrap import WEIGHT
 from noria.spark.expressions import equality_key
-from noria.spark.lower import Relation
 from noria.spark.progress import Progress, quiet
+from noria.spark.relation import Relation, Tables
 
 ERROR_CHARS = 2_000  # of Spark's message when a view cannot be checked
 DOUBLE_TOLERANCE = 1e-9  # relative; summing n doubles in another order moves the sum by about n * 1e-16
@@ -120,7 +120,7 @@ def verify(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, 
     return VerifyReport(tuple(reports))
 
 
-def _checked(spark: SparkSession, m: Maintained, base: lower.Tables, shown: int) -> ViewReport:
+def _checked(spark: SparkSession, m: Maintained, base: Tables, shown: int) -> ViewReport:
     """The view's report, also where it cannot be checked."""
     missing = sorted(set(tables_of(m.view.plan)) - set(base))
     if missing:
@@ -131,7 +131,7 @@ def _checked(spark: SparkSession, m: Maintained, base: lower.Tables, shown: int)
         return ViewReport(m.view.name, error=f"{type(e).__name__}: {e}"[:ERROR_CHARS])
 
 
-def check(spark: SparkSession, m: Maintained, base: lower.Tables, shown: int) -> ViewReport:
+def check(spark: SparkSession, m: Maintained, base: Tables, shown: int) -> ViewReport:
     """One view against its recomputation over `base`."""
     view, fields = m.view, m.view.plan.fields
     expected = _with_key(lower.coded(view.plan, base).rows, view)

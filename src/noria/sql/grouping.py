@@ -20,7 +20,7 @@ from noria.plan.mir import Filter, Mir, Project
 from noria.sql.context import Context
 from noria.sql.pieces import beside, pieces_of
 from noria.sql.querygraph import Joined
-from noria.sql.scalars import AggCall
+from noria.sql.scalars import AggCall, parts_of
 from noria.sql.scope import Scope
 
 
@@ -99,9 +99,7 @@ def group(context: Context, tree: exp.Select, scope: Scope, joined: Joined, grou
 def _aggregates(e: Expr, groups: list[Expr]) -> list[AggCall]:
     if isinstance(e, AggCall):
         return [e]
-    if e in groups or not isinstance(e, Call):
-        return []
-    return [a for x in e.args for a in _aggregates(x, groups)]
+    return [] if e in groups else [a for x in parts_of(e) for a in _aggregates(x, groups)]
 
 
 def _free_columns(e: Expr, known: set[Expr]) -> list[Col]:
@@ -110,7 +108,7 @@ def _free_columns(e: Expr, known: set[Expr]) -> list[Col]:
         return []
     if isinstance(e, Col):
         return [e]
-    return [c for a in e.args for c in _free_columns(a, known)] if isinstance(e, Call) else []
+    return [c for a in parts_of(e) for c in _free_columns(a, known)]
 
 
 def _input_columns(plan: Mir, inputs: list[Expr]) -> tuple[Mir, dict[Expr, int]]:

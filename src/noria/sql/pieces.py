@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from noria.core.expr import Col, Expr
 from noria.core.functions import NULL, call, conjunction, literal
-from noria.plan.mir import Aggregate, Filter, Join, Mir, Project, agg
-from noria.sql.scalars import AggCall
+from noria.plan.mir import Aggregate, Filter, GroupConcat, Join, Mir, Project, agg
+from noria.sql.scalars import AggCall, ConcatCall
 
 ON_COLUMNS = 8  # columns of an index, and so of a join; further group columns are compared afterwards
 
@@ -34,12 +34,14 @@ def pieces_of(plan: Mir, by: tuple[int, ...], aggregates: Sequence[AggCall], col
               ) -> list[Piece]:
     """The groupings of the plan's rows by its columns `by` that have these aggregates.  column: where the plan has
     an argument."""
-    plain = [a for a in aggregates if not a.distinct]
+    concats = [a for a in aggregates if isinstance(a, ConcatCall)]
+    others = [a for a in aggregates if not isinstance(a, ConcatCall)]
+    plain = [a for a in others if not a.distinct]
     out = [_plain(plan, by, plain, column)] if plain or not aggregates else []
-    for arguments in dict.fromkeys(a.arguments for a in aggregates if a.distinct):
-        same = [a for a in aggregates if a.distinct and a.arguments == arguments]
+    for arguments in dict.fromkeys(a.arguments for a in others if a.distinct):
+        same = [a for a in others if a.distinct and a.arguments == arguments]
         out.append(_distinct(plan, by, tuple(map(column, arguments)), same))
-    return out
+    return out + [_concat(plan, by, a, column) for a in concats]
 
 
 def _plain(plan: Mir, by: tuple[int, ...], aggregates: list[AggCall], column: Callable[[Expr], int]) -> Piece:
@@ -61,6 +63,18 @@ def _distinct(plan: Mir, by: tuple[int, ...], values: tuple[int, ...], aggregate
         once = Project(once, (*copies, counted), (*(f.name for f in once.fields), "known"))
         places = [once.width - 1]
     return _plain(once, group, aggregates, lambda _: places[0])
+
+
+def _concat(plan: Mir, by: tuple[int, ...], a: ConcatCall, column: Callable[[Expr], int]) -> Piece:
+    """Over just its own columns: those of others do not break ties."""
+    assert a.argument is not None
+    read = sorted({*by, *map(column, a.arguments)})
+    below = plan if read == list(range(plan.width)) else Project(
+        plan, tuple(_column(plan, c) for c in read), tuple(plan.fields[c].name for c in read))
+    order = tuple((read.index(column(e)), d) for e, d in a.order)
+    group = tuple(read.index(c) for c in by)
+    at = read.index(column(a.argument))
+    return Piece(GroupConcat(below, group, at, a.distinct, order, a.separator, str(a)), (a,))
 
 
 def beside(pieces: Sequence[Piece], groups: int) -> Mir:

@@ -27,6 +27,7 @@ from noria.sql.refusals import not_maintained
 from noria.sql.scalars import AggCall
 from noria.sql.scope import Scope
 
+_PARTS = ("count", "count_star", "sum", "min", "max", "avg")
 _MERGES = {"count": "sum", "count_star": "sum", "sum": "sum", "min": "min", "max": "max"}
 
 
@@ -68,9 +69,10 @@ def regroup(context: Context, tree: exp.Select, scope: Scope, joined: Joined, gr
             asked: list[Expr]) -> Regrouped:
     """Group by `finer` too, and once more without."""
     asked = [_without_avg(e) for e in asked]
-    distinct = [a for e in asked for a in _aggregates(e) if a.distinct]
+    distinct = [a for e in asked for a in _aggregates(e) if a.distinct or a.function not in _PARTS]
     if distinct:
-        raise not_maintained("an aggregate of DISTINCT values over several keys", tree, "ask for one key at a time")
+        raise not_maintained(f"{distinct[0].function.upper()} of whole groups over several keys", tree,
+                             "ask for one key at a time")
     parts = group(context, tree, scope, joined, groups, finer, asked)
     fixed = scope.determined({g.index for g in groups if isinstance(g, Col)}) if tree.args.get("group") else set()
     kept = [e for e in parts.places if e in groups or (isinstance(e, Col) and e.index in fixed)]

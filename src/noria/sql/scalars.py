@@ -44,6 +44,48 @@ class AggCall(Expr):
         return f"{self.function}({'distinct ' if self.distinct else ''}{inside})"
 
 
+@dataclass(frozen=True)
+class ConcatCall(AggCall):
+    """GROUP_CONCAT; its argument is text."""
+
+    order: tuple[tuple[Expr, bool], ...] = ()
+    separator: str = ","
+
+    @property
+    def arguments(self) -> tuple[Expr, ...]:
+        return (*super().arguments, *(e for e, _ in self.order))
+
+    def __str__(self) -> str:
+        order = "".join(f" {e}{' desc' if d else ''}" for e, d in self.order)
+        return f"{super().__str__()}{order} {self.separator!r}"
+
+
+@dataclass(frozen=True)
+class OverCall(Expr):
+    """A window function; its parts may be aggregates.  frame, by: as in `mir.Over`."""
+
+    function: str
+    argument: Expr | None
+    partition: tuple[Expr, ...]
+    order: tuple[tuple[Expr, bool], ...]
+    frame: str = "range"
+    by: int = 1
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        argument = () if self.argument is None else (self.argument,)
+        return (*argument, *self.partition, *(e for e, _ in self.order))
+
+    def __str__(self) -> str:
+        by, order = ", ".join(map(str, self.partition)), ", ".join(f"{e}{' desc' if d else ''}" for e, d in self.order)
+        return f"{self.function}({self.argument or ''}, {self.by}) {self.frame} over ({by}; {order})"
+
+
+def parts_of(e: Expr) -> tuple[Expr, ...]:
+    """What an expression is computed from; an aggregate is a leaf."""
+    return e.args if isinstance(e, Call) else e.parts if isinstance(e, OverCall) else ()
+
+
 Kinds = dict[type[exp.Expr], str]
 _BINARY: Kinds = {
     exp.Add: "add", exp.Sub: "sub", exp.Mul: "mul", exp.Div: "div", exp.IntDiv: "intdiv", exp.Mod: "mod",
@@ -91,12 +133,9 @@ class Resolver:
 def _unknown(node: exp.Expr) -> SqlError:
     if isinstance(node, (exp.Subquery, exp.Exists, exp.Select, exp.Any, exp.All)):
         return refuse("a subquery in an expression", node, "join with it in FROM")
-    if isinstance(node, exp.Window):
-        return refuse("window functions", node)
-    if isinstance(node, exp.GroupConcat):
-        return refuse("GROUP_CONCAT", node, "read the rows and join the texts in the application")
     if isinstance(node, exp.AggFunc):
-        return refuse("this aggregate", node, "there are COUNT, SUM, MIN, MAX and AVG")
+        return refuse("this aggregate or window function", node, "there are COUNT, SUM, MIN, MAX, AVG, "
+                      "GROUP_CONCAT, over windows ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, FIRST_VALUE, LAST_VALUE too")
     if isinstance(node, exp.Interval):
         return refuse("INTERVAL here", node, "add it to a date")
     if isinstance(node, exp.Anonymous) and node.name.upper() not in _VOLATILE_NAMES:
@@ -392,6 +431,31 @@ def _inner(r: Resolver) -> Resolver:
     return Resolver(r.column, r.parameter, r.clause, aggregates=False)
 
 
+def _group_concat(r: Resolver, node: exp.Expr) -> Expr:
+    """GROUP_CONCAT([DISTINCT] x, … [ORDER BY …] [SEPARATOR s])"""
+    _allowed(r, node)
+    only(node, frozenset({"this", "separator"}), "GROUP_CONCAT")
+    this, by = node.this, []
+    if isinstance(this, exp.Order):
+        this, by = this.this, this.expressions
+    distinct = isinstance(this, exp.Distinct)
+    inner = _inner(r)
+    values = [inner(e) for e in (this.expressions if distinct else [this])]
+    order = [(values[0] if isinstance(o.this, exp.Literal) else inner(o.this), bool(o.args.get("desc"))) for o in by]
+    text = values[0] if len(values) == 1 else call("concat", *values)
+    text = text if text.type.is_text else cast(text, TEXT)
+    separator = node.args.get("separator")
+    return ConcatCall(text.type, True, "group_concat", text, distinct, (),
+                      tuple((e, d) for e, d in order if not isinstance(e, Const)),
+                      "," if separator is None else str(literal_value(separator)))
+
+
+def _window(r: Resolver, node: exp.Expr) -> Expr:
+    from noria.sql.windows import over_call
+
+    return over_call(r, node)
+
+
 def _placeholder(r: Resolver, node: exp.Expr) -> Expr:
     assert isinstance(node, exp.Placeholder)
     return r.parameter(node)
@@ -412,11 +476,10 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     exp.RegexpLike: _regexp, exp.JSONExtract: _json_extract, exp.JSONExtractScalar: _json_text,
     exp.JSONArrayContains: _member_of, exp.JSONObject: _json_object, exp.JSONValue: _json_value,
     exp.Anonymous: _named, exp.Count: _count,
+    exp.GroupConcat: _group_concat, exp.Window: _window,
     exp.Placeholder: _placeholder, exp.Alias: _alias,
 }
 
 
 def uses_aggregate(e: Expr) -> bool:
-    if isinstance(e, AggCall):
-        return True
-    return isinstance(e, Call) and any(uses_aggregate(a) for a in e.args)
+    return isinstance(e, AggCall) or any(map(uses_aggregate, parts_of(e)))

@@ -37,9 +37,10 @@ from noria.sql.regroup import regroup
 from noria.sql.scalars import Resolver, uses_aggregate
 from noria.sql.scope import Scope
 from noria.sql.tree import only, snippet
+from noria.sql.windows import windows_in, with_windows
 
 _CLAUSES = frozenset({"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset",
-                      "distinct", "with_", "operation_modifiers", "kind"})
+                      "distinct", "with_", "operation_modifiers", "kind", "windows"})
 _HARMLESS = {"SQL_NO_CACHE", "SQL_CACHE", "SQL_BUFFER_RESULT", "SQL_SMALL_RESULT", "SQL_BIG_RESULT", "HIGH_PRIORITY",
              "STRAIGHT_JOIN", "ALL"}
 
@@ -230,6 +231,9 @@ def _resolve_having(block: Block, top: bool) -> None:
             block.after_having += after_terms(term, lambda p: replace(resolve, parameter=p))
         else:
             block.having += conjuncts(call("and", resolve(term)))
+    if any(map(windows_in, block.having)):
+        raise SqlError(3594, "HY000", "You cannot use the alias of an expression containing a window function in "
+                                      "HAVING")
 
 
 def _resolve_order(block: Block) -> None:
@@ -255,8 +259,11 @@ def _assemble(block: Block, joined: Joined) -> Query:
     asked = [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
     aggregated = any(map(uses_aggregate, asked + block.after_having))
     if (block.tree.args.get("group") is not None or aggregated) and _parts_needed(block):
+        if any(map(windows_in, asked)):
+            _check_windows(block, True)
         return _assemble_parts(block, joined, asked + block.after_having)
     grouped = None
+    rewrite: Callable[[Expr], Expr]
     if block.tree.args.get("group") is not None or aggregated:
         grouped = group(block.context, block.tree, block.scope, joined, block.groups, _finer(block),
                         asked + block.after_having)
@@ -264,6 +271,10 @@ def _assemble(block: Block, joined: Joined) -> Query:
     else:
         out = joined.filtered(block.having)
         plan, rewrite = out.plan, out.expr
+    windowed = [i.expr for i in block.items] + [e for e, _ in block.order]
+    if any(map(windows_in, windowed)):
+        _check_windows(block, grouped is not None and not grouped.grouped)
+        plan, rewrite = with_windows(plan, rewrite, windowed, [k[2] for k in block.keys])
     exprs = [rewrite(i.expr) for i in block.items]
     names = [i.name for i in block.items]
     distinct = block.tree.args.get("distinct") is not None
@@ -299,6 +310,16 @@ def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
     if distinct:
         after = _each_once(after)
     return Query(plan, len(block.items), keys, order, *_ends(block), None, after)
+
+
+def _check_windows(block: Block, whole: bool) -> None:
+    """A window is over the rows of one lookup.  whole: these are one row, of an aggregate without GROUP BY."""
+    loose = [k for k in block.keys if k[0] == "any"] or block.after or block.after_having
+    if loose:
+        raise not_maintained("a window function over the rows of several keys", block.tree,
+                             "ask for one key at a time, by `column = ?`")
+    if whole and block.keys:
+        raise not_maintained("a window function over an aggregate without GROUP BY", block.tree)
 
 
 def _several(block: Block) -> bool:

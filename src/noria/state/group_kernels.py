@@ -121,7 +121,7 @@ def average(lo, hi, n, factor):
 
 
 @njit(cache=True, inline="always")
-def _to_float(code):
+def to_float(code):
     return float_of(code if code >= 0 else code ^ _FLIP)
 
 
@@ -134,7 +134,7 @@ def float_code(x):
 
 
 @njit(cache=True)
-def _add_float(hi, lo, v):
+def add_float(hi, lo, v):
     """Double-double plus a double (two-sum); retractions cancel to the last bit in practice."""
     s = hi + v
     t = s - hi
@@ -203,7 +203,7 @@ def accumulate(A, p, specs, cols, i, w, ids, ranks):
             A[q], A[q + 1] = add_product(A[q], A[q + 1], v, w)
             A[q + 2] += w
         elif kind <= FAVG:
-            hi, lo = _add_float(float_of(A[q]), float_of(A[q + 1]), _to_float(v) * w)
+            hi, lo = add_float(float_of(A[q]), float_of(A[q + 1]), to_float(v) * w)
             A[q + 2] += w
             if A[q + 2] == 0:
                 hi, lo = 0.0, 0.0

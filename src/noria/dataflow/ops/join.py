@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from noria.core import evaluate
-from noria.core.batch import Batch, Codes, concat, netted
+from noria.core.batch import Batch, Codes, concat
 from noria.core.expr import Expr
 from noria.core.limits import NULL_CODE
 from noria.core.types import Field
@@ -34,6 +34,7 @@ from noria.dataflow.graph import (
     folded_keys,
 )
 from noria.state import probe
+from noria.state.netting import netted
 
 Rows = Counter[tuple[int, ...]]
 

@@ -1,0 +1,91 @@
+"""The order of rows: what windows, top-k and GROUP_CONCAT sort by, as permutations of a batch.
+
+NULL is least, then an evaluation error, then the values; text by its collation.  Rows that an ORDER BY leaves equal
+follow each other by all their columns, first to last, ascending, and of equal texts the bytes decide: so the
+order is total up to identical rows, and the same wherever it is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from noria.core.batch import Batch, Codes
+from noria.core.symbols import Symbols
+from noria.core.types import Collation, SqlType
+
+Order = tuple[tuple[int, bool], ...]
+"""ORDER BY: (column, descending), the first decides first."""
+
+
+def ranks(codes: Codes, type: SqlType, symbols: Symbols, spelled: bool = False) -> Codes:
+    """Numbers that order as the values do, equal for equal values; spelled: texts by their bytes alone."""
+    if not type.is_text:
+        return codes
+    out, at = codes.copy(), np.flatnonzero(codes >= 0)
+    ids = codes[at] if spelled or not type.folds else symbols.folded(codes[at])
+    some, place = np.unique(ids, return_inverse=True)
+    rank = np.empty(len(some), np.int64)
+    rank[pc.sort_indices(symbols.sort_keys(some, Collation.BIN)).to_numpy()] = np.arange(len(some))
+    out[at] = rank[place]
+    return out
+
+
+def spelled_ranks(codes: Codes, type: SqlType, symbols: Symbols) -> Codes:
+    """As `ranks`, but equal texts of different spellings are ordered by their bytes."""
+    if not type.folds:
+        return ranks(codes, type, symbols)
+    out = ranks(codes, type, symbols)
+    some = out >= 0
+    out[some] = out[some] * (len(codes) + 1) + ranks(codes[some], type, symbols, spelled=True)
+    return out
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """at: the rows in order.  new_group, new_peer: where in that order a group begins, and where rows that the
+    ORDER BY calls equal begin."""
+
+    at: npt.NDArray[np.intp]
+    new_group: npt.NDArray[np.bool_]
+    new_peer: npt.NDArray[np.bool_]
+
+
+def in_order(rows: Batch, types: Sequence[SqlType], groups: Codes, order: Order, symbols: Symbols) -> Sorted:
+    """The rows sorted by group (columns that are equal within one), then by the order, then by all columns."""
+    keys = [_directed(ranks(rows.columns[c], types[c], symbols), descending) for c, descending in order]
+    at = _lexsort([*groups, *keys], len(rows))
+    new_group, new_peer = _starts(groups, at), _starts(np.array([*groups, *keys], np.int64).reshape(-1, len(rows)), at)
+    if not new_peer.all():  # ties
+        rest = [r for c, t in enumerate(types) for r in _whole(rows.columns[c], t, symbols)]
+        at = _lexsort([*groups, *keys, *rest], len(rows))
+    return Sorted(at, new_group, new_peer)
+
+
+def _directed(keys: Codes, descending: bool) -> Codes:
+    return ~keys if descending else keys
+
+
+def _whole(codes: Codes, type: SqlType, symbols: Symbols) -> list[Codes]:
+    keys = ranks(codes, type, symbols)
+    return [keys, ranks(codes, type, symbols, spelled=True)] if type.folds else [keys]
+
+
+def _lexsort(keys: Sequence[Codes], n: int) -> npt.NDArray[np.intp]:
+    if not keys:
+        return np.arange(n)
+    return np.argsort(keys[0], kind="stable") if len(keys) == 1 else np.lexsort(keys[::-1])
+
+
+def _starts(keys: Codes, at: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    """Which rows, in this order, differ from the one before."""
+    out = np.zeros(len(at), np.bool_)
+    out[:1] = True
+    for k in keys:
+        ordered = k[at]
+        out[1:] |= ordered[1:] != ordered[:-1]
+    return out

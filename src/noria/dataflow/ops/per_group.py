@@ -1,0 +1,135 @@
+"""What operators share whose output is a function of all rows of a group: out = U over groups g of f(rows of g).
+
+Stateless, like a join: what is stored above is asked.  d(out) = f(R') - f(R) over the groups that the delta touches,
+R' being their rows after the tick, fetched by the group columns, and R = R' - dR.  A pull asks the parent for the
+group columns among its own, which give whole groups, and filters by the rest; without any of them it is untraceable.
+
+A delta reads what is stored, as the primary side of a join does.  A group that is stored in part gives a wrong d(out),
+and that is harmless: had anything below been pulled that shows a row of the group, the pull would have asked for one
+or more of its group columns, hence made the whole group present above; so such a delta meets missing keys only.  (R
+may then even seem to have negative rows: they are left out.)  Where something full is below, the groups are filled.
+An eviction above goes on with the group columns of its pattern alone: a row that goes changes its whole group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.types import Field
+from noria.dataflow.engine import Engine
+from noria.dataflow.graph import (
+    Columns,
+    Mode,
+    Need,
+    Node,
+    Operator,
+    Pattern,
+    Untraceable,
+    distinct,
+    folded_keys,
+)
+from noria.state import probe
+from noria.state.layout import MAX_KEY
+from noria.state.netting import netted
+
+
+class PerGroup(Operator):
+    """group: input columns; places: where each of them is in the output."""
+
+    def __init__(self, fields: tuple[Field, ...], inputs: tuple[Field, ...], group: Columns, places: Columns,
+                 text: str):
+        self._fields, self._text, self.group = fields, text, group
+        self.types = [f.type for f in inputs]
+        self._by = group[:MAX_KEY]  # what an index can have; it finds whole groups, and perhaps others beside
+        self._in = dict(zip(places, group, strict=True))
+        self._out = dict(zip(group, places, strict=True))
+
+    def of(self, engine: Engine, rows: Batch) -> Batch:
+        """f: the output of whole groups, from all their rows (weights positive)."""
+        raise NotImplementedError
+
+    def group_keys(self, engine: Engine, rows: Batch) -> Codes:
+        """Columns that are equal for rows of one group."""
+        cols = list(self.group)
+        return folded_keys(engine.symbols, [self.types[c].folds for c in cols], rows.columns[cols])
+
+    def fields(self) -> tuple[Field, ...]:
+        return self._fields
+
+    def describe(self) -> str:
+        return self._text
+
+    # -------------------------------------------------------------- planning
+    def needs(self, node: Node, cols: Columns) -> list[Need]:
+        mine = tuple(self._in[c] for c in cols if c in self._in)
+        if not mine:
+            names = ", ".join(self._fields[c].name for c in cols)
+            raise Untraceable(node, f"{names or 'no key'} does not tell whose group to pull")
+        return [Need(0, mine, find=self._by)]
+
+    def lookups(self) -> list[Columns | None]:
+        return [self._by]
+
+    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+        known = [(self._out[c], p.cols.index(c)) for c in self.group if c in p.cols]
+        return [Pattern(tuple(o for o, _ in known), p.values[[i for _, i in known]], p.source)]
+
+    # -------------------------------------------------------------- ticks
+    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+        (delta,) = deltas
+        if delta is None or not len(delta):
+            return None
+        after = self._rows_of(engine, node, delta)
+        before = _without(after, delta)
+        return netted(concat([self.of(engine, after), self.of(engine, before).negated()], node.width))
+
+    def _rows_of(self, engine: Engine, node: Node, delta: Batch) -> Batch:
+        """All rows of the delta's groups as they are after the tick."""
+        parent, cols = node.parents[0], list(self._by)
+        if not cols:
+            return concat(list(parent.op.stream(engine, parent)), parent.width)
+        keys = folded_keys(engine.symbols, [self.types[c].folds for c in cols], delta.columns[cols])
+        mode = Mode.FILL if node.full_below else Mode.STORED
+        return engine.fetch(parent, self._by, distinct(np.ascontiguousarray(keys)), mode)[0]
+
+    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+        return self.of(engine, inputs[0])
+
+    # -------------------------------------------------------------- pulls
+    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        (need,) = self.needs(node, cols)
+        wanted = np.ascontiguousarray(folded_keys(engine.symbols, [self._fields[c].type.folds for c in cols], keys))
+        groups = distinct(np.ascontiguousarray(wanted[[i for i, c in enumerate(cols) if c in self._in]]))
+        out = self.of(engine, engine.fetch(node.parents[0], need.cols, groups, mode)[0])
+        have = folded_keys(engine.symbols, [self._fields[c].type.folds for c in cols], out.columns[list(cols)])
+        ordinal, row = probe.pairs(wanted, np.ascontiguousarray(have))
+        return out.take(row), ordinal
+
+    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+        parent = node.parents[0]
+        yield self.of(engine, concat(list(parent.op.stream(engine, parent)), parent.width))
+
+
+def _without(rows: Batch, delta: Batch) -> Batch:
+    """The rows before the delta."""
+    delta = netted(delta)
+    at, which = probe.pairs(rows.columns, delta.columns)
+    met, first = np.unique(which, return_index=True)
+    weights = rows.weights.copy()
+    weights[at[first]] -= delta.weights[met]
+    gone = np.ones(len(delta), np.bool_)
+    gone[met] = False
+    before = concat([Batch(rows.columns, weights), delta.where(gone).negated()], rows.width)
+    if len(before) and int(before.weights.min()) < 0:  # equal rows in several places, or a group stored in part
+        before = netted(before)
+    return before.where(before.weights > 0)
+
+
+def each(rows: Batch) -> Batch:
+    """Every copy of a row by itself."""
+    if (rows.weights == 1).all():
+        return rows
+    return Batch.of(np.repeat(rows.columns, rows.weights, axis=1))

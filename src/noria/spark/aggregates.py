@@ -1,0 +1,82 @@
+"""Aggregate functions as Spark columns, of a group's rows or of a window's: `over` is put around each of Spark's own.
+
+Keeps true: exact where the kernels are (SUM in two limbs, AVG rounded half away from zero).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyspark.sql.functions as F
+from pyspark.sql import Column
+
+from noria.core.types import Field, Kind, SqlType
+from noria.plan.mir import Agg
+from noria.spark import coding
+from noria.spark.coding import WIDE, error_literal, is_error, narrowed
+
+Over = Callable[[Column], Column]
+
+
+def of_group(column: Column) -> Column:
+    return column
+
+
+def needs_order(a: Agg, fields: tuple[Field, ...]) -> bool:
+    return a.function in ("min", "max") and a.column is not None and fields[a.column].type.folds
+
+
+def aggregated(a: Agg, fields: tuple[Field, ...], failing: frozenset[int], order: Mapping[int, Column],
+               over: Over = of_group) -> Column:
+    """The aggregate's coded result.  An error among the values makes SUM and AVG an error; COUNT counts it; for
+    MIN and MAX it is the least value, as its code is.  `order`: for MIN and MAX of CI text, the folded twin of
+    the column."""
+    if a.column is None:
+        return over(F.count(F.lit(1)))
+    column, t = F.col(f"c{a.column}"), fields[a.column].type
+    value = column
+    if needs_order(a, fields):  # by the folded text; among its spellings, by bytes
+        value = F.when(column.isNotNull(), F.struct(order[a.column].alias("f"), column.alias("t")))
+    result = _text_of(AGGREGATES[a.function](value, t, a.type, over), value is not column)
+    if a.column not in failing or a.function == "count":
+        return result
+    error = is_error(column, t)
+    if a.function == "max":
+        valid = _text_of(over(F.max(F.when(~error, value))), value is not column)
+        return F.coalesce(valid, F.when(over(F.bool_or(error)), error_literal(a.type)))
+    return F.when(over(F.bool_or(error)), error_literal(a.type)).otherwise(result)
+
+
+def _text_of(result: Column, paired: bool) -> Column:
+    return result["t"] if paired else result
+
+
+def _exact_sum(column: Column, over: Over) -> Column:
+    """SUM of bigint codes as decimal(38,0), in two limbs of which no 2**31 rows overflow a bigint."""
+    high, low = over(F.sum(F.shiftright(column, 32))), over(F.sum(column.bitwiseAND(F.lit(0xFFFFFFFF))))
+    return (high.cast("decimal(20,0)") * F.lit(2**32).cast("decimal(10,0)") + low.cast("decimal(20,0)")).cast(WIDE)
+
+
+def _finite(column: Column) -> Column:
+    """A double result: beyond the doubles it is an error."""
+    return F.when(F.abs(column) == F.lit(float("inf")), F.lit(float("nan"))).otherwise(column)
+
+
+def _sum(column: Column, t: SqlType, result: SqlType, over: Over) -> Column:
+    return _finite(over(F.sum(column))) if t.kind is Kind.DOUBLE else narrowed(_exact_sum(column, over))
+
+
+def _avg(column: Column, t: SqlType, result: SqlType, over: Over) -> Column:
+    if t.kind is Kind.DOUBLE:
+        return _finite(over(F.sum(column)) / over(F.count(column)))
+    scaled = (_exact_sum(column, over) * F.lit(10 ** (result.scale - t.scale)).cast("decimal(19,0)")).cast(WIDE)
+    return narrowed(coding.divided_half_away(scaled, over(F.count(column)).cast("decimal(19,0)")))
+
+
+AGGREGATES: dict[str, Callable[[Column, SqlType, SqlType, Over], Column]] = {
+    "count": lambda column, t, result, over: over(F.count(column)),
+    "sum": _sum,
+    "avg": _avg,
+    "min": lambda column, t, result, over: over(F.min(column)),
+    "max": lambda column, t, result, over: over(F.max(column)),
+}
