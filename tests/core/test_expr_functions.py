@@ -58,9 +58,8 @@ def test_types(e: Expr, type: SqlType, nullable: bool) -> None:
 
 @pytest.mark.parametrize("op, args, value", [
     ("add", (1, 2), 3), ("div", (1, 3), Decimal("0.3333")), ("div", (2, 3), Decimal("0.6667")),
-    ("div", (1, 0), None),
+
     ("div", (-2, 3), Decimal("-0.6667")), ("intdiv", (-7, 2), -3), ("mod", (-7, 2), -1),
-    ("mod", (7, 0), None),
     ("div", (1.0, 4), 0.25), ("add", ("1x", 2), 3.0), ("add", ("1.5", 2), 3.5),
     ("concat", ("a", 1, Decimal("1.50")), "a11.50"),
     ("concat", ("a", None), None), ("eq", ("a", "Ä"), 1), ("lt", ("a", "B"), 1), ("eq", ("1", 1), 1),

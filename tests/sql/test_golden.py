@@ -8,15 +8,17 @@ of the file; a view is shown as its plan.
 from __future__ import annotations
 
 import os
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from noria.core.errors import SqlError
+from noria.core.expr import Expr
 from noria.core.statements import DEFAULT, Delete, Insert, Update
 from noria.core.types import TableDef
 from noria.plan.mir import ViewDef, show
-from noria.sql.commands import Command, CreateTable, CreateView, Explain, Item, Select, SelectItems
+from noria.sql.commands import Command, CreateTable, CreateView, Explain, Item, Select, SelectItems, Timed
 from sql.catalogs import DictCatalog
 
 SCRIPTS = sorted(Path(__file__).parent.glob("golden/*.txt"))
@@ -29,11 +31,14 @@ def described(command: Command) -> list[str]:
         return [f"view {command.view.name}{' internal' if command.view.internal else ''}", *_view(command.view)]
     if isinstance(command, Explain):
         return ["explain", *described(command.command)]
+    if isinstance(command, Timed):
+        return ["at 2026-01-30 12:00:00", *described(command.at(datetime(2026, 1, 30, 12), timedelta()))]
     if isinstance(command, Select):
         return _select(command)
     if isinstance(command, Insert):
         lines = [f"insert {command.table} {command.columns} {command.on_duplicate}"]
-        rows = [", ".join("DEFAULT" if v is DEFAULT else repr(v) for v in r) for r in command.rows]
+        rows = [", ".join("DEFAULT" if v is DEFAULT else str(v) if isinstance(v, Expr) else repr(v) for v in r)
+                for r in command.rows]
         return lines + [f"  {r}" for r in rows] + [f"  #{c} := {e}" for c, e in command.assignments]
     if isinstance(command, Update):
         sets = [f"  #{c} := {e}" for c, e in command.assignments]

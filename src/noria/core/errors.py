@@ -86,6 +86,11 @@ def value_overflow(what: str) -> SqlError:
     return SqlError(1690, "22003", f"{what} value is out of range")
 
 
+def division_by_zero() -> SqlError:
+    """Strict mode's error in a write; a query gives NULL."""
+    return SqlError(1365, "22012", "Division by 0")
+
+
 def not_supported(what: str, instead: str = "") -> SqlError:
     """A feature that is not there: what, and what to do instead."""
     return SqlError(1235, "42000", f"Noria does not support {what} yet" + (f"; {instead}" if instead else ""))

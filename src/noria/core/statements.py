@@ -19,7 +19,8 @@ class Insert(NamedTuple):
     """INSERT, REPLACE, INSERT IGNORE, INSERT ... ON DUPLICATE KEY UPDATE.
 
     rows: a sequence of tuples of Python values (int, float, Decimal, str, bytes, date, datetime, bool, None,
-    or `DEFAULT`), or a pyarrow RecordBatch with one column per entry of `columns`.
+    or `DEFAULT`; an expression if it needs the `clock`, put in before a worker
+    sees it), or a pyarrow RecordBatch with one column per entry of `columns`.
     assignments: (column, expression) for ON DUPLICATE KEY UPDATE; the expression's columns 0..w-1 are the
     existing row, w..2w-1 the row that was to be inserted (VALUES(col)).
     """
@@ -29,6 +30,7 @@ class Insert(NamedTuple):
     rows: Any
     on_duplicate: str = "error"  # error | replace | ignore | update
     assignments: tuple[tuple[int, Expr], ...] = ()
+    clock: bool = False
 
 
 class Update(NamedTuple):
@@ -37,11 +39,13 @@ class Update(NamedTuple):
     table: str
     assignments: tuple[tuple[int, Expr], ...]
     where: Expr | None
+    clock: bool = False
 
 
 class Delete(NamedTuple):
     table: str
     where: Expr | None
+    clock: bool = False
 
 
 Statement = Insert | Update | Delete

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from noria.control.program import Program
@@ -98,10 +97,6 @@ def variable(name: str, scope: str, about: About) -> Any:
     return known[name.lower()]
 
 
-def _now() -> datetime:
-    return datetime.now(UTC).replace(tzinfo=None, microsecond=0)
-
-
 _FUNCTIONS: dict[str, Callable[[About], Any]] = {
     "DATABASE": lambda a: a.database or None,
     "SCHEMA": lambda a: a.database or None,
@@ -113,16 +108,6 @@ _FUNCTIONS: dict[str, Callable[[About], Any]] = {
     "CONNECTION_ID": lambda a: a.connection_id,
     "LAST_INSERT_ID": lambda a: a.last_insert_id,
     "ROW_COUNT": lambda a: a.row_count,
-    "NOW": lambda a: _now(),
-    "CURRENT_TIMESTAMP": lambda a: _now(),
-    "LOCALTIME": lambda a: _now(),
-    "LOCALTIMESTAMP": lambda a: _now(),
-    "SYSDATE": lambda a: _now(),
-    "UTC_TIMESTAMP": lambda a: _now(),
-    "CURDATE": lambda a: _now().date(),
-    "CURRENT_DATE": lambda a: _now().date(),
-    "UTC_DATE": lambda a: _now().date(),
-    "UNIX_TIMESTAMP": lambda a: int(datetime.now(UTC).timestamp()),
 }
 
 
@@ -180,7 +165,7 @@ def _columns(command: Show, program: Program, about: About) -> ResultSet:
         if not matches(field.name):
             continue
         default = None if column is None else _default(column)
-        extra = "auto_increment" if column is not None and column.auto_increment else ""
+        extra = "" if column is None else _extra(column)
         kind = field.type.sql().split(" COLLATE")[0]
         row = [field.name, kind, "YES" if field.nullable else "NO", _key(i, table), default, extra]
         if command.full:
@@ -193,9 +178,18 @@ def _columns(command: Show, program: Program, about: About) -> ResultSet:
     return texts(names, rows)
 
 
+def _extra(column: Column) -> str:
+    said = ["auto_increment"] * column.auto_increment + ["DEFAULT_GENERATED"] * column.default_now
+    return " ".join(said + [f"on update {_now_text(column)}"] * column.update_now)
+
+
+def _now_text(column: Column) -> str:
+    return "CURRENT_TIMESTAMP" + (f"({column.type.scale})" if column.type.scale else "")
+
+
 def _default(column: Column) -> str | None:
     if column.default_now:
-        return "CURRENT_TIMESTAMP"
+        return _now_text(column)
     return None if not column.has_default or column.default is None else str(column.default)
 
 
@@ -240,8 +234,11 @@ def _column_text(c: Column) -> str:
     text = c.type.sql() + ("" if c.nullable else " NOT NULL")
     if c.auto_increment:
         return text + " AUTO_INCREMENT"
+    update = f" ON UPDATE {_now_text(c)}" if c.update_now else ""
     if c.default_now:
-        return text + " DEFAULT CURRENT_TIMESTAMP"
+        return f"{text} DEFAULT {_now_text(c)}{update}"
+    if c.update_now:
+        text += update
     if c.has_default:
         value = "NULL" if c.default is None else "'" + str(c.default).replace("'", "''") + "'"
         return f"{text} DEFAULT {value}"

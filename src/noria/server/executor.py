@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from noria.control.program import Program
 from noria.core.errors import SqlError, not_supported, unknown_column, unknown_table, wrong_value_count
-from noria.core.statements import DEFAULT, Delete, Insert, Update, WriteResult
+from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Write, Wrote
 from noria.plan.mir import Asks, ViewDef
 from noria.runtime.link import Link, WorkerGone
-from noria.server import chatter
+from noria.server import chatter, clock
 from noria.server.bulk import Bulk
 from noria.server.explain import NOT_MAINTAINED, Explainer
 from noria.server.http.wire import arrow_rows
@@ -209,9 +209,7 @@ class Executor:
     def submit(self, statement: Insert | Update | Delete) -> asyncio.Future[Any]:
         """Begin a write; it is durable and visible when the future is done, of which `result_of` tells."""
         self.writes += 1
-        if isinstance(statement, Insert):
-            statement = self._with_now(statement)
-        return self._link.submit(Write((statement,)))
+        return self._link.submit(Write((self._at_its_time(statement),)))
 
     def result_of(self, done: asyncio.Future[Any]) -> WriteResult:
         """What became of a write; raises its SqlError, or WorkerGone."""
@@ -222,26 +220,14 @@ class Executor:
             raise result.error
         return result
 
-    def _with_now(self, statement: Insert) -> Insert:
-        """DEFAULT CURRENT_TIMESTAMP is filled in here, so that the worker's step has no clock."""
+    def _at_its_time(self, statement: Insert | Update | Delete) -> Insert | Update | Delete:
+        """The statement with the time where it asks for it."""
         table = self.program.table(statement.table)
         if table is None:
             raise unknown_table(statement.table)
-        absent = [i for i, c in enumerate(table.columns) if c.default_now and i not in statement.columns]
-        given = [n for n, i in enumerate(statement.columns) if table.columns[i].default_now]
-        if not absent and not given:
+        if not clock.needs(statement, table):
             return statement
-        now = datetime.now(UTC).replace(tzinfo=None)
-        columns = (*statement.columns, *absent)
-        if isinstance(statement.rows, pa.RecordBatch):
-            times = pa.array([now] * len(statement.rows), pa.timestamp("us"))
-            arrays = [*statement.rows.columns, *([times] * len(absent))]
-            rows: Any = pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in columns])
-        else:
-            more = (now,) * len(absent)
-            rows = tuple((*(now if n in given and v is DEFAULT else v for n, v in enumerate(row)), *more)
-                         for row in statement.rows)
-        return Insert(statement.table, columns, rows, statement.on_duplicate, statement.assignments)
+        return clock.timed(statement, table, datetime.now(UTC).replace(tzinfo=None))
 
     async def insert(self, name: str, rows: pa.Table, on_duplicate: str) -> int:
         """Rows as Arrow, columns by name."""

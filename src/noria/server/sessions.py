@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +62,7 @@ class Session:
         self.last_insert_id = 0
         self.row_count = -1
         self.wrote = False  # since BEGIN
+        self.offset = timedelta()  # of the session's clock from UTC
         self._set_status(AUTOCOMMIT)
 
     def _set_status(self, status: int) -> None:
@@ -174,6 +177,8 @@ class Session:
             raise
 
     async def _dispatch(self, command: sql.Command) -> Outcome:
+        if isinstance(command, sql.Timed):
+            command = self._now(command)
         if isinstance(command, sql.Select):
             return await self._executor.select_bound(command, self)
         if isinstance(command, _WRITES):
@@ -191,6 +196,8 @@ class Session:
         if isinstance(command, sql.Show):
             return chatter.show(command, self._executor.program, self)
         if isinstance(command, sql.Explain):
+            if isinstance(command.command, sql.Timed):
+                command = replace(command, command=self._now(command.command))
             return await self._executor.explainer.explain(command, self)
         return self._session_command(command)
 
@@ -212,6 +219,10 @@ class Session:
         affected = result.matched if matched else result.affected
         self.row_count = affected
         return Ok(affected, result.last_insert_id, 0, _info(command, result.matched, result.affected))
+
+    def _now(self, command: sql.Timed) -> sql.Command:
+        """A SELECT that asks for the time, at this one."""
+        return command.at(datetime.now(UTC).replace(tzinfo=None), self.offset)
 
     def _session_command(self, command: sql.Command) -> Ok:
         if isinstance(command, sql.SetVariable):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from noria.core.errors import SqlError
@@ -139,6 +140,15 @@ class SelectItems:
 
 
 @dataclass(frozen=True)
+class Timed:
+    """A SELECT that asks for the time: `at(utc, offset)` is the command at a time, in a session whose clock is so
+    far ahead of UTC."""
+
+    at: Callable[[datetime, timedelta], Command]
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True)
 class Explain:
     """analyze: run it, and say what that took."""
 
@@ -205,7 +215,7 @@ class Nothing:
     what: str
 
 
-Command = (CreateTable | DropTable | CreateView | DropView | Select | SelectItems | Explain | Show | SetVariable
+Command = (CreateTable | DropTable | CreateView | DropView | Select | Timed | SelectItems | Explain | Show | SetVariable
            | Use | CreateDatabase | DropDatabase | Transaction | Nothing | Insert | Update | Delete)
 
 
@@ -221,7 +231,7 @@ class Prepared:
     @property
     def fields(self) -> tuple[Field, ...]:
         """The columns of its result; none for a statement without one."""
-        if isinstance(self.command, Select):
+        if isinstance(self.command, Select | Timed):
             return self.command.fields
         if isinstance(self.command, SelectItems):
             return tuple(i.field for i in self.command.items)

@@ -1,6 +1,6 @@
 """CREATE TABLE, CREATE VIEW, DROP: definitions as frozen values.
 
-What is not enforced is refused: FOREIGN KEY, CHECK, generated columns, ON UPDATE, FULLTEXT.
+What is not enforced is refused: FOREIGN KEY, CHECK, generated columns, FULLTEXT.
 """
 
 from __future__ import annotations
@@ -170,11 +170,30 @@ def _not_null(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 def _default(draft: _Draft, c: Column, node: exp.Expr) -> Column:
     value = node.this
-    if isinstance(value, exp.CurrentTimestamp) or (isinstance(value, exp.Anonymous) and value.name.upper() == "NOW"):
-        if c.type.kind is not Kind.DATETIME:
-            raise SqlError(1067, "42000", f"Invalid default value for '{c.name}'")
+    if _is_now(value):
+        _check_now(value, c, 1067, "Invalid default value")
         return replace(c, default_now=True)
     return replace(c, has_default=True, default=_default_value(value, c))
+
+
+def _is_now(node: exp.Expr) -> bool:
+    return isinstance(node, (exp.CurrentTimestamp, exp.Localtime, exp.Localtimestamp)) or (
+        isinstance(node, exp.Anonymous) and node.name.upper() == "NOW")
+
+
+def _check_now(node: exp.Expr, c: Column, code: int, what: str) -> None:
+    """The clock fits DATETIME and TIMESTAMP with as many digits as it is asked for."""
+    digits = node.expressions[0] if node.expressions else None if isinstance(node, exp.Anonymous) else node.this
+    scale = int(digits.this) if isinstance(digits, exp.Literal) else 0
+    if c.type.kind is not Kind.DATETIME or scale != c.type.scale:
+        raise SqlError(code, "42000" if code == 1067 else "HY000", f"{what} for '{c.name}'")
+
+
+def _on_update(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    if not _is_now(node.this):
+        raise refuse("ON UPDATE of anything but CURRENT_TIMESTAMP", node)
+    _check_now(node.this, c, 1294, "Invalid ON UPDATE clause")
+    return replace(c, update_now=True)
 
 
 def _default_value(node: exp.Expr, c: Column) -> Any:
@@ -231,13 +250,12 @@ _CONSTRAINTS: dict[type, Callable[[_Draft, Column, exp.Expr], Column]] = {
     exp.AutoIncrementColumnConstraint: _auto_increment, exp.PrimaryKeyColumnConstraint: _inline_primary_key,
     exp.UniqueColumnConstraint: _inline_unique, exp.CollateColumnConstraint: _collate,
     exp.BinaryColumnConstraint: _binary, exp.CharacterSetColumnConstraint: _column_charset,
-    exp.CommentColumnConstraint: _ignored,
+    exp.CommentColumnConstraint: _ignored, exp.OnUpdateColumnConstraint: _on_update,
 }
 _REFUSED: dict[type, tuple[str, str]] = {
     exp.Reference: ("REFERENCES", "leave it out, and keep the tables consistent in the application"),
     exp.CheckColumnConstraint: ("CHECK", "leave it out, and check in the application"),
     exp.ComputedColumnConstraint: ("generated columns", "compute the value in a view"),
-    exp.OnUpdateColumnConstraint: ("ON UPDATE", "set the column in UPDATE"),
     exp.ZeroFillColumnConstraint: ("ZEROFILL", "format numbers in the application"),
 }
 

@@ -11,10 +11,17 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.errors import SqlError, parse_error, unknown_column, unknown_table, wrong_value_count
+from noria.core.errors import (
+    SqlError,
+    division_by_zero,
+    parse_error,
+    unknown_column,
+    unknown_table,
+    wrong_value_count,
+)
 from noria.core.evaluate import constant
 from noria.core.expr import Col, Expr
-from noria.core.functions import NULL, call, cast, literal, rebuilt
+from noria.core.functions import NULL, call, cast, literal, now, rebuilt, uses_clock, zero_divisors
 from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update
 from noria.core.types import TableDef
 from noria.plan.rewrites import simplified
@@ -75,16 +82,22 @@ def insert(statement: trees.Statement, node: exp.Insert, catalog: Catalog) -> Bi
 def _inserter(name: str, columns: tuple[int, ...], rows: tuple[tuple[Any, ...], ...], on_duplicate: str,
               assignments: Callable[[Sequence[Any]], tuple[tuple[int, Expr], ...]]) -> Binder:
     parameters = [[v for v in row if type(v) is _Param] for row in rows]
+    timed = any(isinstance(v, Expr) for row in rows for v in row)
+
+    def statement(rows: tuple[tuple[Any, ...], ...], values: Sequence[Any]) -> Insert:
+        assigned = assignments(values)
+        return Insert(name, columns, rows, on_duplicate, assigned, timed or any(uses_clock(e) for _, e in assigned))
+
     count = sum(map(len, parameters))
     if count == 0 and not any(isinstance(v, _Param) for row in rows for v in row):
-        return lambda values: Insert(name, columns, rows, on_duplicate, assignments(values))
+        return lambda values: statement(rows, values)
     in_order = list(range(count)) == [int(v) for row in rows for v in row if type(v) is _Param]
-    if len(rows) == 1 and in_order and len(rows[0]) == count and on_duplicate != "update":
+    if len(rows) == 1 and in_order and len(rows[0]) == count and not timed and on_duplicate != "update":
         return lambda values: Insert(name, columns, (tuple(values),), on_duplicate)
 
     def bind(values: Sequence[Any]) -> Insert:
         bound = tuple([tuple([values[v] if type(v) is _Param else v for v in row]) for row in rows])
-        return Insert(name, columns, bound, on_duplicate, assignments(values))
+        return statement(bound, values)
 
     return bind
 
@@ -128,7 +141,13 @@ def _value(node: exp.Expr) -> Any:
     def parameter(p: exp.Placeholder) -> Expr:
         raise refuse("a parameter within an expression of VALUES", node, "compute the value in the application")
 
-    return constant(Resolver(column, parameter, "field list")(node))
+    e = Resolver(column, parameter, "field list", clock=True)(node)
+    if uses_clock(e):
+        return e
+    for divisor in zero_divisors(e):
+        if constant(divisor):
+            raise division_by_zero()
+    return constant(e)
 
 
 def _on_duplicate(statement: trees.Statement, node: exp.Insert) -> str:
@@ -163,7 +182,7 @@ def _assigner(table: TableDef, nodes: list[exp.Expr], alias: str
     alias = alias or "\0new"
 
     def assign(values: Sequence[Any]) -> tuple[tuple[int, Expr], ...]:
-        return _assignments(table, marked, Resolver(column, _bound(values), "field list"))
+        return _assignments(table, marked, Resolver(column, _bound(values), "field list", clock=True))
 
     if not any(n.find(exp.Placeholder) for n in marked):
         fixed = assign(())
@@ -208,8 +227,7 @@ def _over_new_row(table: TableDef, done: list[tuple[int, Expr]], e: Expr) -> Exp
 def _default(table: TableDef, at: int) -> Expr:
     c = table.columns[at]
     if c.default_now:
-        raise SqlError(1235, "42000", f"Noria does not support DEFAULT in UPDATE for '{c.name}' yet, whose default is "
-                                      "the clock; pass the time")
+        return now(c.type.scale, c.type.timestamp)
     if not c.has_default and not c.nullable:
         raise SqlError(1364, "HY000", f"Field '{c.name}' doesn't have a default value")
     return literal(c.default if c.has_default else None)
@@ -223,8 +241,9 @@ def update(node: exp.Update, catalog: Catalog) -> Binder:
     column = _columns_of(table, node.this.alias_or_name)
 
     def bind(values: Sequence[Any]) -> Update:
-        resolve = Resolver(column, _bound(values), "field list")
-        return Update(table.name, _assignments(table, node.expressions, resolve), _where(node, column, values))
+        resolve = Resolver(column, _bound(values), "field list", clock=True)
+        assigned, where = _assignments(table, node.expressions, resolve), _where(node, column, values)
+        return Update(table.name, assigned, where, _timed(where) or any(uses_clock(e) for _, e in assigned))
 
     return _once(node, bind)
 
@@ -236,7 +255,16 @@ def delete(node: exp.Delete, catalog: Catalog) -> Binder:
     table = table_of(catalog, node.this)
     _refuse_order(node, "DELETE")
     column = _columns_of(table, node.this.alias_or_name)
-    return _once(node, lambda values: Delete(table.name, _where(node, column, values)))
+
+    def bind(values: Sequence[Any]) -> Delete:
+        where = _where(node, column, values)
+        return Delete(table.name, where, _timed(where))
+
+    return _once(node, bind)
+
+
+def _timed(where: Expr | None) -> bool:
+    return where is not None and uses_clock(where)
 
 
 def truncate(node: exp.TruncateTable, catalog: Catalog) -> Binder:
@@ -271,4 +299,4 @@ def _where(node: exp.Expr, column: Callable[[str, str, str], Expr], values: Sequ
     where = node.args.get("where")
     if where is None:
         return None
-    return simplified(call("and", Resolver(column, _bound(values), "where clause")(where.this)))
+    return simplified(call("and", Resolver(column, _bound(values), "where clause", clock=True)(where.this)))

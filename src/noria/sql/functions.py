@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from noria.core.errors import SqlError
 from noria.core.expr import Const, Expr
-from noria.core.functions import NULL, as_moment, as_number, call, cast, literal, retyped, wrong_count
+from noria.core.functions import NULL, as_moment, as_number, call, cast, literal, now, retyped, wrong_count
 from noria.core.library.dates import parts_of
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, TEXT, TIME, Kind, decimal
 from noria.sql.refusals import refuse
@@ -338,6 +338,20 @@ def _offset(zone: Expr) -> int | None:
     return None if m is None else (-1 if m[1] == "-" else 1) * (int(m[2]) * 60 + int(m[3])) * 60 * MICROS
 
 
+CLOCK_NAMES: dict[str, Callable[[int], Expr]] = {
+    **dict.fromkeys(("NOW", "SYSDATE", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP"), now),
+    "UTC_TIMESTAMP": lambda scale: now(scale, True),
+    **dict.fromkeys(("CURDATE", "CURRENT_DATE"), lambda scale: cast(now(0), DATE)),
+    "UTC_DATE": lambda scale: cast(now(0, True), DATE),
+    **dict.fromkeys(("CURTIME", "CURRENT_TIME"), lambda scale: cast(now(scale), replace(TIME, scale=scale))),
+    "UTC_TIME": lambda scale: cast(now(scale, True), replace(TIME, scale=scale)),
+    "UNIX_TIMESTAMP": lambda scale: _unix_timestamp(now(0, True)),
+}
+"""The names of the clock: the time of the statement, which whoever accepts it puts in (`at_time`)."""
+CLOCK_CLASSES: dict[type[exp.Expr], str] = {
+    exp.CurrentTimestamp: "NOW", exp.CurrentDate: "CURDATE", exp.CurrentTime: "CURTIME", exp.Localtime: "NOW",
+    exp.Localtimestamp: "NOW", exp.UtcTimestamp: "UTC_TIMESTAMP", exp.UtcDate: "UTC_DATE", exp.UtcTime: "UTC_TIME",
+}
 FUNCTIONS: dict[str, Maker] = {
     **{name.upper(): _plain(name) for name in SAME},
     **{name.upper(): _plain(op) for name, op in OTHERS.items()},

@@ -7,7 +7,7 @@ from sqlglot import exp
 from noria.core.errors import SqlError, unknown_column
 from noria.core.evaluate import constant
 from noria.core.expr import Expr
-from noria.core.types import BIGINT, DATE, DATETIME, TEXT, Field
+from noria.core.types import BIGINT, TEXT, Field
 from noria.sql.commands import Item, SelectItems
 from noria.sql.context import Context
 from noria.sql.refusals import refuse
@@ -15,14 +15,11 @@ from noria.sql.scalars import Resolver
 from noria.sql.select import column_name
 from noria.sql.tree import only
 
-_FUNCTIONS = {"NOW": DATETIME, "SYSDATE": DATETIME, "CURRENT_TIMESTAMP": DATETIME, "LOCALTIME": DATETIME,
-              "LOCALTIMESTAMP": DATETIME, "UTC_TIMESTAMP": DATETIME, "CURDATE": DATE, "CURRENT_DATE": DATE,
-              "DATABASE": TEXT, "SCHEMA": TEXT, "VERSION": TEXT, "USER": TEXT, "CURRENT_USER": TEXT,
+_FUNCTIONS = {"DATABASE": TEXT, "SCHEMA": TEXT, "VERSION": TEXT, "USER": TEXT, "CURRENT_USER": TEXT,
               "SESSION_USER": TEXT, "CONNECTION_ID": BIGINT, "LAST_INSERT_ID": BIGINT, "ROW_COUNT": BIGINT,
-              "FOUND_ROWS": BIGINT, "UNIX_TIMESTAMP": BIGINT}
+              "FOUND_ROWS": BIGINT}
 _CLASSES: dict[type[exp.Expr], str] = {
-    exp.CurrentTimestamp: "NOW", exp.CurrentDate: "CURDATE", exp.CurrentSchema: "DATABASE",
-    exp.CurrentVersion: "VERSION", exp.CurrentUser: "CURRENT_USER", exp.Localtime: "NOW", exp.Localtimestamp: "NOW",
+    exp.CurrentSchema: "DATABASE", exp.CurrentVersion: "VERSION", exp.CurrentUser: "CURRENT_USER",
     exp.SessionUser: "SESSION_USER", exp.CurrentDatabase: "DATABASE",
 }
 

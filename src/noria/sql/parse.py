@@ -7,14 +7,16 @@ and where; binding never parses.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
 from noria.core.errors import SqlError, not_supported, parse_error
-from noria.sql import chatter, ddl, dml, values
-from noria.sql.commands import Command, Explain, Nothing, Prepared, Select, bound_select
+from noria.sql import chatter, clock, ddl, dml, values
+from noria.sql.commands import Command, Explain, Nothing, Prepared, Select, Timed, bound_select
 from noria.sql.context import Catalog, Context
 from noria.sql.items import select_items
 from noria.sql.queries import select_of
@@ -94,7 +96,7 @@ def _explained(tokens: list[Token]) -> list[Token]:
 def _command(statement: Statement, catalog: Catalog) -> tuple[Command, Binder]:
     tree = statement.tree
     if isinstance(tree, (exp.Select, exp.SetOperation, exp.Subquery)):
-        return _select(statement, tree.unnest(), catalog)
+        return (_timed if clock.asks(tree) else _select)(statement, tree.unnest(), catalog)
     if isinstance(tree, exp.Insert):
         return _write(dml.insert(statement, tree, catalog), statement)
     if isinstance(tree, exp.Update):
@@ -119,6 +121,28 @@ def _fixed(command: Command) -> tuple[Command, Binder]:
 def _write(binder: Binder, statement: Statement) -> tuple[Command, Binder]:
     """The command of a write with parameters has NULL for each."""
     return binder([None] * statement.parameters), binder
+
+
+def _timed(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
+    """A SELECT that asks for the time is planned anew for each."""
+    def planned(utc: datetime, offset: timedelta) -> tuple[Command, Binder, list[Any]]:
+        now, more = clock.at(tree, statement.parameters, utc, offset)
+        command, binder = _select(replace(statement, parameters=statement.parameters + len(more)), now, catalog)
+        return command, binder, more
+
+    def bound(values: Sequence[Any]) -> Command:
+        def at(utc: datetime, offset: timedelta) -> Command:
+            _, binder, more = planned(utc, offset)
+            return binder([*values, *more])
+
+        return Timed(at, fields)
+
+    first = planned(_SOME_TIME, timedelta())[0]
+    fields = Prepared(first, 0, lambda values: first).fields
+    return bound([None] * statement.parameters), bound
+
+
+_SOME_TIME = datetime(2000, 1, 1)
 
 
 def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:

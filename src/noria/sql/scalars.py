@@ -7,7 +7,7 @@ A `Resolver` turns one tree node into one `Expr`: columns through its `column` f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from math import isinf
 from typing import Any
@@ -19,7 +19,7 @@ from noria.core.expr import Call, Const, Expr
 from noria.core.functions import NULL, as_number, call, cast, literal, retyped, truth
 from noria.core.types import BIGINT, BYTES, TEXT, TEXT_BIN, Collation, Field, SqlType
 from noria.plan.mir import agg
-from noria.sql.functions import FUNCTIONS, extracted, located, regexp, shifted
+from noria.sql.functions import CLOCK_CLASSES, CLOCK_NAMES, FUNCTIONS, extracted, located, regexp, shifted
 from noria.sql.refusals import refuse
 from noria.sql.tree import only, snippet
 from noria.sql.types import cast_type, collation
@@ -112,6 +112,7 @@ class Resolver:
     parameter: Callable[[exp.Placeholder], Expr]
     clause: str
     aggregates: bool = False
+    clock: bool = False
 
     def __call__(self, node: exp.Expr) -> Expr:
         handler = _HANDLERS.get(type(node))
@@ -370,12 +371,24 @@ def _named(r: Resolver, node: exp.Expr) -> Expr:
     name = node.name.upper()
     if name == "VALUES":
         raise refuse("VALUES() outside ON DUPLICATE KEY UPDATE", node)
-    if name == "UNIX_TIMESTAMP" and not node.expressions:
-        raise _unknown(node)
+    if name in CLOCK_NAMES and not (name == "UNIX_TIMESTAMP" and node.expressions):
+        return _clock(r, node)
     made = FUNCTIONS.get(name)
     if made is None:
         raise _unknown(node)
     return made(r, name, node.expressions)
+
+
+def _clock(r: Resolver, node: exp.Expr) -> Expr:
+    """NOW and its kin, where a statement may ask for its time."""
+    name = node.name.upper() if isinstance(node, exp.Anonymous) else CLOCK_CLASSES[type(node)]
+    if not r.clock:
+        raise _unknown(node)
+    digits = node.expressions[0] if node.expressions else node.this if not isinstance(node, exp.Anonymous) else None
+    scale = literal_value(digits) if isinstance(digits, exp.Literal) else 0
+    if not isinstance(scale, int) or scale > 6:
+        raise SqlError(1426, "42000", f"Too-big precision {scale} specified for '{name}'. Maximum is 6.")
+    return CLOCK_NAMES[name](scale)
 
 
 # ------------------------------------------------------------------ aggregates
@@ -428,7 +441,7 @@ def _allowed(r: Resolver, node: exp.Expr) -> None:
 
 def _inner(r: Resolver) -> Resolver:
     """Aggregates do not stand within aggregates."""
-    return Resolver(r.column, r.parameter, r.clause, aggregates=False)
+    return replace(r, aggregates=False)
 
 
 def _group_concat(r: Resolver, node: exp.Expr) -> Expr:
@@ -474,6 +487,7 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     exp.Cast: _cast, exp.Collate: _collate, exp.Trim: _trim, exp.Concat: _concat, exp.Substring: _substring,
     exp.StrPosition: _position, exp.Chr: _characters, exp.Extract: _extract, exp.Add: _sum, exp.Sub: _sum,
     exp.RegexpLike: _regexp, exp.JSONExtract: _json_extract, exp.JSONExtractScalar: _json_text,
+    **dict.fromkeys(CLOCK_CLASSES, _clock),
     exp.JSONArrayContains: _member_of, exp.JSONObject: _json_object, exp.JSONValue: _json_value,
     exp.Anonymous: _named, exp.Count: _count,
     exp.GroupConcat: _group_concat, exp.Window: _window,

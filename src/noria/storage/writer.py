@@ -20,8 +20,9 @@ import pyarrow as pa
 from noria.core import evaluate
 from noria.core.batch import Batch, Codes
 from noria.core.coerce import integer_bounds
-from noria.core.errors import SqlError, wrong_value_count
+from noria.core.errors import SqlError, division_by_zero, wrong_value_count
 from noria.core.expr import Expr
+from noria.core.functions import zero_divisors
 from noria.core.limits import NULL_CODE
 from noria.core.statements import Delete, Insert, Statement, Update, WriteResult
 from noria.core.symbols import Symbols
@@ -87,6 +88,8 @@ def assign(stage: Stage, assignments: Assignments, old: Codes, inputs: Codes, sy
     new = old.copy()
     batch = Batch.of(inputs)
     for column, expr in assignments:
+        if any(evaluate.predicate(zero)(batch, symbols).any() for zero in zero_divisors(expr)):
+            raise division_by_zero()
         codes = evaluate.compile(expr)(batch, symbols)
         new[column] = recode(codes, expr.type, stage.table.definition.columns[column], 1, symbols)
     return new

@@ -27,8 +27,19 @@ from noria.core.functions.base import (
     wrong_count,
 )
 from noria.core.functions.logic import FLIPPED, NEGATED
-from noria.core.functions.trees import canonical, conjunction, rebuilt, with_values
+from noria.core.functions.trees import (
+    at_time,
+    canonical,
+    conjunction,
+    cut,
+    now,
+    rebuilt,
+    uses_clock,
+    with_values,
+    zero_divisors,
+)
 
-__all__ = ["CLOCK", "FALSE", "FLIPPED", "MOMENTS", "NEGATED", "NULL", "TRUE", "as_moment", "as_number", "call",
-           "canonical", "cast", "common_type", "comparable", "conjunction", "literal", "rebuilt", "retyped", "truth",
-           "with_values", "wrong_count"]
+__all__ = ["CLOCK", "FALSE", "FLIPPED", "MOMENTS", "NEGATED", "NULL", "TRUE", "as_moment", "as_number", "at_time",
+           "call", "canonical", "cast", "common_type", "comparable", "conjunction", "cut", "literal", "now", "rebuilt",
+           "retyped", "truth", "uses_clock", "with_values", "wrong_count",
+           "zero_divisors"]

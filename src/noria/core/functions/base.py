@@ -147,6 +147,9 @@ def _folded(e: Expr) -> Expr:
         value = evaluate.constant(e)
     except SqlError:
         return e
+    if value is None and e.op in ("div", "intdiv", "mod") and all(a.value is not None for a in e.args
+                                                                 if isinstance(a, Const)):
+        return e  # by zero: NULL, but an error in a write
     return Const(e.type, value is None, value)
 
 

@@ -1,0 +1,77 @@
+"""The time of a statement: one moment for all of it, put in by whoever accepts it, so that no worker has a clock.
+
+NOW() in a write, DEFAULT CURRENT_TIMESTAMP and ON UPDATE CURRENT_TIMESTAMP become values here.  Keeps true: what a
+worker gets holds no op of the clock; a row that an UPDATE leaves as it is keeps its ON UPDATE column too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from noria.core.evaluate import constant
+from noria.core.expr import Col, Const, Expr
+from noria.core.functions import at_time, call, cast, cut
+from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update
+from noria.core.types import Column, TableDef
+
+Assignments = tuple[tuple[int, Expr], ...]
+
+
+def needs(statement: Statement, table: TableDef) -> bool:
+    """Has the statement anything to do with the clock?"""
+    return statement.clock or (not isinstance(statement, Delete) and any(
+        c.default_now or c.update_now for c in table.columns))
+
+
+def timed(statement: Statement, table: TableDef, utc: datetime, offset: timedelta = timedelta()) -> Statement:
+    """The statement at this time of UTC, in a session whose clock is `offset` ahead of it."""
+    if isinstance(statement, Insert):
+        return _insert(statement, table, utc, offset)
+    where = None if statement.where is None else at_time(statement.where, utc, offset)
+    if isinstance(statement, Delete):
+        return Delete(statement.table, where)
+    return Update(statement.table, _assigned(statement.assignments, table, utc, offset), where)
+
+
+def _insert(statement: Insert, table: TableDef, utc: datetime, offset: timedelta) -> Insert:
+    rows, columns = statement.rows, statement.columns
+    if statement.clock:
+        rows = tuple([tuple([constant(at_time(v, utc, offset)) if isinstance(v, Expr) else v for v in row])
+                      for row in rows])
+    absent = [i for i, c in enumerate(table.columns) if c.default_now and i not in columns]
+    given = {n: table.columns[i] for n, i in enumerate(columns) if table.columns[i].default_now}
+    more = tuple(_stamp(table.columns[i], utc, offset) for i in absent)
+    if isinstance(rows, (pa.RecordBatch, pa.Table)):
+        times = [pa.array([m] * len(rows), pa.timestamp("us")) for m in more]
+        rows = pa.RecordBatch.from_arrays([*rows.columns, *times], names=[str(i) for i in (*columns, *absent)]) \
+            if absent else rows
+    elif absent or given:
+        rows = tuple([_stamped(row, given, utc, offset) + more for row in rows])
+    assignments = _assigned(statement.assignments, table, utc, offset) if statement.assignments else ()
+    return Insert(statement.table, (*columns, *absent), rows, statement.on_duplicate, assignments)
+
+
+def _stamp(column: Column, utc: datetime, offset: timedelta) -> datetime:
+    """The time for a column: TIMESTAMP holds UTC, DATETIME what the session's clock shows."""
+    return cut(utc if column.type.timestamp else utc + offset, column.type.scale)
+
+
+def _stamped(row: Any, given: dict[int, Column], utc: datetime, offset: timedelta) -> tuple[Any, ...]:
+    return tuple([_stamp(given[n], utc, offset) if v is DEFAULT and n in given else v for n, v in enumerate(row)])
+
+
+def _assigned(assignments: Assignments, table: TableDef, utc: datetime, offset: timedelta) -> Assignments:
+    """The assignments, and those of ON UPDATE columns for rows that they change."""
+    done = tuple((at, at_time(e, utc, offset)) for at, e in assignments)
+    same = [call("nseq", Col(c.type, c.nullable, at), cast(e, replace(c.type, length=0)) if not c.type.members else e)
+            for at, e in done for c in (table.columns[at],)]
+    for at, column in enumerate(table.columns):
+        if column.update_now and all(at != a for a, _ in assignments):
+            old = Col(column.type, column.nullable, at)
+            now = Const(column.type, False, _stamp(column, utc, offset))
+            done = (*done, (at, call("if", call("and", *same), old, now)))
+    return done

@@ -1,0 +1,83 @@
+"""SELECTs that ask for the time: it is never maintained, but a value of the statement, put in before planning.
+
+    … WHERE created > NOW() - INTERVAL 1 DAY    →    … WHERE created > ?
+
+What stands around NOW() and has no column is worked out with it.  Beside a comparison it becomes a parameter, so that
+one view answers whatever the time is; elsewhere a literal.  A view's definition keeps NOW(), and is refused for it.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from sqlglot import exp
+
+from noria.core.casts import show
+from noria.core.errors import unknown_column
+from noria.core.evaluate import constant
+from noria.core.expr import Expr
+from noria.core.functions import at_time
+from noria.core.types import SqlType
+from noria.sql.functions import CLOCK_CLASSES, CLOCK_NAMES
+from noria.sql.refusals import refuse
+from noria.sql.scalars import Resolver
+
+_AROUND = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Paren, exp.Neg, exp.Cast,
+           exp.Anonymous, exp.Extract)
+_UNKNOWN = (exp.Column, exp.Placeholder, exp.Subquery, exp.Select, exp.AggFunc, exp.Star, exp.Parameter,
+            exp.SessionParameter)
+
+
+def asks(tree: exp.Expr) -> bool:
+    """Does the time stand anywhere in it?"""
+    return any(_is_clock(n) for n in tree.walk())
+
+
+def _is_clock(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Anonymous):
+        name = node.name.upper()
+        return name in CLOCK_NAMES and not (name == "UNIX_TIMESTAMP" and bool(node.expressions))
+    return type(node) in CLOCK_CLASSES
+
+
+def at(tree: exp.Expr, parameters: int, utc: datetime, offset: timedelta) -> tuple[exp.Expr, list[Any]]:
+    """The tree at this time, in a session whose clock is `offset` ahead of UTC, and the values of the parameters that
+    it has beyond its own."""
+    tree = tree.copy()
+    values: list[Any] = []
+    while (node := next((n for n in tree.walk() if _is_clock(n)), None)) is not None:
+        while isinstance(node.parent, _AROUND) and not any(isinstance(n, _UNKNOWN) for n in node.parent.walk()):
+            node = node.parent
+        e = Resolver(_no_column, _no_parameter, "field list", clock=True)(node)
+        value = constant(at_time(e, utc, offset))
+        if isinstance(node.parent, exp.Predicate):
+            made: exp.Expr = exp.Placeholder(this=str(parameters + len(values)))
+            values.append(value)
+        else:
+            made = _literal(value, e.type)
+        made.meta.update(node.meta)
+        node.replace(made)
+    return tree, values
+
+
+def _no_column(name: str, table: str, clause: str) -> Expr:
+    raise unknown_column(name, clause)
+
+
+def _no_parameter(node: exp.Placeholder) -> Expr:
+    raise refuse("a parameter beside the time", node, "compute the value in the application")
+
+
+def _literal(value: Any, type: SqlType) -> exp.Expr:
+    """A value as a literal of its type."""
+    if value is None:
+        return exp.Null()
+    if isinstance(value, (int, Decimal, float)):
+        number: exp.Expr = exp.Literal.number(abs(value))
+        return exp.Neg(this=number) if value < 0 else number
+    text = exp.Literal.string(show(value, type) if isinstance(value, (date, timedelta)) else str(value))
+    if not isinstance(value, (date, timedelta)):
+        return text
+    return exp.Cast(this=text, to=exp.DataType.build(type.sql(), dialect="mysql"))
