@@ -12,9 +12,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
+from noria.core.errors import SqlError
 from noria.plan.mir import show
 from noria.sql.commands import CreateView, Select, as_batch
 from noria.sql.parse import bind, parse, prepare
@@ -105,7 +106,9 @@ def numbers(draw: st.DrawFn, numeric: list[str], texts: list[str], depth: int) -
     if depth == 0 or draw(st.integers(0, 2)) == 0:
         return draw(st.sampled_from(numeric) | st.sampled_from(["0", "1", "2", "-1", "NULL"]))
     inner = numbers(numeric, texts, depth - 1)
-    kind = draw(st.integers(0, 5))
+    kind = draw(st.integers(0, 6))
+    if kind == 6:
+        return draw(scalar_subqueries(numeric, texts))
     if kind == 0:
         return f"({draw(inner)} {draw(st.sampled_from(['+', '-', '*']))} {draw(inner)})"
     if kind == 1:
@@ -121,11 +124,43 @@ def numbers(draw: st.DrawFn, numeric: list[str], texts: list[str], depth: int) -
 
 
 @st.composite
+def scalar_subqueries(draw: st.DrawFn, numeric: list[str], texts: list[str]) -> str:
+    x, s = draw(st.sampled_from(numeric)), draw(st.sampled_from(texts))
+    term = draw(st.sampled_from([f"q.a = {x}", f"q.s = {s}", f"q.a = {x} AND q.s = {s}", "q.a > 0", f"{x} > 0",
+                                 f"q.a + 1 = {x} AND q.s IS NOT NULL", f"q.a <=> {x} AND {s} LIKE 'a%'"]))
+    what = draw(st.sampled_from(["COUNT(*)", "COUNT(q.s)", "MAX(q.a)", "MIN(q.a) + 1", "COUNT(*) + MAX(q.a)",
+                                 "COALESCE(SUM(q.a), 7)", "COUNT(DISTINCT q.s)"]))
+    of = draw(st.sampled_from(["t", "u", "w"]))
+    return draw(st.sampled_from([
+        f"(SELECT {what} FROM {of} q WHERE {term})", f"(SELECT {what} FROM {of} q WHERE {term})",
+        f"(SELECT {what} FROM {of} q)", f"(SELECT q.a FROM t q WHERE q.id = {x})",
+        f"(SELECT q.c FROM u q WHERE q.id = 2 AND q.a = {x})",
+        f"(SELECT COUNT(*) FROM {of} q WHERE q.a = {x} GROUP BY q.a)"]))
+
+
+@st.composite
+def memberships(draw: st.DrawFn, numeric: list[str], texts: list[str]) -> str:
+    x, y, s = (draw(st.sampled_from(names)) for names in (numeric, numeric, texts))
+    of, no = draw(st.sampled_from(["t", "u", "w"])), draw(st.sampled_from(["", "NOT "]))
+    term = draw(st.sampled_from([f"q.a = {y}", f"q.s = {s}", "q.a > 0", f"{y} < 2", f"q.a = {y} AND q.s <> 'a'",
+                                 f"q.a <=> {y}", "q.a IN (SELECT r.c FROM u r WHERE r.s = q.s)"]))
+    return draw(st.sampled_from([
+        f"{x} {no}IN (SELECT q.a FROM {of} q)", f"{x} {no}IN (SELECT q.a FROM {of} q WHERE {term})",
+        f"{s} {no}IN (SELECT q.s FROM {of} q WHERE {term})", f"{no}EXISTS (SELECT 1 FROM {of} q WHERE {term})",
+        f"{no}EXISTS (SELECT q.s FROM {of} q WHERE {term} ORDER BY q.a LIMIT 1)",
+        f"{x} {no}IN (SELECT q.b FROM t q)", f"{no}EXISTS (SELECT * FROM {of} q)",
+        f"{x} {no}IN (SELECT MAX(q.a) FROM {of} q GROUP BY q.s)", f"{x} {no}IN (SELECT a FROM t UNION SELECT c FROM u)",
+        f"{x} = {draw(scalar_subqueries(numeric, texts))}", f"EXISTS (SELECT COUNT(*) FROM {of} q WHERE {term})"]))
+
+
+@st.composite
 def conditions(draw: st.DrawFn, numeric: list[str], texts: list[str], depth: int) -> str:
     if depth > 0 and draw(st.booleans()):
         inner = conditions(numeric, texts, depth - 1)
         kind = draw(st.sampled_from(["AND", "AND", "OR", "NOT"]))
         return f"NOT ({draw(inner)})" if kind == "NOT" else f"({draw(inner)} {kind} {draw(inner)})"
+    if draw(st.integers(0, 5)) == 0:
+        return draw(memberships(numeric, texts))
     x, y = draw(numbers(numeric, texts, min(depth, 1))), draw(numbers(numeric, texts, 0))
     s, z = draw(st.sampled_from(texts)), draw(TEXT)
     return draw(st.sampled_from([
@@ -253,7 +288,11 @@ def reference_rows(catalog: DictCatalog, command: Select, rows: Rows) -> list[tu
 def test_select(query: str, rows: Rows) -> None:
     catalog = DictCatalog(*SCHEMA)
     note(query)
-    (command,) = parse(query, catalog)
+    try:
+        (command,) = parse(query, catalog)
+    except SqlError as e:  # an unqualified name may be one of the subquery's own
+        assume("several rows" not in e.message)
+        raise
     assert isinstance(command, Select)
     assert comparable(reference_rows(catalog, command, rows)) == comparable(sqlite(rows).execute(
         query.replace("<=>", "IS")).fetchall())
@@ -273,6 +312,13 @@ KEYED = [  # FROM … WHERE with a `?`, and what the parameter is compared with
     ("SELECT c FROM tu WHERE a = ? AND c = ?", 2),
     ("SELECT z.n FROM u JOIN (SELECT a, COUNT(*) n FROM t GROUP BY a) z ON z.a = u.c WHERE u.a = ?", 1),
     ("SELECT b FROM t WHERE a + b = ?", 1),
+    ("SELECT id FROM t WHERE a IN (SELECT a FROM u WHERE c = ?)", 1),
+    ("SELECT id FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = t.a AND u.c = ?) AND b = ?", 2),
+    ("SELECT COUNT(*), SUM(b) FROM t WHERE a IN (SELECT c FROM u WHERE a = ?)", 1),
+    ("SELECT id FROM t WHERE b IN (SELECT MAX(c) FROM u WHERE a = ? GROUP BY s)", 1),
+    ("SELECT id, (SELECT COUNT(*) FROM u WHERE u.a = t.a) FROM t WHERE b = ?", 1),
+    ("SELECT id FROM t WHERE b = ? AND NOT EXISTS (SELECT 1 FROM u WHERE u.a = t.a)", 1),
+    ("SELECT z.e FROM (SELECT a, b AS e FROM t UNION ALL SELECT a, c FROM u) z WHERE z.a = ?", 1),
     ("SELECT id FROM t WHERE b = ? ORDER BY a DESC, id LIMIT 2", 1),
     ("SELECT id FROM t WHERE b = ? ORDER BY s, id DESC LIMIT 2 OFFSET 1", 1),
 ]

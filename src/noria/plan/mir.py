@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from noria.core.expr import Expr, columns_of
+from noria.core.expr import Col, Expr, columns_of
 from noria.core.ranking import Order
 from noria.core.types import BIGINT, DOUBLE, Field, Kind, SqlType, TableDef, decimal
 
@@ -472,6 +472,24 @@ def tables_of(plan: Mir) -> dict[str, TableDef]:
     if isinstance(plan, Base):
         return {plan.table.name: plan.table}
     return {n: t for i in plan.inputs for n, t in tables_of(i).items()}
+
+
+def unique_keys(plan: Mir) -> list[frozenset[int]]:
+    """Sets of columns of which no two rows have the same values (NULL equal to NULL)."""
+    if isinstance(plan, Base):
+        return [frozenset(plan.table.primary_key)] if plan.table.primary_key else []
+    if isinstance(plan, Aggregate):
+        return [frozenset(range(len(plan.group)))]
+    if isinstance(plan, Distinct):
+        return [frozenset(range(plan.width)), *unique_keys(plan.input)]
+    if isinstance(plan, Filter):
+        return unique_keys(plan.input)
+    if isinstance(plan, Project):
+        place = {e.index: i for i, e in enumerate(plan.exprs) if isinstance(e, Col)}
+        return [frozenset(place[c] for c in key) for key in unique_keys(plan.input) if key <= place.keys()]
+    if isinstance(plan, Join) and any(key <= {b for _, b in plan.on} for key in unique_keys(plan.right)):
+        return unique_keys(plan.left)  # at most one right row for each left one
+    return []
 
 
 def show(plan: Mir, indent: int = 0) -> str:

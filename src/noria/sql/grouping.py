@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, not_supported
 from noria.core.evaluate import constant
 from noria.core.expr import Call, Col, Const, Expr
 from noria.core.functions import call, cast, conjunction, literal
@@ -48,6 +48,9 @@ class Grouped:
 
     def not_grouped(self, c: Col) -> SqlError:
         s = self.scope.sources[self.scope.source_of(c.index)]
+        if s.given is not None:
+            return not_supported("a subquery beside aggregates, if it has several values in a group",
+                                 "GROUP BY the columns that it compares")
         name = f"{s.alias}.{self.scope.field(c.index).name}"
         if self.grouped:
             return SqlError(1055, "42000", f"'{name}' is not in GROUP BY and not an aggregate: it can have several "

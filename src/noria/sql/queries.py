@@ -15,6 +15,7 @@ from noria.sql.commands import BatchQuery, Select
 from noria.sql.context import Catalog, Context
 from noria.sql.parameters import INSTEAD, ordinals
 from noria.sql.refusals import NotMaintained, not_maintained, refuse
+from noria.sql.scope import Scope
 from noria.sql.select import Query, plan_query
 from noria.sql.setops import set_order, set_plan
 from noria.sql.shape import shape_of
@@ -110,11 +111,11 @@ def _plan(context: Context, tree: exp.Expr) -> Query:
     return replace(query, plan=plan, after=query.after and over(query.after, Found(plan.fields)))
 
 
-def block_of(context: Context, tree: exp.Expr, top: bool = False) -> Query:
-    """A SELECT or a set operation, as it is planned.  top: as in `plan_query`."""
+def block_of(context: Context, tree: exp.Expr, top: bool = False, outer: Scope | None = None) -> Query:
+    """A SELECT or a set operation, as it is planned.  top, outer: as in `plan_query`."""
     if isinstance(tree, exp.Subquery):
         only(tree, frozenset({"this", "alias"}), "a SELECT in brackets")
-        return block_of(context, tree.this, top)
+        return block_of(context, tree.this, top, outer)
     if isinstance(tree, exp.SetOperation):
         plan = set_plan(context.inner(), tree)
         limit, offset = (tree.args.get(n) for n in ("limit", "offset"))
@@ -122,7 +123,7 @@ def block_of(context: Context, tree: exp.Expr, top: bool = False) -> Query:
                      offset and offset.expression, None)
     if not isinstance(tree, exp.Select):
         raise parse_error(f"near '{snippet(tree)}'")
-    return plan_query(context, tree, top)
+    return plan_query(context, tree, top, outer)
 
 
 # ------------------------------------------------------------------ LIMIT and OFFSET

@@ -26,7 +26,7 @@ _STRICT = {"eq", "ne", "lt", "le", "gt", "ge", "like", "add", "sub", "mul", "div
            "round", "floor", "ceil", "cast", "concat", "lower", "upper", "length", "char_length", "substring", "trim"}
 
 
-_EQUALITIES = ("eq", "nseq")
+EQUALITIES = ("eq", "nseq")
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Builder:
 
     def _edge(self, t: Expr, have: set[int], source: int) -> bool:
         """Is the term an equality between what is joined and this relation?"""
-        if not isinstance(t, Call) or t.op not in _EQUALITIES:
+        if not isinstance(t, Call) or t.op not in EQUALITIES:
             return False
         a, b = map(self._sources, t.args)
         return bool(a) and bool(b) and ((a <= have and b == {source}) or (b <= have and a == {source}))
@@ -199,7 +199,7 @@ class Builder:
         pairs, other = [], []
         l_cols, r_cols = set(left.positions), set(right.positions)
         for t in terms:
-            if isinstance(t, Call) and t.op in _EQUALITIES:
+            if isinstance(t, Call) and t.op in EQUALITIES:
                 a, b = t.args
                 if columns_of(b) <= l_cols and columns_of(a) <= r_cols:
                     a, b = b, a

@@ -21,7 +21,7 @@ from noria.core.types import BIGINT, BYTES, TEXT, TEXT_BIN, Collation, Field, Sq
 from noria.plan.mir import agg
 from noria.sql.functions import CLOCK_CLASSES, CLOCK_NAMES, FUNCTIONS, extracted, located, regexp, shifted
 from noria.sql.refusals import refuse
-from noria.sql.tree import only, snippet
+from noria.sql.tree import is_subquery, only, snippet
 from noria.sql.types import cast_type, collation
 
 
@@ -113,8 +113,11 @@ class Resolver:
     clause: str
     aggregates: bool = False
     clock: bool = False
+    subquery: Callable[[Resolver, exp.Expr], Expr] | None = None
 
     def __call__(self, node: exp.Expr) -> Expr:
+        if self.subquery is not None and is_subquery(node):
+            return self.subquery(self, node)
         handler = _HANDLERS.get(type(node))
         if handler is not None:
             return handler(self, node)
@@ -133,7 +136,7 @@ class Resolver:
 
 def _unknown(node: exp.Expr) -> SqlError:
     if isinstance(node, (exp.Subquery, exp.Exists, exp.Select, exp.Any, exp.All)):
-        return refuse("a subquery in an expression", node, "join with it in FROM")
+        return refuse("a subquery here", node, "join with it in FROM")
     if isinstance(node, exp.AggFunc):
         return refuse("this aggregate or window function", node, "there are COUNT, SUM, MIN, MAX, AVG, "
                       "GROUP_CONCAT, over windows ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, FIRST_VALUE, LAST_VALUE too")

@@ -11,19 +11,21 @@ from dataclasses import dataclass, field
 from noria.core.errors import SqlError, ambiguous_column, unknown_column
 from noria.core.expr import Col
 from noria.core.types import Field
-from noria.plan.mir import Base, Mir
+from noria.plan.mir import Mir, unique_keys
 
 
 @dataclass
 class Source:
     """A relation of FROM.  `outer`: it can be NULL-extended, so its columns can be NULL.  `merged`: columns that
-    USING or NATURAL made one with a column of another relation, which stands for both."""
+    USING or NATURAL made one with a column of another relation, which stands for both.  `given`: of a subquery, which
+    no name means: the columns that it has at most one row for."""
 
     alias: str
     plan: Mir
     offset: int
     outer: bool = False
     merged: set[int] = field(default_factory=set)
+    given: frozenset[int] | None = None
 
     @property
     def end(self) -> int:
@@ -36,21 +38,27 @@ class Source:
 
 class Scope:
     """The relations of one block, in the order written; `shown` are the columns of `*`, by number.  start: the number
-    of the first column."""
+    of the first column; columns before it are those of an outer query."""
 
     def __init__(self, start: int = 0) -> None:
         self.sources: list[Source] = []
         self.shown: list[int] = []
-        self._start = start
+        self.start = start
 
     @property
     def end(self) -> int:
-        return self.sources[-1].end if self.sources else self._start
+        return self.sources[-1].end if self.sources else self.start
 
     def add(self, alias: str, plan: Mir) -> Source:
         source = Source(alias, plan, self.end)
         self._take(source)
         self.shown += range(source.offset, source.end)
+        return source
+
+    def hide(self, plan: Mir, given: frozenset[int]) -> Source:
+        """A subquery, LEFT JOINed: at most one row where the given columns have one value."""
+        source = Source("", plan, self.end, outer=True, given=given)
+        self.sources.append(source)
         return source
 
     def adopt(self, other: Scope) -> None:
@@ -85,7 +93,7 @@ class Scope:
         """The columns of this name, at most one of each relation's; merged ones count once."""
         out = []
         for s in self.sources:
-            if table and s.alias.lower() != table.lower():
+            if s.given is not None or (table and s.alias.lower() != table.lower()):
                 continue
             for i, f in enumerate(s.plan.fields):
                 if f.name.lower() == name.lower() and (table or i not in s.merged):
@@ -115,10 +123,14 @@ class Scope:
         return s.column(column - s.offset)
 
     def determined(self, columns: set[int]) -> set[int]:
-        """Columns that have one value where these have: those of a base table whose primary key is among them."""
+        """Columns that have one value where these have: those of a relation one of whose keys is among them, and of a
+        subquery."""
         out = set(columns)
         for s in self.sources:
-            if isinstance(s.plan, Base) and s.plan.table.primary_key and all(
-                    s.offset + k in columns for k in s.plan.table.primary_key):
+            if s.given is not None and s.given <= out:
                 out.update(range(s.offset, s.end))
+            for key in unique_keys(s.plan):
+                told_apart = not s.outer or not any(s.plan.fields[k].nullable for k in key)  # from a row of NULLs
+                if told_apart and all(s.offset + k in columns for k in key):
+                    out.update(range(s.offset, s.end))
         return out

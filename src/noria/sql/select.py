@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error, unknown_column
-from noria.core.expr import Col, Const, Expr, conjuncts, substitute, walk
+from noria.core.expr import Call, Col, Const, Expr, columns_of, conjuncts, substitute, walk
 from noria.core.functions import call, canonical
 from noria.plan.after import Found, bound, over
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project
@@ -31,18 +32,22 @@ from noria.sql.parameters import (
     literal_range,
     range_key,
 )
-from noria.sql.querygraph import Builder, Joined
+from noria.sql.querygraph import Builder, Joined, Relations
 from noria.sql.refusals import not_maintained, refuse
 from noria.sql.regroup import regroup
-from noria.sql.scalars import Resolver, uses_aggregate
+from noria.sql.scalars import AggCall, Resolver, parts_of, uses_aggregate
 from noria.sql.scope import Scope
-from noria.sql.tree import only, snippet
+from noria.sql.subqueries import CORRELATED, correlation, holds, null_safe, subquery
+from noria.sql.tree import is_membership, only, snippet
 from noria.sql.windows import windows_in, with_windows
 
 _CLAUSES = frozenset({"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset",
                       "distinct", "with_", "operation_modifiers", "kind", "windows"})
 _HARMLESS = {"SQL_NO_CACHE", "SQL_CACHE", "SQL_BUFFER_RESULT", "SQL_SMALL_RESULT", "SQL_BIG_RESULT", "HIGH_PRIORITY",
              "STRAIGHT_JOIN", "ALL"}
+
+NUMBERS = 1 << 20  # columns of a query, at most: an inner query's have numbers after them
+
 
 @dataclass(frozen=True)
 class Item:
@@ -56,7 +61,9 @@ class Item:
 class Query:
     """A planned block: the first `visible` columns are the select list, keys and order columns may follow.
     keys: an argument (`mir.Argument`) and the column that it is compared with.  after: as in `ViewDef`, and then
-    `visible` and `order` are of its columns.  varied: literals were taken as parameters that they could be."""
+    `visible` and `order` are of its columns.  varied: literals were taken as parameters that they could be.  Of a
+    query within an expression, keys ("outer", `Correlation`) are what the outer query's columns are compared with,
+    given are terms over these columns alone; single: at most one row has one value of the keys."""
 
     plan: Mir
     visible: int
@@ -67,16 +74,23 @@ class Query:
     empty_row: tuple[Any, ...] | None
     after: Mir | None = None
     varied: bool = False
+    given: tuple[Expr, ...] = ()
+    single: bool = False
 
 
 @dataclass
 class Block:
     """A SELECT with its names resolved.  after, after_having: conditions that have parameters and are no keys.
-    literals: values of parameters that were literals."""
+    literals: values of parameters that were literals.  outer: the names of the query in whose expressions it stands,
+    given: terms over these alone."""
 
     context: Context
     tree: exp.Select
     scope: Scope
+    relations: Relations
+    outer: Scope | None = None
+    given: list[Expr] = field(default_factory=list)
+    subqueries: dict[tuple[str, str], Expr] = field(default_factory=dict)
     items: list[Item] = field(default_factory=list)
     where: list[Expr] = field(default_factory=list)
     keys: list[Key] = field(default_factory=list)
@@ -89,29 +103,62 @@ class Block:
 
     def resolver(self, clause: str, aggregates: bool = False,
                  column: Callable[[str, str, str], Expr] | None = None) -> Resolver:
-        return Resolver(column or self._column, self.context.parameter, clause, aggregates)
+        return Resolver(column or self._column, self.context.parameter, clause, aggregates,
+                        subquery=partial(subquery, self))
 
     def _column(self, name: str, table: str, clause: str) -> Expr:
-        return self.scope.resolve(name, table, clause)
+        inside = self.outer is None or self.scope.find(name, table)
+        scope = self.scope if inside or self.outer is None else self.outer
+        return scope.resolve(name, table, clause)
 
     def alias(self, name: str) -> Expr | None:
         return next((i.expr for i in self.items if i.name.lower() == name.lower()), None)
 
 
-def plan_query(context: Context, tree: exp.Select, top: bool = False) -> Query:
-    """Plan one SELECT.  top: its keys may be parameters, and literals when the context is ad hoc."""
+def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Scope | None = None) -> Query:
+    """Plan one SELECT.  top: its keys may be parameters, and literals when the context is ad hoc.  outer: the names of
+    the query in whose expressions it stands."""
     _check_clauses(tree)
-    scope = Scope()
+    scope = Scope(0 if outer is None else outer.start + NUMBERS)
     context, relations = sources.resolve_from(context, tree, scope)
-    block = Block(context, tree, scope)
+    block = Block(context, tree, scope, relations, outer)
     _resolve_where(block, top)
     _resolve_items(block)
     _resolve_groups(block)
     _resolve_having(block, top)
     _resolve_order(block)
     block.keys.sort(key=lambda k: str(k[2]))  # hidden key columns stand in one order, however WHERE was written
-    builder = Builder(relations, block.where, [k[2] for k in block.keys if k[0] != "same"])
-    return _assemble(block, builder.build())
+    _check_outer(block)
+    builder = Builder(relations, block.where, [k[2] for k in block.keys if not null_safe(k)])
+    query = _assemble(block, builder.build())
+    return query if outer is None else replace(query, given=tuple(block.given), single=_single(block))
+
+
+def _check_outer(block: Block) -> None:
+    """Outer columns stand in WHERE only, where `correlation` takes them."""
+    asked = [*(i.expr for i in block.items), *block.groups, *block.having, *(e for e, _ in block.order),
+             *block.where, *block.after]
+    if any(c < block.scope.start for e in asked for c in _read(e)):
+        raise not_maintained("a subquery with the outer query's columns here", block.tree, CORRELATED)
+
+
+def _read(e: Expr) -> set[int]:
+    """The columns that an expression reads, in aggregates and windows too."""
+    if isinstance(e, Col):
+        return {e.index}
+    return set().union(*map(_read, e.arguments if isinstance(e, AggCall) else parts_of(e)))
+
+
+def _single(block: Block) -> bool:
+    """Has it one row at most, where its keys have one value?"""
+    fixed = [k[2] for k in block.keys]
+    equal = [t.args for t in block.where if isinstance(t, Call) and t.op == "eq"]
+    fixed += [a for x, y in equal for a, b in ((x, y), (y, x)) if isinstance(b, Const)]
+    if block.tree.args.get("group") is not None or any(uses_aggregate(i.expr) for i in block.items):
+        return set(block.groups) <= set(fixed)
+    known = block.scope.determined({c.index for c in fixed if isinstance(c, Col)})
+    return all(s.offset in known for s in block.scope.sources) and all(
+        c in known for s in block.scope.sources for c in range(s.offset, s.end))
 
 
 def _check_clauses(tree: exp.Select) -> None:
@@ -143,26 +190,50 @@ def _resolve_where(block: Block, top: bool) -> None:
     top = top and not block.context.batch
     varying = _varying(block)
     for term in _terms(where.this):
-        key = key_term(term, resolve, block.context.mode == "adhoc") if top else None
+        if is_membership(term):
+            block.where.append(holds(block, resolve, term, top))
+            continue
+        with_query = term.find(exp.Select) is not None
+        if top and with_query and has_parameter(term):
+            raise not_maintained("a parameter in a subquery here", term, "it may stand in IN (SELECT …) and EXISTS")
+        key = key_term(term, resolve, block.context.mode == "adhoc") if top and not with_query else None
+        if key is not None and any(c < block.scope.start for c in columns_of(key[2])):
+            key = None
         if key is not None and (key[0] == "param" or not any(k[2] == key[2] for k in block.keys)):
             block.keys.append(key)
             continue
-        if top and varying and literal_range(term, resolve):
+        if top and varying and not with_query and literal_range(term, resolve):
             term, values = as_parameters(term, len(block.literals))
             block.literals += values
         if top and has_parameter(term):
             block.after += after_terms(term, lambda p: replace(resolve, parameter=p))
         else:
-            block.where += conjuncts(call("and", resolve(term)))
+            _where_terms(block, conjuncts(call("and", resolve(term))))
     found = None if block.keys else range_key(block.after, dict(enumerate(block.literals)))
     if found is not None:
         block.keys, block.after = [found[0]], found[1]
 
 
+def _where_terms(block: Block, terms: list[Expr]) -> None:
+    """Terms as they are; those with columns of the outer query as what they say of the two."""
+    start = block.scope.start
+    for term in terms:
+        columns = columns_of(term)
+        found = correlation(term, start) if columns and min(columns) < start else None
+        if found is not None:
+            block.keys.append(("outer", found, found.inner))
+        elif columns and max(columns) < start:
+            block.given.append(term)
+        else:
+            block.where.append(term)
+
+
 def _varying(block: Block) -> bool:
     """Is it a text whose literals may be others the next time?"""
     tree, context = block.tree, block.context
-    if context.mode != "adhoc" or context.constant or any(tree.args.get(n) for n in ("group", "limit", "distinct")):
+    if context.mode != "adhoc" or context.constant or block.outer is not None:
+        return False
+    if any(tree.args.get(n) for n in ("group", "limit", "distinct")):
         return False
     return tree.find(exp.Placeholder) is None and not any(item.find(exp.AggFunc) for item in tree.expressions)
 
@@ -281,7 +352,7 @@ def _assemble(block: Block, joined: Joined) -> Query:
     keys = _place_keys(block, [rewrite(k[2]) for k in block.keys], exprs, names)
     order = _place_order(block, [rewrite(e) for e, _ in block.order], exprs, names, distinct)
     terms = _place_terms([rewrite(t) for t in block.after + block.after_having], exprs, names)
-    empty = grouped.empty_row(exprs[: len(block.items)]) if grouped and block.keys else None
+    empty = grouped.empty_row(exprs[: len(block.items)]) if grouped and (block.keys or block.given) else None
     plan = _projected(plan, exprs, names)
     after = _filtered(Found(plan.fields), terms) if terms else None
     after = after and bound(after, block.literals) if block.literals else after

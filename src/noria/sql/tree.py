@@ -229,6 +229,19 @@ def _first_line(text: str) -> str:
 
 
 # ------------------------------------------------------------------ looking at trees
+def is_membership(node: exp.Expr) -> bool:
+    """x IN (SELECT …), x = ANY (SELECT …), EXISTS (SELECT …)"""
+    if isinstance(node, exp.In):
+        return node.args.get("query") is not None
+    return isinstance(node, exp.Exists) or (isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any))
+
+
+def is_subquery(node: exp.Expr) -> bool:
+    """A membership, x <> ALL (SELECT …), or a SELECT where a value stands."""
+    return isinstance(node, exp.Subquery) or is_membership(node) or (
+        isinstance(node, exp.NEQ) and isinstance(node.expression, exp.All))
+
+
 def snippet(node: exp.Expr) -> str:
     """The node as SQL, short, for an error message."""
     shown: str = node.meta.get("text") or rendered(node)

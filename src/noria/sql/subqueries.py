@@ -1,0 +1,233 @@
+"""Subqueries in expressions, as LEFT JOINs of the block that they stand in (section 5.1).
+
+    EXISTS (SELECT … WHERE u.a = t.a)    t ⟕ distinct u.a, 1;  the join's mark is not NULL
+    x IN (SELECT y …)                    t ⟕ distinct y, 1 on x = y;  as a term of WHERE an inner join then
+    x NOT IN (SELECT y …)                … and ⟕ COUNT(*), COUNT(y): unknown if there are rows, and x or some y is NULL
+    (SELECT MAX(c) … WHERE u.a = t.a)    t ⟕ max(c) by u.a; over no rows what the aggregate is of nothing
+
+Keeps true: what is joined has at most one row for each row of the block, so nothing is doubled; a column of it has
+one value where the outer columns that it is joined by have.  An inner query knows the outer one's columns in
+equalities of its WHERE, and in terms that have only outer columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError
+from noria.core.expr import Call, Col, Const, Expr, columns_of
+from noria.core.functions import call, literal
+from noria.core.types import BOOL
+from noria.plan.mir import Aggregate, Distinct, Mir, Project, agg
+from noria.sql.parameters import Key
+from noria.sql.querygraph import EQUALITIES, Pair, unit_of
+from noria.sql.refusals import not_maintained, refuse
+from noria.sql.scalars import Resolver
+from noria.sql.scope import Source
+
+if TYPE_CHECKING:
+    from noria.sql.select import Block, Query
+
+_LIFTED = ("param", "value", "same", "outer")  # keys of one value
+CORRELATED = "compare its columns with those of the outer query by `=` in its WHERE"
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """A term of an inner WHERE: outer = inner or outer <=> inner, of one type."""
+
+    outer: Expr
+    inner: Expr
+    null_safe: bool
+
+
+def correlation(term: Expr, start: int) -> Correlation | None:
+    """The term as a correlation; columns before number `start` are the outer query's."""
+    if not isinstance(term, Call) or term.op not in EQUALITIES:
+        return None
+    for outer, inner in (term.args, term.args[::-1]):
+        columns = columns_of(inner)
+        if columns and min(columns) >= start and columns_of(outer) and max(columns_of(outer)) < start:
+            pair = Pair(outer, inner).of_one_type()
+            return Correlation(pair.left, pair.right, term.op == "nseq")
+    return None
+
+
+def null_safe(key: Key) -> bool:
+    """May the key be looked up by NULL?"""
+    kind, what, _ = key
+    return bool(kind == "same" or (kind == "outer" and what.null_safe))
+
+
+# ------------------------------------------------------------------ as expressions
+def subquery(block: Block, resolve: Resolver, node: exp.Expr) -> Expr:
+    """A subquery's value; the same text in the same clause is planned once."""
+    key = (resolve.clause, node.sql(dialect="mysql"))
+    if key not in block.subqueries:
+        block.subqueries[key] = _planned(block, resolve, node)
+    return block.subqueries[key]
+
+
+def _planned(block: Block, resolve: Resolver, node: exp.Expr) -> Expr:
+    if isinstance(node, exp.Exists):
+        return _is_matched(block, [], _query(block, _bare(node.this)))
+    if isinstance(node, exp.Subquery):
+        return _scalar(block, node)
+    if isinstance(node, exp.NEQ):
+        return call("not", _member(block, resolve, node))
+    return _member(block, resolve, node)
+
+
+def holds(block: Block, resolve: Resolver, node: exp.Expr, top: bool) -> Expr:
+    """A membership as a term of WHERE, where unknown and false are the same.  top: its parameters may become keys
+    of the block: which rows match is asked for a value of each."""
+    if isinstance(node, exp.Exists):
+        return _is_matched(block, [], _liftable(block, _bare(node.this), top))
+    tree = _tree(node)
+    return _is_matched(block, _operands(resolve, node), _liftable(block, tree, top))
+
+
+def _tree(node: exp.Expr) -> exp.Expr:
+    inner: exp.Expr = node.args["query"] if isinstance(node, exp.In) else node.expression.this
+    if isinstance(inner, exp.Subquery):
+        inner = inner.this
+    if inner.args.get("limit") is not None:
+        raise refuse("LIMIT in IN (SELECT …)", node, "join with a derived table")
+    return inner
+
+
+def _bare(tree: exp.Expr) -> exp.Expr:
+    """Without what EXISTS does not look at: the columns, the order, a LIMIT that leaves a row."""
+    if not isinstance(tree, exp.Select):
+        return tree
+    tree = tree.copy()
+    limit = tree.args.get("limit")
+    if tree.args.get("offset") is None and (limit is None or limit.expression.name.strip("0")):
+        tree.set("limit", None)
+        tree.set("order", None)
+    if tree.args.get("group") is None and not any(e.find(exp.AggFunc) for e in tree.expressions):
+        tree.set("expressions", [exp.Literal.number(1)])
+        tree.set("distinct", None)
+    return tree
+
+
+def _operands(resolve: Resolver, node: exp.Expr) -> list[Expr]:
+    nodes = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
+    return [resolve(n) for n in nodes]
+
+
+# ------------------------------------------------------------------ inner queries
+def _query(block: Block, tree: exp.Expr, top: bool = False) -> Query:
+    from noria.sql.queries import block_of
+
+    query = block_of(block.context if top else block.context.inner(), tree, top, block.scope)
+    if query.after is not None and not top:
+        raise not_maintained("HAVING in a subquery that aggregates without GROUP BY", tree)
+    if (query.limit is not None or query.offset is not None) and not query.single:
+        raise not_maintained("LIMIT in a subquery", tree, "use MIN or MAX")
+    start = block.scope.start
+    if any(c < start for k in query.keys if k[0] == "outer" for c in columns_of(k[1].outer)) or any(
+            c < start for t in query.given for c in columns_of(t)):
+        raise refuse("a subquery that knows columns of more than the next query", tree)
+    return query
+
+
+def _liftable(block: Block, tree: exp.Expr, top: bool) -> Query:
+    """The query with its parameters as keys, where one row of the block is then found at most once."""
+    if top and not block.context.batch:
+        query = _query(block, tree, top=True)
+        if query.after is None and query.empty_row is None and all(k[0] in _LIFTED for k in query.keys):
+            return query
+    return _query(block, tree)
+
+
+def _is_matched(block: Block, operands: list[Expr], query: Query) -> Expr:
+    """Is there a row of the query, with the operands as its columns, for a row of the block?"""
+    _check_width(operands or [literal(1)] * query.visible, query)
+    if query.empty_row is not None and not operands:
+        return literal(True)  # an aggregate without GROUP BY always has a row
+    if query.empty_row is not None:
+        raise refuse("IN over a correlated aggregate without GROUP BY", block.tree, "compare by `=`")
+    plan = query.plan
+    pairs = [Pair(o, _column(plan, i)).of_one_type() for i, o in enumerate(operands)]
+    pairs += [Pair(c.outer, _column(plan, at), c.null_safe) for kind, c, at in query.keys if kind == "outer"]
+    lifted = [(kind, what, _column(plan, at)) for kind, what, at in query.keys if kind != "outer"]
+    found = [p.right for p in pairs] + [e for _, _, e in lifted]
+    once: Mir = Distinct(_columns(plan, found or [literal(1)]))
+    source = _joined(block, _columns(once, [*_copies(once), literal(1)]), pairs, query)
+    for i, (kind, what, _) in enumerate(lifted):
+        block.keys.append((kind, what, source.column(len(pairs) + i)))
+    return call("not", call("is_null", source.column(source.plan.width - 1)))
+
+
+def _member(block: Block, resolve: Resolver, node: exp.Expr) -> Expr:
+    """x IN (SELECT y …) with its three values."""
+    query, operands = _query(block, _tree(node)), _operands(resolve, node)
+    matched = _is_matched(block, operands, query)
+    unsure = [e for i, o in enumerate(operands) for e in (o, _column(query.plan, i)) if e.nullable]
+    if not unsure:
+        return matched
+    if len(operands) > 1:
+        raise refuse("IN of several columns that can be NULL, elsewhere than as a term of WHERE", node,
+                     "use EXISTS (SELECT … WHERE …)")
+    keys = [(c, at) for kind, c, at in query.keys if kind == "outer"]
+    known = _columns(query.plan, [*(_column(query.plan, at) for _, at in keys), _column(query.plan, 0)])
+    counts = (agg("count_star", None, known.fields), agg("count", len(keys), known.fields))
+    groups = Aggregate(known, tuple(range(len(keys))), counts, ("rows", "values"))
+    rows, values = _column(groups, len(keys)), _column(groups, len(keys) + 1)
+    told = [call("gt", rows, literal(0)), call("gt", rows, values)]
+    said = Distinct(_columns(groups, [*_copies(groups)[: len(keys)], *told]))  # counts change often, this does not
+    pairs = [Pair(c.outer, _column(said, i), c.null_safe) for i, (c, _) in enumerate(keys)]
+    source = _joined(block, said, pairs, query)
+    some, nulls = (call("coalesce", source.column(len(keys) + i), Const(BOOL, False, False)) for i in (0, 1))
+    unknown = call("or", call("is_null", operands[0]), nulls)
+    return call("or", matched, call("and", some, unknown, Const(BOOL, True, None)))
+
+
+def _scalar(block: Block, node: exp.Subquery) -> Expr:
+    """The one value of a query, NULL where it has no row."""
+    query = _query(block, node.this)
+    _check_width([literal(1)], query)
+    if not query.single:
+        raise refuse("a subquery that may have several rows where one value is asked for", node,
+                     "aggregate it (MAX), or compare a primary key in its WHERE")
+    keys = [(c, at) for kind, c, at in query.keys if kind == "outer"]
+    exprs = [*(_column(query.plan, at) for _, at in keys), _column(query.plan, 0), literal(1)]
+    plan = _columns(query.plan, exprs)
+    pairs = [Pair(c.outer, _column(plan, i), c.null_safe) for i, (c, _) in enumerate(keys)]
+    source = _joined(block, plan, pairs, query)
+    value = source.column(len(keys))
+    if query.empty_row is None or query.empty_row[0] is None:
+        return value
+    of_nothing = Const(value.type, False, query.empty_row[0])
+    return call("if", call("is_null", source.column(len(keys) + 1)), of_nothing, value)
+
+
+def _check_width(operands: list[Expr], query: Query) -> None:
+    if len(operands) != query.visible:
+        raise SqlError(1241, "21000", f"Operand should contain {len(operands)} column(s)")
+
+
+def _joined(block: Block, plan: Mir, pairs: list[Pair], query: Query) -> Source:
+    """The plan as a relation of the block that no name means; its first columns are those of the pairs."""
+    given = frozenset().union(*(columns_of(p.left) for p in pairs), *map(columns_of, query.given))
+    source = block.scope.hide(plan, given)
+    on = [call("nseq" if p.null_safe else "eq", p.left, source.column(i)) for i, p in enumerate(pairs)]
+    block.relations.join(unit_of(source), True, [*on, *query.given])
+    return source
+
+
+def _column(plan: Mir, i: int) -> Col:
+    f = plan.fields[i]
+    return Col(f.type, f.nullable, i)
+
+
+def _copies(plan: Mir) -> list[Expr]:
+    return [_column(plan, i) for i in range(plan.width)]
+
+
+def _columns(plan: Mir, exprs: list[Expr]) -> Mir:
+    return Project(plan, tuple(exprs), tuple(f"sub{i}" for i in range(len(exprs))))
