@@ -22,7 +22,7 @@ from noria.core.types import (
 from noria.plan import mir
 
 OPERATORS = ["filter", "project", "join", "join", "join", "aggregate", "aggregate", "union", "distinct", "repeat",
-             "window", "group_concat"]
+             "window", "group_concat", "top"]
 WORDS = ["a", "A", "b", "B", "é", "e", ""]
 
 
@@ -160,7 +160,11 @@ def _group_concat(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
                            rng.choice([",", "", "; "]), "texts")
 
 
-_OVER_ONE = {"window": _window, "group_concat": _group_concat}
+def _top(rng: random.Random, n: mir.Mir) -> mir.Mir:
+    return mir.TopK(n, _partition(rng, n), _order(rng, n), rng.choice([0, 1, 1, 2, 3]), rng.choice([0, 0, 0, 1, 2]))
+
+
+_OVER_ONE = {"top": _top, "window": _window, "group_concat": _group_concat}
 
 
 def plan(rng: random.Random, nodes: list[mir.Mir]) -> mir.Mir:

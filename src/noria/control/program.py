@@ -23,6 +23,7 @@ from noria.core.errors import SqlError, not_supported, table_exists
 from noria.core.types import TableDef
 from noria.dataflow import packets
 from noria.plan.mir import Mir, ViewDef, tables_of
+from noria.plan.tops import kept_top
 from noria.runtime.link import Link
 from noria.sql import commands
 from noria.sql.parse import parse
@@ -212,12 +213,14 @@ class Program:
 
     # ------------------------------------------------------------ ad-hoc views
     def match(self, wanted: ViewDef) -> ViewDef | None:
-        """A view that holds what a SELECT asks for: the same rows by the same key, at least its columns."""
-        for name in self._by_plan.get((wanted.plan, wanted.key), ()):
-            found = self._views.get(name) or self._adhoc[name]
-            if _columns(found) >= _columns(wanted) and found.ranged >= wanted.ranged:
-                self.touch(found)
-                return found
+        """A view that holds what a SELECT asks for: the same rows by the same key, or just the first of them where
+        that is all it shows; at least its columns."""
+        for plan in dict.fromkeys((wanted.plan, kept_top(wanted).plan)):
+            for name in self._by_plan.get((plan, wanted.key), ()):
+                found = self._views.get(name) or self._adhoc[name]
+                if _columns(found) >= _columns(wanted) and found.ranged >= wanted.ranged:
+                    self.touch(found)
+                    return found
         return None
 
     def touch(self, view: ViewDef) -> None:

@@ -8,6 +8,7 @@ MAX_DECIMAL_DIGITS = 18  # what an int64 holds for every digit pattern
 
 ADHOC_FULL_ROWS = 200_000  # an ad-hoc SELECT never creates full state over more base rows than this
 LOOKUP_KEYS = 4_096  # a SELECT whose IN lists ask for more keys of one view is answered by Spark: it is a scan
+TOP_ROWS = 10_000  # LIMIT and OFFSET up to so many rows are kept in order; beyond, all rows are kept
 AFTER_SYMBOL_BYTES = 64 * 2**20  # texts that a front end keeps to compare looked-up rows; then it starts anew
 ADHOC_VIEWS = 500  # least recently used ad-hoc views beyond this are dropped
 WORKER_BOOTSTRAP_ROWS = 500_000  # full state over more base rows than this is computed by Spark

@@ -1,6 +1,7 @@
-"""Plan nodes that only Spark's lowering knows: what the data-flow does not maintain yet.
+"""Plan nodes that only Spark's lowering knows: an order has no place in the data-flow, whose relations are bags.
 
-They stand in the plans of `sql.commands.BatchQuery`, never in a `ViewDef`.
+They stand at the top of the plans of `sql.commands.BatchQuery`, never in a `ViewDef`: which rows are the first, below
+the top, is `mir.TopK`.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from noria.dataflow.ops.keep import Keep
 from noria.dataflow.ops.project import Project
 from noria.dataflow.ops.reader import Reader
 from noria.dataflow.ops.repeat import Repeat
+from noria.dataflow.ops.top import Top
 from noria.dataflow.ops.union import Union
 from noria.dataflow.ops.window import Function, Window
 from noria.plan import mir
@@ -84,6 +85,7 @@ OPERATORS: dict[type[mir.Mir], Callable[..., Operator]] = {
     mir.Distinct: _distinct,
     mir.GroupConcat: _group_concat,
     mir.Repeat: lambda m: Repeat(m.fields, m.count),
+    mir.TopK: lambda m: Top(m.fields, m.group, m.order, m.limit, m.offset, str(m)),
     mir.UnionAll: lambda m: Union(m.fields),
     mir.Window: _window,
 }

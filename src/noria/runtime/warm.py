@@ -65,6 +65,8 @@ def _program() -> Iterator[packets.Packet]:
         yield packets.Write((Insert("l", (0, 1, 2, 3), _left(rows)), Insert("r", (0, 1), right)))
         yield packets.Read(0, "joined", tuple((i,) for i in range(rows)))
         yield packets.Read(0, "extremes", (("t0",),))
+        yield packets.Read(0, "window", ((1,),))
+        yield packets.Read(0, "top", ((1,),))
     batch = pa.RecordBatch.from_pydict({"l_id": list(range(BULK)), "n": [None] * BULK})
     yield packets.Write((Insert("r", (0, 1), batch),))
     where = functions.call("lt", col(0, INT), const(9, INT))
@@ -88,8 +90,12 @@ def _views() -> list[mir.ViewDef]:
     extremes = mir.Aggregate(left, (1,), tuple(mir.agg(f, c, left.fields) for f in ("min", "max") for c in (1, 2)),
                              ("a", "b", "c", "d"))
     total = mir.Aggregate(right, (), (mir.agg("avg", 1, right.fields),), ("x",))
+    sums = tuple(mir.over(f, 3, left.fields) for f in ("sum", "min"))
+    window = mir.Window(left, (0,), ((2, True),), sums, ("s", "m"))
+    top = mir.TopK(left, (0,), ((2, True),), 1)
     return [mir.ViewDef("joined", joined, (0,), joined.width), mir.ViewDef("outer", outer, (1,), outer.width),
-            mir.ViewDef("extremes", extremes, (0,), extremes.width), mir.ViewDef("total", total, (), 1)]
+            mir.ViewDef("extremes", extremes, (0,), extremes.width), mir.ViewDef("total", total, (), 1),
+            mir.ViewDef("window", window, (0,), window.width), mir.ViewDef("top", top, (0,), top.width)]
 
 
 def _read(views: str) -> None:

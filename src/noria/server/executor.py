@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -103,7 +103,7 @@ class Executor:
         view = select.view
         assert view is not None
         if select.arguments and select.arguments[0][0] == "range":
-            return self._fetched_between(reader, view, range_of(select.arguments[0][1], reader.key_fields[0]))
+            return self._fetched_between(reader, Shape.of(view), range_of(select.arguments[0][1], reader.key_fields[0]))
         try:
             keys, nulls = keys_of(select.arguments, reader.key_fields)
         except SqlError as e:
@@ -122,13 +122,12 @@ class Executor:
         await self.program.filled(reader)
         return ResultSet(shape.shown, shape.rows_of(await self.reads.fetch_several(reader, keys, nulls)))
 
-    async def _fetched_between(self, reader: ViewDef, view: ViewDef, between: tuple[int, int] | None) -> ResultSet:
+    async def _fetched_between(self, reader: ViewDef, shape: Shape, between: tuple[int, int] | None) -> ResultSet:
         self.selects += 1
-        shape = Shape.of(view)
         await self.program.filled(reader)
         if between is None:
             return ResultSet(shape.shown, shape.rows_of(no_rows(reader.plan.fields)))
-        return ResultSet(shape.shown, shape.rows_of(await self.reads.between(reader, *between, _first(view))))
+        return ResultSet(shape.shown, shape.rows_of(await self.reads.between(reader, *between)))
 
     async def select_bound(self, select: sql.Select, session: Session) -> ResultSet:
         """A SELECT with its values; makes the view that it needs, or has Spark answer it."""
@@ -207,11 +206,10 @@ class Executor:
         return await self.reads.fetch(view, key) if found is None else found.rows
 
     # ------------------------------------------------------------ writes
-    def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta()) -> asyncio.Future[Any]:
-        """Begin a write of a session so far ahead of UTC; it is durable and visible when the future is done, of which
-        `result_of` tells."""
+    def submit(self, statement: Insert | Update | Delete) -> asyncio.Future[Any]:
+        """Begin a write; it is durable and visible when the future is done, of which `result_of` tells."""
         self.writes += 1
-        return self._link.submit(Write((self._at_its_time(statement, offset),)))
+        return self._link.submit(Write((self._at_its_time(statement),)))
 
     def result_of(self, done: asyncio.Future[Any]) -> WriteResult:
         """What became of a write; raises its SqlError, or WorkerGone."""
@@ -222,14 +220,14 @@ class Executor:
             raise result.error
         return result
 
-    def _at_its_time(self, statement: Insert | Update | Delete, offset: timedelta) -> Insert | Update | Delete:
+    def _at_its_time(self, statement: Insert | Update | Delete) -> Insert | Update | Delete:
         """The statement with the time where it asks for it."""
         table = self.program.table(statement.table)
         if table is None:
             raise unknown_table(statement.table)
-        if not clock.needs(statement, table, offset):
+        if not clock.needs(statement, table):
             return statement
-        return clock.timed(statement, table, datetime.now(UTC).replace(tzinfo=None), offset)
+        return clock.timed(statement, table, datetime.now(UTC).replace(tzinfo=None))
 
     async def insert(self, name: str, rows: pa.Table, on_duplicate: str) -> int:
         """Rows as Arrow, columns by name."""
@@ -283,13 +281,6 @@ class Executor:
             "parsed_total": self.statements.parsed, "tables": len(list(self.program.tables())),
             "views": len(list(self.program.views())), "adhoc_views": len(list(self.program.adhoc())),
         }
-
-
-def _first(view: ViewDef) -> tuple[int, bool] | None:
-    """How many rows of a range are enough, and from which end, where they are cut in the order of its column."""
-    if view.after is not None or view.limit is None or not view.order or view.order[0][0] != view.key[0]:
-        return None
-    return view.limit + view.offset, view.order[0][1]
 
 
 async def _settled(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:

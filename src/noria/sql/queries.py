@@ -11,6 +11,7 @@ from noria.plan import rewrites
 from noria.plan.after import Found, over, parameters_of
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.mir import Argument, Asks, ViewDef
+from noria.plan.tops import kept_top
 from noria.sql.commands import BatchQuery, Select
 from noria.sql.context import Catalog, Context
 from noria.sql.parameters import INSTEAD, ordinals
@@ -36,10 +37,11 @@ def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -
     context = Context(catalog, "view")
     plain = arguments == tuple(("param", i) for i in range(statement.parameters)) and query.after is None
     asks = None if plain else Asks(arguments, limit, offset, _names(statement, query))
-    return ViewDef(name, query.plan, tuple(k[2] for k in keys), query.visible, query.order,
+    view = ViewDef(name, query.plan, tuple(k[2] for k in keys), query.visible, query.order,
                    None if limit else _count(context, query.limit), 0 if offset else _count(context, query.offset) or 0,
                    query.empty_row, statement.body, statement.internal, after=query.after, asks=asks,
                    ranged=_ranged(arguments))
+    return kept_top(view)
 
 
 def _parameters(arguments: tuple[Argument, ...], limit: Argument | None, offset: Argument | None, query: Query

@@ -14,9 +14,9 @@ from sqlglot import exp
 from noria.core.errors import SqlError, parse_error, unknown_table
 from noria.core.expr import Col, Expr, conjuncts
 from noria.core.functions import call
+from noria.core.limits import TOP_ROWS
 from noria.plan.after import filter_of
-from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Base, Mir, Project
+from noria.plan.mir import Base, Mir, Project, TopK
 from noria.sql.context import Context
 from noria.sql.querygraph import Joined, Relations, unit_of
 from noria.sql.refusals import refuse
@@ -106,17 +106,16 @@ def _named(context: Context, name: str) -> Mir:
     view = context.catalog.view(name)
     if view is None:
         raise unknown_table(name)
-    if view.limit is not None or view.offset or (view.asks is not None and (view.asks.limit or view.asks.offset)):
+    plan = view.plan
+    if isinstance(plan, TopK) and view.limit is not None:  # what a lookup shows of each key
+        plan = TopK(plan.input, plan.group, plan.order, view.limit, view.offset)
+    elif view.limit is not None or view.offset or (view.asks is not None and (view.asks.limit or view.asks.offset)):
         raise SqlError(1235, "42000", f"Noria does not support reading the view '{name}' in FROM yet: it has a LIMIT, "
                                       "which applies to each lookup; select from what it selects from")
     if view.empty_row is not None or (view.after is not None and filter_of(view.after) is None):
         raise SqlError(1235, "42000", f"Noria does not support reading the view '{name}' in FROM yet: it aggregates "
                                       "for each parameter; give it a GROUP BY")
-    if view.visible == view.plan.width:
-        return view.plan
-    shown = view.plan.fields[: view.visible]
-    return Project(view.plan, tuple(Col(f.type, f.nullable, i) for i, f in enumerate(shown)),
-                   tuple(f.name for f in shown))
+    return visible_only(plan, view.visible)
 
 
 def _renamed(plan: Mir, alias: exp.Expr) -> Mir:
@@ -142,9 +141,10 @@ def relation_plan(context: Context, tree: exp.Expr) -> Mir:
     query = block_of(context, tree)
     plan = query.plan
     limit, offset = limits_of(context, query)
-    if limit is not None or offset:
-        context.only_batch("LIMIT in a derived table", tree, "use it in the outermost SELECT")
-        plan = Limit(Sort(plan, query.order) if query.order else plan, limit, offset)
+    if limit is not None:
+        if limit + offset > TOP_ROWS:
+            context.only_batch(f"a LIMIT of more than {TOP_ROWS} rows in a derived table", tree, "leave it out")
+        plan = TopK(plan, (), query.order, limit, offset)
     return visible_only(plan, query.visible)
 
 

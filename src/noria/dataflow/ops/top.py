@@ -1,0 +1,281 @@
+"""Top: out = of each group's rows, in a total order, those after the first `offset`, at most `limit` of them.
+
+Kept: of each group that a present key covers the first rows, whole rows of the bag; with k = offset + limit
+
+    fewer than k rows kept   these are all there are
+    otherwise                what ranks up to the last kept row is complete, and more may follow
+
+so a row that comes or goes behind the last kept one costs nothing, and only when the kept ones fall below k is the
+group pulled again, through an index that holds it (rule R15).  A few rows more than k are kept, so that this is rare:
+exact under any removal, and the rows of a group are read once for many that leave its top.
+d(out) = what the kept rows show after the tick - what they showed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.errors import InvariantViolation
+from noria.core.ranking import Order, in_order
+from noria.core.types import Field
+from noria.dataflow.engine import Engine
+from noria.dataflow.graph import (
+    Columns,
+    Mode,
+    Need,
+    Node,
+    Operator,
+    Pattern,
+    Untraceable,
+    distinct,
+    folded_keys,
+    under_each,
+)
+from noria.state import probe
+from noria.state.layout import MAX_KEY
+from noria.state.netting import netted
+from noria.state.table import Table
+
+Mask = npt.NDArray[np.bool_]
+SPARE = (4, 1024)  # rows kept beyond k: as many as k, within these bounds
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """Distinct rows in order, with the number of each row's group, 0, 1, …; `place`: where each row that was ranked
+    is among them."""
+
+    rows: Codes
+    group: Codes
+    starts: Codes
+    place: Codes
+
+    def sums(self, weights: Codes) -> Codes:
+        """Per group."""
+        return np.add.reduceat(weights, self.starts) if len(self.starts) else weights
+
+    def before(self, weights: Codes) -> Codes:
+        """For each row, the weights of the rows of its group that come before it."""
+        total = np.cumsum(weights) - weights
+        return np.asarray(total - total[self.starts][self.group])
+
+
+class Top(Operator):
+    stateful = True
+
+    def __init__(self, fields: tuple[Field, ...], group: Columns, order: Order, limit: int, offset: int, text: str):
+        self._fields, self.group, self._order, self._text = fields, group, order, text
+        self.offset, self.k = offset, offset + limit
+        self.most = self.k + min(max(self.k, SPARE[0]), SPARE[1])
+        self._types = [f.type for f in fields]
+        self._own = group[:MAX_KEY]  # the index by which ticks find a group's rows
+
+    def fields(self) -> tuple[Field, ...]:
+        return self._fields
+
+    def describe(self) -> str:
+        return self._text
+
+    # -------------------------------------------------------------- planning
+    def needs(self, node: Node, cols: Columns) -> list[Need]:
+        others = [c for c in cols if c not in self.group]
+        if others:
+            names = ", ".join(self._fields[c].name for c in others)
+            raise Untraceable(node, f"{names} does not tell whose top it is")
+        return [Need(0, cols)]
+
+    def lookups(self) -> list[Columns | None]:
+        return [self._own] if self.group else []
+
+    def finds(self, cols: Columns) -> bool:
+        return all(c in self.group for c in cols)
+
+    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+        known = [i for i, c in enumerate(p.cols) if c in self.group]
+        return [Pattern(tuple(p.cols[i] for i in known), p.values[known], p.source)]
+
+    # -------------------------------------------------------------- state
+    def make_state(self, engine: Engine, node: Node) -> None:
+        if node.state is None or node.state.full != node.full:
+            node.state = Table(node.width, node.folds(), engine.symbols, full=node.full, name=repr(node))
+        wanted = [*node.indexes, *([self._own] if self.group and self._own not in node.indexes else [])]
+        for cols in wanted:
+            node.state.add_index(cols)
+        for cols in [c for c in node.state.indexes if c not in wanted]:
+            node.state.drop_index(cols)
+
+    def everything(self, engine: Engine, node: Node) -> Batch:
+        return self._shown(engine, node.state.rows())
+
+    def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
+        """Of the groups that another index has, the rows kept already; of the others the first."""
+        groups = distinct(self._group_keys(engine, rows))
+        here = self._covered(node, groups)
+        kept, fresh = np.ascontiguousarray(groups[:, here]), np.ascontiguousarray(groups[:, ~here])
+        parts = [self._head(engine, self._only(engine, rows, fresh))]
+        if kept.shape[1]:
+            parts.append(self._stored(engine, node, kept))
+        node.state.fill(cols, keys, concat(parts, node.width))
+
+    def _covered(self, node: Node, groups: Codes) -> Mask:
+        """Which groups (folded keys) a present key covers."""
+        out = np.full(groups.shape[1], node.full)
+        if not node.full:
+            for cols in node.indexes:
+                keys = np.ascontiguousarray(groups[[self.group.index(c) for c in cols]])
+                out |= ~node.state.missing(cols, keys)
+        return out
+
+    def _stored(self, engine: Engine, node: Node, groups: Codes) -> Batch:
+        """What is kept of groups."""
+        if not self.group:
+            return _table(node).rows()
+        groups = distinct(groups)
+        if len(self.group) == len(self._own):
+            return _table(node).lookup(self._own, groups)[0]
+        keys = distinct(np.ascontiguousarray(groups[: len(self._own)]))
+        return self._only(engine, _table(node).lookup(self._own, keys)[0], groups)
+
+    def _group_keys(self, engine: Engine, rows: Batch) -> Codes:
+        cols = list(self.group)
+        keys = folded_keys(engine.symbols, [self._types[c].folds for c in cols], rows.columns[cols])
+        return np.ascontiguousarray(keys)
+
+    def _only(self, engine: Engine, rows: Batch, groups: Codes) -> Batch:
+        """The rows of some groups (folded keys)."""
+        return rows if not self.group else rows.take(probe.pairs(self._group_keys(engine, rows), groups)[0])
+
+    # -------------------------------------------------------------- the order
+    def _ranked(self, engine: Engine, rows: Batch, keys: Codes) -> _Ranked:
+        """keys: what is equal for rows of one group."""
+        order = in_order(rows, self._types, keys, self._order, engine.symbols)
+        columns = rows.columns[:, order.at]
+        new = order.new_group.copy()
+        new[1:] |= (columns[:, 1:] != columns[:, :-1]).any(axis=0)
+        at = np.flatnonzero(new)
+        place = np.empty(len(rows), np.int64)
+        place[order.at] = np.cumsum(new) - 1
+        return _Ranked(columns[:, at], (np.cumsum(order.new_group) - 1)[at], np.flatnonzero(order.new_group[at]), place)
+
+    def _visible(self, ranked: _Ranked, weights: Codes) -> Codes:
+        """How many copies of each row are shown."""
+        before = ranked.before(weights)
+        return np.asarray(np.clip(before + weights, self.offset, self.k) - np.clip(before, self.offset, self.k))
+
+    def _shown(self, engine: Engine, rows: Batch, keys: Codes | None = None) -> Batch:
+        """What all rows, or the kept ones, of whole groups show."""
+        if not len(rows):
+            return rows
+        ranked = self._ranked(engine, rows, self._group_keys(engine, rows) if keys is None else keys)
+        weights = _sum(ranked, rows.weights)
+        return _some(ranked.rows, self._visible(ranked, weights))
+
+    def _head(self, engine: Engine, rows: Batch) -> Batch:
+        """The rows to keep of whole groups."""
+        if not len(rows):
+            return rows
+        ranked = self._ranked(engine, rows, self._group_keys(engine, rows))
+        weights = _sum(ranked, rows.weights)
+        return _some(ranked.rows, np.where(ranked.before(weights) < self.most, weights, 0))
+
+    # -------------------------------------------------------------- ticks
+    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+        (delta,) = deltas
+        if delta is None or not len(delta):
+            return None
+        keys = self._group_keys(engine, delta)
+        if not node.full:
+            delta = delta.where(self._covered(node, keys))
+            keys = self._group_keys(engine, delta)
+        if not len(delta):
+            return None
+        stored = self._stored(engine, node, keys)
+        both = concat([stored, delta], node.width)
+        ranked = self._ranked(engine, both, self._group_keys(engine, both))
+        n = len(stored)
+        old = _sum(ranked, np.concatenate([stored.weights, np.zeros(len(delta), np.int64)]))
+        change = _sum(ranked, np.concatenate([np.zeros(n, np.int64), delta.weights]))
+        new, short = self._after(ranked, old, change, delta)
+        if not short.any() and (new == old).all():  # all of it behind what is kept
+            return None
+        again = short[ranked.group]
+        out = [_some(ranked.rows, np.where(again, 0, self._visible(ranked, new)) - self._visible(ranked, old))]
+        kept = [_some(ranked.rows, np.where(again, 0, new) - old)]
+        if short.any():
+            groups = np.ascontiguousarray(self._group_keys(engine, Batch.of(ranked.rows[:, ranked.starts[short]])))
+            rows = self._pull(engine, node, groups)
+            out.append(self._shown(engine, rows))
+            kept.append(self._head(engine, rows))
+        node.state.apply(netted(concat(kept, node.width)))
+        return netted(concat(out, node.width))
+
+    def _after(self, ranked: _Ranked, old: Codes, change: Codes, delta: Batch) -> tuple[Codes, Mask]:
+        """The weights to keep, and which groups must be pulled again."""
+        number = np.arange(len(old))
+        more = ranked.sums(old) >= self.k  # rows that are not kept may follow
+        last = np.maximum.reduceat(np.where(old > 0, number, -1), ranked.starts)
+        behind = more[ranked.group] & (number > last[ranked.group])
+        new = old + np.where(behind, 0, change)
+        if int(new.min()) < 0:
+            raise InvariantViolation("NO-SPURIOUS", f"{self._text}: a row's weight fell below zero in {delta}")
+        short = more & (ranked.sums(new) < self.k)
+        return np.where(ranked.before(new) < self.most, new, 0), short
+
+    def _pull(self, engine: Engine, node: Node, groups: Codes) -> Batch:
+        """All rows of groups, by an index that has them, so that what they derive from is local and complete."""
+        parent = node.parents[0]
+        if engine.trace:
+            engine.trace(f"n{node.id} pulls {engine.show_keys(node, self.group, groups)} again")
+        if not self.group:
+            return concat(list(parent.op.stream(engine, parent)), parent.width)
+        rest, found = np.ones(groups.shape[1], np.bool_), []
+        for cols in [self._own] if node.full else node.indexes:
+            keys = np.ascontiguousarray(groups[[self.group.index(c) for c in cols]])
+            here = rest if node.full else rest & ~node.state.missing(cols, keys)
+            if here.any():
+                wanted = distinct(np.ascontiguousarray(keys[:, here]))
+                rows = engine.fetch(parent, cols, wanted, Mode.FILL)[0]
+                found.append(self._only(engine, rows, np.ascontiguousarray(groups[:, here])))
+                rest = rest & ~here
+        return concat(found, node.width)
+
+    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+        return self._shown(engine, inputs[0])
+
+    # -------------------------------------------------------------- reading
+    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        if not cols:
+            return under_each(self._shown(engine, node.state.rows()), keys.shape[1])
+        rows, ordinal = node.state.lookup(cols, keys, engine.tick_number)
+        if not len(rows):
+            return rows, ordinal
+        tagged = Batch(np.concatenate([rows.columns, ordinal[None, :]]), rows.weights)
+        ranked = self._ranked(engine, tagged, np.concatenate([ordinal[None, :], self._group_keys(engine, rows)]))
+        out = _some(ranked.rows, self._visible(ranked, _sum(ranked, tagged.weights)))
+        return Batch(np.ascontiguousarray(out.columns[:-1]), out.weights), out.columns[-1]
+
+    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+        yield self._shown(engine, node.state.rows())
+
+
+def _table(node: Node) -> Table:
+    state: Table = node.state
+    return state
+
+
+def _sum(ranked: _Ranked, weights: Codes) -> Codes:
+    """The weights of equal rows together."""
+    out = np.zeros(len(ranked.group), np.int64)
+    np.add.at(out, ranked.place, weights)
+    return out
+
+
+def _some(columns: Codes, weights: Codes) -> Batch:
+    """The rows whose weight is not zero."""
+    some = weights != 0
+    return Batch(np.ascontiguousarray(columns[:, some]), weights[some])
