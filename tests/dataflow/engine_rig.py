@@ -11,7 +11,7 @@ from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.types import TableDef
 from noria.core.values import encode
 from noria.dataflow.engine import Engine
-from noria.dataflow.evict import evict, evictable
+from noria.dataflow.evict import evict, evictable, held
 from noria.dataflow.story import Story
 from noria.plan.lower import Lowering
 from noria.plan.mir import ViewDef
@@ -25,7 +25,7 @@ class Rig:
     """Base rows are kept a second time, as Python values, for the oracle."""
 
     def __init__(self, tables: list[TableDef], views: list[ViewDef], make_views=TableViews, symbols=None):
-        self.symbols = symbols or DictSymbols()
+        self.symbols = DictSymbols() if symbols is None else symbols
         self.store = MemoryStore(self.symbols)
         self.engine = Engine(self.store, self.symbols, make_views(self.symbols))
         self.story = Story()
@@ -95,6 +95,11 @@ class Rig:
         type = view.key_fields[0].type
         low, high = sorted(encode(random_plans.value(rng, type, False), type, self.symbols) for _ in range(2))
         return low if rng.random() < 0.8 else MIN_INT, high if rng.random() < 0.8 else MAX_INT
+
+    def sweep(self) -> None:
+        """Free strings; the base tables of this rig hold ids, as those on disk do not."""
+        tables = (self.store.rows(t).columns for t in self.tables)
+        self.symbols.sweep([*held(self.engine), *(column for columns in tables for column in columns)])
 
     def random_evict(self, rng: random.Random) -> None:
         some = [(n, cols) for n, cols in evictable(self.engine) if cols in n.op.presence(n)]

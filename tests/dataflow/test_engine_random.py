@@ -52,7 +52,9 @@ def run(seed: int, steps: int = 40) -> None:
 
 
 def _play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | None, steps: int) -> None:
-    for _ in range(steps):
+    for step in range(steps):
+        if step % 5 == 0:
+            rig.sweep()
         x = rng.random()
         if x < 0.45:
             rig.random_write(rng)

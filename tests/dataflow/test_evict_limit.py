@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dataflow.engine_rig import Rig
-from noria.core.types import INT, Column, TableDef
+from noria.core.batch import Batch
+from noria.core.types import INT, TEXT, Column, TableDef
 from noria.dataflow.evict import essential, evict_bytes, memory
 from noria.dataflow.validate import validate
 from noria.dataflow.worker import Worker
@@ -91,3 +92,36 @@ def test_full_state_over_the_limit_leaves_a_part_of_it_to_what_is_partial() -> N
     worker.hold_limit()
     assert memory(made.engine) < before and 0 < len(present(made, "reader StoriesWithVC")) < 4000
     validate(made.engine)
+
+
+def test_strings_of_a_sweep_over_ten_times_the_limit_go_with_the_keys_that_had_them() -> None:
+    people = TableDef("people", (Column("name", TEXT, False), Column("town", TEXT)), (0,), table_id=1)
+    view = mir.ViewDef("ByName", mir.Base(people), (0,), 2)
+    store_rows = 30_000
+    symbols = SymbolTable(None)
+    r = Rig([people], [], lambda s: ViewDirectory(None, s, 1), symbols)
+
+    texts = {f"somebody with a long name {i}": f"a town of which there are few {i // 3}" for i in range(store_rows)}
+
+    def lookup(table: str, columns: tuple[int, ...], keys: np.ndarray) -> tuple[Batch, np.ndarray]:
+        names = [symbols.text(int(k)) for k in keys[0]]
+        rows = [(symbols.intern(n), symbols.intern(texts[n])) for n in names if n in texts]
+        found = np.array([i for i, n in enumerate(names) if n in texts], np.int64)
+        return Batch.from_rows(rows, 2), found
+
+    r.store.lookup = lookup  # type: ignore[method-assign]
+    r.add_view(view)
+    limit = 2**20
+    worker = Worker(r.store, symbols, r.engine.views, lambda engine: r.lowering, memory_limit=limit)
+    worker.engine = r.engine
+    most = 0
+    names = list(texts)
+    for start in range(0, store_rows, 500):
+        keys = np.array([[symbols.intern(n) for n in names[start:start + 500]]], np.int64)
+        rows, _ = r.engine.read("ByName", keys)
+        assert len(rows) == 500
+        worker.hold_limit()
+        most = max(most, memory(r.engine))
+    assert symbols.sweeps > 5 and most < 2.5 * limit
+    shown = symbols.texts(rows.columns[1]).to_pylist()
+    assert shown == [texts[n] for n in symbols.texts(rows.columns[0]).to_pylist()]

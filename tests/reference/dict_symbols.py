@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 
@@ -54,6 +56,14 @@ class DictSymbols:
         some = self.folded(codes) if collation is Collation.CI else codes
         keys = [None if t is None else t.encode() for t in self.texts(some).to_pylist()]
         return pa.array(keys, pa.large_binary())
+
+    sweeps = 0
+
+    def wants_sweep(self) -> bool:
+        return False
+
+    def sweep(self, held: Iterable[Codes]) -> int:
+        return 0
 
     def memory(self) -> int:
         return sum(len(t) for t in self._texts)

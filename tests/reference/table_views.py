@@ -57,6 +57,9 @@ class TableView:
     def memory(self):
         return self.table.memory()
 
+    def held(self):
+        return self.table.held(range(self.table.width))
+
     def __len__(self):
         return len(self.table)
 

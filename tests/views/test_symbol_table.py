@@ -84,6 +84,45 @@ def test_each_life_has_its_own_files(tmp_path: Path) -> None:
     assert reader.text(0) == "old"
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rounds=st.lists(st.tuples(st.lists(TEXTS, max_size=30), st.integers(1, 4)), min_size=1, max_size=8))
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_sweep_frees_what_nobody_holds_and_nothing_else(
+    mapped: bool, tmp_path: Path, rounds: list[tuple[list[str | None], int]]
+) -> None:
+    table = SymbolTable(str(tmp_path) if mapped else None)
+    reader = None if table.path is None else AttachedSymbols(table.path)
+    held: dict[str, int] = {}
+    for texts, share in rounds:
+        for text, code in zip(texts, table.intern_many(pa.array(texts, pa.string())).tolist(), strict=True):
+            if text is not None:
+                held[text] = code
+        dropped = set(list(held)[::share])
+        held = {t: c for t, c in held.items() if t not in dropped}
+        table.sweep([np.array(list(held.values()), np.int64), np.array([-1, NULL_CODE, 2**40])])
+        kept = set(held) | {fold(t) for t in held}
+        assert len(table) == len(kept)
+        for text, code in held.items():
+            assert table.text(code) == text and table.intern(text) == code
+            assert table.text(int(table.fold_table[code])) == fold(text)
+            assert reader is None or (reader.find(text) == code and reader.text(code) == text)
+        for text in dropped - kept:
+            assert table.find(text) is None and (reader is None or reader.find(text) is None)
+    assert reader is None or not reader.sweeps() & 1
+
+
+def test_strings_that_come_and_go_take_no_more_room_than_those_that_stay() -> None:
+    table = SymbolTable()
+    stay = table.intern_many(pa.array([f"stays {i}" for i in range(1000)]))
+    sizes, ids = [], []
+    for n in range(30):
+        ids.append(int(table.intern_many(pa.array([f"Comes and goes {n} {i} ÄÖ" for i in range(2000)])).max()))
+        table.sweep([stay])
+        sizes.append(table.memory())
+    assert len(set(sizes)) == 1 and len(set(ids)) == 1
+    assert table.texts(stay).to_pylist() == [f"stays {i}" for i in range(1000)]
+
+
 def test_null_and_error_codes_have_no_text() -> None:
     table = SymbolTable()
     codes = np.array([table.intern("a"), NULL_CODE], np.int64)

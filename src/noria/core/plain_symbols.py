@@ -6,6 +6,7 @@ Slow and simple; `state/symbols.py` is the one that workers use, and must agree 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +56,14 @@ class PlainSymbols:
     def sort_keys(self, codes: Codes, collation: Collation) -> pa.Array:
         shown = (self.folded(codes) if collation is Collation.CI else codes).tolist()
         return pa.array([None if c < 0 else self._texts[c].encode() for c in shown], pa.large_binary())
+
+    sweeps = 0
+
+    def wants_sweep(self) -> bool:
+        return False
+
+    def sweep(self, held: Iterable[Codes]) -> int:
+        return 0
 
     def memory(self) -> int:
         return sum(map(sys.getsizeof, self._texts))

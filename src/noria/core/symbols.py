@@ -1,11 +1,13 @@
 """The symbol table's interface: each distinct string once, as a small non-negative id.
 
 The implementation is `state/symbols.py`.  Ids are of one worker and one life of it; what leaves the worker
-leaves as text.  Keeps true: an id's text, folded twin and sort key never change while the id is in use.
+leaves as text.  Keeps true: an id's text, folded twin and sort key never change while the id is in use
+(held by a state, or by whoever runs between two ticks).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import pyarrow as pa
@@ -27,6 +29,8 @@ def fold(text: str) -> str:
 class Symbols(Protocol):
     fold_table: Codes
     """id -> id of its folded twin; at least as long as the ids in use (kernels index it)."""
+    sweeps: int
+    """How often `sweep` ran."""
 
     def intern(self, text: str) -> int: ...
 
@@ -48,3 +52,9 @@ class Symbols(Protocol):
         """large_binary keys whose byte order is the collation's order (CI: UTF-8 of the folded text)."""
 
     def memory(self) -> int: ...
+
+    def wants_sweep(self) -> bool:
+        """Is it time to look which strings nobody holds?"""
+
+    def sweep(self, held: Iterable[Codes]) -> int:
+        """Free every string but the held ones and their folded twins; the bytes freed."""

@@ -7,6 +7,8 @@ only after the view keys derived from it (DESIGN section 6).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -152,3 +154,17 @@ def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArr
                 one = Pattern(p.cols, p.values[:, i:i + 1], p.source[i:i + 1])
                 out[p.source[i]] |= _matching(engine, below, index, one).shape[1] > 0
     return out
+
+
+def sweep(engine: Engine) -> int:
+    """Free the strings that no state holds; the bytes freed.  Between ticks only."""
+    return engine.symbols.sweep(held(engine))
+
+
+def held(engine: Engine) -> Iterator[Codes]:
+    """Every text id that a state or a delta kept back holds, and other numbers."""
+    for n in engine.graph.nodes:
+        if n.op.stateful and n.state is not None:
+            yield from n.op.held(n)
+        for batch in n.stash or ():
+            yield from batch.columns

@@ -158,6 +158,12 @@ class Operator:
         keys, stamps, rows = node.state.sample(cols, most)
         return keys, stamps, rows * node.state.row_bytes() + node.state.key_bytes(cols)
 
+    def held(self, node: Node) -> Iterator[Codes]:
+        """Every text id that the state holds (any other numbers do no harm): strings beside these are swept."""
+        texts = [c for c, f in enumerate(node.fields) if f.type.is_text]
+        found: Iterator[Codes] = node.state.held(texts)
+        return found
+
     def forget(self, engine: Engine, node: Node) -> None:
         """Drop the whole state: every key missing, or a full state to be built again."""
         node.clear_ranges()

@@ -6,7 +6,7 @@ Key arrays have shape (key columns, keys) and hold raw codes; implementations fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -115,6 +115,9 @@ class ViewState(Protocol):
 
     def __len__(self) -> int:
         """Rows stored, weights not counted."""
+
+    def held(self) -> Iterator[Codes]:
+        """Every text id of rows and keys."""
 
     def drop(self) -> None:
         """The view is no more: readers find it dead."""

@@ -295,14 +295,17 @@ class Worker:
             "memory_limit": self.memory_limit, "symbols": self._symbols.memory(), "storage": stored,
             "essential": evict.essential(self.engine),
             "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
-            "nodes": len(graph), "views": len(self.engine.readers),
+            "sweeps": self._symbols.sweeps, "nodes": len(graph), "views": len(self.engine.readers),
             "tables": {t: self._store.row_count(t) for t in self._store.tables()},
         }
 
     # -------------------------------------------------------------- memory
     def hold_limit(self) -> None:
-        """Evict least recently read keys while memory is over the limit.  A part of the limit stays for what is
-        partial even if essential state and strings leave none: a read would miss each time."""
+        """Free strings that nobody holds; evict least recently read keys while memory is over the limit.  A part of
+        the limit stays for what is partial even if essential state and strings leave none: a read would miss each
+        time."""
+        if self._symbols.wants_sweep():
+            evict.sweep(self.engine)
         if not self.memory_limit:
             return
         stored, held = self._store.memory(), evict.memory(self.engine)

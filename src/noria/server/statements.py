@@ -102,7 +102,7 @@ class Statements:
             raise SqlError(1065, "42000", "Query was empty")
         (command,) = commands
         if isinstance(command, Explain) and isinstance(command.command, Select):
-            return Explain(self._best(command.command))
+            return Explain(self._best(command.command), command.analyze)
         if isinstance(command, Select):
             command = self._best(command)
         if isinstance(command, Select | Insert | Update | Delete):

@@ -7,7 +7,7 @@ text column shows is one more aggregate (the least in byte order), so it is a fu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,6 +113,12 @@ class Groups:
 
     def _shown(self, cols: Codes) -> Codes:
         return cols if self._order is None else cols[self._order]
+
+    def held(self, texts: Sequence[int]) -> Iterator[Codes]:
+        """Every text id of the state; `texts`: which group columns hold texts."""
+        kept = [self.key_width + gk.ACC + self._at[a] + word
+                for a, s in self._text for word in range(gk.WORDS.get(s.kind, 3))]
+        return self.table.held([*texts, *kept])
 
     def fold_for(self, cols: Columns, keys: Codes) -> Codes:
         """Keys over some key columns (positions in the key), folded."""

@@ -497,6 +497,20 @@ def all_rows(A):
 
 
 @njit(cache=True)
+def column(A, c):
+    """One word of every stored row."""
+    A = bare(A)
+    out = np.empty(A[LIVE], np.int64)
+    at, width = 0, A[WIDTH]
+    for r in range(A[HIGH]):
+        off = A[ROWS] + r * (width + 1)
+        if A[off] != 0:
+            out[at] = A[off + 1 + c]
+            at += 1
+    return out[:at].copy()
+
+
+@njit(cache=True)
 def present_keys(A, x, start, most):
     """Up to `most` present keys of index x from entry number `start` on, wrapping once around:
     (keys, stamps, rows under each, next start)."""

@@ -81,6 +81,17 @@ class Memory:
             os.posix_fallocate(self._file, self.backed, wanted - self.backed)
         self.backed = wanted
 
+    def release(self, nbytes: int) -> None:
+        """What is behind the first `nbytes` is not needed for now: whole pages of it go back to the system."""
+        keep = -(-nbytes // _PAGE) * _PAGE
+        if keep >= self.backed:
+            return
+        try:
+            self.map.madvise(mmap.MADV_DONTNEED if self._file is None else mmap.MADV_REMOVE, keep, self.backed - keep)
+        except OSError:
+            return  # a file system without holes keeps it
+        self.backed = keep
+
     def unlink(self) -> None:
         """The file's name goes; the memory stays until its last array is gone."""
         if self.path is not None and self._file is not None:

@@ -1,12 +1,14 @@
-"""Kernels of the symbol table: strings as byte ranges, found by hash, appended once.
+"""Kernels of the symbol table: strings as byte ranges, found by hash, kept once.
 
     heap     the bytes of all strings, one after the other
-    starts   HEADER words, then for each id where its bytes start; the next id's start is their end
-    folds    for each id the id of its folded twin, or PENDING until Python has folded it
+    spans    HEADER words, then for each id where its bytes are: offset and length in one word; no bytes for a free id
+    folds    for each id the id of its folded twin, PENDING until Python has folded it, or, of a free id, the next
+             free one as FREED - (id + 1)
     table    open addressing, linear probing, at most half full: 0 for empty, else hash bits and id + 1
 
-Keeps true, for every other process at every moment: a string that `table` or COUNT shows has its bytes and
-its ends in place (both are stored with release after them).
+Keeps true, for every other process at every moment: a string that `table` shows has its bytes and its span in place
+(it is stored with release after them), unless SWEEPS is odd or was another before: then bytes move, and ids that no
+state holds go to other strings.  A word of spans is always safe to follow.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -19,9 +21,12 @@ from noria.core.limits import NULL_CODE
 from noria.state.atomics import load_acquire, load_word, prefetch, store_release, store_word
 from noria.state.bare import bare
 
-COUNT, TOP, HEAP_ROOM, ID_ROOM, MASK, GENERATION = range(6)
+COUNT, TOP, HEAP_ROOM, ID_ROOM, MASK, GENERATION, LIVE, FREE, SWEEPS = range(9)  # COUNT: ids ever given
 HEADER = 16
-PENDING = -1
+PENDING, FREED, OWN = -1, -2, -3  # OWN: no fold, but what `_append` is told
+LENGTH_BITS = 26  # a string is shorter than 64 MiB, as a statement is
+OFFSET_BITS = 37
+_OFFSET = (1 << OFFSET_BITS) - 1
 _AHEAD = 12  # strings whose memory is asked for before it is needed
 
 _ID_BITS = 40
@@ -36,6 +41,21 @@ _UPPER_A, _UPPER_Z, _CASE = 65, 90, 32
 def _mix(h, v):
     h = (h ^ np.uint64(v)) * _MULTIPLIER
     return h ^ (h >> _S32)
+
+
+@njit(cache=True, inline="always")
+def _at(span):
+    return span & _OFFSET
+
+
+@njit(cache=True, inline="always")
+def _length(span):
+    return span >> OFFSET_BITS
+
+
+@njit(cache=True, inline="always")
+def _span(at, n):
+    return at | (n << OFFSET_BITS)
 
 
 @njit(cache=True)
@@ -86,8 +106,8 @@ def find(heap, starts, table, data, at, n):
             return np.int64(-1)
         if word >> _ID_BITS == tag:
             code = (word & _ID_MASK) - 1
-            start = starts[HEADER + code]
-            if starts[HEADER + code + 1] - start == n and _equal(heap, start, data, at, n):
+            span = starts[HEADER + code]
+            if _length(span) == n and _equal(heap, _at(span), data, at, n):
                 return code
         s = (s + 1) & mask
     return np.int64(-1)
@@ -104,15 +124,21 @@ def _place(table, h, code):
 
 @njit(cache=True)
 def _append(heap, starts, folds, table, data, at, n, twin):
-    """A new string; twin is the id of its folded form, PENDING, or its own (next) id."""
-    code, top = starts[COUNT], starts[TOP]
+    """A new string; twin is the id of its folded form, PENDING, or OWN: its own."""
+    code, top = starts[FREE] - 1, starts[TOP]
+    if code >= 0:
+        starts[FREE] = FREED - folds[code]
+    else:
+        code = starts[COUNT]
     for i in range(n):
         heap[top + i] = data[at + i]
-    starts[HEADER + code + 1] = top + n
-    folds[code] = twin
+    store_release(starts, HEADER + code, _span(top, n))
+    folds[code] = code if twin == OWN else twin
     starts[TOP] = top + n
+    starts[LIVE] += 1
     _place(table, hash_bytes(data, at, n), code)
-    store_release(starts, COUNT, code + 1)
+    if code == starts[COUNT]:
+        store_release(starts, COUNT, code + 1)
     return code
 
 
@@ -138,7 +164,7 @@ def _folded_ascii(heap, starts, folds, table, data, at, n):
         lower[i] = b + _CASE if _UPPER_A <= b <= _UPPER_Z else b
     code = find(heap, starts, table, lower, 0, n)
     if code < 0:
-        code = _append(heap, starts, folds, table, lower, 0, n, starts[COUNT])
+        code = _append(heap, starts, folds, table, lower, 0, n, OWN)
     return code
 
 
@@ -150,11 +176,11 @@ def intern(heap, starts, folds, table, data, at, n):
         return code
     count = starts[COUNT]
     if (starts[TOP] + 2 * n > starts[HEAP_ROOM] or count + 2 > starts[ID_ROOM]
-            or 2 * (count + 2) > starts[MASK]):
+            or 2 * (starts[LIVE] + 2) > starts[MASK]):
         return np.int64(-1)
     case = _case(data, at, n)
     if case == 0:
-        twin = count
+        twin = np.int64(OWN)
     elif case == 1:
         twin = _folded_ascii(heap, starts, folds, table, data, at, n)
     else:
@@ -182,12 +208,46 @@ def intern_many(heap, starts, folds, table, data, ends, first, valid, out, done)
 
 
 @njit(cache=True)
-def rehash(heap, starts, table):
-    """Fill an empty, larger table with every string."""
-    heap, starts, table = bare(heap), bare(starts), bare(table)
+def rehash(heap, starts, folds, table):
+    """Fill an empty table with every string."""
+    heap, starts, folds, table = bare(heap), bare(starts), bare(folds), bare(table)
     for code in range(starts[COUNT]):
-        at = starts[HEADER + code]
-        _place(table, hash_bytes(heap, at, starts[HEADER + code + 1] - at), code)
+        if folds[code] > FREED:
+            span = starts[HEADER + code]
+            _place(table, hash_bytes(heap, _at(span), _length(span)), code)
+
+
+@njit(cache=True)
+def mark(codes, folds, marks):
+    """Mark the ids among any words, with their folded twins."""
+    codes, folds, marks = bare(codes), bare(folds), bare(marks)
+    for i in range(len(codes)):
+        if 0 <= codes[i] < len(marks) and folds[codes[i]] > FREED:
+            marks[codes[i]] = True
+            if folds[codes[i]] >= 0:
+                marks[folds[codes[i]]] = True
+
+
+@njit(cache=True)
+def sweep(heap, starts, folds, marks, order):
+    """Free the ids that are not marked, and move the bytes of the others together.  order: the marked ids by where
+    their bytes are.  The caller has made SWEEPS odd."""
+    heap, starts, folds, marks, order = bare(heap), bare(starts), bare(folds), bare(marks), bare(order)
+    for code in range(len(marks) - 1, -1, -1):
+        if folds[code] > FREED and not marks[code]:
+            store_release(starts, HEADER + code, 0)
+            folds[code] = FREED - starts[FREE]
+            starts[FREE] = code + 1
+    top = np.int64(0)
+    for i in range(len(order)):
+        span = starts[HEADER + order[i]]
+        at, n = _at(span), _length(span)
+        if at != top:
+            for j in range(n):
+                heap[top + j] = heap[at + j]
+            store_release(starts, HEADER + order[i], _span(top, n))
+        top += n
+    starts[TOP], starts[LIVE] = top, len(order)
 
 
 @njit(cache=True)
@@ -202,7 +262,7 @@ def gather_ends(starts, codes, ends):
             prefetch(starts, HEADER + codes[i + _AHEAD])
         code = codes[i]
         if code >= 0:
-            top += starts[HEADER + code + 1] - starts[HEADER + code]
+            top += _length(starts[HEADER + code])
         else:
             some = True
         ends[i + 1] = top
@@ -215,11 +275,11 @@ def gather_bytes(heap, starts, codes, ends, out):
     n, safe = len(codes), len(out) - 8
     for i in range(n):
         if i + _AHEAD < n and codes[i + _AHEAD] >= 0:
-            prefetch(heap, starts[HEADER + codes[i + _AHEAD]])
+            prefetch(heap, _at(starts[HEADER + codes[i + _AHEAD]]))
         code = codes[i]
         if code < 0:
             continue
-        at, to, end = starts[HEADER + code], ends[i], ends[i + 1]
+        at, to, end = _at(starts[HEADER + code]), ends[i], ends[i + 1]
         while to < end:
             if to <= safe:
                 store_word(out, to, load_word(heap, at))

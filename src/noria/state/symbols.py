@@ -1,16 +1,21 @@
 """`SymbolTable`: each distinct string once, as a small id; and `AttachedSymbols`, another process's look at it.
 
-Implements `core.symbols.Symbols`.  Append-only.  Memory grows in place (`state/mapped.py`), so ids, bytes and
-the fold table never move; only the hash table is replaced when it doubles.  Given a directory the memory is
-files in a fresh subdirectory of it, one for each life of a worker, which other processes map read-only.
+Implements `core.symbols.Symbols`.  Memory grows in place (`state/mapped.py`), so ids and the fold table never move;
+the hash table is replaced when it doubles.  Given a directory the memory is files in a fresh subdirectory of it, one
+for each life of a worker, which other processes map read-only.
 
-Keeps true: an id is shown to anybody (in the hash table, in COUNT, or by being returned) only after its bytes
-and ends are in place, and to the worker only after its folded twin is known.
+Between ticks `sweep` frees the ids that no state holds and moves the bytes of the others together.  It counts SWEEPS
+up before and after: a reader that finds the same even number before and after all that it did with ids (finding keys,
+copying rows, decoding texts) used none that was freed meanwhile.
+
+Keeps true: an id is shown to anybody (in the hash table, or by being returned) only after its bytes and span are in
+place, and to the worker only after its folded twin is known; a freed id is in no state and no published view.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,18 +23,35 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from noria.core.batch import Codes
+from noria.core.errors import SqlError
 from noria.core.symbols import fold
 from noria.core.types import Collation
 from noria.state import atomics
 from noria.state import symbol_kernels as kernels
 from noria.state.mapped import Memory, map_file, open_map
-from noria.state.symbol_kernels import COUNT, GENERATION, HEADER, HEAP_ROOM, ID_ROOM, MASK, PENDING, TOP
+from noria.state.symbol_kernels import (
+    COUNT,
+    GENERATION,
+    HEADER,
+    HEAP_ROOM,
+    ID_ROOM,
+    LENGTH_BITS,
+    LIVE,
+    MASK,
+    OFFSET_BITS,
+    PENDING,
+    SWEEPS,
+    TOP,
+)
 
-_HEAP_RESERVE = 2**38  # bytes of addresses; backed as needed
+_HEAP_RESERVE = 2**OFFSET_BITS  # bytes of addresses; backed as needed
 _ID_RESERVE = 2**32  # ids
 _FIRST_HEAP, _FIRST_IDS, _FIRST_SLOTS = 2**16, 2**12, 2**13
 _FRONT = 2**16  # strings kept in a Python dictionary before the kernels, cleared when full
 _FRONT_BYTES = 130  # of one of them, about
+_LEAST_SWEEP = 2**20  # bytes: a smaller table is not worth a sweep
+_GROWN = 1.5  # times what was left by the last sweep: time for the next
+_OFFSET = (1 << OFFSET_BITS) - 1
 _NONE = np.empty(0, np.bool_)
 Bytes = npt.NDArray[np.uint8]
 
@@ -46,9 +68,10 @@ class SymbolTable:
         self._heap: Bytes = self._heap_memory.array(np.uint8)
         self._starts, self._folds = self._starts_memory.words, self._folds_memory.words
         self._table = self._table_memory.words
-        self._ends = memoryview(self._starts_memory.map).cast("q")
+        self._spans = memoryview(self._starts_memory.map).cast("q")
         self._ids: dict[str, int] = {}
-        self._folded = 0  # ids below have their folded twin
+        self._swept = 0  # memory after the last sweep
+        self.sweeps = 0
         self._starts[MASK] = _FIRST_SLOTS - 1
         self._set_room()
 
@@ -63,21 +86,22 @@ class SymbolTable:
 
     def _make_room(self, nbytes: int) -> None:
         """Room for one more string of that many bytes and its folded twin."""
+        if nbytes >> LENGTH_BITS:
+            raise SqlError(1406, "22001", f"Data too long: a text of {nbytes} bytes; {(1 << LENGTH_BITS) - 1} at most")
         starts = self._starts
         self._heap_memory.back(int(starts[TOP]) + 2 * nbytes)
         ids = int(starts[COUNT]) + 2
         self._starts_memory.back(8 * (HEADER + ids + 1))
         self._folds_memory.back(8 * ids)
         self._set_room()
-        if 2 * ids > int(starts[MASK]):
-            self._double_table()
+        if 2 * (int(starts[LIVE]) + 2) > int(starts[MASK]):
+            self._new_table(2 * (int(starts[MASK]) + 1))
 
-    def _double_table(self) -> None:
-        slots = 2 * (int(self._starts[MASK]) + 1)
+    def _new_table(self, slots: int) -> None:
         generation = int(self._starts[GENERATION]) + 1
         memory = self._memory(f"hash.{generation}", 8 * slots, 8 * slots)
         table = memory.words
-        kernels.rehash(self._heap, self._starts, table)
+        kernels.rehash(self._heap, self._starts, self._folds, table)
         self._starts[MASK] = slots - 1
         atomics.store(self._starts, GENERATION, generation)
         self._table_memory.unlink()
@@ -91,7 +115,7 @@ class SymbolTable:
     def _intern(self, text: str) -> int:
         code = self._code(text)
         if self._folds[code] == PENDING:
-            self._fold_new()
+            self._fold(code)
         if len(self._ids) >= _FRONT:
             self._ids.clear()
         self._ids[text] = code
@@ -105,14 +129,14 @@ class SymbolTable:
             self._make_room(len(raw))
         return int(code)
 
-    def _fold_new(self) -> None:
-        """Fold the new strings that the kernels could not; they may bring new ones."""
-        while (first := self._folded) < (count := int(self._starts[COUNT])):
-            for code in (first + np.flatnonzero(self._folds[first:count] == PENDING)).tolist():
-                text = self.text(code)
-                twin = fold(text)
-                self._folds[code] = code if twin == text else self._code(twin)
-            self._folded = count
+    def _fold(self, code: int) -> None:
+        """The folded twin of a new string that the kernels could not fold; folding twice changes nothing."""
+        text = self.text(code)
+        folded = fold(text)
+        twin = code if folded == text else self._code(folded)
+        if twin != code and self._folds[twin] == PENDING:
+            self._folds[twin] = twin
+        self._folds[code] = twin
 
     def intern_many(self, texts: pa.Array) -> Codes:
         out = np.empty(len(texts), np.int64)
@@ -124,7 +148,9 @@ class SymbolTable:
             if done == len(out):
                 break
             self._make_room(int(ends[first + done + 1] - ends[first + done]))
-        self._fold_new()
+        known = out[out >= 0]
+        for code in np.unique(known[self._folds[known] == PENDING]).tolist():
+            self._fold(code)
         return out
 
     def find(self, text: str) -> int | None:
@@ -133,8 +159,9 @@ class SymbolTable:
 
     # -------------------------------------------------------------- ids to strings
     def text(self, code: int) -> str:
-        ends = self._ends
-        return self._heap_memory.map[ends[HEADER + code] : ends[HEADER + code + 1]].decode()
+        span = self._spans[HEADER + code]
+        at = span & _OFFSET
+        return self._heap_memory.map[at : at + (span >> OFFSET_BITS)].decode()
 
     def texts(self, codes: Codes) -> pa.Array:
         return _texts(self._heap, self._starts, codes, pa.large_string())
@@ -149,11 +176,38 @@ class SymbolTable:
         return _texts(self._heap, self._starts, codes, pa.large_binary())
 
     def __len__(self) -> int:
-        return int(self._starts[COUNT])
+        return int(self._starts[LIVE])
 
     def memory(self) -> int:
         used = int(self._starts[TOP]) + 16 * int(self._starts[COUNT]) + self._table.nbytes
         return used + _FRONT_BYTES * len(self._ids)
+
+    # -------------------------------------------------------------- what nobody holds
+    def wants_sweep(self) -> bool:
+        """Has the table grown so much since the last sweep that one is worth its while?"""
+        return self.memory() > max(_LEAST_SWEEP, _GROWN * self._swept)
+
+    def sweep(self, held: Iterable[Codes]) -> int:
+        """Free every string but those whose ids are among `held` (any other numbers do no harm) and their folded
+        twins.  Between ticks only: whoever else holds an id loses it.  Returns the bytes freed."""
+        starts, before = self._starts, self.memory()
+        marks = np.zeros(int(starts[COUNT]), np.bool_)
+        for codes in held:
+            kernels.mark(np.ascontiguousarray(codes), self._folds, marks)
+        self.sweeps += 1
+        live = np.flatnonzero(marks)
+        if len(live) < int(starts[LIVE]):
+            order = live[np.argsort(starts[HEADER + live] & _OFFSET, kind="stable")]
+            top = int(starts[TOP])
+            atomics.store(starts, SWEEPS, int(starts[SWEEPS]) + 1)
+            kernels.sweep(self._heap, starts, self._folds, marks, order)
+            self._ids.clear()
+            self._new_table(max(_FIRST_SLOTS, 1 << (2 * (len(live) + 2)).bit_length()))
+            atomics.store(starts, SWEEPS, int(starts[SWEEPS]) + 1)
+            self._heap_memory.release(top)  # not what lay below it: a reader may be following an old span
+            self._set_room()
+        self._swept = self.memory()
+        return before - self._swept
 
     def remove_predecessors(self) -> None:
         """Delete the files of earlier lives; processes that have them mapped keep them."""
@@ -174,9 +228,13 @@ class AttachedSymbols:
         starts = open_map(os.path.join(path, "starts"))
         self._heap: Bytes = np.frombuffer(self.heap, np.uint8)
         self._starts: Codes = np.frombuffer(starts, np.int64)
-        self.ends = memoryview(starts).cast("q")[HEADER:]
+        self.spans = memoryview(starts).cast("q")[HEADER:]
         self._generation = -1
         self._table: Codes = np.zeros(1, np.int64)
+
+    def sweeps(self) -> int:
+        """Even, and the same before and after: what was done between used no id that was freed meanwhile."""
+        return int(atomics.load(self._starts, SWEEPS))
 
     def _follow(self) -> None:
         """Open the hash table that is current."""
@@ -206,8 +264,9 @@ class AttachedSymbols:
         return out
 
     def text(self, code: int) -> str:
-        ends = self.ends
-        return self.heap[ends[code] : ends[code + 1]].decode()
+        span = self.spans[code]
+        at = span & _OFFSET
+        return self.heap[at : at + (span >> OFFSET_BITS)].decode()
 
     def texts(self, codes: Codes) -> pa.Array:
         return _texts(self._heap, self._starts, codes, pa.large_string())

@@ -7,7 +7,7 @@ shape (key columns, keys), in the index's column order, raw codes: CI text is fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -189,6 +189,15 @@ class Table:
 
     def present_count(self, cols: Columns) -> int:
         return int(self.arena[HEADER + DESCRIPTOR * self.indexes.index(cols) + PRESENT])
+
+    def held(self, words: Sequence[int]) -> Iterator[Codes]:
+        """These words of every row, and of every present key that has them."""
+        for c in words:
+            yield kernels.column(self.arena, c)
+        for cols in self.indexes if not self.full else ():
+            for j, c in enumerate(cols):
+                if c in words:
+                    yield self.present(cols)[j]
 
     def __len__(self) -> int:
         return int(self.arena[LIVE])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,7 @@ from noria.views.read_kernels import (
 
 Mask = npt.NDArray[np.bool_]
 Row = tuple[Any, ...]
+T = TypeVar("T")
 NOTHING = -1  # beside the kernel's answers: no row can equal the key
 _NO_STAMPS = np.empty(0, np.int64)
 _FIRST_ANSWER = 4096  # words of the private copy; grows with the largest key
@@ -76,6 +77,7 @@ class AttachedView:
         self._words: Codes = np.zeros(INDEX, np.int64)
         self._stamps: Codes = _NO_STAMPS
         self._path: str | None = None
+        self._texts = False
 
     def _follow(self) -> bool:
         """Map the newest file that serves; False where there is none."""
@@ -102,6 +104,7 @@ class AttachedView:
         self._shown = about.fields[:about.visible]
         self._symbols, self._encoders = symbols, [encoder(f, symbols) for f in self.key_fields]
         self._decoders = [(i, d) for i, f in enumerate(self._shown) if (d := _decoder(f, symbols)) is not None]
+        self._texts = any(f.type.is_text for f in (*about.fields[:about.visible], *self.key_fields))
         self._int_key = len(about.key) == 1 and self.key_fields[0].type.kind is Kind.INT
         self._stride, self._first = len(about.fields) + 1, slice(ROWS_AT + 1, ROWS_AT + 1 + about.visible)
         self._answer[VISIBLE] = about.visible
@@ -145,6 +148,25 @@ class AttachedView:
         if self._path is not None and atomics.load(self._words, STATE) != SERVING:
             self._follow()
 
+    def _settled(self, read: Callable[[], T], missed: T) -> T:
+        """What `read` gives, with no string swept while it found keys, copied rows and decoded them; `missed` while
+        the writer sweeps."""
+        for _ in range(_TICK_TRIES):
+            texts, serial = self._texts, self._serial
+            before = self._symbols.sweeps() if texts else 0
+            if before & 1:
+                return missed
+            try:
+                found = read()
+            except UnicodeDecodeError:
+                if not texts or (serial == self._serial and self._symbols.sweeps() == before):
+                    raise
+                continue  # bytes that were moving
+            if texts == self._texts and (not texts or (
+                    serial == self._serial and self._symbols.sweeps() == before)):
+                return found
+        return missed
+
     # -------------------------------------------------------------- one key
     def lookup(self, key: Sequence[Any]) -> list[Row] | None:
         """The visible columns of a key's rows as Python values, None for a miss.
@@ -152,6 +174,9 @@ class AttachedView:
         A value that nothing equals (NULL, 1.5 for an INT column) finds no rows.  SqlError 1690 where a row
         holds an evaluation error.
         """
+        return self._settled(lambda: self._lookup(key), None)
+
+    def _lookup(self, key: Sequence[Any]) -> list[Row] | None:
         status = self._read(key)
         if status == PLAIN:
             return self._plain_rows(self._q[ROWS])
@@ -201,7 +226,8 @@ class AttachedView:
     # -------------------------------------------------------------- codes and versions, for caches
     def lookup_codes(self, key: Sequence[Any]) -> Codes | None:
         """The codes of a key's rows, shape (rows, columns), hidden ones too; None for a miss.  Codes of text mean
-        something to `decode_rows` until the next lookup, which may find the view with other symbols."""
+        something to `decode_rows` until the next lookup, which may find the view with other symbols, and until the
+        writer sweeps its strings."""
         status = self._read(key)
         if status == NOTHING:
             return np.empty((0, len(self.fields)), np.int64)
@@ -215,6 +241,9 @@ class AttachedView:
 
     def locate(self, key: Sequence[Any]) -> int | None:
         """A handle of the key's entry, for `version` and `stamp`; None for a miss or a key without an entry."""
+        return self._settled(lambda: self._locate(key), None)
+
+    def _locate(self, key: Sequence[Any]) -> int | None:
         if self._read(key) not in (PLAIN, SPECIAL) or self._q[SLOT] < 0:
             return None
         return (self._serial << _SLOT_BITS) | self._q[SLOT]
@@ -254,6 +283,13 @@ class AttachedView:
         every key is called missing: the worker will answer.  Without, each key is whole by itself.  nulls: a
         NULL in a key equals NULL, where else it equals nothing.
         """
+        found = self._settled(lambda: self._lookup_many(keys, whole_ticks, nulls), None)
+        if found is not None:
+            return found
+        rows = _columns(keys, self.key_fields)[1]
+        return self._table(np.empty((self.visible, 0), np.int64), _NO_STAMPS), np.ones(rows, np.bool_)
+
+    def _lookup_many(self, keys: Any, whole_ticks: bool, nulls: bool) -> tuple[pa.Table, Mask] | None:
         for _ in range(_FOLLOWS):
             columns, rows = _columns(keys, self.key_fields)
             codes, nothing = encode_columns(columns, self.key_fields, rows, self._symbols)
@@ -264,7 +300,7 @@ class AttachedView:
                 return self._table(out[:, :total], ordinal[:total]), missing
             if status != ELSEWHERE or not self._follow():
                 break
-        return self._table(np.empty((self.visible, 0), np.int64), _NO_STAMPS), np.ones(rows, np.bool_)
+        return None
 
     def _read_many(self, codes: Codes, nothing: Mask, whole_ticks: bool) -> tuple[int, int, Codes, Codes, Mask]:
         """What the kernel found, with status PLAIN, ELSEWHERE or (no time between two ticks) MISS."""

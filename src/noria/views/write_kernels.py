@@ -226,6 +226,22 @@ def row_count(A):
 
 
 @njit(cache=True)
+def column(A, c):
+    """One column of every row."""
+    out = np.empty(row_count(A), np.int64)
+    at, keys, width = 0, A[KEYS], A[WIDTH]
+    for slot in range(A[MASK] + 1):
+        word = A[INDEX + slot]
+        if word > GONE:
+            row = (word & OFFSET) + KEY + keys
+            for _ in range(A[(word & OFFSET) + COUNT] & COUNT_MASK):
+                out[at] = A[row + 1 + c]
+                at += 1
+                row += width + 1
+    return out
+
+
+@njit(cache=True)
 def copied_words(A):
     """Slab words a fresh copy of the live blocks needs."""
     A = bare(A)

@@ -14,7 +14,7 @@ before the first publish of this one.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +97,7 @@ class View:
                  full: bool, place: files.Place | None):
         self.name, self.full = name, full
         self._directory, self._scratch, self._fields, self._place = directory, directory.scratch, fields, place
-        self._symbols = directory.symbols
+        self._symbols, self._key = directory.symbols, key
         self._folds = any(fields[k].type.folds for k in key)
         self._cursor, self._generation, self._dropped = 0, 0, False
         self._memory, self._stamps_memory = self._allocate(LEAST_SLOTS, _FIRST_WORDS, _RESERVE)
@@ -173,6 +173,14 @@ class View:
     def memory(self) -> int:
         words = self._words
         return 8 * (int(words[TOP]) - int(words[FREE_WORDS]) + len(self._stamps))
+
+    def held(self) -> Iterator[Codes]:
+        """Every text id of rows and keys."""
+        for c, f in enumerate(self._fields):
+            if f.type.is_text:
+                yield kernels.column(self._words, c)
+        if any(self._fields[k].type.is_text for k in self._key):
+            yield from self.present()
 
     def __len__(self) -> int:
         """Rows stored.  Looks at every key: for who wants to see, not for the way of a tick."""

@@ -95,6 +95,9 @@ class Aggregate(Operator):
         keys, stamps, rows = table.sample(cols, most)
         return keys, stamps, rows * table.row_bytes() + table.key_bytes(cols)
 
+    def held(self, node: Node) -> Iterator[Codes]:
+        return _groups(node).held([j for j in range(len(self.group)) if self._fields[j].type.is_text])
+
     def shrink(self, node: Node) -> None:
         node.state.table.shrink()
 

@@ -76,6 +76,9 @@ class Reader(Operator):
         _state(node).drop()
         node.state = engine.views.create(self.name, self._fields, self.key, self.visible, node.full)
 
+    def held(self, node: Node) -> Iterator[Codes]:
+        return _state(node).held()
+
     def shrink(self, node: Node) -> None:
         """Views recycle their space themselves."""
 

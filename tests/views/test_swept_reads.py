@@ -1,0 +1,71 @@
+"""Readers in one process while the writer in another sweeps strings all the time: every text is the right one.
+
+The same reads without the look at SWEEPS must give wrong texts.  That shows that this test can fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from noria.state.symbols import AttachedSymbols
+from noria.views.reader import AttachedView, attach
+from views import sweeper
+
+READS = 60_000
+MOST_READS = 5_000_000  # until the broken ones must have gone wrong; they do within some thousands
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[AttachedView]:
+    process = subprocess.Popen([sys.executable, sweeper.__file__, str(tmp_path), "1"], stdout=subprocess.PIPE,
+                               text=True, env=ENVIRONMENT)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n" and process.stdout.readline() == "1000\n"
+    yield attach(str(tmp_path / "views")).view("v")
+    process.kill()
+    process.communicate()
+
+
+def wrong(key: int, rows: list[tuple[str, ...]]) -> bool:
+    """Is there a text of another key, or of two moments?"""
+    texts = [t for row in rows for t in row[1:]]
+    return (any(row[0] != f"key {key}" for row in rows) or any(not t.startswith(f"value {key} ") for t in texts)
+            or len({t.rsplit(" ", 1)[0] for t in texts}) > 1)
+
+
+def reads(view: AttachedView, most: int) -> tuple[int, int]:
+    """(hits until the first wrong answer, how many were wrong: 0 or 1)."""
+    hits = 0
+    for n in range(most):
+        key = n % sweeper.KEYS
+        if n % 50 == 0:
+            table, missing = view.lookup_many([(f"key {k}",) for k in range(sweeper.KEYS)], whole_ticks=False)
+            rows = list(zip(*(c.to_pylist() for c in table.columns), strict=True))
+            found = [(k, [r[:-1] for r in rows if r[-1] == k]) for k in range(sweeper.KEYS) if not missing[k]]
+        else:
+            one = view.lookup((f"key {key}",))
+            found = [] if one is None else [(key, one)]
+        for k, answer in found:
+            hits += 1
+            if len(answer) != sweeper.ROWS or wrong(k, answer):
+                return hits, 1
+    return hits, 0
+
+
+def test_no_text_of_a_swept_id_is_read(view: AttachedView) -> None:
+    hits, bad = reads(view, READS)
+    assert not bad and hits > READS // 100
+
+
+def test_without_the_look_at_sweeps_some_are(view: AttachedView, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AttachedSymbols, "sweeps", lambda self: 0)
+    with contextlib.suppress(UnicodeDecodeError):  # bytes that were moving: wrong as well
+        assert reads(view, MOST_READS)[1]
