@@ -264,3 +264,15 @@ def test_bounds_between_the_values_of_a_type(db: Database, column: str, values: 
                     if getattr((v + " 00:00:00")[:19] if moment else Decimal(v), test)(number)]
             assert sorted(r[0] for r in db.sql(f"SELECT id FROM x WHERE v {op} ?", [bound]).rows) == want, (op, bound)
     assert db.sql("SELECT id FROM x WHERE v > ?", [None]).rows == []
+
+
+def test_a_window_sees_the_rows_of_all_keys(db: Database) -> None:
+    """Literals of several keys are conditions then; parameters would be parts of one window."""
+    db.sql("INSERT INTO t (id, a, b) VALUES (1, 1, 5), (2, 2, 6), (3, 2, 7), (4, 3, 8)")
+    window = "SELECT id, ROW_NUMBER() OVER (ORDER BY id DESC) AS r FROM t WHERE"
+    assert sorted(db.sql(f"{window} a IN (1, 2)").rows) == [(1, 3), (2, 2), (3, 1)]
+    assert sorted(db.sql(f"{window} b > 5").rows) == [(2, 3), (3, 2), (4, 1)]
+    for condition, values in (("a IN (?, ?)", [1, 2]), ("b > ?", [5])):
+        with pytest.raises(SqlError) as e:
+            db.sql(f"{window} {condition}", values)
+        assert e.value.code == 1235

@@ -30,6 +30,7 @@ from noria.sql.parameters import (
     has_parameter,
     key_term,
     literal_range,
+    ordinals,
     range_key,
 )
 from noria.sql.querygraph import Builder, Joined, Relations
@@ -199,6 +200,8 @@ def _resolve_where(block: Block, top: bool) -> None:
         key = key_term(term, resolve, block.context.mode == "adhoc") if top and not with_query else None
         if key is not None and any(c < block.scope.start for c in columns_of(key[2])):
             key = None
+        if key is not None and key[0] == "any" and not ordinals(key[:2]) and _windowed(block):
+            key = None
         if key is not None and (key[0] == "param" or not any(k[2] == key[2] for k in block.keys)):
             block.keys.append(key)
             continue
@@ -231,7 +234,7 @@ def _where_terms(block: Block, terms: list[Expr]) -> None:
 def _varying(block: Block) -> bool:
     """Is it a text whose literals may be others the next time?"""
     tree, context = block.tree, block.context
-    if context.mode != "adhoc" or context.constant or block.outer is not None:
+    if context.mode != "adhoc" or context.constant or block.outer is not None or _windowed(block):
         return False
     if any(tree.args.get(n) for n in ("group", "limit", "distinct")):
         return False
@@ -381,6 +384,11 @@ def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
     if distinct:
         after = _each_once(after)
     return Query(plan, len(block.items), keys, order, *_ends(block), None, after)
+
+
+def _windowed(block: Block) -> bool:
+    """Are there window functions?  They see the rows of one key, so literals of several stay conditions of the view."""
+    return block.tree.find(exp.Window) is not None
 
 
 def _check_windows(block: Block, whole: bool) -> None:
