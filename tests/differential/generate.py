@@ -196,7 +196,7 @@ class Generator:
             if not pairs:
                 break
             some = self.c.sample(pairs, min(len(pairs), self.of(1, 1, 1, 2)))
-            on = " AND ".join(f"{a.ref} = {b.ref}" for a, b in some)
+            on = " AND ".join(f"{a.ref} {self.of(*'======', '<=>', '<')} {b.ref}" for a, b in some)
             if self.often(0.2):
                 on += f" AND {self.condition([*columns, *right.columns], 0)}"
             text += f" {self.of('JOIN', 'JOIN', 'LEFT JOIN', 'LEFT JOIN', 'RIGHT JOIN')} {right.text} ON {on}"
@@ -256,7 +256,7 @@ class Generator:
 
     def _predicate(self, source: Source) -> str:
         """A condition, perhaps one with a subquery."""
-        if not self.often(0.15):
+        if not self.often(0.2):
             return self.condition(source.columns, 1)
         other = self._one("z")
         pairs = [(a, b) for a in source.columns for b in other.columns if a.kind == b.kind]
@@ -265,8 +265,13 @@ class Generator:
         a, b = self.c.choice(pairs)
         inner = f"FROM {other.text} WHERE {self.condition(other.columns, 0)}"
         negated = self.of("", "NOT ")
+        if self.often(0.2):
+            numbers = [c for c in other.columns if c.kind in "id"]
+            what = f"{self.of('MAX', 'MIN', 'COUNT', 'SUM')}({self.c.choice(numbers).ref})" if numbers else "COUNT(*)"
+            return f"(SELECT {what} {inner} AND {a.ref} = {b.ref}) {self.of('>', '<=', '=', '<>')} {self.of(0, 1, 2)}"
         if self.often(0.5):
-            return f"{a.ref} {negated}IN (SELECT {b.ref} {inner})"
+            correlated = f" AND {self.c.choice(pairs)[0].ref} = {b.ref}" if self.often(0.2) else ""
+            return f"{a.ref} {negated}IN (SELECT {b.ref} {inner}{correlated})"
         return f"{negated}EXISTS (SELECT 1 {inner} AND {a.ref} = {b.ref})"
 
     # ------------------------------------------------------------ queries

@@ -64,6 +64,15 @@ QUERIES = (  # the query, and what each parameter may be
     ("SELECT t.id, u.id AS uid FROM t JOIN u ON t.a = u.a WHERE t.b IN (?, ?) AND u.c > ?", "nnn"),
     ("SELECT t.id, u.c FROM t LEFT JOIN u ON t.a = u.a WHERE t.b IN (?, ?) AND u.s LIKE ?", "nnp"),
     ("SELECT t.id, u.c FROM t LEFT JOIN u ON t.a = u.a WHERE t.b = ? AND (u.c > ? OR u.c IS NULL)", "nn"),
+    ("SELECT a, b FROM t WHERE b = ? UNION ALL SELECT a, c FROM u WHERE c = ?", "nn"),
+    ("SELECT s FROM t WHERE b = ? UNION SELECT s FROM u WHERE a = ? UNION SELECT s FROM t WHERE a = ?", "nnn"),
+    ("SELECT id FROM t WHERE a IN (SELECT a FROM u WHERE c = ?)", "n"),
+    ("SELECT id FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = t.a AND u.c = ?) AND b = ?", "nn"),
+    ("SELECT id FROM t WHERE b = ? AND a NOT IN (SELECT a FROM u WHERE c > 1)", "n"),
+    ("SELECT id, (SELECT COUNT(*) FROM u WHERE u.a = t.a) AS n FROM t WHERE b = ?", "n"),
+    ("SELECT z.a, z.n FROM (SELECT a, COUNT(*) AS n FROM t WHERE b = ? GROUP BY a) z", "n"),
+    ("SELECT z.a, u.c FROM (SELECT DISTINCT a, s FROM t WHERE b = ?) z JOIN u ON u.a = z.a WHERE u.c = ?", "nn"),
+    ("SELECT t.id, u.c FROM t LEFT JOIN u ON t.a = u.a AND u.c > t.b WHERE t.b = ?", "n"),
 )
 
 

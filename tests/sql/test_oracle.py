@@ -322,6 +322,9 @@ KEYED = [  # FROM … WHERE with a `?`, and what the parameter is compared with
     ("SELECT id FROM t WHERE b IN (SELECT MAX(c) FROM u WHERE a = ? GROUP BY s)", 1),
     ("SELECT id, (SELECT COUNT(*) FROM u WHERE u.a = t.a) FROM t WHERE b = ?", 1),
     ("SELECT id FROM t WHERE b = ? AND NOT EXISTS (SELECT 1 FROM u WHERE u.a = t.a)", 1),
+    ("SELECT z.a, z.n FROM (SELECT a, COUNT(*) AS n FROM t WHERE b = ? GROUP BY a) z WHERE z.n > 0", 1),
+    ("SELECT z.a, u.c FROM (SELECT DISTINCT a, s FROM t WHERE b = ?) z JOIN u ON u.a = z.a WHERE u.c = ?", 2),
+    ("SELECT COUNT(*), MAX(k) FROM (SELECT x.id AS k FROM (SELECT id, s FROM t WHERE a = ?) x WHERE x.s <> 'b') y", 1),
     ("SELECT z.e FROM (SELECT a, b AS e FROM t UNION ALL SELECT a, c FROM u) z WHERE z.a = ?", 1),
     ("SELECT id FROM t WHERE b = ? ORDER BY a DESC, id LIMIT 2", 1),
     ("SELECT id FROM t WHERE b = ? ORDER BY s, id DESC LIMIT 2 OFFSET 1", 1),
@@ -354,6 +357,10 @@ def test_parameters(case: tuple[str, int], rows: Rows, values: tuple[int, int]) 
 
 
 AFTER = [
+    ("SELECT a, b FROM t WHERE b = ? UNION ALL SELECT a, c FROM u WHERE c = ?", 2),
+    ("SELECT a FROM t WHERE b = ? UNION SELECT a FROM u WHERE c = ? UNION SELECT a FROM w WHERE a = ? ORDER BY 1", 3),
+    ("SELECT s FROM t WHERE b = ? UNION SELECT s FROM t WHERE a = ? ORDER BY s LIMIT 2", 2),
+    ("SELECT a, COUNT(*) FROM t WHERE b = ? GROUP BY a UNION ALL SELECT id, c FROM u WHERE a = ?", 2),
     ("SELECT id, s FROM t WHERE a IN (?, ?)", 2),
     ("SELECT id FROM t WHERE a IN (?, 1, NULL) AND b = ?", 2),
     ("SELECT id FROM t WHERE a = ? OR a = ? ORDER BY b, id DESC LIMIT 2", 2),

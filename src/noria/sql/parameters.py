@@ -25,6 +25,7 @@ from noria.sql.scalars import Resolver, literal_value
 
 Key = tuple[str, Any, Expr]  # an `Argument`, and the expression that is compared with it
 
+ONE_VALUE = ("param", "value", "same", "outer")  # kinds of keys that are one value at a time
 _COMPARES = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Add, exp.Sub, exp.Mul, exp.Div,
              exp.IntDiv, exp.Mod)
 _ORDERED = (Kind.INT, Kind.DECIMAL, Kind.DOUBLE, Kind.DATE, Kind.DATETIME)  # codes in the order of the values

@@ -18,7 +18,7 @@ from noria.sql.parameters import INSTEAD, ordinals
 from noria.sql.refusals import NotMaintained, not_maintained, refuse
 from noria.sql.scope import Scope
 from noria.sql.select import Query, plan_query
-from noria.sql.setops import set_order, set_plan
+from noria.sql.setops import keyed_union, set_order, set_plan
 from noria.sql.shape import shape_of
 from noria.sql.tree import Statement, only, snippet
 
@@ -119,10 +119,12 @@ def block_of(context: Context, tree: exp.Expr, top: bool = False, outer: Scope |
         only(tree, frozenset({"this", "alias"}), "a SELECT in brackets")
         return block_of(context, tree.this, top, outer)
     if isinstance(tree, exp.SetOperation):
-        plan = set_plan(context.inner(), tree)
+        keyed = keyed_union(context, tree) if top and not context.batch else None
+        plan, keys, after = keyed or (set_plan(context.inner(), tree), (), None)
+        shown = after or plan
         limit, offset = (tree.args.get(n) for n in ("limit", "offset"))
-        return Query(plan, plan.width, (), set_order(tree, plan), limit and limit.expression,
-                     offset and offset.expression, None)
+        return Query(plan, shown.width, keys, set_order(tree, shown), limit and limit.expression,
+                     offset and offset.expression, None, after)
     if not isinstance(tree, exp.Select):
         raise parse_error(f"near '{snippet(tree)}'")
     return plan_query(context, tree, top, outer)

@@ -14,7 +14,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from noria.core.expr import Call, Col, Expr, columns_of
 from noria.core.functions import cast, common_type, conjunction, literal, rebuilt
@@ -73,10 +74,12 @@ class Joined:
 
 @dataclass
 class Relations:
-    """FROM: what joins, and how each unit after the first does."""
+    """FROM: what joins, and how each unit after the first does.  keys: of derived tables, an argument and the column
+    that it is compared with."""
 
     units: list[Joined]
     joins: list[JoinSpec]
+    keys: list[tuple[str, Any, Expr]] = field(default_factory=list)
 
     def join(self, unit: Joined, left: bool, on: list[Expr]) -> None:
         self.joins.append(JoinSpec(len(self.units), left, on))

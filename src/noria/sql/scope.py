@@ -18,7 +18,8 @@ from noria.plan.mir import Mir, unique_keys
 class Source:
     """A relation of FROM.  `outer`: it can be NULL-extended, so its columns can be NULL.  `merged`: columns that
     USING or NATURAL made one with a column of another relation, which stands for both.  `given`: of a subquery, which
-    no name means: the columns that it has at most one row for."""
+    no name means: the columns that it has at most one row for.  `hidden`: how many of its last columns no name means,
+    keys that are looked up."""
 
     alias: str
     plan: Mir
@@ -26,10 +27,16 @@ class Source:
     outer: bool = False
     merged: set[int] = field(default_factory=set)
     given: frozenset[int] | None = None
+    hidden: int = 0
 
     @property
     def end(self) -> int:
         return self.offset + self.plan.width
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Its columns that have a name."""
+        return self.plan.fields[: self.plan.width - self.hidden]
 
     def column(self, position: int) -> Col:
         f = self.plan.fields[position]
@@ -49,10 +56,10 @@ class Scope:
     def end(self) -> int:
         return self.sources[-1].end if self.sources else self.start
 
-    def add(self, alias: str, plan: Mir) -> Source:
-        source = Source(alias, plan, self.end)
+    def add(self, alias: str, plan: Mir, hidden: int = 0) -> Source:
+        source = Source(alias, plan, self.end, hidden=hidden)
         self._take(source)
-        self.shown += range(source.offset, source.end)
+        self.shown += range(source.offset, source.end - hidden)
         return source
 
     def hide(self, plan: Mir, given: frozenset[int]) -> Source:
@@ -95,7 +102,7 @@ class Scope:
         for s in self.sources:
             if s.given is not None or (table and s.alias.lower() != table.lower()):
                 continue
-            for i, f in enumerate(s.plan.fields):
+            for i, f in enumerate(s.fields):
                 if f.name.lower() == name.lower() and (table or i not in s.merged):
                     out.append(s.column(i))
         return out
@@ -116,7 +123,7 @@ class Scope:
         sources = [s for s in self.sources if s.alias.lower() == table.lower()]
         if not sources:
             raise SqlError(1051, "42S02", f"Unknown table '{table}'")
-        return [(f.name, s.column(i)) for s in sources for i, f in enumerate(s.plan.fields)]
+        return [(f.name, s.column(i)) for s in sources for i, f in enumerate(s.fields)]
 
     def _numbered(self, column: int) -> Col:
         s = self.sources[self.source_of(column)]

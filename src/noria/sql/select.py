@@ -121,8 +121,8 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Sco
     the query in whose expressions it stands."""
     _check_clauses(tree)
     scope = Scope(0 if outer is None else outer.start + NUMBERS)
-    context, relations = sources.resolve_from(context, tree, scope)
-    block = Block(context, tree, scope, relations, outer)
+    context, relations = sources.resolve_from(context, tree, scope, top)
+    block = Block(context, tree, scope, relations, outer, keys=list(relations.keys))
     _resolve_where(block, top)
     _resolve_items(block)
     _resolve_groups(block)

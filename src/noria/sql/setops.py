@@ -1,6 +1,7 @@
 """UNION, INTERSECT and EXCEPT, with and without ALL, by composition (section 5.1).
 
-    a UNION ALL b      UnionAll(a, b);  UNION: Distinct of it
+    a UNION ALL b      UnionAll(a, b);  UNION: Distinct of it.  Where every arm is looked up by a parameter: marked by
+                       its arm, looked up by the values of all, and filtered by what its own arm was looked up by
     a INTERSECT b      the groups of all columns over both, each row marked by its side, that have rows of both sides
     a EXCEPT b         … of the left side only
     … ALL              each group as often as the lesser of its two counts; as its left count exceeds its right
@@ -11,17 +12,25 @@ A lookup by columns of the result asks every arm.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
 from sqlglot import exp
 
 from noria.core.errors import SqlError
-from noria.core.expr import Col, Const, Expr
-from noria.core.functions import call, cast, common_type, literal
-from noria.core.types import BIGINT
+from noria.core.expr import Col, Const, Expr, Param
+from noria.core.functions import call, canonical, cast, common_type, literal
+from noria.core.types import BIGINT, Field, SqlType
+from noria.plan.after import Found
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project, Repeat, UnionAll, agg
 from noria.sql.context import Context
 from noria.sql.refusals import refuse
 from noria.sql.sources import relation_plan, with_queries
 from noria.sql.tree import only, snippet
+
+if TYPE_CHECKING:
+    from noria.sql.select import Query
 
 Order = tuple[tuple[int, bool], ...]
 _PARTS = frozenset({"this", "expression", "distinct", "with_", "order", "limit", "offset"})
@@ -41,11 +50,86 @@ def set_plan(context: Context, tree: exp.SetOperation) -> Mir:
     return _matched(left, right, isinstance(tree, exp.Intersect), distinct)
 
 
+# ------------------------------------------------------------------ arms with keys
+def keyed_union(context: Context, tree: exp.SetOperation) -> tuple[Mir, tuple[tuple[str, Any, int], ...], Mir] | None:
+    """A UNION [ALL] each arm of which is looked up by as many keys: the plan of all arms, its keys, and what is done
+    to the rows of a lookup.  None where it is no such query."""
+    from noria.sql.queries import block_of
+
+    distinct = bool(tree.args.get("distinct"))
+    found = _arms(tree.this, not distinct), _arms(tree.expression, not distinct)
+    if not isinstance(tree, exp.Union) or found[0] is None or found[1] is None:
+        return None
+    only(tree, _PARTS, "UNION")
+    context = with_queries(context, tree)
+    queries = [block_of(context, a, top=True) for a in found[0] + found[1]]
+    if not all(map(_plain, queries)) or len({_kinds(q) for q in queries}) > 1 or not queries[0].keys:
+        return None
+    types = _types([q.plan.fields[: q.visible] for q in queries])
+    plan: Mir = reduce(UnionAll, (_marked(q, types, i) for i, q in enumerate(queries)))
+    width = len(types)
+    keys = tuple(("any", tuple(dict.fromkeys((q.keys[n][0], q.keys[n][1]) for q in queries)), width + n)
+                 for n in range(len(queries[0].keys)))
+    rows: Mir = Filter(Found(plan.fields), canonical(call("or", *(_own(plan, q, i) for i, q in enumerate(queries)))))
+    rows = Project(rows, _copies(plan)[:width], tuple(f.name for f in plan.fields[:width]))
+    return plan, keys, Aggregate(rows, tuple(range(width)), (), ()) if distinct else rows
+
+
+def _arms(tree: exp.Expr, all_rows: bool) -> list[exp.Expr] | None:
+    """The queries of a chain of UNIONs that is one UNION, or one UNION ALL, of them all."""
+    if not isinstance(tree, exp.SetOperation):
+        return [tree]
+    if not isinstance(tree, exp.Union) or (all_rows and tree.args.get("distinct")):
+        return None
+    if any(tree.args.get(n) for n in _PARTS - {"this", "expression", "distinct"}):
+        return None
+    left, right = _arms(tree.this, all_rows), _arms(tree.expression, all_rows)
+    return None if left is None or right is None else left + right
+
+
+def _plain(query: Query) -> bool:
+    ends = query.limit is None and query.offset is None
+    return ends and query.after is None and query.empty_row is None and all(
+        kind in ("param", "value") for kind, _, _ in query.keys)
+
+
+def _kinds(query: Query) -> tuple[tuple[Any, ...], ...]:
+    """What the keys are compared as: one column of the union has the keys of every arm."""
+    types = [query.plan.fields[at].type for _, _, at in query.keys]
+    return tuple((t.kind, t.folds, t.scale) for t in types)
+
+
+def _own(plan: Mir, query: Query, arm: int) -> Expr:
+    """Is a row the arm's, and of the arm's own keys?"""
+    columns = _copies(plan)
+    first = plan.width - 1 - len(query.keys)
+    terms = [call("eq", columns[-1], literal(arm))]
+    for n, (kind, what, _) in enumerate(query.keys):
+        c = columns[first + n]
+        terms.append(call("eq", c, Param(c.type, True, what) if kind == "param" else literal(what)))
+    return call("and", *terms)
+
+
+def _marked(query: Query, types: list[SqlType], arm: int) -> Mir:
+    """What the arm shows, its keys, and its number."""
+    copies, fields = _copies(query.plan), query.plan.fields
+    shown = [c if c.type == t else cast(c, t) for c, t in zip(copies, types, strict=False)]
+    keys = [copies[at] for _, _, at in query.keys]
+    names = (*(f.name for f in fields[: len(types)]), *(f"key{n}" for n in range(len(keys))), "arm")
+    return Project(query.plan, (*shown, *keys, literal(arm)), names)
+
+
+# ------------------------------------------------------------------ composition
+def _types(arms: Sequence[Sequence[Field]]) -> list[SqlType]:
+    """The common types of the columns."""
+    if len({len(fields) for fields in arms}) > 1:
+        raise SqlError(1222, "21000", "The used SELECT statements have a different number of columns")
+    return [common_type([f.type for f in column]) for column in zip(*arms, strict=True)]
+
+
 def _typed(left: Mir, right: Mir) -> tuple[Mir, Mir]:
     """Both with columns of common types."""
-    if left.width != right.width:
-        raise SqlError(1222, "21000", "The used SELECT statements have a different number of columns")
-    types = [common_type([a.type, b.type]) for a, b in zip(left.fields, right.fields, strict=True)]
+    types = _types([left.fields, right.fields])
 
     def arm(plan: Mir) -> Mir:
         if all(f.type == t for f, t in zip(plan.fields, types, strict=True)):

@@ -16,8 +16,9 @@ from noria.core.expr import Col, Expr, conjuncts
 from noria.core.functions import call
 from noria.core.limits import TOP_ROWS
 from noria.plan.after import filter_of
-from noria.plan.mir import Base, Mir, Project, TopK
+from noria.plan.mir import Argument, Base, Mir, Project, TopK
 from noria.sql.context import Context
+from noria.sql.parameters import ONE_VALUE, Key
 from noria.sql.querygraph import Joined, Relations, unit_of
 from noria.sql.refusals import refuse
 from noria.sql.scalars import Resolver
@@ -28,21 +29,25 @@ _JOIN = frozenset({"this", "side", "kind", "on", "using", "method"})
 _TABLE = frozenset({"this", "alias", "db", "catalog", "hints", "joins"})
 
 
-def resolve_from(context: Context, tree: exp.Select, scope: Scope) -> tuple[Context, Relations]:
-    """Fill the scope from FROM and its joins; the context then knows the queries of WITH."""
+def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool = False) -> tuple[Context, Relations]:
+    """Fill the scope from FROM and its joins; the context then knows the queries of WITH.  top: the keys of derived
+    tables may become the block's own, `relations.keys`."""
     context = with_queries(context, tree)
     first = tree.args.get("from_")
     if first is None:
         raise refuse("a SELECT without FROM here", tree)
-    return context, _joins(context, scope, first.this, tree.args.get("joins") or [])
+    joins = tree.args.get("joins") or []
+    plain = not any(j.args.get("side") for j in joins)  # a row of NULLs has no key
+    return context, _joins(context, scope, first.this, joins, top and plain and not context.batch)
 
 
-def _joins(context: Context, scope: Scope, first: exp.Expr, joins: list[exp.Expr]) -> Relations:
-    out = Relations([_unit(context, scope, first)], [])
+def _joins(context: Context, scope: Scope, first: exp.Expr, joins: list[exp.Expr], top: bool) -> Relations:
+    keys: list[Key] = []
+    out = Relations([_unit(context, scope, first, keys if top else None)], [], keys)
     for before, node in enumerate(joins):
         if node.args.get("side") == "RIGHT" and any(_comma(j) for j in joins[:before]):
             raise refuse("a comma, or a JOIN without ON, before a RIGHT JOIN", node, "write CROSS JOIN")
-        _join(context, scope, out, node)
+        _join(context, scope, out, node, keys if top else None)
     return out
 
 
@@ -51,20 +56,25 @@ def _comma(join: exp.Expr) -> bool:
     return not any(join.args.get(n) for n in ("kind", "side", "method", "on", "using"))
 
 
-def _unit(context: Context, scope: Scope, node: exp.Expr) -> Joined:
-    """A relation; or joins in brackets, whose ON knows only what stands in the brackets."""
+def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key] | None) -> Joined:
+    """A relation; or joins in brackets, whose ON knows only what stands in the brackets.  keys: takes those of a
+    derived table."""
     inner = node
     while isinstance(inner, exp.Subquery) and isinstance(inner.this, (exp.Table, exp.Subquery)) and not inner.alias:
         inner = inner.this
     joins = inner.args.get("joins") or []
     if inner is node and not joins:
-        return unit_of(scope.add(*_relation(context, node)))
+        alias, plan, found = _relation(context, node, keys is not None)
+        source = scope.add(alias, plan, len(found))
+        if keys is not None:
+            keys += [(kind, what, source.column(plan.width - len(found) + i)) for i, (kind, what) in enumerate(found)]
+        return unit_of(source)
     within = Scope(scope.end)
     alone = inner.copy()
     alone.set("joins", None)
-    found = _joins(context, within, alone, joins)
+    bracketed = _joins(context, within, alone, joins, False)
     scope.adopt(within)
-    return found.alone() if found.joins else found.units[0]
+    return bracketed.alone() if bracketed.joins else bracketed.units[0]
 
 
 def with_queries(context: Context, tree: exp.Expr) -> Context:
@@ -81,19 +91,35 @@ def with_queries(context: Context, tree: exp.Expr) -> Context:
 
 
 # ------------------------------------------------------------------ one relation
-def _relation(context: Context, node: exp.Expr) -> tuple[str, Mir]:
-    """The alias and plan of a relation."""
+def _relation(context: Context, node: exp.Expr, top: bool) -> tuple[str, Mir, list[Argument]]:
+    """The alias and plan of a relation, and what its last columns are looked up by."""
     if isinstance(node, exp.Subquery):
         only(node, frozenset({"this", "alias"}), "FROM")
         if not isinstance(node.this, (exp.Select, exp.SetOperation)):
             raise refuse("joins in brackets", node, "write the joins without brackets, or as (SELECT …) AS t")
         if not node.alias:
             raise SqlError(1248, "42000", "Every derived table must have its own alias")
-        return node.alias, _renamed(relation_plan(context.inner(), node.this), node.args["alias"])
+        plan, keys = _derived(context, node.this) if top else (relation_plan(context.inner(), node.this), [])
+        return node.alias, _renamed(plan, node.args["alias"], len(keys)), keys
     if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
         raise refuse("this in FROM", node)
     only(node, _TABLE, "FROM")
-    return node.alias_or_name, _named(context, node.name)
+    return node.alias_or_name, _named(context, node.name), []
+
+
+def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Argument]]:
+    """A derived table with its keys as last columns, where a lookup of the outer query can be one of these."""
+    from noria.sql.queries import block_of
+
+    query = block_of(context, tree, top=True)
+    plain = query.after is None and query.empty_row is None and query.limit is None and query.offset is None
+    if not plain or not query.keys or any(kind not in ONE_VALUE for kind, _, _ in query.keys):
+        return relation_plan(context.inner(), tree), []
+    shown = [*range(query.visible), *(at for _, _, at in query.keys)]
+    fields = [query.plan.fields[c] for c in shown]
+    plan = Project(query.plan, tuple(Col(f.type, f.nullable, c) for c, f in zip(shown, fields, strict=True)),
+                   tuple(f.name for f in fields))
+    return plan, [(kind, what) for kind, what, _ in query.keys]
 
 
 def _named(context: Context, name: str) -> Mir:
@@ -118,12 +144,13 @@ def _named(context: Context, name: str) -> Mir:
     return visible_only(plan, view.visible)
 
 
-def _renamed(plan: Mir, alias: exp.Expr) -> Mir:
+def _renamed(plan: Mir, alias: exp.Expr, hidden: int = 0) -> Mir:
     """(SELECT …) AS t (a, b)"""
     columns = [c.name for c in alias.args.get("columns") or []]
-    names = columns or [f.name for f in plan.fields]
-    if columns and len(columns) != plan.width:
-        raise SqlError(1353, "HY000", f"'{alias.name}' names {len(columns)} columns and selects {plan.width}")
+    width = plan.width - hidden
+    names = columns or [f.name for f in plan.fields[:width]]
+    if columns and len(columns) != width:
+        raise SqlError(1353, "HY000", f"'{alias.name}' names {len(columns)} columns and selects {width}")
     seen: set[str] = set()
     for n in names:
         if n.lower() in seen:
@@ -131,6 +158,7 @@ def _renamed(plan: Mir, alias: exp.Expr) -> Mir:
         seen.add(n.lower())
     if not columns:
         return plan
+    names += [f.name for f in plan.fields[width:]]
     return Project(plan, tuple(Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields)), tuple(names))
 
 
@@ -156,7 +184,7 @@ def visible_only(plan: Mir, visible: int) -> Mir:
 
 
 # ------------------------------------------------------------------ one join
-def _join(context: Context, scope: Scope, out: Relations, node: exp.Expr) -> None:
+def _join(context: Context, scope: Scope, out: Relations, node: exp.Expr, keys: list[Key] | None) -> None:
     """One join more.  a RIGHT JOIN b   →   b LEFT JOIN (a): what stands before it becomes one unit."""
     only(node, _JOIN, "JOIN")
     side, kind, method = ((node.args.get(n) or "") for n in ("side", "kind", "method"))
@@ -165,7 +193,7 @@ def _join(context: Context, scope: Scope, out: Relations, node: exp.Expr) -> Non
     if kind not in ("", "INNER", "CROSS", "OUTER", "STRAIGHT"):
         raise refuse(f"{kind} JOIN", node)
     before = len(scope.sources)
-    unit = _unit(context, scope, node.this)
+    unit = _unit(context, scope, node.this, keys)
     left, right = scope.sources[:before], scope.sources[before:]
     columns = [c.name for c in node.args.get("using") or []]
     if method == "NATURAL":
@@ -186,7 +214,7 @@ def _join(context: Context, scope: Scope, out: Relations, node: exp.Expr) -> Non
 
 
 def _names(sources: list[Source]) -> list[str]:
-    return [f.name for s in sources for i, f in enumerate(s.plan.fields) if i not in s.merged]
+    return [f.name for s in sources for i, f in enumerate(s.fields) if i not in s.merged]
 
 
 def _common(left: list[Source], right: list[Source]) -> list[str]:

@@ -22,7 +22,7 @@ from noria.core.expr import Call, Col, Const, Expr, columns_of
 from noria.core.functions import call, literal
 from noria.core.types import BOOL
 from noria.plan.mir import Aggregate, Distinct, Mir, Project, agg
-from noria.sql.parameters import Key
+from noria.sql.parameters import ONE_VALUE, Key
 from noria.sql.querygraph import EQUALITIES, Pair, unit_of
 from noria.sql.refusals import not_maintained, refuse
 from noria.sql.scalars import Resolver
@@ -31,7 +31,6 @@ from noria.sql.scope import Source
 if TYPE_CHECKING:
     from noria.sql.select import Block, Query
 
-_LIFTED = ("param", "value", "same", "outer")  # keys of one value
 CORRELATED = "compare its columns with those of the outer query by `=` in its WHERE"
 
 
@@ -139,7 +138,7 @@ def _liftable(block: Block, tree: exp.Expr, top: bool) -> Query:
     """The query with its parameters as keys, where one row of the block is then found at most once."""
     if top and not block.context.batch:
         query = _query(block, tree, top=True)
-        if query.after is None and query.empty_row is None and all(k[0] in _LIFTED for k in query.keys):
+        if query.after is None and query.empty_row is None and all(k[0] in ONE_VALUE for k in query.keys):
             return query
     return _query(block, tree)
 
