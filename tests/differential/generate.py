@@ -14,7 +14,7 @@ from typing import Any
 
 KINDS = {"i": ("INT", "BIGINT", "TINYINT", "SMALLINT", "INT UNSIGNED"), "d": ("DECIMAL(6,2)", "DECIMAL(10,4)"),
          "f": ("DOUBLE",), "s": ("VARCHAR(6)", "VARCHAR(8) COLLATE utf8mb4_bin"), "D": ("DATE",), "T": ("DATETIME",)}
-RARE = {"i": ("BOOLEAN", "MEDIUMINT", "BIGINT UNSIGNED"), "s": ("TEXT", "CHAR(4)"),
+RARE = {"i": ("BOOLEAN", "MEDIUMINT", "BIGINT UNSIGNED"), "s": ("TEXT", "CHAR(4)", "ENUM('a', 'b', 'ab', 'B c')"),
         "T": ("DATETIME(3)",)}
 VALUES = {"i": ("0", "1", "2", "3", "-1", "7", "100"), "d": ("0", "1.5", "-2.25", "99.99", "0.005", "3"),
           "f": ("0", "0.5", "-1e3", "2.25", "1e10"), "s": ("''", "'a'", "'A'", "'b'", "'á'", "'ab'", "'B c'", "'10'"),
@@ -212,7 +212,7 @@ class Generator:
     def number(self, columns: Any, depth: int) -> str:
         ref = self.column(columns, "idf")
         if ref is None or depth == 0 or self.often(0.4):
-            return ref or self.of("1", "2", "NULL")
+            return ref or str(self.of("1", "2"))
         a, b = self.number(columns, depth - 1), self.number(columns, depth - 1)
         text = self.column(columns, "s")
         forms = [f"({a} {self.of('+', '-', '*')} {b})", f"{a} / 2", f"{ref} DIV 2", f"{ref} % 3", f"ABS({a})",

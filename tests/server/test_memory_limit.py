@@ -1,0 +1,43 @@
+"""A limit holds for everything a worker keeps, under reads that sweep over ten times as much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import noria
+from noria.dataflow.packets import Ask
+
+LIMIT = 8 * 2**20
+ROWS, BATCH = 120_000, 4_000
+OVER = 1.25  # of the limit, between two looks at it: a batch of reads, and strings until the next sweep
+
+
+def test_reads_over_ten_times_the_limit(tmp_path: Path) -> None:
+    with noria.open(tmp_path / "data", memory_limit=LIMIT) as db:
+        transport: Any = db._transport
+
+        def stats() -> dict[str, Any]:
+            found: dict[str, Any] = transport._run(transport._executor.ask(Ask(0, "stats")))
+            return found
+
+        db.sql("CREATE TABLE people (id INT PRIMARY KEY, name VARCHAR(200), town VARCHAR(200))")
+        db.sql("CREATE VIEW ById AS SELECT id, name, town FROM people WHERE id = ?")
+        for start in range(0, ROWS, BATCH):
+            ids = list(range(start, start + BATCH))
+            db.table("people").insert(pa.table({
+                "id": ids, "name": [f"somebody whose name is long {i} " + "x" * 100 for i in ids],
+                "town": [f"a town far away {i // 2} " + "y" * 100 for i in ids]}))
+        view, most = db.view("ById"), 0
+        for _ in range(2):
+            for start in range(0, ROWS, BATCH):
+                found = view.lookup_many(list(range(start, start + BATCH)))
+                assert found.num_rows == BATCH
+                assert found.column(1)[7].as_py().startswith(f"somebody whose name is long {start + 7} x")
+                most = max(most, stats()["memory"])
+        last = stats()
+        assert most < OVER * LIMIT, f"{most} bytes of {LIMIT}"
+        assert last["evictions"] > ROWS and last["sweeps"] > 5 and last["essential"] == 0
+        assert view.lookup(7)[0][0] == 7
