@@ -7,13 +7,16 @@ import random
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import mysql.connector
 import pytest
 
 import noria
+from e2e.local import LocalServer
 from noria.client import Database
 from noria.core.errors import SqlError
 from noria.core.limits import LOOKUP_KEYS
@@ -285,3 +288,36 @@ def test_a_window_sees_the_rows_of_all_keys(db: Database) -> None:
         with pytest.raises(SqlError) as e:
             db.sql(f"{window} {condition}", values)
         assert e.value.code == 1235
+
+
+MYSQL = (
+    ("SELECT id FROM t WHERE a IN (?, ?) ORDER BY id DESC LIMIT 2", (1, 2), [(3,), (2,)]),
+    ("SELECT id FROM t WHERE a <=> ?", (None,), [(5,)]),
+    ("SELECT id FROM t WHERE b BETWEEN ? AND ? ORDER BY b", (15, 45), [(2,), (3,), (4,)]),
+    ("SELECT id FROM t WHERE id > ? ORDER BY id LIMIT ?", (1, 2), [(2,), (3,)]),
+    ("SELECT id FROM t WHERE a = ? AND s LIKE ?", (1, "a%"), [(1,), (2,)]),
+    ("SELECT COUNT(*), CAST(AVG(b) AS DOUBLE) FROM t WHERE a IN (?, ?)", (1, 3), [(3, 23.3333)]),
+    ("SELECT a, COUNT(*) FROM t GROUP BY a HAVING COUNT(*) > ?", (1,), [(1, 2)]),
+)
+
+
+def test_over_the_mysql_protocol(tmp_path: Path) -> None:
+    """The binary protocol and texts, each again when everything was forgotten."""
+    server = LocalServer(tmp_path / "data")
+    try:
+        with closing(mysql.connector.connect(host="127.0.0.1", port=server._mysql.address[1], user="root",
+                                             autocommit=True)) as connection:
+            prepared, plain = connection.cursor(prepared=True), connection.cursor()
+            plain.execute(SCHEMA[0])
+            plain.execute("INSERT INTO t (id, a, b, s) VALUES (1, 1, 10, 'ab'), (2, 1, 20, 'AC'), (3, 2, 30, 'b'), "
+                          "(4, 3, 40, 'x'), (5, NULL, 50, NULL)")
+            for _ in range(2):
+                for query, values, rows in MYSQL:
+                    prepared.execute(query, values)
+                    assert sorted(prepared.fetchall()) == sorted(rows), query
+                    plain.execute(query.replace("?", "%s"), values)
+                    assert sorted(plain.fetchall()) == sorted(rows), query
+                server.evict(None)
+            server.validate()
+    finally:
+        server.close()
