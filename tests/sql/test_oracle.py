@@ -139,6 +139,8 @@ def scalar_subqueries(draw: st.DrawFn, numeric: list[str], texts: list[str]) -> 
         f"(SELECT {what} FROM {of} q WHERE {term})", f"(SELECT {what} FROM {of} q WHERE {term})",
         f"(SELECT {what} FROM {of} q)", f"(SELECT q.a FROM t q WHERE q.id = {x})",
         f"(SELECT q.c FROM u q WHERE q.id = 2 AND q.a = {x})",
+        f"(SELECT q.id FROM t q WHERE q.a = {x} AND q.b > 0 ORDER BY q.s DESC, q.id LIMIT 1)",
+        "(SELECT q.c FROM u q ORDER BY q.id LIMIT 1)",
         f"(SELECT COUNT(*) FROM {of} q WHERE q.a = {x} GROUP BY q.a)"]))
 
 

@@ -4,6 +4,7 @@
     x IN (SELECT y …)                    t ⟕ distinct y, 1 on x = y;  as a term of WHERE an inner join then
     x NOT IN (SELECT y …)                … and ⟕ COUNT(*), COUNT(y): unknown if there are rows, and x or some y is NULL
     (SELECT MAX(c) … WHERE u.a = t.a)    t ⟕ max(c) by u.a; over no rows what the aggregate is of nothing
+    (SELECT c … ORDER BY d LIMIT 1)      t ⟕ the first row by u.a
 
 Keeps true: what is joined has at most one row for each row of the block, so nothing is doubled; a column of it has
 one value where the outer columns that it is joined by have.  An inner query knows the outer one's columns in
@@ -12,7 +13,7 @@ equalities of its WHERE, and in terms that have only outer columns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -21,7 +22,7 @@ from noria.core.errors import SqlError
 from noria.core.expr import Call, Col, Const, Expr, columns_of
 from noria.core.functions import call, literal
 from noria.core.types import BOOL
-from noria.plan.mir import Aggregate, Distinct, Mir, Project, agg
+from noria.plan.mir import Aggregate, Distinct, Mir, Project, TopK, agg
 from noria.sql.parameters import ONE_VALUE, Key
 from noria.sql.querygraph import EQUALITIES, Pair, unit_of
 from noria.sql.refusals import not_maintained, refuse
@@ -125,8 +126,6 @@ def _query(block: Block, tree: exp.Expr, top: bool = False) -> Query:
     query = block_of(block.context if top else block.context.inner(), tree, top, block.scope)
     if query.after is not None and not top:
         raise not_maintained("HAVING in a subquery that aggregates without GROUP BY", tree)
-    if (query.limit is not None or query.offset is not None) and not query.single:
-        raise not_maintained("LIMIT in a subquery", tree, "use MIN or MAX")
     start = block.scope.start
     if any(c < start for k in query.keys if k[0] == "outer" for c in columns_of(k[1].outer)) or any(
             c < start for t in query.given for c in columns_of(t)):
@@ -145,6 +144,8 @@ def _liftable(block: Block, tree: exp.Expr, top: bool) -> Query:
 
 def _is_matched(block: Block, operands: list[Expr], query: Query) -> Expr:
     """Is there a row of the query, with the operands as its columns, for a row of the block?"""
+    if query.limit is not None or query.offset is not None:
+        raise refuse("LIMIT in a subquery here", block.tree, "join with a derived table")
     _check_width(operands or [literal(1)] * query.visible, query)
     if query.empty_row is not None and not operands:
         return literal(True)  # an aggregate without GROUP BY always has a row
@@ -190,10 +191,12 @@ def _scalar(block: Block, node: exp.Subquery) -> Expr:
     """The one value of a query, NULL where it has no row."""
     query = _query(block, node.this)
     _check_width([literal(1)], query)
+    keys = [(c, at) for kind, c, at in query.keys if kind == "outer"]
+    if query.limit is not None or query.offset is not None:
+        query = _first(block, node, query, tuple(dict.fromkeys(at for _, at in keys)))
     if not query.single:
         raise refuse("a subquery that may have several rows where one value is asked for", node,
-                     "aggregate it (MAX), or compare a primary key in its WHERE")
-    keys = [(c, at) for kind, c, at in query.keys if kind == "outer"]
+                     "aggregate it (MAX), compare a primary key in its WHERE, or give it a LIMIT 1")
     exprs = [*(_column(query.plan, at) for _, at in keys), _column(query.plan, 0), literal(1)]
     plan = _columns(query.plan, exprs)
     pairs = [Pair(c.outer, _column(plan, i), c.null_safe) for i, (c, _) in enumerate(keys)]
@@ -203,6 +206,19 @@ def _scalar(block: Block, node: exp.Subquery) -> Expr:
         return value
     of_nothing = Const(value.type, False, query.empty_row[0])
     return call("if", call("is_null", source.column(len(keys) + 1)), of_nothing, value)
+
+
+def _first(block: Block, node: exp.Expr, query: Query, keys: tuple[int, ...]) -> Query:
+    """The query with its LIMIT as the first rows of each value of its keys."""
+    from noria.sql.queries import limits_of
+
+    limit, offset = limits_of(block.context.inner(), query)
+    if query.single and limit and not offset:
+        return replace(query, limit=None)
+    if query.empty_row is not None or limit is None or limit > 1:
+        raise refuse("LIMIT in a subquery here, unless it is LIMIT 1", node)
+    plan = TopK(query.plan, keys, query.order, limit, offset)
+    return replace(query, plan=plan, limit=None, offset=None, single=True)
 
 
 def _check_width(operands: list[Expr], query: Query) -> None:
