@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from datetime import timedelta
 from decimal import Decimal
 from itertools import product
 from typing import Any
@@ -21,7 +22,7 @@ from dataflow.engine_rig import Rig
 from noria.core.batch import Batch
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import fold
-from noria.core.types import SqlType
+from noria.core.types import Kind, SqlType
 from noria.core.values import decode, encode
 from noria.dataflow.story import Story
 from noria.dataflow.validate import validate
@@ -80,6 +81,11 @@ def _play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | No
                 compare_range(rig, view, *rig.random_range(rng, view))
 
 
+GUESSES: dict[Any, list[Any]] = {
+    Kind.INT: [0, 1, 7], Kind.DOUBLE: [0, 1, 7], Kind.DECIMAL: [0, 1, 7], Kind.TEXT: ["a", "nobody"],
+    Kind.TIME: [timedelta(), timedelta(days=1)], "bytes": [b"a", b"nobody"]}
+
+
 def compare_with_reference(rig: Rig, view: ViewDef) -> None:
     """Every key that has rows, and some that have none, read through the engine."""
     truth = mir_reference.run(view.plan, {t: list(rows) for t, rows in rig.rows.items()})
@@ -92,7 +98,7 @@ def compare_with_reference(rig: Rig, view: ViewDef) -> None:
     by: dict[tuple[Any, ...], Counter[str]] = {}
     for row in truth:
         by.setdefault(key_of(row), Counter())[shown(row)] += 1
-    guesses = set(product(*([0, 1, 7] if not types[k].is_text else ["a", "nobody"] for k in view.key)))
+    guesses = set(product(*(GUESSES[types[k].kind if not types[k].is_bytes else "bytes"] for k in view.key)))
     for key in sorted({*by, *guesses}, key=str):
         if any(v is None or v is mir_reference.ERROR for v in key):
             continue

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 
 from noria.core import functions
 from noria.core.expr import Expr, col, const
 from noria.core.types import (
     BIGINT,
+    BYTES,
     DOUBLE,
     INT,
     TEXT,
     TEXT_BIN,
+    TIME,
     Column,
     Field,
     Kind,
@@ -23,12 +26,13 @@ from noria.plan import mir
 
 OPERATORS = ["filter", "project", "join", "join", "join", "aggregate", "aggregate", "union", "distinct", "repeat",
              "window", "group_concat", "top"]
+FURTHER = [TIME, BYTES]
 WORDS = ["a", "A", "b", "B", "é", "e", ""]
 
 
 def tables(rng: random.Random) -> list[TableDef]:
     """Two or three tables, with and without primary keys, of mixed column types."""
-    kinds = [INT, INT, BIGINT, TEXT, TEXT_BIN, DOUBLE, decimal(8, 2)]
+    kinds = [INT, INT, BIGINT, TEXT, TEXT_BIN, DOUBLE, decimal(8, 2), *FURTHER]
     out = []
     for t in range(rng.choice([2, 3])):
         cols = [Column("id", INT, nullable=False)]
@@ -42,7 +46,10 @@ def value(rng: random.Random, type: SqlType, nullable: bool = True) -> object:
     if nullable and rng.random() < 0.15:
         return None
     if type.kind is Kind.TEXT:
-        return rng.choice(WORDS)
+        word = rng.choice(WORDS)
+        return word.encode() if type.is_bytes else word
+    if type.kind is Kind.TIME:
+        return timedelta(seconds=rng.randrange(-3, 3))
     if type.kind is Kind.DOUBLE:
         return rng.choice([0.0, 1.5, -2.25, 3.0])
     if type.kind is Kind.DECIMAL:
@@ -67,6 +74,8 @@ def predicate(rng: random.Random, fields: tuple[Field, ...]) -> Expr:
 
 
 def _same(a: SqlType, b: SqlType) -> bool:
+    if a.is_bytes != b.is_bytes:
+        return False
     return a.kind is b.kind and a.folds == b.folds and (a.kind is not Kind.DECIMAL or a.scale == b.scale)
 
 
@@ -153,7 +162,7 @@ def _window(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
 
 
 def _group_concat(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
-    texts = [c for c, f in enumerate(n.fields) if f.type.is_text]
+    texts = [c for c, f in enumerate(n.fields) if f.type.is_text and not f.type.is_bytes]
     if not texts:
         return None
     return mir.GroupConcat(n, _partition(rng, n), rng.choice(texts), rng.random() < 0.3, _order(rng, n),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from noria.core.expr import Call, Col, Const, Expr
@@ -258,8 +259,10 @@ def expression(e: Expr, column: Callable[[int], str] = "c{}".format) -> str:
 def constant(e: Const) -> str:
     if e.value is None:
         return "NULL"
+    if e.type.kind is Kind.TIME:
+        return str(e.value // timedelta(microseconds=1))
     if e.type.is_text:
-        return "'" + e.value.replace("'", "''") + "'"
+        return "'" + (e.value.decode("latin-1") if e.type.is_bytes else e.value).replace("'", "''") + "'"
     if e.type.kind is Kind.DECIMAL:
         return str(int(e.value.scaleb(e.type.scale)))
     return repr(e.value)

@@ -9,6 +9,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -53,6 +54,11 @@ def spark_rows(plans: list[Mir], tables: dict[str, DataFrame]) -> list[list[tupl
 
 
 def sqlite_code(value: Any, t: Any) -> Any:
+    """A value as Spark's relations code it: bytes as the text that carries them, a TIME in microseconds."""
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
     return int(value.scaleb(t.scale)) if isinstance(value, Decimal) else value
 
 
@@ -66,6 +72,8 @@ def engine_rows(rig: Rig, view: ViewDef) -> list[tuple[Any, ...]]:
 
 def _spark_code(code: int, t: Any, rig: Rig) -> Any:
     value = decode(code, t, rig.symbols)
+    if t.is_bytes:
+        return sqlite_code(value, t)
     return code if value is not None and t.kind not in (Kind.TEXT, Kind.DOUBLE) else value
 
 

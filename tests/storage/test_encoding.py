@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from noria.core.batch import Codes
 from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
-from noria.core.types import BIGINT, DOUBLE, TEXT, TEXT_BIN, SqlType
-from noria.core.values import encode, to_arrow
+from noria.core.types import BIGINT, BYTES, DOUBLE, TEXT, TEXT_BIN, Kind, SqlType
+from noria.core.values import arrow_type, decode, encode, to_arrow
 from noria.storage.encoding import (
     key_parts_of,
     key_parts_of_arrow,
@@ -117,3 +120,15 @@ def test_rows_written_before_a_column_was_added_get_its_default(case: Any, old: 
 
 def test_successor_of_the_greatest() -> None:
     assert successor(b"a\xff\xff") == b"b" and successor(b"\xff" * 8) > b"\xff" * 70
+
+
+def test_columns_of_arrow_pack_as_codes_do() -> None:
+    """What a bulk load writes of further types is what the worker reads."""
+    types = [SqlType(Kind.TIME), SqlType(Kind.ENUM, members=("a", "é")), SqlType(Kind.SET, members=("x", "y")), BYTES]
+    rows = [(timedelta(hours=-5), "é", "x,y", b"\xff\0a"), (None, None, None, None), (timedelta(0), "a", "", b"")]
+    columns = [pa.array([r[i] for r in rows], arrow_type(t)) for i, t in enumerate(types)]
+    symbols = PlainSymbols()
+    codes = unpack_rows(pack_rows(parts_of_arrow(columns, types)), types, lambda: np.empty(0, np.int64), symbols)
+    assert [tuple(decode(int(c), t, symbols) for c, t in zip(row, types, strict=True)) for row in codes.T] == rows
+    keys = pack_keys(key_parts_of_arrow(columns, types))
+    assert keys == pack_few_keys(list(codes), types, symbols)

@@ -69,3 +69,22 @@ def test_strict_mode(db: Database, assignment: str, code: int) -> None:
     assert e.value.code == code
     assert db.sql("SELECT * FROM t WHERE id = 1").rows == [ROW]
     db.close()
+
+
+def test_joins_compare_values_not_codes(db: Database) -> None:
+    db.sql("CREATE TABLE o (id INT PRIMARY KEY, z ENUM('Large', 'small'), n INT, s VARCHAR(9), h VARBINARY(9), w TIME)")
+    db.sql("INSERT INTO o VALUES (1, 'small', 2, 'LARGE', x'ff0000', '10:11:12'), "
+           "(2, 'Large', 1, 'é', 'é', '00:00:00')")
+
+    def pairs(condition: str) -> list[tuple[int, int]]:
+        return sorted(db.sql(f"SELECT t.id, o.id FROM t JOIN o ON {condition} WHERE t.id > 0").rows)
+
+    assert pairs("t.z = o.z") == [(1, 2), (2, 1)]
+    assert pairs("t.z = o.n") == [(1, 1), (2, 2)]
+    assert pairs("t.z = o.s") == [(1, 1)]
+    assert pairs("t.h = o.h") == [(1, 1)]
+    assert pairs("t.w = o.w") == [(2, 1)]
+    assert sorted(db.sql("SELECT a.id, b.id FROM o a JOIN o b ON a.s = b.h WHERE a.id > 0").rows) == [(2, 2)]
+    assert pairs("t.j->>'$.aa[0]' = o.n + 0.5") == [(1, 2)]
+    assert pairs("t.j = o.s") == []  # a text is a string of JSON
+    db.close()

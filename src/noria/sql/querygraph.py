@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from noria.core.errors import not_supported
 from noria.core.expr import Call, Col, Expr, columns_of
 from noria.core.functions import cast, common_type, conjunction, literal, rebuilt
-from noria.core.types import TEXT_BIN, SqlType
+from noria.core.types import BYTES, DOUBLE, TEXT_BIN, Kind, SqlType
 from noria.plan.mir import Filter, Join, Mir, Project, show
 from noria.sql.scope import Source
 
@@ -240,11 +241,18 @@ def _joined(left: Joined, right: Joined, pairs: list[Pair], outer: bool, residua
 
 def _key_type(a: SqlType, b: SqlType) -> SqlType | None:
     """The type both keys need a cast to, if any."""
+    if a.is_json != b.is_json or {a.kind, b.kind} in _TODAY:
+        raise not_supported(f"a join of {a} with {b}", "cast one of them")
     if a.is_text and b.is_text:
-        return None if a.folds == b.folds else TEXT_BIN
+        return BYTES if a.is_bytes != b.is_bytes else None if a.folds == b.folds else TEXT_BIN
+    if a.is_listed or b.is_listed:
+        return None if a == b else DOUBLE if a.is_number or b.is_number else common_type([a, b])
     if a.kind is b.kind and (a.scale == b.scale or not a.is_number):
         return None
-    return common_type([a, b])
+    return common_type([a, b]) if a.is_number == b.is_number else DOUBLE
+
+
+_TODAY = ({Kind.TIME, Kind.DATE}, {Kind.TIME, Kind.DATETIME})  # a TIME against these depends on the day
 
 
 def _with_columns(plan: Mir, keys: list[Expr]) -> tuple[Mir, list[int]]:
