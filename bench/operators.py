@@ -102,7 +102,8 @@ CASES = (
          _join),
     Case("row number", "window", "SELECT id, ROW_NUMBER() OVER (PARTITION BY k ORDER BY x, id) FROM t WHERE {key} = ?",
          _sort),
-    Case("group_concat", "concat", "SELECT k, GROUP_CONCAT(x ORDER BY x) FROM t WHERE {key} = ? GROUP BY k", _sort),
+    Case("group_concat", "group_concat", "SELECT k, GROUP_CONCAT(x ORDER BY x) FROM t WHERE {key} = ? GROUP BY k",
+         _sort),
     Case("reader", "reader", "SELECT id, k, x FROM t WHERE {key} = ?", _sort),
 )
 

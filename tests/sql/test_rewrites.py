@@ -10,7 +10,8 @@ from noria.core.expr import Col, Expr, col
 from noria.core.functions import call, literal
 from noria.core.types import INT, TEXT, Column, Field, TableDef
 from noria.plan import rewrites
-from noria.plan.mir import Aggregate, Base, Filter, Join, Mir, Project, agg, show
+from noria.plan.mir import Aggregate, Base, Filter, Join, Mir, Project, Window, agg, show
+from noria.plan.mir import over as window_over
 from reference import mir_reference
 
 T = Base(TableDef("t", (Column("a", INT), Column("b", INT), Column("s", TEXT)), table_id=1))
@@ -38,6 +39,7 @@ ABOVE_PROJECT = Filter(COMPUTED, call("and", over(COMPUTED, "gt", 0, 1), over(CO
 JOIN, LEFT = Join(T, U, ((0, 0),)), Join(T, U, ((0, 0),), outer=True)
 COPY = project(T, c(T, 0), c(T, 1), c(T, 2))
 WIDE = project(T, c(T, 0), call("add", c(T, 0), c(T, 1)), c(T, 2), call("mul", c(T, 1), literal(2)))
+NUMBERED = Window(T, (0, 2), ((1, True),), (window_over("row_number", None, T.fields),), ("n",))
 DOUBLED = project(COMPUTED, call("add", c(COMPUTED, 1), c(COMPUTED, 1)))
 
 CASES: list[tuple[str, Callable[[Mir], Mir], Mir, str]] = [
@@ -69,6 +71,17 @@ filter is_null(#4)
 filter gt(#0, 1)
   aggregate count_star(*) by #0
     table t"""),
+    ("push_filters below a window, over its group but not over CI text", rewrites.push_filters,
+     Filter(NUMBERED, call("and", over(NUMBERED, "gt", 0, 1), call("eq", c(NUMBERED, 2), literal("x")))), """
+filter eq(#2, 'x')
+  window row_number() by #0, #2 order #1 desc
+    filter gt(#0, 1)
+      table t"""),
+    ("top_of_numbered", rewrites.top_of_numbered, Filter(NUMBERED, over(NUMBERED, "lt", 3, 3)), """
+filter lt(#3, 3)
+  window row_number() by #0, #2 order #1 desc
+    top 2 by #0, #2 order #1 desc
+      table t"""),
     ("merge_projects", rewrites.merge_projects, project(COMPUTED, c(COMPUTED, 2), c(COMPUTED, 1)), """
 project #2 as c0, add(#0, 1) as c1
   table t"""),

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from noria.core.expr import Call, Col, Const, Expr, columns_of, conjuncts, substitute
 from noria.core.functions import canonical, conjunction, rebuilt
+from noria.core.limits import TOP_ROWS
 from noria.plan.mir import (
     Aggregate,
     Filter,
@@ -99,6 +100,32 @@ def _below_groups(below: Window | GroupConcat | TopK, terms: list[Expr]) -> Mir:
     low = [t for t in terms if columns_of(t) and columns_of(t) <= set(place)]
     return filtered(below.with_inputs(filtered(below.input, [_moved(t, place) for t in low])),
                     [t for t in terms if t not in low])
+
+
+def top_of_numbered(plan: Mir) -> Mir:
+    """filter n <= 3 (window row_number() as n by a order b (x))   →   filter … (window … (top 3 by a order b (x)))"""
+    if not isinstance(plan, Filter) or not isinstance(plan.input, Window):
+        return plan
+    window = plan.input
+    if any(c.function != "row_number" for c in window.calls) or isinstance(window.input, TopK):
+        return plan
+    most = [m for t in conjuncts(plan.predicate) if (m := _most(t, window.input.width)) is not None]
+    if not most or not 0 <= min(most) <= TOP_ROWS:
+        return plan
+    top = TopK(window.input, window.partition, window.order, min(most))
+    return replace(plan, input=replace(window, input=top))
+
+
+def _most(term: Expr, column: int) -> int | None:
+    """The greatest number that a column from this one on can be where the term is true."""
+    if not isinstance(term, Call) or term.op not in ("le", "lt", "eq", "ge", "gt"):
+        return None
+    a, b = term.args if term.op in ("le", "lt", "eq") else reversed(term.args)
+    if isinstance(a, Const) and term.op == "eq":
+        a, b = b, a
+    if not isinstance(a, Col) or a.index < column or not isinstance(b, Const) or not isinstance(b.value, int):
+        return None
+    return b.value - (term.op in ("lt", "gt"))
 
 
 def merge_projects(plan: Mir) -> Mir:
@@ -226,6 +253,7 @@ def everywhere(rewrite: Callable[[Mir], Mir]) -> Callable[[Mir], Mir]:
 PASSES: tuple[Callable[[Mir], Mir], ...] = (
     everywhere(merge_filters),
     everywhere(push_filters),
+    everywhere(top_of_numbered),
     everywhere(merge_projects),
     everywhere(drop_copies),
     narrow,
