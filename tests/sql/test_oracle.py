@@ -330,6 +330,11 @@ KEYED = [  # FROM … WHERE with a `?`, and what the parameter is compared with
     ("SELECT z.e FROM (SELECT a, b AS e FROM t UNION ALL SELECT a, c FROM u) z WHERE z.a = ?", 1),
     ("SELECT id FROM t WHERE b = ? ORDER BY a DESC, id LIMIT 2", 1),
     ("SELECT id FROM t WHERE b = ? ORDER BY s, id DESC LIMIT 2 OFFSET 1", 1),
+    ("SELECT z.id FROM (SELECT id, a FROM t WHERE b = ? ORDER BY a DESC, id LIMIT 2) z WHERE z.a IS NOT NULL", 1),
+    ("SELECT z.a, COUNT(*) FROM (SELECT id, a FROM t WHERE b = ? ORDER BY id LIMIT 2 OFFSET 1) z GROUP BY z.a", 1),
+    ("SELECT id, RANK() OVER (ORDER BY a DESC), COUNT(*) OVER (PARTITION BY s) FROM t WHERE b = ?", 1),
+    ("SELECT z.id, z.r FROM (SELECT id, RANK() OVER (ORDER BY a) AS r FROM t WHERE b = ?) z WHERE z.r < 3", 1),
+    ("SELECT a, COUNT(DISTINCT s), COUNT(*) FROM t WHERE b = ? GROUP BY a", 1),
 ]
 
 

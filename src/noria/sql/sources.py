@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -24,6 +25,9 @@ from noria.sql.refusals import refuse
 from noria.sql.scalars import Resolver
 from noria.sql.scope import Scope, Source
 from noria.sql.tree import only
+
+if TYPE_CHECKING:
+    from noria.sql.select import Query
 
 _JOIN = frozenset({"this", "side", "kind", "on", "using", "method"})
 _TABLE = frozenset({"this", "alias", "db", "catalog", "hints", "joins"})
@@ -108,13 +112,18 @@ def _relation(context: Context, node: exp.Expr, top: bool) -> tuple[str, Mir, li
 
 
 def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Argument]]:
-    """A derived table with its keys as last columns, where a lookup of the outer query can be one of these."""
-    from noria.sql.queries import block_of
+    """A derived table with its keys as last columns, where a lookup of the outer query can be one of these.  Its LIMIT
+    is that of each key."""
+    from noria.sql.queries import block_of, limits_of
 
     query = block_of(context, tree, top=True)
-    plain = query.after is None and query.empty_row is None and query.limit is None and query.offset is None
+    known = all(end is None or isinstance(end, exp.Literal) for end in (query.limit, query.offset))
+    plain = query.after is None and query.empty_row is None and known
     if not plain or not query.keys or any(kind not in ONE_VALUE for kind, _, _ in query.keys):
         return relation_plan(context.inner(), tree), []
+    limit, offset = limits_of(context, query)
+    if limit is not None:
+        query = replace(query, plan=_first(context, tree, query, limit, offset, tuple(at for _, _, at in query.keys)))
     shown = [*range(query.visible), *(at for _, _, at in query.keys)]
     fields = [query.plan.fields[c] for c in shown]
     plan = Project(query.plan, tuple(Col(f.type, f.nullable, c) for c, f in zip(shown, fields, strict=True)),
@@ -170,10 +179,15 @@ def relation_plan(context: Context, tree: exp.Expr) -> Mir:
     plan = query.plan
     limit, offset = limits_of(context, query)
     if limit is not None:
-        if limit + offset > TOP_ROWS:
-            context.only_batch(f"a LIMIT of more than {TOP_ROWS} rows in a derived table", tree, "leave it out")
-        plan = TopK(plan, (), query.order, limit, offset)
+        plan = _first(context, tree, query, limit, offset, ())
     return visible_only(plan, query.visible)
+
+
+def _first(context: Context, tree: exp.Expr, query: Query, limit: int, offset: int, group: tuple[int, ...]) -> Mir:
+    """The rows that LIMIT and OFFSET leave, of each group."""
+    if limit + offset > TOP_ROWS:
+        context.only_batch(f"a LIMIT of more than {TOP_ROWS} rows in a derived table", tree, "leave it out")
+    return TopK(query.plan, group, query.order, limit, offset)
 
 
 def visible_only(plan: Mir, visible: int) -> Mir:
