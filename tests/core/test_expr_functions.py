@@ -175,3 +175,11 @@ def test_dates_are_compared_with_datetimes() -> None:
     e = call("le", K, literal(datetime(1970, 1, 1, 0, 0, 1)))
     assert evaluate.predicate(e)(batch, DictSymbols()).tolist() == [True]
     assert str(call("lt", K, literal(date(2020, 1, 1)))) == "lt(#6, 2020-01-01)"
+
+
+def test_casts_are_clipped_but_division_is_not() -> None:
+    assert cast(literal(1e300), BIGINT) == Const(BIGINT, False, MAX_INT)
+    assert cast(literal(12345), decimal(4, 1)) == Const(decimal(4, 1), False, Decimal("999.9"))
+    with pytest.raises(SqlError) as raised:
+        evaluate.constant(call("intdiv", literal(1e300), literal(2)))
+    assert raised.value.code == 1690

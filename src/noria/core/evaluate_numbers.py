@@ -134,7 +134,7 @@ def _intdiv(e: Call, nodes: list[Node]) -> Node:
     if e.args[0].type.kind is Kind.DOUBLE:
         whole = casts.kernel(e.args[0].type, e.type)
         quotient = _div(Call(e.args[0].type, True, "div", e.args), nodes)
-        truncated = _on_double(np.trunc)
+        truncated = _on_double(lambda v: np.where(np.abs(v) < 2.0**63, np.trunc(v), np.inf))  # beyond: an error
         return lambda columns, symbols: whole(truncated(quotient(columns, symbols)), symbols)
     return _unsigned(e, _strict(nodes, _zero_is_null(lambda x, y: np.where(
         (x < 0) != (y < 0), -(np.abs(x) // np.abs(y)), np.abs(x) // np.abs(y)))))

@@ -10,6 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from noria.core.batch import Codes
 from noria.core.casts import interned, per_distinct, texts
@@ -19,6 +21,7 @@ from noria.core.symbols import Symbols, fold
 
 Mask = npt.NDArray[np.bool_]
 Node = Callable[[Codes, Symbols], Codes]
+FEW = 8  # up to so many rows plain Python is faster than Arrow
 MaskNode = Callable[[Codes, Symbols], Mask]
 
 
@@ -58,6 +61,9 @@ def _rowwise(nodes: list[Node], combine: Callable[[list[Codes], Symbols], Codes]
 
 def _concat(e: Call, nodes: list[Node]) -> Node:
     def combine(arguments: list[Codes], symbols: Symbols) -> Codes:
+        if len(arguments[0]) > FEW:
+            nothing = pa.scalar("", pa.large_string())
+            return symbols.intern_many(pc.binary_join_element_wise(*map(symbols.texts, arguments), nothing))
         parts = [texts(a, symbols) for a in arguments]
         return interned(["".join(row) for row in zip(*parts, strict=True)], symbols)
 
