@@ -17,14 +17,15 @@ from noria.core.expr import Col, Const, Expr
 from noria.core.functions import at_time, call, cast, cut
 from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update
 from noria.core.types import Column, TableDef
+from noria.server import zones
 
 Assignments = tuple[tuple[int, Expr], ...]
 
 
-def needs(statement: Statement, table: TableDef) -> bool:
-    """Has the statement anything to do with the clock?"""
-    return statement.clock or (not isinstance(statement, Delete) and any(
-        c.default_now or c.update_now for c in table.columns))
+def needs(statement: Statement, table: TableDef, offset: timedelta) -> bool:
+    """Has the statement anything to do with the clock, or with a time zone?"""
+    return statement.clock or any(c.default_now or c.update_now or (offset and c.type.timestamp)
+                                  for c in table.columns)
 
 
 def timed(statement: Statement, table: TableDef, utc: datetime, offset: timedelta = timedelta()) -> Statement:
@@ -32,6 +33,8 @@ def timed(statement: Statement, table: TableDef, utc: datetime, offset: timedelt
     if isinstance(statement, Insert):
         return _insert(statement, table, utc, offset)
     where = None if statement.where is None else at_time(statement.where, utc, offset)
+    if offset:
+        zones.refuse_computing(where)
     if isinstance(statement, Delete):
         return Delete(statement.table, where)
     return Update(statement.table, _assigned(statement.assignments, table, utc, offset), where)
@@ -42,6 +45,10 @@ def _insert(statement: Insert, table: TableDef, utc: datetime, offset: timedelta
     if statement.clock:
         rows = tuple([tuple([constant(at_time(v, utc, offset)) if isinstance(v, Expr) else v for v in row])
                       for row in rows])
+    stamps = [n for n, i in enumerate(columns) if table.columns[i].type.timestamp] if offset else []
+    if stamps and not isinstance(rows, (pa.RecordBatch, pa.Table)):  # Arrow's moments are UTC
+        rows = tuple([tuple([zones.to_utc(v, offset) if n in stamps and v is not DEFAULT else v
+                             for n, v in enumerate(row)]) for row in rows])
     absent = [i for i, c in enumerate(table.columns) if c.default_now and i not in columns]
     given = {n: table.columns[i] for n, i in enumerate(columns) if table.columns[i].default_now}
     more = tuple(_stamp(table.columns[i], utc, offset) for i in absent)
@@ -67,6 +74,9 @@ def _stamped(row: Any, given: dict[int, Column], utc: datetime, offset: timedelt
 def _assigned(assignments: Assignments, table: TableDef, utc: datetime, offset: timedelta) -> Assignments:
     """The assignments, and those of ON UPDATE columns for rows that they change."""
     done = tuple((at, at_time(e, utc, offset)) for at, e in assignments)
+    if offset:
+        done = tuple((at, zones.assigned_in_utc(e, offset) if table.columns[at].type.timestamp else e)
+                     for at, e in done)
     same = [call("nseq", Col(c.type, c.nullable, at), cast(e, replace(c.type, length=0)) if not c.type.members else e)
             for at, e in done for c in (table.columns[at],)]
     for at, column in enumerate(table.columns):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -206,10 +206,11 @@ class Executor:
         return await self.reads.fetch(view, key) if found is None else found.rows
 
     # ------------------------------------------------------------ writes
-    def submit(self, statement: Insert | Update | Delete) -> asyncio.Future[Any]:
-        """Begin a write; it is durable and visible when the future is done, of which `result_of` tells."""
+    def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta()) -> asyncio.Future[Any]:
+        """Begin a write of a session so far ahead of UTC; it is durable and visible when the future is done, of which
+        `result_of` tells."""
         self.writes += 1
-        return self._link.submit(Write((self._at_its_time(statement),)))
+        return self._link.submit(Write((self._at_its_time(statement, offset),)))
 
     def result_of(self, done: asyncio.Future[Any]) -> WriteResult:
         """What became of a write; raises its SqlError, or WorkerGone."""
@@ -220,14 +221,14 @@ class Executor:
             raise result.error
         return result
 
-    def _at_its_time(self, statement: Insert | Update | Delete) -> Insert | Update | Delete:
+    def _at_its_time(self, statement: Insert | Update | Delete, offset: timedelta) -> Insert | Update | Delete:
         """The statement with the time where it asks for it."""
         table = self.program.table(statement.table)
         if table is None:
             raise unknown_table(statement.table)
-        if not clock.needs(statement, table):
+        if not clock.needs(statement, table, offset):
             return statement
-        return clock.timed(statement, table, datetime.now(UTC).replace(tzinfo=None))
+        return clock.timed(statement, table, datetime.now(UTC).replace(tzinfo=None), offset)
 
     async def insert(self, name: str, rows: pa.Table, on_duplicate: str) -> int:
         """Rows as Arrow, columns by name."""

@@ -17,7 +17,7 @@ from noria.core.errors import SqlError, not_supported
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
 from noria.runtime.link import WorkerGone
-from noria.server import chatter
+from noria.server import chatter, zones
 from noria.server.mysql.backend import (
     AUTOCOMMIT,
     IN_TRANSACTION,
@@ -80,6 +80,8 @@ class Session:
 
     # ------------------------------------------------------------ texts
     def query_raw(self, text: bytes) -> bytes | None:
+        if self.offset:
+            return None  # replies are kept as UTC shows them
         reply = self._executor.replies.get((text, self.reply_form))
         if reply is not None:
             self.warnings = ()
@@ -133,7 +135,7 @@ class Session:
         """Statements are shared by text and forgotten by age."""
 
     def execute_raw(self, handle: Any, parameters: bytes) -> bytes | None:
-        if not handle.direct:
+        if not handle.direct or self.offset:
             return None
         reply = self._executor.replies.get((handle, parameters, self.reply_form))
         if reply is not None:
@@ -151,7 +153,7 @@ class Session:
     def _run_compiled(self, compiled: Compiled, values: Sequence[Any], key: Any, binary: bool
                       ) -> Outcome | Awaitable[Outcome] | Later:
         try:
-            if compiled.direct:
+            if compiled.direct and not self.offset:
                 self.warnings = ()
                 return self._executor.select(compiled, values, key, binary, self._client.deprecate_eof, self)
             command = compiled.bind(values)
@@ -179,6 +181,9 @@ class Session:
     async def _dispatch(self, command: sql.Command) -> Outcome:
         if isinstance(command, sql.Timed):
             command = self._now(command)
+        if isinstance(command, sql.Select) and self.offset:
+            zones.check(command)
+            return zones.shown(await self._executor.select_bound(command, self), self.offset)
         if isinstance(command, sql.Select):
             return await self._executor.select_bound(command, self)
         if isinstance(command, _WRITES):
@@ -202,7 +207,7 @@ class Session:
         return self._session_command(command)
 
     def _begin_write(self, command: Insert | Update | Delete) -> Later:
-        return Later(self._executor.submit(command), partial(self._written, command))
+        return Later(self._executor.submit(command, self.offset), partial(self._written, command))
 
     def _written(self, command: Insert | Update | Delete, done: asyncio.Future[Any]) -> Ok:
         try:
@@ -247,6 +252,7 @@ class Session:
                 raise not_supported("SET GLOBAL", "set the variable in each session, or start the server with options")
             kept, warnings = changes(a.name, value, chatter.VARIABLES)
             self.variables.update(kept)
+            self.offset = zones.offset_of(self.variables["time_zone"])
             for warning in warnings:
                 self._warn(1235, warning)
 

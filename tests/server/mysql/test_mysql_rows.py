@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noria.core.types import BOOL, DATE, DOUBLE, TEXT, TEXT_BIN, Field, Kind, SqlType, decimal
+from noria.core.types import (
+    BOOL,
+    BYTES,
+    DATE,
+    DOUBLE,
+    JSON,
+    TEXT,
+    TEXT_BIN,
+    YEAR,
+    Collation,
+    Field,
+    Kind,
+    SqlType,
+    decimal,
+)
 from noria.server.mysql import codec, rows
 from noria.server.mysql.codec import Reader, Unframer
 
@@ -200,3 +214,40 @@ def test_column_definitions(kind: SqlType, wire: dict[str, int]) -> None:
 def test_a_row_of_the_wrong_width_is_a_bug_and_is_seen() -> None:
     with pytest.raises(ValueError, match=r"shorter|longer"):
         rows.encode_result([Field("n", BOOL)], [(1, 2)], False, False)
+
+
+@pytest.mark.parametrize(("kind", "value", "text", "binary"), [
+    (SqlType(Kind.DOUBLE, bits=32), 0.10000000149011612, b"0.1", struct.pack("<f", 0.1)),
+    (SqlType(Kind.DOUBLE, bits=32), 1e10, b"10000000000", struct.pack("<f", 1e10)),
+    (YEAR, 1999, b"1999", struct.pack("<H", 1999)),
+    (YEAR, 0, b"0000", struct.pack("<H", 0)),
+    (SqlType(Kind.TIME), timedelta(hours=10, minutes=11, seconds=12), b"10:11:12", b"\x08\0\0\0\0\0\x0a\x0b\x0c"),
+    (SqlType(Kind.TIME, scale=3), -timedelta(hours=30, milliseconds=5), b"-30:00:00.005",
+     b"\x0c\x01\x01\0\0\0\x06\0\0" + struct.pack("<I", 5000)),
+    (SqlType(Kind.TIME), timedelta(), b"00:00:00", b"\0"),
+    (SqlType(Kind.ENUM, members=("a", "b")), "b", b"b", b"\x01b"),
+    (SqlType(Kind.SET, members=("a", "b")), "a,b", b"a,b", b"\x03a,b"),
+    (BYTES, b"\xff\0", b"\xff\0", b"\x02\xff\0"),
+    (JSON, '{"a": 1}', b'{"a": 1}', b'\x08{"a": 1}'),
+])
+def test_values_of_further_types(kind: SqlType, value: object, text: bytes, binary: bytes) -> None:
+    assert rows._text_encoder(kind)([value]) == [bytes([len(text)]) + text]
+    assert rows._binary_encoder(kind)([value]) == [binary]
+
+
+@pytest.mark.parametrize(("kind", "wire"), [
+    (SqlType(Kind.DOUBLE, bits=32), {"type": 4, "length": 12, "decimals": 31}),
+    (YEAR, {"type": 13, "length": 4, "flags": 32 | 64 | 128}),
+    (SqlType(Kind.TIME, scale=3), {"type": 11, "length": 14, "decimals": 3, "flags": 128}),
+    (SqlType(Kind.ENUM, members=("a", "bcd")), {"type": 254, "length": 12, "flags": 256}),
+    (SqlType(Kind.SET, members=("a", "bcd")), {"type": 254, "length": 20, "flags": 2048}),
+    (SqlType(Kind.TEXT, length=4, declared="char"), {"type": 254, "charset": 255, "length": 16}),
+    (SqlType(Kind.TEXT, length=4, declared="binary", collation=Collation.BYTES),
+     {"type": 254, "charset": 63, "length": 4}),
+    (SqlType(Kind.TEXT, declared="longtext"), {"type": 252, "length": 2**32 - 1, "flags": 16}),
+    (SqlType(Kind.TEXT, declared="tinyblob", collation=Collation.BYTES), {"type": 252, "charset": 63, "length": 255}),
+    (JSON, {"type": 245, "charset": 63, "flags": 16 | 128}),
+])
+def test_column_definitions_of_further_types(kind: SqlType, wire: dict[str, int]) -> None:
+    definition = read_definition(rows.column_definition(Field("x", kind)))
+    assert {key: definition[key] for key in wire} == wire

@@ -24,6 +24,7 @@ _PLAIN_MODES = {"ONLY_FULL_GROUP_BY", "NO_ZERO_IN_DATE", "NO_ZERO_DATE", "ERROR_
                 "NO_ENGINE_SUBSTITUTION", "NO_AUTO_CREATE_USER", "NO_DIR_IN_CREATE"}
 _LAX_MODES = {"ALLOW_INVALID_DATES", "NO_AUTO_VALUE_ON_ZERO", "TIME_TRUNCATE_FRACTIONAL"}
 _STRICT_MODES = {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES", "TRADITIONAL"}
+_OFFSET = re.compile(r"[+-](\d{1,2}):([0-5]\d)")
 _UTC = ("SYSTEM", "UTC", "ETC/UTC", "GMT", "+00:00", "-00:00", "+0:00")
 _ISOLATION = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
 _NO_LIMIT = 2**63 - 1
@@ -140,9 +141,11 @@ def _appended(value: str, before: Value) -> str:
 
 
 def _time_zone(name: str, value: Value) -> Kept:
-    if str(value).upper() not in _UTC:
-        raise SqlError(1298, "HY000", f"Unknown or incorrect time zone: '{value}'; Noria's clock is UTC: convert in "
-                                      "the application")
+    """UTC by any name, or an offset: what a zone's name means changes with the year."""
+    found = _OFFSET.fullmatch(str(value))
+    if str(value).upper() not in _UTC and (found is None or int(found[1]) * 60 + int(found[2]) > 14 * 60):
+        raise SqlError(1298, "HY000", f"Unknown or incorrect time zone: '{value}'; give UTC or an offset from it like "
+                                      "'+02:00'")
     return str(value), ""
 
 

@@ -1,0 +1,115 @@
+"""The session's time zone: an offset from UTC, in which TIMESTAMP values are shown and read.
+
+A TIMESTAMP is kept in UTC, in views too, which all sessions share.  So a session elsewhere gets its columns moved on
+their way out and its values on their way in.  Keeps true: what would need a column moved before it is computed with or
+compared is refused, never answered in the wrong zone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from noria.core.casts import parse_moment
+from noria.core.coerce import MICROSECOND
+from noria.core.errors import SqlError, not_supported
+from noria.core.expr import Call, Col, Expr, walk
+from noria.core.functions import call, cast, literal
+from noria.core.types import DATETIME
+from noria.plan.mir import Join, Mir
+from noria.server.mysql.backend import ResultSet
+from noria.sql.commands import Select
+
+_OFFSET = re.compile(r"([+-])(\d{1,2}):(\d{2})")
+_HAS_ZONE = re.compile(r"\d:\d+(?:\.\d+)?\s*(?:Z|[+-]\d{1,2}:\d{2})\s*$")
+_FURTHEST = timedelta(hours=14)
+
+
+def offset_of(zone: Any) -> timedelta:
+    """The offset that a value of time_zone means; names of UTC have none."""
+    found = _OFFSET.fullmatch(str(zone))
+    if found is None:
+        return timedelta()
+    size = timedelta(hours=int(found[2]), minutes=int(found[3]))
+    return -size if found[1] == "-" else size
+
+
+def shown(result: ResultSet, offset: timedelta) -> ResultSet:
+    """The result with its TIMESTAMPs in the session's time."""
+    moved = [i for i, f in enumerate(result.fields) if f.type.timestamp]
+    if not moved:
+        return result
+    rows = []
+    for row in result.rows:
+        out = list(row)
+        for i in moved:
+            value = out[i]
+            out[i] = value + offset if isinstance(value, datetime) else value
+        rows.append(tuple(out))
+    return ResultSet(result.fields, rows, result.warnings)
+
+
+def check(select: Select) -> None:
+    """Refuse a query that computes with TIMESTAMPs or finds rows by them."""
+    plans = [select.batch.plan] if select.batch is not None else []
+    if select.view is not None:
+        plans += [select.view.plan, *([select.view.after] if select.view.after is not None else [])]
+        if any(f.type.timestamp for f in select.view.key_fields):
+            raise _refused("finding rows by a TIMESTAMP")
+    for plan in plans:
+        for node in _nodes(plan):
+            if isinstance(node, Join) and any(
+                    node.left.fields[a].type.timestamp != node.right.fields[b].type.timestamp for a, b in node.on):
+                raise _refused("comparing a TIMESTAMP with a DATETIME")
+            if any(map(computes, _expressions(node))):
+                raise _refused("computing with a TIMESTAMP")
+
+
+def _refused(what: str) -> SqlError:
+    return not_supported(f"{what} in a session whose time_zone is not UTC", "SET time_zone = '+00:00' first, or keep a "
+                                                                            "DATETIME")
+
+
+def computes(e: Expr) -> bool:
+    """Does the expression do anything with a TIMESTAMP column but give it?"""
+    return any(isinstance(x, Call) and any(isinstance(a, Col) and a.type.timestamp for a in x.args) for x in walk(e))
+
+
+def _nodes(plan: Mir) -> Iterator[Mir]:
+    yield plan
+    for i in plan.inputs:
+        yield from _nodes(i)
+
+
+def _expressions(node: Mir) -> Iterator[Expr]:
+    for f in dataclasses.fields(node):
+        value = getattr(node, f.name)
+        for e in value if isinstance(value, tuple) else (value,):
+            if isinstance(e, Expr):
+                yield e
+
+
+# ------------------------------------------------------------------ values on their way in
+def to_utc(value: Any, offset: timedelta) -> Any:
+    """A value for a TIMESTAMP column; what is no moment stays, for the table to refuse."""
+    if value is None or (isinstance(value, str) and _HAS_ZONE.search(value)):
+        return value
+    moment = parse_moment(value)
+    return value if moment is None else moment - offset
+
+
+def assigned_in_utc(e: Expr, offset: timedelta) -> Expr:
+    """An expression that is assigned to a TIMESTAMP column: of another such column its value, else moved."""
+    if isinstance(e, Col) and e.type.timestamp:
+        return e
+    refuse_computing(e)
+    moment = cast(e, dataclasses.replace(DATETIME, scale=6))
+    return call("add_micros", moment, literal(offset // MICROSECOND), literal(-1))
+
+
+def refuse_computing(e: Expr | None) -> None:
+    if e is not None and computes(e):
+        raise _refused("computing with a TIMESTAMP")

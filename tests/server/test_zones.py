@@ -1,0 +1,64 @@
+"""Sessions elsewhere than in UTC: TIMESTAMPs are shown and read in their time, and never computed with in another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import noria
+from noria.core.errors import SqlError
+from noria.server.executor import HTTP_CLIENT
+from noria.server.sessions import Session, run_text
+
+
+class Elsewhere:
+    """A session that keeps its variables from statement to statement, two hours ahead of UTC."""
+
+    def __init__(self, db: Any):
+        self._session = Session(db._transport._executor, HTTP_CLIENT, encoded=False)
+        self._run = db._transport._run
+        self.sql("SET time_zone = '+02:00'")
+
+    def sql(self, text: str) -> Any:
+        async def run() -> Any:
+            return (await run_text(self._session, text, []))[-1]
+
+        return self._run(run())
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Any]:
+    opened = noria.open(tmp_path)
+    opened.sql("CREATE TABLE t (id INT PRIMARY KEY, ts TIMESTAMP NULL, dt DATETIME, made TIMESTAMP DEFAULT NOW())")
+    yield opened
+    opened.close()
+
+
+def test_in_and_out(db: Any) -> None:
+    there = Elsewhere(db)
+    there.sql("INSERT INTO t (id, ts, dt) VALUES (1, '2026-01-01 01:00:00', '2026-01-01 01:00:00'), (2, NULL, NOW())")
+    assert there.sql("SELECT ts, dt FROM t WHERE id = 1").rows == [(datetime(2026, 1, 1, 1), datetime(2026, 1, 1, 1))]
+    assert db.sql("SELECT ts, dt FROM t WHERE id = 1").rows == [(datetime(2025, 12, 31, 23), datetime(2026, 1, 1, 1))]
+    there.sql("UPDATE t SET ts = '2026-07-01 12:00:00' WHERE id = 1")
+    assert db.sql("SELECT ts FROM t WHERE id = 1").rows == [(datetime(2026, 7, 1, 10),)]
+    assert there.sql("SELECT MAX(ts) FROM t").rows == [(datetime(2026, 7, 1, 12),)]
+    ((made, now),) = there.sql("SELECT made, NOW() FROM t WHERE id = 2").rows
+    assert abs(made - now) < timedelta(minutes=1)
+    ((stored,),) = db.sql("SELECT made FROM t WHERE id = 2").rows
+    assert made - stored == timedelta(hours=2)
+
+
+@pytest.mark.parametrize("text", [
+    "SELECT id FROM t WHERE ts > '2026-01-01'", "SELECT HOUR(ts) FROM t", "SELECT id FROM t WHERE ts = '2026-01-01'",
+    "SELECT a.id FROM t a JOIN t b ON a.ts = b.dt", "DELETE FROM t WHERE ts < NOW()",
+    "UPDATE t SET ts = ts + INTERVAL 1 DAY",
+])
+def test_what_would_need_the_zone_is_refused(db: Any, text: str) -> None:
+    with pytest.raises(SqlError) as e:
+        Elsewhere(db).sql(text)
+    assert e.value.code == 1235 and "time_zone" in e.value.message
+    db.sql(text)
