@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_HALF_UP, Decimal, localcontext
+from itertools import permutations
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noria.core.batch import Batch
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT
 from noria.core.values import decode_double, encode_double
 from noria.state import group_kernels as gk
+from noria.state.groups import Groups, Spec
+from noria.state.symbols import SymbolTable
 
 codes = st.integers(MIN_INT, MAX_INT)
 weights = st.integers(-1000, 1000)
@@ -60,3 +64,17 @@ def test_sums_of_doubles_do_not_depend_on_order_and_retract_exactly(values: list
     assert run(rows) == first
     extra = [(v * 3.7, 1) for v in values]
     assert run(rows + extra + [(v, -1) for v, _ in extra]) == first
+
+
+def test_a_sum_of_doubles_may_pass_through_no_values_within_a_delta() -> None:
+    """1e10 stays when rows come and go beside it, in whatever order one delta has them."""
+
+    def code(x: float) -> int:
+        return encode_double(x)
+
+    rows = [(7, code(1e3), 1), (7, code(0.5), 1), (7, code(1e3), -1), (7, code(0.5), -1)]
+    for order in permutations(rows):
+        groups = Groups((0,), [False], [Spec(gk.FSUM, 1), Spec(gk.FAVG, 1)], SymbolTable(None), full=True)
+        groups.apply(Batch.from_rows([(7, code(1e10))], 2))
+        groups.apply(Batch.from_rows([r[:2] for r in order], 2, [r[2] for r in order]))
+        assert groups.rows().rows() == [(7, code(1e10), code(1e10))], order

@@ -176,11 +176,13 @@ def _extreme(A, p, kind, collation, v, w, ids, ranks):
 
 @njit(cache=True)
 def _settle(A, p, specs):
-    """After a delta: a MIN or MAX without values forgets the one it kept."""
+    """After a delta: a MIN or MAX without values forgets the one it kept, a sum of doubles what rounding left."""
     for a in range(specs.shape[0]):
-        q = p + specs[a, SPEC_AT]
-        if specs[a, SPEC_KIND] >= MIN and A[q + 2] == 0:
+        q, kind = p + specs[a, SPEC_AT], specs[a, SPEC_KIND]
+        if kind >= MIN and A[q + 2] == 0:
             A[q], A[q + 1] = NULL_CODE, 0
+        elif FSUM <= kind <= FAVG and A[q + 2] == 0:
+            A[q], A[q + 1] = 0, 0
 
 
 @njit(cache=True)
@@ -205,8 +207,6 @@ def accumulate(A, p, specs, cols, i, w, ids, ranks):
         elif kind <= FAVG:
             hi, lo = add_float(float_of(A[q]), float_of(A[q + 1]), to_float(v) * w)
             A[q + 2] += w
-            if A[q + 2] == 0:
-                hi, lo = 0.0, 0.0
             A[q], A[q + 1] = bits_of(hi), bits_of(lo)
         else:
             dirty |= _extreme(A, q, kind, specs[a, SPEC_FACTOR], v, w, ids, ranks)
