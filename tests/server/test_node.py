@@ -126,7 +126,7 @@ def test_http(served: Served) -> None:
 
 def test_a_select_that_no_view_answers_goes_to_spark_and_says_so(served: Served) -> None:
     with noria.connect(served.url) as db:
-        result = db.sql("SELECT COUNT(DISTINCT user) FROM votes WHERE user IN (2, 3)")
+        result = db.sql("SELECT COUNT(*) FROM (SELECT user FROM votes LIMIT 20000) AS u WHERE user > 1")
         assert result.rows == [(1,)]
         assert "answered by Spark" in result.warnings[0][2]
 

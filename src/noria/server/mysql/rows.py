@@ -172,7 +172,7 @@ def _wire_type(kind: SqlType) -> tuple[int, int, int, int, int]:
 def _wire_text(kind: SqlType) -> tuple[int, int, int, int, int]:
     """Texts and bytes; JSON says it is binary, as MySQL's does."""
     charset = codec.BINARY if kind.is_bytes else codec.UTF8MB4 if kind.folds else codec.UTF8MB4_BIN
-    flags = _BINARY if not kind.folds else 0
+    flags = _BINARY if kind.is_bytes else 0
     if kind.is_json:
         return JSON, codec.BINARY, _LONGEST, _BLOB | _BINARY, 0
     width = 1 if kind.is_bytes else 4
