@@ -60,7 +60,6 @@ def push_filters(plan: Mir) -> Mir:
     """filter p (project e (x))   →   project e (filter p' (x)), for terms that read copied columns only
     filter p (window by a (x))   →   window by a (filter p (x)), for terms over the group; so GROUP_CONCAT and top-k
     filter p (join (l, r))     →   join (filter pl (l), filter pr (r)), of a left join only its left side
-    filter p (union (l, r))    →   union (filter p (l), filter p (r)); below a repeat in the same way
     """
     if not isinstance(plan, Filter):
         return plan
@@ -75,8 +74,6 @@ def push_filters(plan: Mir) -> Mir:
         return filtered(projected(pushed, below.exprs, below.names), [t for t in terms if t not in low])
     if isinstance(below, (Window, GroupConcat, TopK)):
         return _below_groups(below, terms)
-    if isinstance(below, (UnionAll, Repeat)):
-        return below.with_inputs(*(filtered(i, terms) for i in below.inputs))
     if isinstance(below, Join):
         width = below.left.width
         left = [t for t in terms if columns_of(t) and max(columns_of(t)) < width]
@@ -241,11 +238,18 @@ def _columns(e: Expr) -> list[Col]:
 
 
 def everywhere(rewrite: Callable[[Mir], Mir]) -> Callable[[Mir], Mir]:
-    """A rewrite of one node, applied to every node, inputs first."""
+    """A rewrite of one node, applied to every node, inputs first; to one that stands twice, once."""
 
-    def run(plan: Mir) -> Mir:
-        inputs = tuple(map(run, plan.inputs))
-        return rewrite(plan if inputs == plan.inputs else plan.with_inputs(*inputs))
+    def run(top: Mir) -> Mir:
+        done: dict[Mir, Mir] = {}
+
+        def go(plan: Mir) -> Mir:
+            if plan not in done:
+                inputs = tuple(map(go, plan.inputs))
+                done[plan] = rewrite(plan if inputs == plan.inputs else plan.with_inputs(*inputs))
+            return done[plan]
+
+        return go(top)
 
     return run
 
