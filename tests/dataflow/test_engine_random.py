@@ -20,7 +20,7 @@ import pytest
 
 from dataflow.engine_rig import Rig
 from noria.core.batch import Batch
-from noria.core.limits import ERROR_CODE
+from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT
 from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
 from noria.core.values import decode, encode
@@ -62,7 +62,8 @@ def _play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | No
         elif x < 0.75:
             view = rng.choice(views)
             if view.ranged and rng.random() < 0.7:
-                rig.engine.read_between(view.name, *rig.random_range(rng, view))
+                first = rng.choice([None, None, 0, 1, 3])
+                rig.engine.read_between(view.name, *rig.random_range(rng, view), first, rng.random() < 0.5)
             else:
                 rig.engine.read(view.name, rig.random_key(rng, view))
         elif x < 0.95:
@@ -117,6 +118,15 @@ def compare_range(rig: Rig, view: ViewDef, low: int, high: int) -> None:
         if key is not None and key is not mir_reference.ERROR and low <= encode(
                 key, types[view.key[0]], rig.symbols) <= high:
             want[shown(row)] += 1
+    for descending in (False, True):
+        rows, ordinal = rig.engine.read_between(view.name, low, high, 2, descending)
+        part = values_of(rig, rows, types)
+        assert part <= want and part.total() >= min(2, want.total()), f"{view.name} {low}..{high}: {part} of {want}"
+        keys = rows.columns[view.key[0]]
+        assert (keys[np.argsort(ordinal, kind="stable")] == keys).all()
+        limit = keys.min(initial=MAX_INT) if descending else keys.max(initial=MIN_INT)
+        rows, _ = rig.engine.read_between(view.name, *((limit, high) if descending else (low, limit)))
+        assert not len(keys) or values_of(rig, rows, types) == part  # no key in between is left out
     rows, _ = rig.engine.read_between(view.name, low, high)
     have = values_of(rig, rows, types)
     assert have == want, f"{view.name} {low}..{high}: {have} instead of {want}\n{view.plan}"

@@ -44,6 +44,13 @@ class MemoryStore:
         values = np.unique(self._rows[table].rows().columns[column])
         return values[(values >= low) & (values <= high)]
 
+    def reach(self, table: str, column: int, low: int, high: int, rows: int, descending: bool) -> int:
+        values = np.sort(self._rows[table].rows().columns[column])
+        values = values[(values >= low) & (values <= high)]
+        if len(values) < rows:
+            return low if descending else high
+        return int(values[-rows] if descending else values[rows - 1])
+
     def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
         return self._rows[table].rows(), None
 

@@ -42,6 +42,9 @@ QUERIES = (  # the query, and what each parameter may be
     ("SELECT id, a, s FROM t WHERE id >= ? AND id < ?", "nn"),
     ("SELECT id FROM t WHERE a > ? AND a > ? AND s LIKE ?", "nnp"),
     ("SELECT id FROM t WHERE a < ? AND b >= ? AND b <= ? ORDER BY id LIMIT ?", "nnnl"),
+    ("SELECT id, b FROM t WHERE b > ? ORDER BY b, id LIMIT ? OFFSET ?", "nll"),
+    ("SELECT id, a FROM t WHERE id < ? ORDER BY id DESC LIMIT ?", "nl"),
+    ("SELECT t.id, u.id AS uid FROM t JOIN u ON t.a = u.a WHERE t.b >= ? ORDER BY t.b DESC, t.id, u.id LIMIT ?", "nl"),
     ("SELECT a, n, total FROM per WHERE a BETWEEN ? AND ?", "nn"),
     ("SELECT a, n FROM per WHERE n > ?", "n"),
     ("SELECT t.id, u.id AS uid, c FROM t JOIN u ON t.a = u.a WHERE u.c > ? AND u.c <= ?", "nn"),
@@ -234,6 +237,24 @@ def test_a_range_is_partial_and_asks_for_the_gaps(db: Database) -> None:
     told = explained(db, "SELECT id, b FROM t WHERE b > 5 AND b < 10")
     assert "partial" in told and "ranges of b" in told and "full" not in told
     assert db.sql("SELECT id FROM t WHERE b = 150").rows == [(150,)]
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_pages_pull_what_they_show(db: Database, prepared: bool) -> None:
+    db.table("t").insert([(i, 0, i // 2, "x", None) for i in range(2_000)])
+    last, seen = -1, []
+    for _ in range(5):
+        if prepared:
+            rows = db.sql("SELECT id FROM t WHERE id > ? ORDER BY id LIMIT ?", [last, 20]).rows
+        else:
+            rows = db.sql(f"SELECT id FROM t WHERE id > {last} ORDER BY id LIMIT 20".replace("-1", "0")).rows
+        seen += [r[0] for r in rows]
+        last = seen[-1]
+    assert seen == (list(range(100)) if prepared else list(range(1, 101)))
+    assert len(list(db._transport._program.adhoc())) == 1  # type: ignore[attr-defined]
+    assert ask(db, packets.Ask(0, "stats"))["misses"] <= 100
+    assert db.sql("SELECT id FROM t WHERE id <= ? ORDER BY id DESC LIMIT 3", [1999]).rows == [(1999,), (1998,), (1997,)]
+    assert db.sql("SELECT id, b FROM t WHERE b < 5 ORDER BY b DESC, id LIMIT 3").rows == [(8, 4), (9, 4), (6, 3)]
 
 
 def test_texts_with_ranges_share_a_view(db: Database) -> None:

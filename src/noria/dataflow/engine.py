@@ -170,9 +170,13 @@ class Engine:
         rows, ordinal = self.fetch(node, key, np.ascontiguousarray(keys[:, at]), Mode.FILL)
         return rows, at[ordinal]
 
-    def read_between(self, view: str, low: int, high: int) -> tuple[Batch, Codes]:
-        """Rows of an external view whose key is a code from low to high, filled where missing."""
+    def read_between(self, view: str, low: int, high: int, rows: int | None = None, descending: bool = False
+                     ) -> tuple[Batch, Codes]:
+        """Rows of an external view whose key is a code from low to high, filled where missing.  rows: of the least keys
+        (descending: the greatest) that have so many, if not all are wanted."""
         node = self.readers[view]
+        if rows is not None:
+            return ranged.read_first(self, node, self.reads[node], low, high, rows, descending)
         return ranged.read(self, node, self.reads[node], low, high)
 
     # -------------------------------------------------------------- migrations

@@ -116,6 +116,10 @@ class Operator:
         """The distinct values of one column on disk, ascending.  Base tables only."""
         raise NotImplementedError
 
+    def reach(self, engine: Engine, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
+        """`BaseStore.reach`.  Base tables only."""
+        raise NotImplementedError
+
     def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
         """The operator on whole relations, without any state: what `validate` compares with."""
         raise NotImplementedError

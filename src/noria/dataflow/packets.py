@@ -40,13 +40,16 @@ class Write:
 class Read:
     """Rows of a view for keys (tuples of Python values, or a RecordBatch of key columns); fills what is missing.
     nulls: a NULL in a key is looked up like any value; else it finds nothing.  between: instead of keys, the least
-    and greatest code of the one key column; `__key` then numbers the values found."""
+    and greatest code of the one key column; `__key` then numbers the values found.  first: so many rows of the least
+    keys are enough, or of the greatest (descending)."""
 
     request: int
     view: str
     keys: Any
     nulls: bool = False
     between: tuple[int, int] | None = None
+    first: int | None = None
+    descending: bool = False
 
 
 @dataclass(frozen=True)

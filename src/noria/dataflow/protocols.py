@@ -57,6 +57,10 @@ class BaseStore(Protocol):
     def values_between(self, table: str, column: int, low: int, high: int) -> Codes:
         """The distinct codes of an indexed column (no text) from low to high, ascending."""
 
+    def reach(self, table: str, column: int, low: int, high: int, rows: int, descending: bool) -> int:
+        """The code up to which so many rows lie, counted from low (descending: from high); the other end if there are
+        fewer."""
+
     def row_count(self, table: str) -> int:
         """Rows in the table (exact after a clean start, else an estimate good to a few per cent)."""
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from noria.core.batch import Batch, Codes
+from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import SqlError
 from noria.core.limits import MAX_INT, MIN_INT
 from noria.dataflow.graph import Columns, Mode, Need, Node
@@ -34,6 +34,37 @@ def read(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> tupl
     """The reader's rows whose key lies in [low, high], and for each the ordinal of its key."""
     keys = _filled(engine, node, cols, low, high)[None, :]
     return node.op.fetch(engine, node, cols, keys, Mode.STORED)
+
+
+def read_first(engine: Engine, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool
+               ) -> tuple[Batch, Codes]:
+    """As `read`, but only the keys next to low (descending: to high) until they have so many rows: what lies beyond is
+    neither pulled nor filled."""
+    parts: list[tuple[Batch, Codes]] = []
+    have, ask = 0, rows
+    while have < rows and low <= high:
+        end = _reach(engine, node, cols, low, high, ask, descending)
+        part, ordinal = read(engine, node, cols, *((end, high) if descending else (low, end)))
+        parts.append((part, ordinal + (1 + int(parts[-1][1].max(initial=-1)) if parts else 0)))
+        have += int(part.weights.sum())
+        low, high = (low, end - 1) if descending else (end + 1, high)
+        ask *= 2  # rows on disk that gave none here were filtered or joined away
+    if not parts:
+        return Batch.empty(node.width), np.empty(0, np.int64)
+    return concat([p for p, _ in parts], node.width), np.concatenate([o for _, o in parts])
+
+
+def _reach(engine: Engine, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
+    """A value up to which base tables have about so many rows, or a full state so many values."""
+    if not node.parents:
+        return node.op.reach(engine, cols, low, high, rows, descending)
+    if node.full:
+        values = _filled(engine, node, cols, low, high)
+        if len(values) < rows:
+            return low if descending else high
+        return int(values[-rows] if descending else values[rows - 1])
+    ends = [_reach(engine, node.parents[n.port], n.cols, low, high, rows, descending) for n in sources(node, cols)]
+    return max(ends) if descending else min(ends)
 
 
 def sources(node: Node, cols: Columns) -> list[Need]:

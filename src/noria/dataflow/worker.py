@@ -203,7 +203,7 @@ class Worker:
                 1205, "HY000", f"View '{body.view}' is still being filled for the first time; try again"))
         try:
             if body.between is not None:
-                rows, ordinal = self.engine.read_between(body.view, *body.between)
+                rows, ordinal = self.engine.read_between(body.view, *body.between, body.first, body.descending)
             else:
                 rows, ordinal = self.engine.read(body.view, self._codes(body.keys, view.key_fields), body.nulls)
         except SqlError as error:  # no room for the answer

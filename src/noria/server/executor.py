@@ -103,7 +103,7 @@ class Executor:
         view = select.view
         assert view is not None
         if select.arguments and select.arguments[0][0] == "range":
-            return self._fetched_between(reader, Shape.of(view), range_of(select.arguments[0][1], reader.key_fields[0]))
+            return self._fetched_between(reader, view, range_of(select.arguments[0][1], reader.key_fields[0]))
         try:
             keys, nulls = keys_of(select.arguments, reader.key_fields)
         except SqlError as e:
@@ -122,12 +122,13 @@ class Executor:
         await self.program.filled(reader)
         return ResultSet(shape.shown, shape.rows_of(await self.reads.fetch_several(reader, keys, nulls)))
 
-    async def _fetched_between(self, reader: ViewDef, shape: Shape, between: tuple[int, int] | None) -> ResultSet:
+    async def _fetched_between(self, reader: ViewDef, view: ViewDef, between: tuple[int, int] | None) -> ResultSet:
         self.selects += 1
+        shape = Shape.of(view)
         await self.program.filled(reader)
         if between is None:
             return ResultSet(shape.shown, shape.rows_of(no_rows(reader.plan.fields)))
-        return ResultSet(shape.shown, shape.rows_of(await self.reads.between(reader, *between)))
+        return ResultSet(shape.shown, shape.rows_of(await self.reads.between(reader, *between, _first(view))))
 
     async def select_bound(self, select: sql.Select, session: Session) -> ResultSet:
         """A SELECT with its values; makes the view that it needs, or has Spark answer it."""
@@ -282,6 +283,13 @@ class Executor:
             "parsed_total": self.statements.parsed, "tables": len(list(self.program.tables())),
             "views": len(list(self.program.views())), "adhoc_views": len(list(self.program.adhoc())),
         }
+
+
+def _first(view: ViewDef) -> tuple[int, bool] | None:
+    """How many rows of a range are enough, and from which end, where they are cut in the order of its column."""
+    if view.after is not None or view.limit is None or not view.order or view.order[0][0] != view.key[0]:
+        return None
+    return view.limit + view.offset, view.order[0][1]
 
 
 async def _settled(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:

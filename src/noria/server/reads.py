@@ -140,12 +140,14 @@ class Reads:
         self._asks_of[view.name] += len(keys)
         return await self._rows(view, keys, nulls)
 
-    async def between(self, view: ViewDef, low: int, high: int) -> pa.Table:
+    async def between(self, view: ViewDef, low: int, high: int, first: tuple[int, bool] | None) -> pa.Table:
         """The rows of a view that is read by ranges whose key is a code from low to high: always from the worker, who
-        knows which keys there are."""
+        knows which keys there are.  first: so many of the least keys (True: of the greatest) are enough."""
         self.upqueries += 1
         self._asks_of[view.name] += 1
-        reply: Rows = await self._link.ask(Read(0, view.name, (), between=(low, high)), retry=True)
+        rows, descending = first or (None, False)
+        read = Read(0, view.name, (), between=(low, high), first=rows, descending=descending)
+        reply: Rows = await self._link.ask(read, retry=True)
         if reply.error is not None:
             raise reply.error
         return cast(pa.Table, reply.rows)

@@ -5,7 +5,7 @@
     s LIKE ?, a + b > ?, COUNT(*) > ? in HAVING      conditions over the rows that a lookup finds (`plan/after.py`)
 
 In an ad-hoc SELECT literals that the column's type has are keys like parameters; so are literal ranges in a text
-without parameters, if it neither groups nor limits: literals beside parameters are meant to stay as they are.
+without parameters, if it does not group: literals beside parameters are meant to stay as they are.
 """
 
 from __future__ import annotations

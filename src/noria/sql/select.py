@@ -189,7 +189,6 @@ def _resolve_where(block: Block, top: bool) -> None:
         return
     resolve = block.resolver("where clause")
     top = top and not block.context.batch
-    varying = _varying(block)
     for term in _terms(where.this):
         if is_membership(term):
             block.where.append(holds(block, resolve, term, top))
@@ -205,7 +204,7 @@ def _resolve_where(block: Block, top: bool) -> None:
         if key is not None and (key[0] == "param" or not any(k[2] == key[2] for k in block.keys)):
             block.keys.append(key)
             continue
-        if top and varying and not with_query and literal_range(term, resolve):
+        if top and not with_query and literal_range(term, resolve) and _varying(block, term):
             term, values = as_parameters(term, len(block.literals))
             block.literals += values
         if top and has_parameter(term):
@@ -231,13 +230,19 @@ def _where_terms(block: Block, terms: list[Expr]) -> None:
             block.where.append(term)
 
 
-def _varying(block: Block) -> bool:
-    """Is it a text whose literals may be others the next time?"""
+def _varying(block: Block, term: exp.Expr) -> bool:
+    """Is it a text whose literals may be others the next time?  A LIMIT must be in the order of the range's column: the
+    rows beyond are not looked at then."""
     tree, context = block.tree, block.context
     if context.mode != "adhoc" or context.constant or block.outer is not None or _windowed(block):
         return False
-    if any(tree.args.get(n) for n in ("group", "limit", "distinct")):
+    if any(tree.args.get(n) for n in ("group", "distinct")):
         return False
+    if tree.args.get("limit") is not None:
+        order = tree.args.get("order")
+        first = order.expressions[0].this if order is not None else None
+        if not isinstance(first, exp.Column) or first.name.lower() != term.this.name.lower():
+            return False
     return tree.find(exp.Placeholder) is None and not any(item.find(exp.AggFunc) for item in tree.expressions)
 
 

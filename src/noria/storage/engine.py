@@ -8,9 +8,10 @@ the doubt is settled there.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 
 from rocksdict import (
     AccessType,
@@ -192,11 +193,14 @@ class Engine:
         bounds.set_iterate_upper_bound(successor(prefix))
         return list(self._families[name].items(from_key=prefix, read_opt=bounds))
 
-    def keys_between(self, name: str, first: bytes, last: bytes) -> list[bytes]:
+    def keys_between(self, name: str, first: bytes, last: bytes, backwards: bool = False) -> Iterator[bytes]:
         """Keys from `first` to those that start with `last`, in order."""
-        bounds = ReadOptions()
-        bounds.set_iterate_upper_bound(successor(last))
-        return list(self._families[name].keys(from_key=first, read_opt=bounds))
+        bounds = ReadOptions()  # it owns the bound's bytes: it must live as long as the iterator
+        bounds.set_iterate_upper_bound(successor(last))  # beside which a lower bound has no effect
+        if backwards:
+            yield from takewhile(lambda key: key >= first, self._families[name].keys(backwards=True, read_opt=bounds))
+        else:
+            yield from self._families[name].keys(from_key=first, read_opt=bounds)
 
     def any_between(self, name: str, first: bytes, last: bytes) -> bool:
         """Is there a key from `first` to `last`, both included?"""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -327,14 +327,24 @@ class RocksStore:
 
     def values_between(self, table: str, column: int, low: int, high: int) -> Codes:
         """As the protocol says, from the keys of the index alone: each begins with the column's 8 bytes."""
+        return first_codes(list(self._index_keys(table, column, low, high)))
+
+    def reach(self, table: str, column: int, low: int, high: int, rows: int, descending: bool) -> int:
+        """As the protocol says."""
+        keys = list(islice(self._index_keys(table, column, low, high, descending), rows))
+        if len(keys) < rows:
+            return low if descending else high
+        return int(first_codes(keys[-1:])[0])
+
+    def _index_keys(self, table: str, column: int, low: int, high: int, descending: bool = False) -> Iterator[bytes]:
+        """Keys of an index that begins with the column, from low to high."""
         source = self.table(table)
         access = source.access((column,))
         if access is None:
             raise KeyError(f"no index of {table} on column {column}: add_index first")
         family = source.family if access[0] is None else access[0].family
         first, last = source.columns_key([np.array([low, high])], (column,))
-        keys = self._engine.keys_between(family, first, last)
-        return first_codes(keys)
+        return self._engine.keys_between(family, first, last, descending)
 
     def row_count(self, table: str) -> int:
         return self.table(table).counters.rows

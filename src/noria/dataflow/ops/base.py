@@ -66,6 +66,9 @@ class Base(Operator):
     def values_between(self, engine: Engine, cols: Columns, low: int, high: int) -> Codes:
         return engine.store.values_between(self.table.name, cols[0], low, high)
 
+    def reach(self, engine: Engine, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
+        return engine.store.reach(self.table.name, cols[0], low, high, rows, descending)
+
     def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         node.state.fill(cols, keys, rows)
 
