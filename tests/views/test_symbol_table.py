@@ -11,9 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from noria.core.errors import SqlError
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import fold
 from noria.core.types import Collation
+from noria.state.mapped import Memory
 from noria.state.symbols import AttachedSymbols, SymbolTable
 from reference.dict_symbols import DictSymbols
 
@@ -136,3 +138,17 @@ def test_folding_twice_changes_nothing() -> None:
     wrong = [chr(c) for c in range(0x110000)
              if unicodedata.category(chr(c)) != "Cs" and fold(fold(chr(c))) != fold(chr(c))]
     assert not wrong, [f"U+{ord(c):04X}" for c in wrong]
+
+
+def test_a_sweep_without_room_for_another_table_frees_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = SymbolTable(str(tmp_path))
+    codes = table.intern_many(pa.array([f"text {i}" for i in range(1000)]))
+
+    def full(name: str, reserve: int, backed: int) -> Memory:
+        raise SqlError(1021, "HY000", f"Disk full: {name}")
+
+    monkeypatch.setattr(table, "_memory", full)
+    assert table.sweep([codes[:10]]) == 0 and len(table) == 1000
+    assert table.texts(codes).to_pylist() == [f"text {i}" for i in range(1000)]
+    monkeypatch.undo()
+    assert table.sweep([codes[:10]]) > 0 and len(table) == 10

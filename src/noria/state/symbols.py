@@ -95,14 +95,16 @@ class SymbolTable:
         self._folds_memory.back(8 * ids)
         self._set_room()
         if 2 * (int(starts[LIVE]) + 2) > int(starts[MASK]):
-            self._new_table(2 * (int(starts[MASK]) + 1))
+            self._use_table(self._fresh_table(2 * (int(starts[MASK]) + 1)))
 
-    def _new_table(self, slots: int) -> None:
-        generation = int(self._starts[GENERATION]) + 1
-        memory = self._memory(f"hash.{generation}", 8 * slots, 8 * slots)
-        table = memory.words
+    def _fresh_table(self, slots: int) -> Memory:
+        return self._memory(f"hash.{int(self._starts[GENERATION]) + 1}", 8 * slots, 8 * slots)
+
+    def _use_table(self, memory: Memory) -> None:
+        """The fresh, empty table with every string, in the place of the old one."""
+        generation, table = int(self._starts[GENERATION]) + 1, memory.words
         kernels.rehash(self._heap, self._starts, self._folds, table)
-        self._starts[MASK] = slots - 1
+        self._starts[MASK] = len(table) - 1
         atomics.store(self._starts, GENERATION, generation)
         self._table_memory.unlink()
         self._table_memory, self._table = memory, table
@@ -189,23 +191,29 @@ class SymbolTable:
 
     def sweep(self, held: Iterable[Codes]) -> int:
         """Free every string but those whose ids are among `held` (any other numbers do no harm) and their folded
-        twins.  Between ticks only: whoever else holds an id loses it.  Returns the bytes freed."""
+        twins.  Between ticks only: whoever else holds an id loses it.  Returns the bytes freed: none where there is
+        no room for the hash table of what is left, until the table has grown again."""
         starts, before = self._starts, self.memory()
         marks = np.zeros(int(starts[COUNT]), np.bool_)
         for codes in held:
             kernels.mark(np.ascontiguousarray(codes), self._folds, marks)
-        self.sweeps += 1
         live = np.flatnonzero(marks)
         if len(live) < int(starts[LIVE]):
+            try:
+                table = self._fresh_table(max(_FIRST_SLOTS, 1 << (2 * (len(live) + 2)).bit_length()))
+            except SqlError:
+                self._swept = before
+                return 0
             order = live[np.argsort(starts[HEADER + live] & _OFFSET, kind="stable")]
             top = int(starts[TOP])
             atomics.store(starts, SWEEPS, int(starts[SWEEPS]) + 1)
             kernels.sweep(self._heap, starts, self._folds, marks, order)
             self._ids.clear()
-            self._new_table(max(_FIRST_SLOTS, 1 << (2 * (len(live) + 2)).bit_length()))
+            self._use_table(table)
             atomics.store(starts, SWEEPS, int(starts[SWEEPS]) + 1)
             self._heap_memory.release(top)  # not what lay below it: a reader may be following an old span
             self._set_room()
+        self.sweeps += 1
         self._swept = self.memory()
         return before - self._swept
 

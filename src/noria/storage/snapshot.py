@@ -16,7 +16,7 @@ from rocksdict import ReadOptions
 
 from noria.core.coerce import coerce
 from noria.core.types import Column, TableDef
-from noria.core.values import arrow_type, to_arrow
+from noria.core.values import arrow_type, bytes_of, to_arrow
 from noria.storage.catalog import family_of, table_from_json
 from noria.storage.encoding import unpack_parts
 from noria.storage.engine import META, open_read_only
@@ -73,7 +73,9 @@ def _batches(values: list[bytes], table: TableDef, wanted: list[int]) -> Iterato
 
 
 def _array(part: Any, column: Column) -> pa.Array:
-    return to_arrow(part, column.type, None) if isinstance(part, np.ndarray) else part  # type: ignore[arg-type]
+    if isinstance(part, np.ndarray):
+        return to_arrow(part, column.type, None)  # type: ignore[arg-type]
+    return bytes_of(part) if column.type.is_bytes else part
 
 
 def _default(column: Column, rows: int) -> pa.Array:
