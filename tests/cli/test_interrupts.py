@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 
@@ -37,6 +38,37 @@ def test_one_that_python_swallows_is_raised_again(number: signal.Signals) -> Non
         passed = True
         threading.Event().wait(30)
     assert caught.value.number == number and passed
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_one_in_a_callback_of_an_event_loop_ends_the_loop(number: signal.Signals) -> None:
+    cleaned = False
+
+    async def forever() -> None:
+        nonlocal cleaned
+        asyncio.get_running_loop().call_soon(signal.raise_signal, number)
+        try:
+            await asyncio.sleep(30)
+        finally:
+            await asyncio.sleep(0)
+            cleaned = True
+
+    with pytest.raises(Interrupted) as caught, interruptible():
+        asyncio.run(forever())
+    assert caught.value.number == number and cleaned
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_one_in_a_task_beside_ends_the_loop(number: signal.Signals) -> None:
+    async def beside() -> None:
+        signal.raise_signal(number)
+
+    async def forever() -> None:
+        await asyncio.gather(beside(), asyncio.sleep(30))
+
+    with pytest.raises(Interrupted) as caught, interruptible():
+        asyncio.run(forever())
+    assert caught.value.number == number
 
 
 def test_a_second_one_does_not_cut_cleaning_up_short() -> None:

@@ -2,7 +2,8 @@
 
 Python raises a signal handler's exception wherever the main thread happens to be.  In a finaliser or in a hook
 around a fork it is swallowed: reported as "Exception ignored in" and gone, so that Ctrl-C seems not to work.
-Here such a loss is noticed by the hook that reports it, and the exception is raised again a moment later.
+Here such a loss is noticed by the hook that reports it, and the exception is raised again a moment later.  An
+event loop keeps what its callbacks and tasks raise to itself, except for KeyboardInterrupt: so this is one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from types import FrameType
 AGAIN_S = 0.02
 
 
-class Interrupted(BaseException):
-    """A signal that asks the command to stop; `number` is which.  BaseException: no handler of errors takes it."""
+class Interrupted(KeyboardInterrupt):
+    """A signal that asks the command to stop; `number` is which."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
