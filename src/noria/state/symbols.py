@@ -15,6 +15,7 @@ place, and to the worker only after its folded twin is known; a freed id is in n
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterable
 from typing import Any
 
@@ -236,13 +237,14 @@ class AttachedSymbols:
         starts = open_map(os.path.join(path, "starts"))
         self._heap: Bytes = np.frombuffer(self.heap, np.uint8)
         self._starts: Codes = np.frombuffer(starts, np.int64)
-        self.spans = memoryview(starts).cast("q")[HEADER:]
+        self._words = memoryview(starts).cast("q")
+        self.spans = self._words[HEADER:]
         self._generation = -1
         self._table: Codes = np.zeros(1, np.int64)
 
     def sweeps(self) -> int:
         """Even, and the same before and after: what was done between used no id that was freed meanwhile."""
-        return int(atomics.load(self._starts, SWEEPS))
+        return self._words[SWEEPS] if _IN_ORDER else int(atomics.load(self._starts, SWEEPS))
 
     def _follow(self) -> None:
         """Open the hash table that is current."""
@@ -281,6 +283,7 @@ class AttachedSymbols:
 
 
 _PREFIX = "symbols."
+_IN_ORDER = platform.machine() == "x86_64"  # which does not reorder loads: a plain one acquires
 
 
 def _fresh_directory(directory: str) -> str:

@@ -78,6 +78,7 @@ class AttachedView:
         self._stamps: Codes = _NO_STAMPS
         self._path: str | None = None
         self._texts = False
+        self._swept = -1
 
     def _follow(self) -> bool:
         """Map the newest file that serves; False where there is none."""
@@ -109,6 +110,7 @@ class AttachedView:
         self._stride, self._first = len(about.fields) + 1, slice(ROWS_AT + 1, ROWS_AT + 1 + about.visible)
         self._answer[VISIBLE] = about.visible
         self._serial += 1
+        self._swept = _even(symbols.sweeps())
         self._words, self._path = words, path
 
     def _read(self, key: Sequence[Any]) -> int:
@@ -164,6 +166,7 @@ class AttachedView:
                 continue  # bytes that were moving
             if texts == self._texts and (not texts or (
                     serial == self._serial and self._symbols.sweeps() == before)):
+                self._swept = before
                 return found
         return missed
 
@@ -174,6 +177,12 @@ class AttachedView:
         A value that nothing equals (NULL, 1.5 for an INT column) finds no rows.  SqlError 1690 where a row
         holds an evaluation error.
         """
+        try:
+            rows = self._lookup(key)
+            if not self._texts or self._symbols.sweeps() == self._swept:  # as before the rows were looked for
+                return rows
+        except UnicodeDecodeError:
+            pass  # bytes that were moving, or so it is hoped
         return self._settled(lambda: self._lookup(key), None)
 
     def _lookup(self, key: Sequence[Any]) -> list[Row] | None:
@@ -373,6 +382,11 @@ class AttachedViews:
 def attach(path: str) -> AttachedViews:
     """The views under the directory that their writer was given."""
     return AttachedViews(path)
+
+
+def _even(sweeps: int) -> int:
+    """A count of sweeps to compare with; -1, which no count is, while strings are swept."""
+    return -1 if sweeps & 1 else sweeps
 
 
 def _decoder(field: Field, symbols: AttachedSymbols) -> Callable[[int], Any] | None:
