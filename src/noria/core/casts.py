@@ -350,6 +350,8 @@ def _to_text(source: SqlType, target: SqlType) -> Kernel:
     length = target.length
 
     def write(codes: Codes, symbols: Symbols) -> Codes:
+        if source.kind is Kind.INT and not (source.is_listed or source.declared == "year" or length):
+            return symbols.intern_many(pa.array(codes).cast(pa.large_string()))
         if source.is_listed:
             shown = [listed_text(c, source.kind, source.members) for c in codes.tolist()]
         else:

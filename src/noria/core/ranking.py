@@ -15,8 +15,12 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from noria.core.batch import Batch, Codes
+from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Collation, SqlType
+
+_PACKED_ROWS = 256  # fewer are sorted sooner as they are
+_WIDE = 2**62
 
 Order = tuple[tuple[int, bool], ...]
 """ORDER BY: (column, descending), the first decides first."""
@@ -57,12 +61,15 @@ class Sorted:
 
 def in_order(rows: Batch, types: Sequence[SqlType], groups: Codes, order: Order, symbols: Symbols) -> Sorted:
     """The rows sorted by group (columns that are equal within one), then by the order, then by all columns."""
-    keys = [_directed(ranks(rows.columns[c], types[c], symbols), descending) for c, descending in order]
-    at = _lexsort([*groups, *keys], len(rows))
-    new_group, new_peer = _starts(groups, at), _starts(np.array([*groups, *keys], np.int64).reshape(-1, len(rows)), at)
-    if not new_peer.all():  # ties
-        rest = [r for c, t in enumerate(types) for r in _whole(rows.columns[c], t, symbols)]
-        at = _lexsort([*groups, *keys, *rest], len(rows))
+    keys = [*groups, *(_directed(ranks(rows.columns[c], types[c], symbols), descending) for c, descending in order)]
+    at = _lexsort(keys, len(rows))
+    new_group = _starts(keys[: len(groups)], at)
+    new_peer = _starts(keys[len(groups) :], at) | new_group
+    if not new_peer.all():
+        tied = np.flatnonzero(~(new_peer & np.append(new_peer[1:], True)))  # the others are alone
+        some = at[tied]
+        rest = [r for c, t in enumerate(types) for r in _whole(rows.columns[c][some], t, symbols)]
+        at[tied] = some[_lexsort([np.cumsum(new_peer, dtype=np.int64)[tied], *rest], len(some))]
     return Sorted(at, new_group, new_peer)
 
 
@@ -76,12 +83,45 @@ def _whole(codes: Codes, type: SqlType, symbols: Symbols) -> list[Codes]:
 
 
 def _lexsort(keys: Sequence[Codes], n: int) -> npt.NDArray[np.intp]:
+    """A permutation that sorts by the keys, the first before the others; which of equal rows is first is open."""
     if not keys:
         return np.arange(n)
-    return np.argsort(keys[0], kind="stable") if len(keys) == 1 else np.lexsort(keys[::-1])
+    if n >= _PACKED_ROWS and len(keys) > 1:
+        keys = _packed(keys)
+    return np.argsort(keys[0]) if len(keys) == 1 else np.lexsort(keys[::-1])
 
 
-def _starts(keys: Codes, at: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+def _packed(keys: Sequence[Codes]) -> list[Codes]:
+    """Fewer keys of the same order: neighbours that fit become one integer, which sorts ten times faster."""
+    out: list[Codes] = []
+    room = -1
+    for key in keys:
+        key, size = _from_zero(key)
+        bits = size.bit_length()
+        if bits <= room:
+            out[-1] = (out[-1] << bits) | key
+            room -= bits
+        else:
+            out.append(key)
+            room = 63 - bits
+    return out
+
+
+def _from_zero(key: Codes) -> tuple[Codes, int]:
+    """Numbers from 0 in the same order, and the greatest.  NULL, which lies far from all others, is moved next to
+    them; what then still fills 62 bits stays as it is."""
+    low, high = int(key.min()), int(key.max())
+    if high - low < _WIDE:
+        return key - low, high - low
+    far = low if low == NULL_CODE else high
+    others = key[key != far]
+    low, high = int(others.min()), int(others.max())
+    if high - low >= _WIDE:
+        return key, 2**63
+    return np.where(key == far, 0 if far < low else high - low + 2, key - low + 1), high - low + 2
+
+
+def _starts(keys: Sequence[Codes], at: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
     """Which rows, in this order, differ from the one before."""
     out = np.zeros(len(at), np.bool_)
     out[:1] = True
