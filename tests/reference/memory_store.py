@@ -57,6 +57,9 @@ class MemoryStore:
     def memory(self) -> int:
         return 0
 
+    def hold_memory(self, limit: int) -> None:
+        pass
+
     def row_count(self, table: str) -> int:
         return len(self._rows[table])
 

@@ -8,11 +8,34 @@ from typing import Any
 import pyarrow as pa
 
 import noria
-from noria.dataflow.packets import Ask
+from noria.dataflow.packets import Ask, SetLimit
 
 LIMIT = 8 * 2**20
 ROWS, BATCH = 120_000, 4_000
 OVER = 1.25  # of the limit, between two looks at it: a batch of reads, and strings until the next sweep
+
+
+def ask(db: Any, what: Any) -> Any:
+    transport: Any = db._transport
+    return transport._run(transport._executor.ask(what))
+
+
+def test_a_limit_set_while_serving(tmp_path: Path) -> None:
+    """Caches and write buffers, made for a larger one, shrink too."""
+    with noria.open(tmp_path / "data") as db:
+        db.sql("CREATE TABLE points (id INT PRIMARY KEY, x INT, y INT)")
+        db.sql("CREATE VIEW ById AS SELECT id, x, y FROM points WHERE id = ?")
+        ids = list(range(300_000))
+        for start in range(0, len(ids), BATCH):
+            part = ids[start : start + BATCH]
+            db.table("points").insert(pa.table({"id": part, "x": part, "y": part}))
+        view = db.view("ById")
+        assert view.lookup_many(ids).num_rows == len(ids)
+        assert ask(db, Ask(0, "stats"))["memory"] > 2 * LIMIT
+        ask(db, SetLimit(LIMIT))
+        stats = ask(db, Ask(0, "stats"))
+        assert stats["memory"] <= LIMIT and stats["storage"] <= LIMIT // 4
+        assert view.lookup_many(ids[:BATCH]).num_rows == BATCH
 
 
 def test_reads_over_ten_times_the_limit(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class SetLimit:
-    """Memory limit in bytes for symbols, states and views of this worker; 0 for none."""
+    """Memory limit in bytes for all that this worker keeps: symbols, states, views, the store's caches; 0 for none."""
 
     nbytes: int
     request: int = 0

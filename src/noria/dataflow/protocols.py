@@ -71,6 +71,9 @@ class BaseStore(Protocol):
     def memory(self) -> int:
         """Bytes of memory that the store takes now: caches and buffers."""
 
+    def hold_memory(self, limit: int) -> None:
+        """Take no more than the store's part of a memory limit for everything (0: none), from now on."""
+
     def checkpoint(self, path: str) -> None: ...
 
     def ingest(self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int,

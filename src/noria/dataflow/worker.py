@@ -253,6 +253,10 @@ class Worker:
 
     def _set_limit(self, body: packets.SetLimit) -> packets.Packet:
         self.memory_limit = body.nbytes
+        try:
+            self._store.hold_memory(body.nbytes)
+        except SqlError as error:  # a full disk: what it wanted to write is still in memory
+            return packets.Done(body.request, error=error)
         self.hold_limit()
         return packets.Done(body.request)
 

@@ -26,6 +26,7 @@ AFTERWARDS_S = 1.0
 BACK_S = 60  # for a killed worker to be back
 LEAST_LIMIT = 2**20  # bytes; the server refuses less
 WORKER_SHARE = 0.9  # of a limit is the worker's, the rest is for replies that the front end keeps
+STORE_SHARE = 1 / 8  # of the worker's limit is RocksDB's (`storage/engine.py`)
 HOLD_SHARE = 0.6  # of what full states and views hold may stay under the small limit
 
 FIGURE_2 = (
@@ -203,9 +204,10 @@ def small_memory(stage: Stage) -> None:
     screen, server, mix = stage.screen, stage.server, stage.load
     screen.section("A small memory limit, set while serving: least recently read keys are evicted")
     before = server.metrics()
-    # Strings are kept once and for all: the limit is what they take and a part of the rest.
-    held = before["worker_memory"] - before["worker_symbols"]
-    limit = max(LEAST_LIMIT, round((before["worker_symbols"] + HOLD_SHARE * held) / WORKER_SHARE))
+    # Strings that are in use stay: the limit is for them, a part of the states, and RocksDB's share beside.
+    strings, stored = before["worker_symbols"], before["worker_storage"]
+    states = before["worker_memory"] - strings - stored
+    limit = max(LEAST_LIMIT, round((strings + HOLD_SHARE * states) / (1 - STORE_SHARE) / WORKER_SHARE))
     server.set_limit(limit)
     with screen.working("load under the limit"):
         mix.run(Profile(WRITES))

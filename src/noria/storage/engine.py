@@ -34,6 +34,7 @@ from noria.storage.errors import StoreError, disk_full, opening_error
 
 META = "meta"
 DEFAULT = "default"  # RocksDB's own family, which we leave empty
+_BUFFERS = "rocksdb.cur-size-all-mem-tables"
 BLOOM_BITS = 10  # per key: one look-up of an absent key in a hundred goes to a block
 
 
@@ -128,10 +129,19 @@ class Engine:
 
     def memory_bytes(self) -> int:
         """What the block cache and the write buffers take now."""
-        buffers = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+        return int(self._cache.get_usage()) + self._buffers()
+
+    def _buffers(self) -> int:
+        return sum(int(f.property_int_value(_BUFFERS) or 0) for f in (self._db, *self._families.values()))
+
+    def hold(self, memory: Memory) -> None:
+        """Shrink or grow to these sizes.  What is in write buffers that are too large now goes to disk."""
+        self.memory = memory
+        self._cache.set_capacity(memory.cache_bytes)
         for family in self._families.values():
-            buffers += family.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
-        return int(self._cache.get_usage()) + int(buffers)
+            family.set_options({"write_buffer_size": str(memory.family_buffer_bytes)})
+        if self._buffers() > memory.write_buffer_bytes:
+            self.flush()
 
     def _hold(self, name: str) -> None:
         self._families[name] = self._db.get_column_family(name)

@@ -284,6 +284,9 @@ class RocksStore:
     def memory(self) -> int:
         return self._engine.memory_bytes()
 
+    def hold_memory(self, limit: int) -> None:
+        self._engine.hold(Memory.within(limit))
+
     def lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> tuple[Batch, Codes]:
         """As the protocol says; needs a key or index whose first columns these are (`add_index`)."""
         source = self.table(table)
