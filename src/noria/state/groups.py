@@ -27,6 +27,7 @@ from noria.state.table import Columns, Table
 _NONE = np.empty(0, np.int64)
 _NO_RANKS = np.empty((2, 0), np.int64)
 _NO_FOLD = np.zeros(1, np.int64)
+_SIDE_ROWS = 4096  # after more than this the arena that groups were derived in is not kept
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Groups:
         width = self.key_width + gk.ACC + sum(words)
         self.table = Table(width, [False] * width, None, full=full, identity=self.key_width, name=name)
         self._order = self._output_order()
+        self._side: Groups | None = None
 
     def _output_order(self) -> list[int] | None:
         """Columns of the kernels' output (shown keys, aggregates, spellings) in the operator's order."""
@@ -162,9 +164,15 @@ class Groups:
 
     def derive(self, rows: Batch) -> Codes:
         """Groups' rows (words, groups) from all their input rows, in an arena of its own."""
-        side = Groups(self.group, self.folds, self.specs[: self.asked], self._symbols, full=True, name=self.name)
+        side, self._side = self._side, None
+        if side is None:
+            side = Groups(self.group, self.folds, self.specs[: self.asked], self._symbols, full=True, name=self.name)
         side.apply(rows)
-        return side.table.rows().columns
+        found = side.table.rows().columns
+        side.table.clear()
+        if len(rows) <= _SIDE_ROWS:
+            self._side = side
+        return found
 
     def fill(self, cols: Columns, keys: Codes, rows: Batch) -> None:
         """Make keys present; `rows` are all input rows of their groups.  cols are positions in the key."""

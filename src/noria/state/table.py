@@ -33,6 +33,7 @@ from noria.state.layout import (
     HASH,
     HCAP,
     HEADER,
+    HIGH,
     IDW,
     LIVE,
     LOFF,
@@ -128,6 +129,12 @@ class Table:
             short = short or int(a[d + ELIVE]) + n > int(a[d + ECAP])
         if short:
             self._reshape(max(int(a[LIVE]) + n, int(a[CAP])), self.indexes, n)
+
+    def clear(self) -> None:
+        """Forget all rows of a table that has no index; its room stays."""
+        a = self.arena
+        a[[LIVE, HIGH, FREE]] = 0, 0, -1
+        a[int(a[HASH]) : int(a[HASH]) + int(a[HCAP])] = -1
 
     def add_index(self, cols: Columns) -> None:
         """A new index over the stored rows; in a partial table all its keys are missing."""
