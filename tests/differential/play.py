@@ -17,13 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
+from mysql.connector.errors import Error as ConnectorError
 from pymysql.constants import FIELD_TYPE as T
 
 from differential.known import Error, known
 from e2e.local import LocalServer
+from e2e.mariadb import MariaDb
 from noria.core.symbols import fold
 
 REFUSED = 1235
+BINARY = 63  # the character set of bytes; the driver has bytes for texts of utf8mb4_bin too
 FAMILIES = {**dict.fromkeys((T.TINY, T.SHORT, T.LONG, T.INT24, T.LONGLONG, T.YEAR), "integer"),
             **dict.fromkeys((T.DECIMAL, T.NEWDECIMAL), "decimal"), **dict.fromkeys((T.FLOAT, T.DOUBLE), "double"),
             **dict.fromkeys((T.DATE, T.NEWDATE), "date"), **dict.fromkeys((T.DATETIME, T.TIMESTAMP), "datetime"),
@@ -57,70 +60,140 @@ class Difference:
 class Tally:
     """What cases consisted of."""
 
-    statements: int = 0
-    selects: int = 0
     cases: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
 
+    def count(self, text: str, outcome: Any) -> None:
+        """One statement, by its first word and what came of it."""
+        way = "error" if isinstance(outcome, Error) else "no rows" if getattr(outcome, "rows", True) == [] else "done"
+        self.kinds[f"{text.split()[0]}{', prepared' if 'BIND(' in text else ''}: {way}"] += 1
+
     def __str__(self) -> str:
-        refused = "".join(f"\n  {n:6d} {why}" for why, n in self.refused.most_common(25))
-        wanted = "".join(f"\n  {n:6d} {why}" for why, n in self.known.most_common())
-        return (f"{self.cases} cases, {self.statements} statements, {self.selects} SELECTs, of these refused "
-                f"{sum(self.refused.values())}:{refused}\nknown differences:{wanted or ' none'}")
+        def listed(counts: Counter[str]) -> str:
+            return "".join(f"\n  {n:6d} {what}" for what, n in counts.most_common(40)) or " none"
+
+        return (f"{self.cases} cases, {self.kinds.total()} statements:{listed(self.kinds)}\nrefused "
+                f"{self.refused.total()}:{listed(self.refused)}\nknown differences:{listed(self.known)}")
+
+
+_BOUND = re.compile(r"BIND\(('(?:[^']|'')*'|[^()']*)\)")
 
 
 def outcome(connection: Any, text: str) -> Any:
-    with connection.cursor() as cursor:
+    """`connection`: a `Client`.  A text with `BIND(…)` goes as a prepared statement with parameters."""
+    bound = _BOUND.findall(text)
+    return connection.prepared(_BOUND.sub("?", text), [argument(b) for b in bound]) if bound else connection.text(text)
+
+
+def argument(literal: str) -> Any:
+    """A parameter's value: whole numbers as int, with a point as Decimal, with an exponent as float."""
+    if literal.startswith("'"):
+        return literal[1:-1].replace("''", "'")
+    if literal == "NULL":
+        return None
+    return float(literal) if "e" in literal else Decimal(literal) if "." in literal else int(literal)
+
+
+class Client:
+    """Texts by one driver, prepared statements by another, over connections to the same server and database."""
+
+    def __init__(self, plain: Any, prepared: Any):
+        self._plain, self._prepared = plain, prepared
+
+    def text(self, text: str) -> Any:
+        with self._plain.cursor() as cursor:
+            try:
+                affected = cursor.execute(text)
+                if cursor.description is None:
+                    return int(affected)
+                families = tuple(_family(d) for d in cursor.description)
+                return Rows(families, list(cursor.fetchall()))
+            except pymysql.err.MySQLError as e:
+                return Error(e.args[0], str(e.args[1]) if len(e.args) > 1 else "")
+
+    def prepared(self, text: str, arguments: Sequence[Any]) -> Any:
+        cursor = self._prepared.cursor(prepared=True)
         try:
-            affected = cursor.execute(text)
+            cursor.execute(text, tuple(arguments))
             if cursor.description is None:
-                return int(affected)
-            families = tuple(_family(d) for d in cursor.description)
-            return Rows(families, list(cursor.fetchall()))
-        except pymysql.err.MySQLError as e:
-            return Error(e.args[0], str(e.args[1]) if len(e.args) > 1 else "")
+                return int(cursor.rowcount)
+            described = cursor.description
+            rows = [tuple(v.decode() if isinstance(v, bytes | bytearray) and d[8] != BINARY else v
+                          for v, d in zip(row, described, strict=True)) for row in cursor.fetchall()]
+            return Rows(tuple(_family(d) for d in described), rows)
+        except ConnectorError as e:
+            return Error(e.errno, str(e.msg))
+        finally:
+            cursor.close()
+
+    def close(self) -> None:
+        self._plain.close()
+        self._prepared.close()
 
 
 def _family(description: Any) -> str:
     family = FAMILIES.get(description[1], "text")
-    return f"decimal with {description[5]} digits" if family == "decimal" else family
+    return f"decimal with {description[5]} digits" if family == "decimal" and description[5] is not None else family
 
 
-def play(case: Sequence[str], oracle: Any, tally: Tally | None = None) -> Difference | None:
-    """`oracle`: a connection to MariaDB, whose database `diff` is made anew."""
+def play(case: Sequence[str], oracle: MariaDb, tally: Tally | None = None) -> Difference | None:
+    """On a MariaDB, whose database `diff` is made anew."""
     tally = tally or Tally()
     tally.cases += 1
-    with oracle.cursor() as cursor:
-        cursor.execute("DROP DATABASE IF EXISTS diff")
-        cursor.execute("CREATE DATABASE diff")
-        cursor.execute("USE diff")
+    theirs = Client(oracle.connect(None), oracle.connector())
+    for text in ("DROP DATABASE IF EXISTS diff", "CREATE DATABASE diff", "USE diff"):
+        theirs.text(text)
+    theirs.prepared("USE diff", ())
     with tempfile.TemporaryDirectory(dir=_fast()) as directory:
-        server = LocalServer(Path(directory) / "data")
-        connection = server.connect()
+        ours = Ours(Path(directory) / "data")
         try:
-            return _steps(case, server, connection, oracle, tally)
+            return _steps(case, ours, theirs, tally)
         finally:
-            connection.close()
-            server.close()
+            theirs.close()
+            ours.stop()
+
+
+class Ours:
+    """A Noria of this process and its client."""
+
+    def __init__(self, directory: Path):
+        self._directory = directory
+        self.start()
+
+    def start(self) -> None:
+        self.server = LocalServer(self._directory)
+        self.client = Client(self.server.connect(), self.server.connector())
+
+    def stop(self) -> None:
+        self.client.close()
+        self.server.close()
+
+    def handle(self, step: str) -> bool:
+        """Is this a step for Noria alone?  Then it is done."""
+        if step.startswith("-- forget"):
+            nbytes = step.removeprefix("-- forget").strip()
+            self.server.evict(int(nbytes) if nbytes else None)
+        elif step.startswith("-- restart"):
+            self.stop()
+            self.start()
+        return step.startswith("--")
 
 
 def _fast() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
-def _steps(case: Sequence[str], server: LocalServer, ours: Any, theirs: Any, tally: Tally) -> Difference | None:
+def _steps(case: Sequence[str], ours: Ours, theirs: Client, tally: Tally) -> Difference | None:
     for number, text in enumerate(case):
-        if text.startswith("-- forget"):
-            nbytes = text.removeprefix("-- forget").strip()
-            server.evict(int(nbytes) if nbytes else None)
+        if ours.handle(text):
             continue
-        got, want = outcome(ours, text), outcome(theirs, text)
-        tally.statements += 1
+        got, want = outcome(ours.client, text), outcome(theirs, text)
         select = text.startswith("SELECT")
-        tally.selects += select
+        tally.count(text, want)
         if isinstance(got, Error) and got.code == REFUSED:
-            tally.refused[re.sub(r"[;,(]? ?(near )?['(].*", "", got.message)[:100]] += 1
+            tally.refused[f"{text.split()[0]}: " + re.sub(r"[;,(]? ?(near )?['(].*", "", got.message)[:100]] += 1
             if select:
                 continue
             return None  # what follows would differ
@@ -134,7 +207,7 @@ def _steps(case: Sequence[str], server: LocalServer, ours: Any, theirs: Any, tal
         if not (select or wanted.goes_on or (isinstance(got, Error) and isinstance(want, Error))):
             return None  # the tables differ from here on
     try:
-        server.validate()
+        ours.server.validate()
     except Exception as bug:
         return Difference(len(case), "validate", ("broken",), f"{type(bug).__name__}: {bug}", "")
     return None

@@ -29,9 +29,7 @@ needs_mariadb = pytest.mark.skipif(not INSTALLED, reason="Debian's MariaDB serve
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     server = MariaDb(tmp_path_factory.mktemp("m"))
-    connection = server.connect()
-    yield connection
-    connection.close()
+    yield server
     server.close()
 
 

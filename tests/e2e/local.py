@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import mysql.connector
 import pymysql
 
 from noria.client.embedded import EmbeddedTransport
@@ -27,7 +28,12 @@ class LocalServer:
 
     def connect(self) -> Any:
         return pymysql.connect(host="127.0.0.1", port=self._mysql.address[1], user="root", autocommit=True,
-                               read_timeout=120, write_timeout=120)
+                               read_timeout=120, write_timeout=120, ssl_disabled=True)
+
+    def connector(self) -> Any:
+        """By the driver that has prepared statements."""
+        return mysql.connector.connect(host="127.0.0.1", port=self._mysql.address[1], user="root", autocommit=True,
+                                       use_pure=True, ssl_disabled=True)
 
     def evict(self, nbytes: int | None = None) -> None:
         """Forget everything partial, or least recently read keys of so many bytes."""

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import mysql.connector
 import pymysql
 
 from e2e.serving import until
@@ -49,6 +50,11 @@ class MariaDb:
                 cursor.execute(f"CREATE DATABASE IF NOT EXISTS {database}")
                 cursor.execute(f"USE {database}")
         return connection
+
+    def connector(self) -> Any:
+        """By the driver that has prepared statements."""
+        return mysql.connector.connect(unix_socket=self._socket, user="root", autocommit=True, use_pure=True,
+                                       collation="utf8mb4_general_ci", ssl_disabled=True)
 
     def close(self) -> None:
         self._process.terminate()
