@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import mysql.connector
 import pytest
 
 from e2e.local import LocalServer
@@ -30,6 +32,11 @@ class Client:
             cursor.execute(text)
             names = [d[0] for d in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def prepared(self, text: str, values: tuple[Any, ...]) -> None:
+        with closing(mysql.connector.connect(host="127.0.0.1", port=self.server._mysql.address[1], user="root",
+                                             ssl_disabled=True)) as connection:
+            connection.cursor(prepared=True).execute(text, values)
 
     def lines(self, text: str) -> list[str]:
         return [r["EXPLAIN"] for r in self.rows(text)]
@@ -56,6 +63,29 @@ def test_a_miss_is_analyzed_node_by_node_and_then_it_is_a_hit(client: Client) ->
     assert any("aggregate" in line and "partial | indexed by story | 1 row" in line for line in lines)
     lines = client.lines("EXPLAIN ANALYZE SELECT * FROM counted WHERE id = 1")
     assert "1 key present in shared memory, 1 row found" in lines[1]
+
+
+@pytest.mark.parametrize("cut", ["", " ORDER BY id LIMIT 1", " ORDER BY id DESC LIMIT 2"])
+def test_a_range_is_analyzed(client: Client, cut: str) -> None:
+    text = f"SELECT id, title FROM stories WHERE id > 1{cut}"
+    rows = {"": 2, " ORDER BY id LIMIT 1": 1, " ORDER BY id DESC LIMIT 2": 2}[cut]
+    first, again = (client.lines(f"EXPLAIN ANALYZE {text}")[1] for _ in range(2))
+    assert f": a range asked of the worker, {rows} row" in first and "missing on the way: 0 keys" not in first
+    assert "missing on the way: 0 keys" in again
+    assert client.lines("EXPLAIN ANALYZE SELECT id, title FROM stories WHERE id > 3 AND id < 2")[1] == (
+        "ran without a lookup: no value lies in the range")
+
+
+def test_what_is_explained_is_what_is_run(client: Client) -> None:
+    """Also where a view that fits better was made after the text's shape was learnt."""
+    text = "SELECT title FROM stories WHERE author = 1 AND id > 1"
+    client.rows(text)
+    client.prepared("SELECT title FROM stories WHERE author = ? AND id > 1", (1,))
+    before = {r["View"]: r["Lookups"] for r in client.rows("SHOW NORIA VIEWS")}
+    explained = client.lines(f"EXPLAIN {text};")[0].split()[5].rstrip(",")
+    client.rows(text)
+    after = {r["View"]: r["Lookups"] for r in client.rows("SHOW NORIA VIEWS")}
+    assert len(after) == 3 and [v for v in after if after[v] > before[v]] == [explained]
 
 
 def test_explain_tells_the_hit_rate(client: Client) -> None:

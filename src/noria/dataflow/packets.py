@@ -128,14 +128,13 @@ class Evict:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question about the worker: stats | graph | explain (argument: view name) | analyze (the same; keys and nulls
-    as of `Read`) | table (argument: its name; what a bulk load must bring) | validate."""
+    """A question about the worker: stats | graph | explain (argument: view name) | analyze (what `read` does) | table
+    (argument: its name; what a bulk load must bring) | validate."""
 
     request: int
     what: str
     argument: str = ""
-    keys: Any = ()
-    nulls: bool = False
+    read: Read | None = None
 
 
 @dataclass(frozen=True)

@@ -282,8 +282,9 @@ class Worker:
     def _analyze(self, body: packets.Ask) -> packets.Packet:
         """One read, watched node by node."""
         profile = self.engine.profile = Profile(self.engine.clock or (lambda: 0))
+        assert body.read is not None
         try:
-            reply = self._read(packets.Read(body.request, body.argument, body.keys, body.nulls))
+            reply = self._read(body.read)
         finally:
             self.engine.profile = None
         assert isinstance(reply, packets.Rows)

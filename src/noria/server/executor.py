@@ -30,7 +30,7 @@ from noria.server.http.wire import arrow_rows
 from noria.server.keys import key_of, keys_of, range_of
 from noria.server.mysql import encode_result
 from noria.server.mysql.backend import Client, Encoded, Outcome, ResultSet
-from noria.server.reads import Reads, typed_keys
+from noria.server.reads import Reads, first_of, typed_keys
 from noria.server.results import ReplyCache, Shape, no_rows
 from noria.server.sessions import Session, run_text
 from noria.server.statements import Compiled, Statements, is_one_key
@@ -128,7 +128,7 @@ class Executor:
         await self.program.filled(reader)
         if between is None:
             return ResultSet(shape.shown, shape.rows_of(no_rows(reader.plan.fields)))
-        return ResultSet(shape.shown, shape.rows_of(await self.reads.between(reader, *between, _first(view))))
+        return ResultSet(shape.shown, shape.rows_of(await self.reads.between(reader, *between, first_of(view))))
 
     async def select_bound(self, select: sql.Select, session: Session) -> ResultSet:
         """A SELECT with its values; makes the view that it needs, or has Spark answer it."""
@@ -283,13 +283,6 @@ class Executor:
             "parsed_total": self.statements.parsed, "tables": len(list(self.program.tables())),
             "views": len(list(self.program.views())), "adhoc_views": len(list(self.program.adhoc())),
         }
-
-
-def _first(view: ViewDef) -> tuple[int, bool] | None:
-    """How many rows of a range are enough, and from which end, where they are cut in the order of its column."""
-    if view.after is not None or view.limit is None or not view.order or view.order[0][0] != view.key[0]:
-        return None
-    return view.limit + view.offset, view.order[0][1]
 
 
 async def _settled(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from noria.core.errors import SqlError, not_supported
 from noria.dataflow import render
-from noria.dataflow.packets import Ask
+from noria.dataflow.packets import Ask, Read
 from noria.plan.mir import ViewDef, show
 from noria.server import chatter
-from noria.server.keys import keys_of
+from noria.server.keys import keys_of, range_of
 from noria.server.mysql.backend import ResultSet
+from noria.server.reads import first_of
 from noria.sql import commands as sql
 
 if TYPE_CHECKING:
@@ -78,18 +79,20 @@ class Explainer:
     # ------------------------------------------------------------ EXPLAIN ANALYZE
     async def _analyzed(self, reader: ViewDef, select: sql.Select) -> list[str]:
         """The lookup, run once: from shared memory, or by an upquery that is watched node by node."""
-        keys, nulls = keys_of(select.arguments, reader.key_fields)
+        read = _read_of(reader, select)
+        if read is None:
+            return ["ran without a lookup: no value lies in the range"]
         await self._executor.program.filled(reader)
         start = time.perf_counter()
-        found = self._executor.reads.several(reader, keys, nulls)
+        found = None if read.between else self._executor.reads.several(reader, read.keys, read.nulls)
         if found is not None:
-            return [f"ran in {_ms(start)} ms: {_count(len(keys), 'key')} present in shared memory, "
+            return [f"ran in {_ms(start)} ms: {_count(len(read.keys), 'key')} present in shared memory, "
                     f"{_count(found.num_rows, 'row')} found"]
-        seen = await self._executor.ask(Ask(0, "analyze", reader.name, keys, nulls))
+        seen = await self._executor.ask(Ask(0, "analyze", reader.name, read))
         graph = {d["id"]: d for d in await self._graph()}
-        lines = [f"ran in {_ms(start)} ms: {_count(len(keys), 'key')} asked of the worker, "
-                 f"{_count(seen['rows'], 'row')} found; missing on the way: {_count(seen['misses'], 'key')}, pull "
-                 f"depth {seen['depth']}"]
+        asked = "a range" if read.between else _count(len(read.keys), "key")
+        lines = [f"ran in {_ms(start)} ms: {asked} asked of the worker, {_count(seen['rows'], 'row')} found; missing on "
+                 f"the way: {_count(seen['misses'], 'key')}, pull depth {seen['depth']}"]
         for node, visit in sorted(seen["nodes"].items()):
             lines.append(f"  n{node} {graph[node]['does']}: {_count(visit['calls'], 'read')} of "
                          f"{_count(visit['keys'], 'key')}, {_count(visit['rows'], 'row')}, {visit['misses']} missing, "
@@ -142,6 +145,18 @@ class Explainer:
     async def _graph(self) -> Graph:
         graph: Graph = await self._executor.ask(Ask(0, "graph"))
         return graph
+
+
+def _read_of(reader: ViewDef, select: sql.Select) -> Read | None:
+    """What running a bound SELECT asks of its view; None where nothing can be found."""
+    if not select.arguments or select.arguments[0][0] != "range":
+        return Read(0, reader.name, *keys_of(select.arguments, reader.key_fields))
+    between = range_of(select.arguments[0][1], reader.key_fields[0])
+    if between is None:
+        return None
+    assert select.view is not None
+    rows, descending = first_of(select.view) or (None, False)
+    return Read(0, reader.name, (), between=between, first=rows, descending=descending)
 
 
 def _answered_by(reader: ViewDef) -> str:

@@ -183,6 +183,13 @@ class Reads:
                                     ), missing
 
 
+def first_of(view: ViewDef) -> tuple[int, bool] | None:
+    """How many rows of a range are enough, and from which end, where they are cut in the order of its column."""
+    if view.after is not None or view.limit is None or not view.order or view.order[0][0] != view.key[0]:
+        return None
+    return view.limit + view.offset, view.order[0][1]
+
+
 def _batch(table: pa.Table, rows: int) -> pa.RecordBatch:
     batches = table.to_batches(max_chunksize=rows)
     return batches[0]

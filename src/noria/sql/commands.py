@@ -150,10 +150,11 @@ class Timed:
 
 @dataclass(frozen=True)
 class Explain:
-    """analyze: run it, and say what that took."""
+    """analyze: run it, and say what that took.  text: the statement that it explains."""
 
     command: Command
     analyze: bool = False
+    text: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,9 @@ def _planned(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
         return Prepared(said, 0, lambda values: said)
     word = tokens[0].text.upper()
     if word in ("EXPLAIN", "DESCRIBE", "DESC"):
-        inner, analyze = _planned(_explained(tokens), text, catalog), _analyzes(tokens)
-        return Prepared(Explain(inner.command, analyze), inner.parameters,
+        rest, analyze = _explained(tokens), _analyzes(tokens)
+        inner = _planned(rest, text, catalog)
+        return Prepared(Explain(inner.command, analyze, text[rest[0].start:]), inner.parameters,
                         lambda values: Explain(inner.binder(values), analyze))
     statement = parse_tokens(tokens, text)
     command, binder = _command(statement, catalog)
