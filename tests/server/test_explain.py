@@ -60,7 +60,8 @@ def test_a_miss_is_analyzed_node_by_node_and_then_it_is_a_hit(client: Client) ->
     assert lines[0] == "answered by the view counted, looked up by (id)"
     assert "1 key asked of the worker, 1 row found; missing on the way: 3 keys, pull depth 2" in lines[1]
     assert any("table votes: 1 read of 1 key, 2 rows" in line and line.endswith(" ms") for line in lines)
-    assert any("aggregate" in line and "partial | indexed by story | 1 row" in line for line in lines)
+    assert any("aggregate count_star(*) by story | from n0 | partial: story found by n0's story | indexed by story | "
+               "1 row" in line for line in lines)
     lines = client.lines("EXPLAIN ANALYZE SELECT * FROM counted WHERE id = 1")
     assert "1 key present in shared memory, 1 row found" in lines[1]
 
@@ -69,7 +70,7 @@ def test_a_miss_is_analyzed_node_by_node_and_then_it_is_a_hit(client: Client) ->
 def test_a_range_is_analyzed(client: Client, cut: str) -> None:
     text = f"SELECT id, title FROM stories WHERE id > 1{cut}"
     rows = {"": 2, " ORDER BY id LIMIT 1": 1, " ORDER BY id DESC LIMIT 2": 2}[cut]
-    first, again = (client.lines(f"EXPLAIN ANALYZE {text}")[1] for _ in range(2))
+    first, again = (client.lines(f"EXPLAIN ANALYZE {text}")[1 + bool(cut)] for _ in range(2))
     assert f": a range asked of the worker, {rows} row" in first and "missing on the way: 0 keys" not in first
     assert "missing on the way: 0 keys" in again
     assert client.lines("EXPLAIN ANALYZE SELECT id, title FROM stories WHERE id > 3 AND id < 2")[1] == (
@@ -86,6 +87,19 @@ def test_what_is_explained_is_what_is_run(client: Client) -> None:
     client.rows(text)
     after = {r["View"]: r["Lookups"] for r in client.rows("SHOW NORIA VIEWS")}
     assert len(after) == 3 and [v for v in after if after[v] > before[v]] == [explained]
+
+
+def test_a_plan_says_why_it_is_partial_by_the_names_of_columns(client: Client) -> None:
+    lines = client.lines("EXPLAIN SELECT title FROM stories WHERE author = 1 AND id < 9 ORDER BY id DESC LIMIT 2")
+    assert lines[0].endswith(", looked up by (author)")
+    assert lines[1] == "then, over the rows found: filter lt(id, 9); order by id desc; limit 2"
+    assert any("reader adhoc_1 by author | " in line and "| partial: author found by n2's author | indexed by author"
+               in line for line in lines)
+    lines = client.lines("EXPLAIN SELECT author, COUNT(*) AS n FROM stories WHERE id IN (1, 3) GROUP BY author")
+    assert lines[1] == ("then, over the rows found: aggregate sum(count_star(*)) by author; project author as author, "
+                                       "cast(coalesce(sum(#2), 0)) as n")
+    (view,) = client.rows("SHOW NORIA VIEWS LIKE 'adhoc_1'")
+    assert (view["Key"], view["State"], view["Why"]) == ("author", "partial", "author found by n2's author")
 
 
 def test_explain_tells_the_hit_rate(client: Client) -> None:

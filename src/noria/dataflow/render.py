@@ -3,11 +3,14 @@ the stories.  `nodes` looks at the engine; everything else at what `nodes` gave,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from noria.core.types import Field
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Node, ancestors
+from noria.dataflow.graph import Columns, Node, ancestors
+from noria.dataflow.ranged import sources
 
 
 def nodes(engine: Engine) -> list[dict[str, Any]]:
@@ -17,13 +20,14 @@ def nodes(engine: Engine) -> list[dict[str, Any]]:
 
 def _node(engine: Engine, n: Node) -> dict[str, Any]:
     kept = n.op.stateful and n.state is not None
+    state = ("disk" if n.op.stateful else "none") if not kept else "full" if n.full else "partial"
     return {
         "id": n.id,
-        "does": n.op.describe(),
+        "does": named(n.op.describe(), [f for p in n.parents for f in p.fields]),
         "parents": [p.id for p in n.parents],
         "columns": [f.name for f in n.fields],
-        "state": ("disk" if n.op.stateful else "none") if not kept else "full" if n.full else "partial",
-        "why_full": n.why_full,
+        "state": state,
+        "why": n.why_full if state == "full" else _why_partial(n) if state == "partial" else "",
         "indexes": [[n.fields[c].name for c in cols] for cols in n.indexes] if n.op.stateful else [],
         "ranges": {n.fields[c].name: len(r.starts) for (c,), r in n.ranges.items()},
         "rows": n.op.rows_stored(n) if kept else 0,
@@ -38,6 +42,40 @@ def _node(engine: Engine, n: Node) -> dict[str, Any]:
         "evictions": n.stats.evictions,
         "pull_depth": n.stats.pull_depth,
     }
+
+
+_COLUMN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|#(\d+)""")
+
+
+def named(text: str, fields: Sequence[Field]) -> str:
+    """A description with the names of columns for their numbers, but in what is quoted."""
+    return _COLUMN.sub(lambda m: fields[int(m[1])].name if m[1] and int(m[1]) < len(fields) else m[0], text)
+
+
+def _why_partial(n: Node) -> str:
+    """For each key: which states above can find its rows, and by which columns."""
+    if not n.parents:
+        return "its rows are on disk"
+    told = []
+    for cols in n.indexes:
+        if cols in n.pulled:
+            found = dict.fromkeys(f"n{m.id}'s {_names(m, theirs)}" for m, theirs in _origins(n, cols))
+            told.append(f"{_names(n, cols)} found by {' and '.join(found)}")
+    return "; ".join(told)
+
+
+def _origins(n: Node, cols: Columns) -> Iterator[tuple[Node, Columns]]:
+    """The nearest states above that a pull by the columns reads, with what it reads them by."""
+    for need in sources(n, tuple(dict.fromkeys(cols))):
+        parent, theirs = n.parents[need.port], tuple(dict.fromkeys(need.cols))
+        if parent.op.stateful:
+            yield parent, theirs
+        else:
+            yield from _origins(parent, theirs)
+
+
+def _names(n: Node, cols: Columns) -> str:
+    return ", ".join(n.fields[c].name for c in cols)
 
 
 def view_names(engine: Engine, n: Node) -> set[str]:
@@ -71,9 +109,9 @@ def line(d: Mapping[str, Any], view: str) -> str:
     if d["parents"]:
         parts.append("from " + ", ".join(f"n{p}" for p in d["parents"]))
     if d["state"] == "full":
-        parts.append(f"full: {d['why_full']}")
+        parts.append(f"full: {d['why']}")
     elif d["state"] != "none":
-        parts.append("on disk" if d["state"] == "disk" else "partial")
+        parts.append("on disk" if d["state"] == "disk" else f"partial: {d['why']}")
     if d["indexes"]:
         parts.append("indexed by " + "; ".join(", ".join(i) or "()" for i in d["indexes"]))
     if d["ranges"]:

@@ -41,8 +41,8 @@ class Explainer:
         if reader is None:
             lines = await self._by_spark(select, reason, session if command.analyze else None)
         else:
-            lines = [_answered_by(reader), *(await self._analyzed(reader, select) if command.analyze else []),
-                     *await self._nodes(reader)]
+            lines = [_answered_by(reader), *_then(select),
+                     *(await self._analyzed(reader, select) if command.analyze else []), *await self._nodes(reader)]
         return chatter.texts(["EXPLAIN"], [(line,) for text in lines for line in text.splitlines()])
 
     async def _reader(self, select: sql.Select) -> tuple[ViewDef | None, str]:
@@ -91,8 +91,8 @@ class Explainer:
         seen = await self._executor.ask(Ask(0, "analyze", reader.name, read))
         graph = {d["id"]: d for d in await self._graph()}
         asked = "a range" if read.between else _count(len(read.keys), "key")
-        lines = [f"ran in {_ms(start)} ms: {asked} asked of the worker, {_count(seen['rows'], 'row')} found; missing on "
-                 f"the way: {_count(seen['misses'], 'key')}, pull depth {seen['depth']}"]
+        lines = [f"ran in {_ms(start)} ms: {asked} asked of the worker, {_count(seen['rows'], 'row')} found; missing "
+                 f"on the way: {_count(seen['misses'], 'key')}, pull depth {seen['depth']}"]
         for node, visit in sorted(seen["nodes"].items()):
             lines.append(f"  n{node} {graph[node]['does']}: {_count(visit['calls'], 'read')} of "
                          f"{_count(visit['keys'], 'key')}, {_count(visit['rows'], 'row')}, {visit['misses']} missing, "
@@ -118,9 +118,9 @@ class Explainer:
             leaf, own = nodes[-1], [d for d in nodes if d["views"] == [view.name]]
             hits, asked = self._executor.reads.counts(view.name)
             rows.append((view.name, "ad-hoc" if view.adhoc else "view", ", ".join(f.name for f in view.key_fields),
-                         leaf["state"], leaf["why_full"], leaf["rows"], leaf["bytes"], sum(d["bytes"] for d in own),
+                         leaf["state"], leaf["why"], leaf["rows"], leaf["bytes"], sum(d["bytes"] for d in own),
                          asked, f"{100 * hits / asked:.1f}" if asked else None, leaf["misses"], leaf["evictions"]))
-        return ["View", "Kind", "Key", "State", "Why_full", "Rows", "Bytes", "Bytes_above_too", "Lookups",
+        return ["View", "Kind", "Key", "State", "Why", "Rows", "Bytes", "Bytes_above_too", "Lookups",
                 "Hit_percent", "Misses", "Evictions"], rows
 
     async def _status(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
@@ -129,15 +129,15 @@ class Explainer:
         worker = await executor.ask(Ask(0, "stats"))
         numbers = {**executor.stats(), **{f"worker_{k}": v for k, v in worker.items() if isinstance(v, int | float)}}
         rows: list[tuple[Any, ...]] = [(k, str(v)) for k, v in sorted(numbers.items())]
-        rows += [(f"essential n{d['id']}", f"{d['bytes']} bytes: {d['does']} is full: {d['why_full']}")
+        rows += [(f"essential n{d['id']}", f"{d['bytes']} bytes: {d['does']} is full: {d['why']}")
                  for d in sorted(await self._graph(), key=lambda d: -d["bytes"]) if d["state"] == "full"]
         return ["Variable_name", "Value"], rows
 
     async def _nodes_table(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         counted = ("rows", "bytes", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions", "pull_depth")
-        names = ["Node", "Does", "From", "State", "Why_full", "Indexes", "Views", "Tick_ms",
+        names = ["Node", "Does", "From", "State", "Why", "Indexes", "Views", "Tick_ms",
                  *(c.capitalize() for c in counted)]
-        rows = [(f"n{d['id']}", d["does"], ", ".join(f"n{p}" for p in d["parents"]), d["state"], d["why_full"],
+        rows = [(f"n{d['id']}", d["does"], ", ".join(f"n{p}" for p in d["parents"]), d["state"], d["why"],
                  "; ".join(", ".join(i) or "()" for i in d["indexes"]), ", ".join(d["views"]), f"{d['tick_ms']:.3f}",
                  *(d[c] for c in counted)) for d in await self._graph()]
         return names, rows
@@ -162,6 +162,21 @@ def _read_of(reader: ViewDef, select: sql.Select) -> Read | None:
 def _answered_by(reader: ViewDef) -> str:
     kind = "ad-hoc view" if reader.adhoc else "view"
     return f"answered by the {kind} {reader.name}, looked up by ({', '.join(f.name for f in reader.key_fields)})"
+
+
+def _then(select: sql.Select) -> list[str]:
+    """What is done to the rows that the lookup finds."""
+    view = select.view
+    assert view is not None
+    steps = [f"order by {', '.join(view.result.fields[c].name + ' desc' * down for c, down in view.order)}"
+             ] if view.order else []
+    if view.limit is not None:
+        steps.append(f"limit {view.limit}" + f" offset {view.offset}" * bool(view.offset))
+    plan = view.after
+    while plan is not None and plan.inputs:
+        steps.insert(0, render.named(str(plan), plan.inputs[0].fields))
+        plan = plan.inputs[0]
+    return [f"then, over the rows found: {'; '.join(steps)}"] if steps else []
 
 
 def _count(number: int, what: str) -> str:

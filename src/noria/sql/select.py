@@ -357,9 +357,9 @@ def _assemble(block: Block, joined: Joined) -> Query:
     exprs = [rewrite(i.expr) for i in block.items]
     names = [i.name for i in block.items]
     distinct = block.tree.args.get("distinct") is not None
-    keys = _place_keys(block, [rewrite(k[2]) for k in block.keys], exprs, names)
-    order = _place_order(block, [rewrite(e) for e, _ in block.order], exprs, names, distinct)
-    terms = _place_terms([rewrite(t) for t in block.after + block.after_having], exprs, names)
+    keys = _place_keys(block, [rewrite(k[2]) for k in block.keys], exprs, names, plan)
+    order = _place_order(block, [rewrite(e) for e, _ in block.order], exprs, names, distinct, plan)
+    terms = _place_terms([rewrite(t) for t in block.after + block.after_having], exprs, names, plan)
     empty = grouped.empty_row(exprs[: len(block.items)]) if grouped and (block.keys or block.given) else None
     plan = _projected(plan, exprs, names)
     after = _filtered(Found(plan.fields), terms) if terms else None
@@ -384,7 +384,7 @@ def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
     exprs = [found.expr(i.expr) for i in block.items]
     names = [i.name for i in block.items]
     distinct = block.tree.args.get("distinct") is not None
-    order = _place_order(block, [found.expr(e) for e, _ in block.order], exprs, names, distinct)
+    order = _place_order(block, [found.expr(e) for e, _ in block.order], exprs, names, distinct, whole)
     after: Mir = Project(whole, tuple(exprs), tuple(names))
     if distinct:
         after = _each_once(after)
@@ -432,13 +432,13 @@ def _ends(block: Block) -> tuple[exp.Expr | None, exp.Expr | None]:
     return limit and limit.expression, offset and offset.expression
 
 
-def _place_terms(terms: list[Expr], exprs: list[Expr], names: list[str]) -> list[Expr]:
+def _place_terms(terms: list[Expr], exprs: list[Expr], names: list[str], plan: Mir) -> list[Expr]:
     """Conditions over the columns of the plan, appended where they are not selected."""
 
     def column(c: Col) -> Expr:
         if c not in exprs:
             exprs.append(c)
-            names.append(f"after{len(exprs)}")
+            names.append(plan.fields[c.index].name)
         return Col(c.type, c.nullable, exprs.index(c))
 
     return [substitute(t, column) for t in terms]
@@ -460,7 +460,7 @@ def _each_once(plan: Mir) -> Mir:
     return Aggregate(plan, tuple(range(plan.width)), (), ())
 
 
-def _place_keys(block: Block, keys: list[Expr], exprs: list[Expr], names: list[str]
+def _place_keys(block: Block, keys: list[Expr], exprs: list[Expr], names: list[str], plan: Mir
                 ) -> tuple[tuple[str, Any, int], ...]:
     """Each key's column: one of the select list, or appended.  A column bound twice is there twice."""
     out: list[tuple[str, Any, int]] = []
@@ -470,12 +470,12 @@ def _place_keys(block: Block, keys: list[Expr], exprs: list[Expr], names: list[s
         if at is None:
             at = len(exprs)
             exprs.append(e)
-            names.append(f"key{len(out)}")
+            names.append(plan.fields[e.index].name if isinstance(e, Col) else f"key{len(out)}")
         out.append((kind, what, at))
     return tuple(out)
 
 
-def _place_order(block: Block, order: list[Expr], exprs: list[Expr], names: list[str], distinct: bool
+def _place_order(block: Block, order: list[Expr], exprs: list[Expr], names: list[str], distinct: bool, plan: Mir
                  ) -> tuple[tuple[int, bool], ...]:
     out: dict[int, bool] = {}
     for (_, descending), e in zip(block.order, order, strict=True):
@@ -484,7 +484,7 @@ def _place_order(block: Block, order: list[Expr], exprs: list[Expr], names: list
                 raise SqlError(3065, "HY000", "Expression of ORDER BY clause is not in SELECT list; this is "
                                               "incompatible with DISTINCT")
             exprs.append(e)
-            names.append(f"order{len(out)}")
+            names.append(plan.fields[e.index].name if isinstance(e, Col) else f"order{len(out)}")
         out.setdefault(exprs.index(e), descending)
     return tuple(out.items())
 

@@ -115,7 +115,7 @@ def _marked(query: Query, types: list[SqlType], arm: int) -> Mir:
     copies, fields = _copies(query.plan), query.plan.fields
     shown = [c if c.type == t else cast(c, t) for c, t in zip(copies, types, strict=False)]
     keys = [copies[at] for _, _, at in query.keys]
-    names = (*(f.name for f in fields[: len(types)]), *(f"key{n}" for n in range(len(keys))), "arm")
+    names = (*(f.name for f in fields[: len(types)]), *(fields[at].name for _, _, at in query.keys), "arm")
     return Project(query.plan, (*shown, *keys, literal(arm)), names)
 
 
