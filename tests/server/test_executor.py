@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import noria
 from noria.client import Database
 from noria.core.errors import SqlError
+from noria.dataflow.packets import Evict, Read
 from noria.server.mysql.backend import Client
 
 STORIES = "CREATE TABLE stories (id INT PRIMARY KEY, author VARCHAR(20) NOT NULL, title VARCHAR(40))"
@@ -58,6 +60,25 @@ def test_a_select_finds_the_named_view_that_holds_its_rows(figure2: Database) ->
     same = ("EXPLAIN SELECT id, author, title, vcount FROM stories JOIN VoteCount ON VoteCount.story_id = stories.id "
             "WHERE id = 5")
     assert figure2.sql(same).rows[0][0] == lines[0]
+
+
+def test_a_key_that_is_evicted_before_it_is_read_comes_with_its_rows(figure2: Database,
+                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    transport: Any = figure2._transport
+    reads = transport._executor.reads
+    ask = reads._link.ask
+
+    async def asks(packet: Any, retry: bool = False) -> Any:
+        reply = await ask(packet, retry=retry)
+        if isinstance(packet, Read):
+            asked.append((packet.fill, reply.rows is None))
+            await ask(Evict(0, None))
+        return reply
+
+    monkeypatch.setattr(reads._link, "ask", asks)
+    assert figure2.sql("SELECT title, vcount FROM StoriesWithVC WHERE id = 1").rows == [("One", 2)]
+    assert asked == [(True, True), (False, False)]
 
 
 def test_texts_that_differ_in_literals_share_a_view(figure2: Database) -> None:

@@ -41,12 +41,14 @@ class Read:
     """Rows of a view for keys (tuples of Python values, or a RecordBatch of key columns); fills what is missing.
     nulls: a NULL in a key is looked up like any value; else it finds nothing.  between: instead of keys, the least
     and greatest code of the one key column; `__key` then numbers the values found.  first: so many rows of the least
-    keys are enough, or of the greatest (descending)."""
+    keys are enough, or of the greatest (descending).  fill: the keys are to be present, and the answer has no rows:
+    whoever asks reads them from shared memory."""
 
     request: int
     view: str
     keys: Any
     nulls: bool = False
+    fill: bool = False
     between: tuple[int, int] | None = None
     first: int | None = None
     descending: bool = False
@@ -166,7 +168,8 @@ class Wrote:
 
 @dataclass(frozen=True)
 class Rows:
-    """Answer to Read: an Arrow table of the view's visible columns plus `__key`, the ordinal of the asked key."""
+    """Answer to Read: an Arrow table of the view's visible columns plus `__key`, the ordinal of the asked key; None
+    where the keys were only to be filled."""
 
     request: int
     rows: Any

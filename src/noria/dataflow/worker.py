@@ -208,6 +208,8 @@ class Worker:
                 rows, ordinal = self.engine.read(body.view, self._codes(body.keys, view.key_fields), body.nulls)
         except SqlError as error:  # no room for the answer
             return packets.Rows(body.request, None, error)
+        if body.fill:
+            return packets.Rows(body.request, None)
         shown = rows.columns[: view.visible]
         if (shown == ERROR_CODE).any():
             return packets.Rows(body.request, None, value_overflow(f"a column of view '{body.view}'"))

@@ -111,15 +111,27 @@ class Reads:
         return await asyncio.shield(task)
 
     async def _read(self, view: ViewDef, key: Key) -> list[Any]:
+        """The rows are read from shared memory once they are there: the worker need not send them.  It does where they
+        were evicted between, or cannot be published."""
+        if self.attached(view) is not None:
+            await self._ask(Read(0, view.name, [key], fill=True))
+            attached = self.attached(view)
+            rows = None if attached is None else attached.lookup(key)
+            if rows is not None:
+                return rows
         table = await self._rows(view, [key])
         columns = [column.to_pylist() for column in table.drop_columns("__key").columns]
         return list(zip(*columns, strict=True))
 
     async def _rows(self, view: ViewDef, keys: Any, nulls: bool = False) -> pa.Table:
-        reply: Rows = await self._link.ask(Read(0, view.name, keys, nulls), retry=True)
+        rows = await self._ask(Read(0, view.name, keys, nulls))
+        return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+
+    async def _ask(self, read: Read) -> Any:
+        reply: Rows = await self._link.ask(read, retry=True)
         if reply.error is not None:
             raise reply.error
-        return reply.rows if isinstance(reply.rows, pa.Table) else pa.Table.from_batches([reply.rows])
+        return reply.rows
 
     def several(self, view: ViewDef, keys: list[Key], nulls: bool) -> pa.Table | None:
         """The rows of some keys as of one moment, from shared memory; None where one is missing.  nulls: None in
@@ -147,10 +159,7 @@ class Reads:
         self._asks_of[view.name] += 1
         rows, descending = first or (None, False)
         read = Read(0, view.name, (), between=(low, high), first=rows, descending=descending)
-        reply: Rows = await self._link.ask(read, retry=True)
-        if reply.error is not None:
-            raise reply.error
-        return cast(pa.Table, reply.rows)
+        return cast(pa.Table, await self._ask(read))
 
     async def many(self, view: ViewDef, keys: pa.Table) -> pa.Table:
         """The visible columns of the rows of many keys, with `__key`, the ordinal of each row's key."""
