@@ -18,6 +18,10 @@ Step = tuple[Node, int, int | None]  # a stateless node on the way, the port ent
 User = tuple[Node, Columns, tuple[Step, ...]]
 
 
+class _MustBeFull(Untraceable):
+    """A node's own pulls cannot be planned: once it is full, whoever pulls from it may still be partial."""
+
+
 @dataclass
 class Layout:
     """What the plan of all pulls asks for, by node."""
@@ -87,8 +91,10 @@ def _want(out: Layout, n: Node, cols: Columns) -> None:
             raise Untraceable(n, "it is read without a key")
         for need in n.op.needs(n, cols):
             _need(out, n.parents[need.port], need.cols, (n, cols), ())
+    except _MustBeFull:
+        raise
     except Untraceable as e:
-        raise Untraceable(n, e.why) from e
+        raise _MustBeFull(n, e.why) from e
 
 
 def _ranged(out: Layout, n: Node, cols: Columns) -> None:
