@@ -13,6 +13,7 @@ from typing import Any
 
 VALUES = {"i": ("0", "1", "1", "2", "2", "3", "-1", "7", "100"), "d": ("0", "1.5", "-2.25", "99.99", "0.005", "3"),
           "f": ("0", "0.5", "-1e3", "2.25", "1e10"), "s": ("''", "'a'", "'A'", "'b'", "'á'", "'ab'", "'B c'", "'10'"),
+          "c": ("''", "'a'", "'A'", "'b'", "'á'", "'ab'", "'B c'", "'10'"),
           "D": ("'2024-01-31'", "'2024-02-29'", "'1999-12-31'"),
           "T": ("'2024-01-31 10:00:00'", "'2024-01-31'", "'1999-12-31 23:59:59'"),
           "t": ("'10:00:00'", "'-01:30:00'", "'00:00:01'", "'100:00:00'"),
@@ -20,13 +21,14 @@ VALUES = {"i": ("0", "1", "1", "2", "2", "3", "-1", "7", "100"), "d": ("0", "1.5
           "e": ("'a'", "'b'", "'ab'", "'B c'"), "n": ("0", "1", "2", "3", "5"),
           "x": ("''", "'a'", "'A'", "'b'", "'á'", "'ab'"), "l": ("'a%'", "'%b%'", "'_'", "'%'", "'A'")}
 COMPARED = ("=", "<", ">", "<=", ">=", "<>", "<=>")
-NUMBERS, TEXTS, TIMES = "idf", "se", "DT"
+NUMBERS, TEXTS, TIMES = "idf", "sce", "DT"
 _MARK = re.compile("«(.)»")
 
 
 @dataclass(frozen=True)
 class Col:
-    """kind x: a text that stands for several equal ones of a group: which one is the server's choice."""
+    """kind c: a text compared by bytes.  kind x: one that stands for several equal ones: which is the server's
+    choice."""
 
     ref: str
     kind: str
@@ -71,11 +73,12 @@ class Expressions:
             return f"BIND({literal})" if bound else literal
         return _MARK.sub(value, text)
 
-    def alike(self, a: str, b: str) -> bool:
-        """Do columns of these kinds meet in comparisons, set operations and choices?"""
+    def alike(self, a: str, b: str, texts: bool = False) -> bool:
+        """Do columns of these kinds meet in comparisons and set operations?  texts: those of two collations, too (in
+        set operations and NOT IN MariaDB takes each arm's own, where MySQL and Noria take the one of bytes)."""
         if a == b:
             return True
-        families = (NUMBERS, TIMES) if self.mixed and self.often(0.2) else ()
+        families = (NUMBERS, TIMES, *(("sc",) if texts else ())) if self.mixed and self.often(0.2) else ()
         return any(a in family and b in family for family in families)
 
     def column(self, columns: Any, kinds: str) -> str | None:
@@ -141,10 +144,10 @@ class Expressions:
             f"{c.ref} IS {self.of('', 'NOT ')}NULL", f"{c.ref} {self.of('', '', 'NOT ')}BETWEEN {value} AND {value}",
             f"{c.ref} {self.of('IN', 'IN', 'NOT IN')} ({value}, {self.of(value, value, 'NULL')})",
             f"{c.ref} IN ({value}, {value}, {value})"]
-        same = [x.ref for x in columns if x.ref != c.ref and self.alike(x.kind, c.kind)]
+        same = [x.ref for x in columns if x.ref != c.ref and self.alike(x.kind, c.kind, True)]
         if same:
             forms.append(f"{c.ref} {self.of(*COMPARED)} {self.of(*same)}")
-        if c.kind == "s":
+        if c.kind in "sc":
             forms.append(f"{c.ref} {self.of('', '', 'NOT ')}LIKE «l»")
         if depth:
             forms.append(f"{self.number(columns, 1)} {self.of(*COMPARED)} «i»")

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from differential.expressions import NUMBERS, VALUES, Col, Expressions
 
 KINDS = {"i": ("INT", "BIGINT", "TINYINT", "SMALLINT", "INT UNSIGNED"), "d": ("DECIMAL(6,2)", "DECIMAL(10,4)"),
-         "f": ("DOUBLE",), "s": ("VARCHAR(6)", "VARCHAR(8) COLLATE utf8mb4_bin"), "D": ("DATE",), "T": ("DATETIME",),
-         "t": ("TIME",), "e": ("ENUM('b', 'a', 'B c', 'ab')", "SET('ab', 'b', 'a', 'B c')"), "b": ("VARBINARY(6)",)}
+         "f": ("DOUBLE",), "s": ("VARCHAR(6)",), "c": ("VARCHAR(8) COLLATE utf8mb4_bin",), "D": ("DATE",),
+         "T": ("DATETIME",), "t": ("TIME",), "e": ("ENUM('b', 'a', 'B c', 'ab')", "SET('ab', 'b', 'a', 'B c')"),
+         "b": ("VARBINARY(6)",)}
 RARE = {"i": ("BOOLEAN", "MEDIUMINT", "BIGINT UNSIGNED"), "s": ("TEXT", "CHAR(4)"), "T": ("DATETIME(3)",),
         "d": ("DECIMAL(18,2)",), "b": ("BLOB",)}
 WRONG = {"i": ("99999999999999999999", "'x'"), "d": ("123456789.7", "'y'"), "f": ("'z'",), "s": ("'much too long'",),
+         "c": ("'much too long'",),
          "D": ("'2023-02-30'",), "T": ("'2023-02-30 00:00:00'",), "t": ("'10:99:00'",), "e": ("'x'",),
          "b": ("'much too long'",)}
 
@@ -87,7 +89,7 @@ class Generator(Expressions):
             types.append("INT")
             parts.append(f"k{n} INT NOT NULL")
         for n in range(self.c.randint(2, 5)):
-            kind = self.of(*"iiiidfssssDTteb")
+            kind = self.of(*"iiiidfssscDTteb")
             type_ = self.of(*(RARE[kind] if kind in RARE and self.often(0.03) else KINDS[kind]))
             columns.append(Col(f"c{n}", kind))
             types.append(type_)
@@ -104,7 +106,7 @@ class Generator(Expressions):
 
     def _view(self, name: str) -> tuple[str, Source]:
         source = self.source(self.of(1, 1, 2))
-        groups = [c for c in self.c.sample(source.columns, min(2, len(source.columns))) if c.kind in "isDe"][:1]
+        groups = [c for c in self.c.sample(source.columns, min(2, len(source.columns))) if c.kind in "iscDe"][:1]
         value = self.column(source.columns, NUMBERS)
         unique: tuple[str, ...] = ()
         if groups and value is not None:
@@ -231,7 +233,7 @@ class Generator(Expressions):
         text, columns, unique, names = left.text, list(left.columns), left.unique, "rm"
         for n in range(self.of(1, 1, 2)):
             right = self._one(names[n])
-            pairs = [(a, b) for a in columns for b in right.columns if self.alike(a.kind, b.kind)]
+            pairs = [(a, b) for a in columns for b in right.columns if self.alike(a.kind, b.kind, True)]
             if not pairs:
                 break
             some = self.c.sample(pairs, min(len(pairs), self.of(1, 1, 1, 2)))

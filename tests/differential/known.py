@@ -45,7 +45,7 @@ def _families(noria: Any, mariadb: Any) -> set[tuple[str, str]]:
 def _pieces_in_another_order(text: str, noria: Any, mariadb: Any) -> bool:
     """Do the outcomes differ only in how an ordered GROUP_CONCAT orders its pieces?"""
     def pieces(outcome: Any) -> list[str]:
-        return sorted(repr([sorted(re.split("[,-]", v)) if isinstance(v, str) else v for v in row])
+        return sorted(repr([sorted(re.split("[,|-]", v)) if isinstance(v, str) else v for v in row])
                       for row in outcome.rows)
 
     return (re.search(r"GROUP_CONCAT\([^)]*ORDER BY", text) is not None and not _families(noria, mariadb)

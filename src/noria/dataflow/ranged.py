@@ -41,11 +41,12 @@ def read_first(engine: Engine, node: Node, cols: Columns, low: int, high: int, r
     """As `read`, but only the keys next to low (descending: to high) until they have so many rows: what lies beyond is
     neither pulled nor filled."""
     parts: list[tuple[Batch, Codes]] = []
-    have, ask = 0, rows
+    have, ask, keys = 0, rows, 0
     while have < rows and low <= high:
         end = _reach(engine, node, cols, low, high, ask, descending)
         part, ordinal = read(engine, node, cols, *((end, high) if descending else (low, end)))
-        parts.append((part, ordinal + (1 + int(parts[-1][1].max(initial=-1)) if parts else 0)))
+        parts.append((part, ordinal + keys))
+        keys += 1 + int(ordinal.max(initial=-1))
         have += int(part.weights.sum())
         low, high = (low, end - 1) if descending else (end + 1, high)
         ask *= 2  # rows on disk that gave none here were filtered or joined away

@@ -85,7 +85,8 @@ def group(context: Context, tree: exp.Select, scope: Scope, joined: Joined, grou
           asked: list[Expr]) -> Grouped:
     """The Aggregate for what is asked.  Keys below a grouping are grouped by as well: a lookup fixes them."""
     aggregates = list(dict.fromkeys(a for e in asked for a in _aggregates(e, groups)))
-    wanted = list(dict.fromkeys([g for g in groups if not isinstance(g, Const)] + keys))
+    by_value = [g for g in groups if not isinstance(g, Const)] or groups  # GROUP BY 1 of nothing has no group
+    wanted = list(dict.fromkeys(by_value + keys))
     if tree.args.get("group") is not None:
         grouped_columns = {g.index for g in wanted if isinstance(g, Col)}
         free = [c for e in asked for c in _free_columns(e, set(wanted)) if c.index in scope.determined(grouped_columns)]

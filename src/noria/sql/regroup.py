@@ -68,11 +68,11 @@ def _without_avg(e: Expr) -> Expr:
 def regroup(context: Context, tree: exp.Select, scope: Scope, joined: Joined, groups: list[Expr], finer: list[Expr],
             asked: list[Expr]) -> Regrouped:
     """Group by `finer` too, and once more without."""
-    asked = [_without_avg(e) for e in asked]
     distinct = [a for e in asked for a in _aggregates(e) if a.distinct or a.function not in _PARTS]
     if distinct:
         raise not_maintained(f"{distinct[0].function.upper()} of whole groups over several keys", tree,
                              "ask for one key at a time")
+    asked = [_without_avg(e) for e in asked]
     parts = group(context, tree, scope, joined, groups, finer, asked)
     fixed = scope.determined({g.index for g in groups if isinstance(g, Col)}) if tree.args.get("group") else set()
     kept = [e for e in parts.places if e in groups or (isinstance(e, Col) and e.index in fixed)]

@@ -199,7 +199,7 @@ def _resolve_where(block: Block, top: bool) -> None:
         key = key_term(term, resolve, block.context.mode == "adhoc") if top and not with_query else None
         if key is not None and any(c < block.scope.start for c in columns_of(key[2])):
             key = None
-        if key is not None and key[0] == "any" and not ordinals(key[:2]) and _windowed(block):
+        if key is not None and key[0] == "any" and not ordinals(key[:2]) and _of_whole(block):
             key = None
         if key is not None and (key[0] == "param" or not any(k[2] == key[2] for k in block.keys)):
             block.keys.append(key)
@@ -234,7 +234,7 @@ def _varying(block: Block, term: exp.Expr) -> bool:
     """Is it a text whose literals may be others the next time?  A LIMIT must be in the order of the range's column: the
     rows beyond are not looked at then."""
     tree, context = block.tree, block.context
-    if context.mode != "adhoc" or context.constant or block.outer is not None or _windowed(block):
+    if context.mode != "adhoc" or context.constant or block.outer is not None or _of_whole(block):
         return False
     if any(tree.args.get(n) for n in ("group", "distinct")):
         return False
@@ -391,9 +391,14 @@ def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
     return Query(plan, len(block.items), keys, order, *_ends(block), None, after)
 
 
-def _windowed(block: Block) -> bool:
-    """Are there window functions?  They see the rows of one key, so literals of several stay conditions of the view."""
-    return block.tree.find(exp.Window) is not None
+def _of_whole(block: Block) -> bool:
+    """Are there window functions, or, of all rows together, GROUP_CONCAT or an aggregate of DISTINCT?  Parts of these
+    cannot be put together after a lookup, so literals of several keys stay conditions of the view."""
+    tree = block.tree
+    if tree.find(exp.Window) is not None:
+        return True
+    found = [a for e in tree.expressions for a in e.find_all(exp.AggFunc)] if tree.args.get("group") is None else []
+    return any(isinstance(a, exp.GroupConcat) or isinstance(a.this, exp.Distinct) for a in found)
 
 
 def _check_windows(block: Block, whole: bool) -> None:
