@@ -52,10 +52,28 @@ def test_in_and_out(db: Any) -> None:
     assert made - stored == timedelta(hours=2)
 
 
+def test_rows_are_found_by_a_timestamp_in_the_sessions_time(db: Any) -> None:
+    there = Elsewhere(db)
+    db.sql("INSERT INTO t (id, ts) VALUES (1, '2026-01-01 00:00:00'), (2, '2026-01-01 01:30:00'), (3, NULL)")
+    for where, ids in {"ts = '2026-01-01 02:00:00'": [1], "ts = '2026-01-01 00:00:00'": [], "ts <=> NULL": [3],
+                       "ts IN ('2026-01-01 02:00:00', '2026-01-01 03:30:00')": [1, 2],
+                       "ts > '2026-01-01 02:00:00'": [2], "ts BETWEEN '2026-01-01' AND '2026-01-01 03:00:00'": [1],
+                       "ts < NOW()": [1, 2], "ts >= '2026-01-01 03:30:00'": [2]}.items():
+        for _ in range(2):
+            assert sorted(row[0] for row in there.sql(f"SELECT id FROM t WHERE {where}").rows) == ids, where
+    assert db.sql("SELECT id FROM t WHERE ts = '2026-01-01 00:00:00'").rows == [(1,)]
+
+
+def test_a_timestamp_literal_is_no_timestamp_column(db: Any) -> None:
+    db.sql("INSERT INTO t (id) VALUES (1)")
+    text = "SELECT TIMESTAMP'2026-01-01 00:00:00.5' AS a, id FROM t"
+    assert Elsewhere(db).sql(text).rows == db.sql(text).rows == [(datetime(2026, 1, 1, 0, 0, 0, 500_000), 1)]
+
+
 @pytest.mark.parametrize("text", [
-    "SELECT id FROM t WHERE ts > '2026-01-01'", "SELECT HOUR(ts) FROM t", "SELECT id FROM t WHERE ts = '2026-01-01'",
-    "SELECT a.id FROM t a JOIN t b ON a.ts = b.dt", "DELETE FROM t WHERE ts < NOW()",
-    "UPDATE t SET ts = ts + INTERVAL 1 DAY",
+    "SELECT id FROM t WHERE ts + INTERVAL 1 DAY > '2026-01-01'", "SELECT HOUR(ts) FROM t",
+    "SELECT id FROM t WHERE ts = dt", "SELECT a.id FROM t a JOIN t b ON a.ts = b.dt",
+    "DELETE FROM t WHERE ts < NOW()", "UPDATE t SET ts = ts + INTERVAL 1 DAY",
 ])
 def test_what_would_need_the_zone_is_refused(db: Any, text: str) -> None:
     with pytest.raises(SqlError) as e:

@@ -182,8 +182,8 @@ class Session:
         if isinstance(command, sql.Timed):
             command = self._now(command)
         if isinstance(command, sql.Select) and self.offset:
-            zones.check(command)
-            return zones.shown(await self._executor.select_bound(command, self), self.offset)
+            found = await self._executor.select_bound(zones.in_utc(command, self.offset), self)
+            return zones.shown(found, self.offset)
         if isinstance(command, sql.Select):
             return await self._executor.select_bound(command, self)
         if isinstance(command, _WRITES):

@@ -1,8 +1,8 @@
 """The session's time zone: an offset from UTC, in which TIMESTAMP values are shown and read.
 
 A TIMESTAMP is kept in UTC, in views too, which all sessions share.  So a session elsewhere gets its columns moved on
-their way out and its values on their way in.  Keeps true: what would need a column moved before it is computed with or
-compared is refused, never answered in the wrong zone.
+their way out and its values, keys too, on their way in.  Keeps true: what would need a column moved before it is
+computed with or compared is refused, never answered in the wrong zone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from noria.core.errors import SqlError, not_supported
 from noria.core.expr import Call, Col, Expr, walk
 from noria.core.functions import call, cast, literal
 from noria.core.types import DATETIME
-from noria.plan.mir import Join, Mir
+from noria.plan.mir import Argument, Join, Mir
 from noria.server.mysql.backend import ResultSet
 from noria.sql.commands import Select
 
@@ -52,13 +52,31 @@ def shown(result: ResultSet, offset: timedelta) -> ResultSet:
     return ResultSet(result.fields, rows, result.warnings)
 
 
-def check(select: Select) -> None:
-    """Refuse a query that computes with TIMESTAMPs or finds rows by them."""
+def in_utc(select: Select, offset: timedelta) -> Select:
+    """The bound query with the values that TIMESTAMPs are looked up by in UTC; SqlError if it computes with them."""
+    _check(select)
+    if select.view is None:
+        return select
+    arguments = tuple(_moved(a, offset) if f.type.timestamp else a
+                      for a, f in zip(select.arguments, select.view.key_fields, strict=True))
+    return dataclasses.replace(select, arguments=arguments)
+
+
+def _moved(argument: Argument, offset: timedelta) -> Argument:
+    kind, what = argument
+    if kind == "value":
+        return kind, to_utc(what, offset)
+    if kind == "same":
+        return kind, _moved(what, offset)
+    if kind == "range":
+        return kind, tuple((op, _moved(a, offset)) for op, a in what)
+    return kind, tuple(_moved(a, offset) for a in what)
+
+
+def _check(select: Select) -> None:
     plans = [select.batch.plan] if select.batch is not None else []
     if select.view is not None:
         plans += [select.view.plan, *([select.view.after] if select.view.after is not None else [])]
-        if any(f.type.timestamp for f in select.view.key_fields):
-            raise _refused("finding rows by a TIMESTAMP")
     for plan in plans:
         for node in _nodes(plan):
             if isinstance(node, Join) and any(

@@ -123,6 +123,9 @@ def cast_type(node: exp.DataType) -> SqlType:
         return TEXT
     if node.this is _D.BIGINT:
         return BIGINT
+    if node.this in (_D.TIMESTAMP, _D.TIMESTAMPTZ):  # TIMESTAMP'…', for there is no cast to it: a DATETIME
+        digits = len(node.parent.name.partition(".")[2]) if isinstance(node.parent, exp.Cast) else 0
+        return replace(DATETIME, scale=min(digits, 6))
     return column_type(node)
 
 
