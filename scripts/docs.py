@@ -107,6 +107,8 @@ QUERIES: dict[str, dict[str, str]] = {
         "scalar": "SELECT id FROM stories WHERE score > (SELECT AVG(score) FROM stories)",
         "scalar, correlated": "SELECT id, (SELECT COUNT(*) FROM votes WHERE votes.story = stories.id) FROM stories"
                               " WHERE id = ?",
+        "correlated by any condition": "SELECT title FROM stories WHERE author = ? AND EXISTS (SELECT 1 FROM votes "
+                                       "WHERE votes.story = stories.id AND votes.user <> stories.author)",
         "recursive": "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT * FROM r",
     },
     "Window functions": {

@@ -257,16 +257,20 @@ class Generator(Expressions):
         a, b = self.c.choice(pairs)
         inner = f"FROM {other.text} WHERE {self.condition(other.columns, 0)}"
         negated = self.of("", "NOT ")
+        correlated = f"{a.ref} {self.of(*'===', '<=>', '<', '<>', '>=')} {b.ref}"
         if self.often(0.2):
             numbers = [c for c in other.columns if c.kind in "id"]
             what = f"{self.of('MAX', 'MIN', 'COUNT', 'SUM')}({self.c.choice(numbers).ref})" if numbers else "COUNT(*)"
-            return f"(SELECT {what} {inner} AND {a.ref} = {b.ref}) {self.of('>', '<=', '=', '<>')} {self.of(0, 1, 2)}"
+            return f"(SELECT {what} {inner} AND {correlated}) {self.of('>', '<=', '=', '<>')} {self.of(0, 1, 2)}"
         if self.often(0.1):
             return f"{a.ref} {self.of('=', '<', '>=', '<>')} {self.of('ANY', 'ALL')} (SELECT {b.ref} {inner})"
         if self.often(0.5):
-            correlated = f" AND {self.c.choice(pairs)[0].ref} = {b.ref}" if self.often(0.2) else ""
-            return f"{a.ref} {negated}IN (SELECT {b.ref} {inner}{correlated})"
-        return f"{negated}EXISTS (SELECT 1 {inner} AND {a.ref} = {b.ref})"
+            more = f" AND {correlated}" if self.often(0.2) else ""
+            return f"{a.ref} {negated}IN (SELECT {b.ref} {inner}{more})"
+        if self.often(0.3):
+            c, d = self.c.choice(pairs)
+            correlated += f" AND {c.ref} {self.of('<', '<>', '=')} {d.ref}"
+        return f"{negated}EXISTS (SELECT 1 {inner} AND {correlated})"
 
     def query(self) -> str:
         kind = self.c.randrange(14)

@@ -68,6 +68,12 @@ class Scope:
         self.sources.append(source)
         return source
 
+    def domain(self, plan: Mir) -> Source:
+        """Distinct rows that no name means."""
+        source = Source("", plan, self.end, given=frozenset(range(self.end, self.end + plan.width)))
+        self.sources.append(source)
+        return source
+
     def adopt(self, other: Scope) -> None:
         """The relations of brackets."""
         for s in other.sources:

@@ -38,7 +38,7 @@ from noria.sql.refusals import not_maintained, refuse
 from noria.sql.regroup import regroup
 from noria.sql.scalars import AggCall, Resolver, parts_of, uses_aggregate
 from noria.sql.scope import Scope
-from noria.sql.subqueries import CORRELATED, correlation, holds, null_safe, subquery
+from noria.sql.subqueries import CORRELATED, add_domain, correlation, holds, null_safe, subquery
 from noria.sql.tree import is_membership, only, snippet
 from noria.sql.windows import windows_in, with_windows
 
@@ -124,6 +124,7 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Sco
     context, relations = sources.resolve_from(context, tree, scope, top)
     block = Block(context, tree, scope, relations, outer, keys=list(relations.keys))
     _resolve_where(block, top)
+    add_domain(block)
     _resolve_items(block)
     _resolve_groups(block)
     _resolve_having(block, top)

@@ -6,9 +6,10 @@
     (SELECT MAX(c) … WHERE u.a = t.a)    t ⟕ max(c) by u.a; over no rows what the aggregate is of nothing
     (SELECT c … ORDER BY d LIMIT 1)      t ⟕ the first row by u.a
 
+    (… WHERE u.a = t.a AND u.b > t.b)    the inner query joins distinct t.a, t.b, and is matched with t by these
+
 Keeps true: what is joined has at most one row for each row of the block, so nothing is doubled; a column of it has
-one value where the outer columns that it is joined by have.  An inner query knows the outer one's columns in
-equalities of its WHERE, and in terms that have only outer columns.
+one value where the outer columns that it is joined by have.  An inner query knows the outer one's columns in its WHERE.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from noria.core.errors import SqlError
-from noria.core.expr import Call, Col, Const, Expr, columns_of
+from noria.core.expr import Call, Col, Const, Expr, columns_of, substitute
 from noria.core.functions import call, literal
 from noria.core.types import BOOL
 from noria.plan.mir import Aggregate, Distinct, Mir, Project, TopK, agg
@@ -32,7 +33,7 @@ from noria.sql.scope import Source
 if TYPE_CHECKING:
     from noria.sql.select import Block, Query
 
-CORRELATED = "compare its columns with those of the outer query by `=` in its WHERE"
+CORRELATED = "compare its columns with those of one table of the outer query in its WHERE"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,34 @@ def correlation(term: Expr, start: int) -> Correlation | None:
             pair = Pair(outer, inner).of_one_type()
             return Correlation(pair.left, pair.right, term.op == "nseq")
     return None
+
+
+def add_domain(block: Block) -> None:
+    """Terms of WHERE that no `correlation` takes see the outer columns' values in a relation of their own, the distinct
+    ones of the outer relation, by which the block is then matched."""
+    start, outer = block.scope.start, block.outer
+    terms = [t for t in block.where if any(c < start for c in columns_of(t))]
+    if outer is None or not terms:
+        return
+    pairs = [key for key in block.keys if key[0] == "outer"]
+    known = sorted({c for e in (*terms, *(k[1].outer for k in pairs)) for c in columns_of(e) if c < start})
+    of = {outer.source_of(c) for c in known} if known[0] >= outer.start else set()
+    source = outer.sources[of.pop()] if len(of) == 1 else None
+    if source is None or source.outer or source.given is not None:
+        return  # told by `_check_outer`
+    values = Distinct(_columns(source.plan, [_column(source.plan, c - source.offset) for c in known]))
+    own = block.scope.domain(values)
+    block.relations.join(unit_of(own), False, [])
+
+    def inside(e: Expr) -> Expr:
+        return substitute(e, lambda c: own.column(known.index(c.index)) if c.index < start else c)
+
+    block.where = [inside(t) for t in block.where]
+    block.where += [call("nseq" if c.null_safe else "eq", inside(c.outer), c.inner) for _, c, _ in pairs]
+    block.keys = [key for key in block.keys if key[0] != "outer"]
+    for i, number in enumerate(known):
+        value = own.column(i)
+        block.keys.append(("outer", Correlation(Col(value.type, value.nullable, number), value, True), value))
 
 
 def null_safe(key: Key) -> bool:
