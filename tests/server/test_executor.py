@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,21 @@ def test_a_dropped_table_is_another_one_when_it_comes_back(db: Database) -> None
 def test_errors_and_the_server_goes_on(figure2: Database, text: str, code: int) -> None:
     refused(figure2, text, code)
     assert figure2.view("StoriesWithVC").lookup(1) == [(1, "ann", "One", 2)]
+
+
+def test_an_evaluation_error_is_told_alike_by_a_miss_and_a_hit(db: Database) -> None:
+    db.sql("CREATE TABLE t (id INT PRIMARY KEY, x BIGINT)")
+    db.sql("INSERT INTO t VALUES (1, 9223372036854775807), (2, 1)")
+    for _ in range(2):
+        refused(db, "SELECT id, x + 2 FROM t WHERE id IN (1, 2)", 1690, "BIGINT value is out of range")
+        refused(db, "SELECT id, x + 1 FROM t WHERE id = 1", 1690, "BIGINT value is out of range")
+    assert db.sql("SELECT id, x + 1 FROM t WHERE id = 2").rows == [(2, 2)]
+
+
+def test_a_sum_with_more_digits_than_a_decimal_column(db: Database) -> None:
+    db.sql("CREATE TABLE t (id INT PRIMARY KEY, x BIGINT)")
+    db.sql("INSERT INTO t VALUES (1, 9223372036854775807), (2, 0)")
+    assert db.sql("SELECT SUM(x) FROM t").rows == [(Decimal("9223372036854775807"),)]
 
 
 def test_several_statements_stop_at_the_first_error(db: Database) -> None:

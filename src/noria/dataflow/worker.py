@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.errors import SqlError, value_overflow
+from noria.core.errors import SqlError
 from noria.core.limits import ERROR_CODE
 from noria.core.statements import WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import Field
-from noria.core.values import encode, from_arrow, to_arrow
+from noria.core.values import encode, evaluation_error, from_arrow, to_arrow
 from noria.dataflow import evict, export, packets, render, validate
 from noria.dataflow.engine import Engine
 from noria.dataflow.packets import Envelope
@@ -211,8 +211,9 @@ class Worker:
         if body.fill:
             return packets.Rows(body.request, None)
         shown = rows.columns[: view.visible]
-        if (shown == ERROR_CODE).any():
-            return packets.Rows(body.request, None, value_overflow(f"a column of view '{body.view}'"))
+        wrong = (shown == ERROR_CODE).any(axis=1)
+        if wrong.any():
+            return packets.Rows(body.request, None, evaluation_error(view.fields[int(wrong.argmax())].type))
         times = np.repeat(np.arange(len(rows)), rows.weights)
         arrays = [to_arrow(np.ascontiguousarray(c[times]), f.type, self._symbols)
                   for c, f in zip(shown, view.fields, strict=True)]

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from noria.core.coerce import show_time
 from noria.core.errors import SqlError
-from noria.core.types import Field
+from noria.core.types import Field, Kind, SqlType
 from noria.core.values import arrow_type
 from noria.server.mysql.backend import Ok, Outcome, ResultSet
 
@@ -68,9 +68,19 @@ def json_error(error: SqlError) -> dict[str, Any]:
 
 def arrow_rows(fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -> pa.Table:
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
-    arrays = [pa.array(c, arrow_type(f.type)) for c, f in zip(columns, fields, strict=True)]
+    arrays = [_array(c, f.type) for c, f in zip(columns, fields, strict=True)]
     # Names of result columns may repeat, which a schema allows and a dictionary would not.
     return pa.Table.from_arrays(arrays, names=[f.name for f in fields])
+
+
+def _array(values: Sequence[Any], type: SqlType) -> pa.Array:
+    """Sums may have a digit more than any DECIMAL column: then the column is as wide as Arrow's are."""
+    try:
+        return pa.array(values, arrow_type(type))
+    except pa.ArrowInvalid:
+        if type.kind is not Kind.DECIMAL:
+            raise
+        return pa.array(values, pa.decimal128(38, type.scale))
 
 
 def arrow_outcome(outcome: Outcome, warnings: Sequence[Sequence[Any]]) -> bytes:
