@@ -91,13 +91,15 @@ class Expressions:
         if ref is None or depth == 0 or self.often(0.4):
             return ref or str(self.of("1", "2"))
         a, b = self.number(columns, depth - 1), self.number(columns, depth - 1)
-        forms = [f"({a} {self.of('+', '-', '*')} {b})", f"{a} / 2", f"{ref} DIV 2", f"{ref} % 3", f"ABS({a})",
+        forms = [f"CAST({a} AS {self.of('SIGNED', 'DECIMAL(10,2)', 'DOUBLE')})", f"TRUNCATE({ref}, 1)", f"CEIL({ref})",
+                 f"({a} {self.of('+', '-', '*')} {b})", f"{a} / 2", f"{ref} DIV 2", f"{ref} % 3", f"ABS({a})",
                  f"COALESCE({a}, {b})", f"IF({self.condition(columns, 0)}, {a}, {b})", f"NULLIF({a}, 1)", f"-{ref}",
                  f"CASE WHEN {self.condition(columns, 0)} THEN {a} ELSE {b} END", f"ROUND({ref})", f"IFNULL({a}, 0)",
                  f"{self.of('GREATEST', 'LEAST')}({a}, {b})", f"SIGN({a})", f"({self.condition(columns, 0)})",
                  f"CASE {ref} WHEN «i» THEN {a} WHEN «i» THEN {b} END"]
         text, time = self.column(columns, TEXTS), self.column(columns, TIMES)
         if text:
+            forms += [f"CAST({text} AS SIGNED)", f"{text} + 0"] if self.mixed else []
             forms += [f"LENGTH({text})", f"CHAR_LENGTH({text})", f"INSTR({text}, 'b')", f"FIELD({text}, 'a', 'b')",
                       f"LOCATE('b', {text})"]
         if time:
@@ -113,7 +115,10 @@ class Expressions:
                            f"SUBSTRING({ref}, 1, 1)", f"TRIM({ref})", f"LOWER({ref})", f"LEFT({ref}, 1)",
                            f"REPLACE({ref}, 'a', 'z')", f"REVERSE({ref})", f"LPAD({ref}, 3, '.')",
                            f"CONCAT_WS('+', {ref}, 'x', {self.column(columns, TEXTS)})", f"NULLIF({ref}, 'a')",
-                           f"IF({self.condition(columns, 0)}, {ref}, 'no')", f"SUBSTRING_INDEX({ref}, ' ', 1)"))
+                           f"IF({self.condition(columns, 0)}, {ref}, 'no')", f"SUBSTRING_INDEX({ref}, ' ', 1)",
+                           f"CONCAT({ref}, {self.column(columns, 'iD') or ref})", f"HEX({ref})",
+                           f"CAST({self.column(columns, 'iD') or ref} AS CHAR)", f"RPAD({ref}, 2, '*')",
+                           f"CASE {ref} WHEN 'a' THEN 'one' WHEN «s» THEN {ref} END", f"RIGHT({ref}, 1)"))
 
     def moment(self, columns: Any) -> str | None:
         ref = self.column(columns, TIMES)

@@ -67,7 +67,7 @@ class Generator(Expressions):
             text, source = self._view(f"v{n}")
             steps.append(self.filled(text))
             self.views.append(source)
-        queries = [(self.query(), self.often(0.3)) for _ in range(standing)]
+        queries = [(self.query(), self.often(0.4)) for _ in range(standing)]
         steps += [self.filled(*q) for q in queries]
         for _ in range(writes):
             steps.append(self.write())
@@ -137,9 +137,12 @@ class Generator(Expressions):
         how = self.of("INSERT", "INSERT", "INSERT IGNORE", "REPLACE") if table.keys else "INSERT"
         if how == "INSERT IGNORE" and ("NULL" in rows or any(v in rows for w in WRONG.values() for v in w)):
             how = "INSERT"  # IGNORE makes warnings of these errors; Noria does so for keys only
-        text = f"{how} INTO {table.name} VALUES {rows}"
+        named = f" ({', '.join(c.ref for c in table.columns)})" if self.often(0.2) else ""
+        text = f"{how} INTO {table.name}{named} VALUES {rows}"
         if how == "INSERT" and table.keys and self.often(0.15):
-            text += f" ON DUPLICATE KEY UPDATE {self._assignment(table, table.columns[-1])}"
+            last = table.columns[-1]
+            taken = f"{last.ref} = VALUES({last.ref})"
+            text += f" ON DUPLICATE KEY UPDATE {self.of(taken, self._assignment(table, last))}"
         return text
 
     def _assignment(self, table: Made, c: Col) -> str:
@@ -273,9 +276,13 @@ class Generator(Expressions):
         return f"{negated}EXISTS (SELECT 1 {inner} AND {correlated})"
 
     def query(self) -> str:
-        kind = self.c.randrange(14)
+        kind = self.c.randrange(17)
         if kind < 6:
             return self._rows()
+        if kind == 14:
+            return self._with()
+        if kind > 14:
+            return self._found()
         if kind < 10:
             return self._groups()
         if kind == 10:
@@ -294,6 +301,42 @@ class Generator(Expressions):
         if self.often(0.05):
             items.append(self._scalar(source))
         return f"SELECT {distinct}{', '.join(items)} FROM {source.text}{self._where(source)}"
+
+    def _found(self) -> str:
+        """What is done to the rows of several keys or of a range: the first ones, each once, groups, conditions."""
+        source = self._one() if self.often(0.7) else self.source(1)
+        a, b, c = (self.of(*source.columns) for _ in range(3))
+        where = self.of(f"{a.ref} IN («{a.kind}», «{a.kind}»)", f"{a.ref} {self.of('>', '>=', '<', '<=')} «{a.kind}»",
+                        f"{a.ref} BETWEEN «{a.kind}» AND «{a.kind}»")
+        where += self.of("", f" AND {b.ref} = «{b.kind}»", f" AND {b.ref} IN («{b.kind}», «{b.kind}»)",
+                         f" AND {b.ref} <> «{b.kind}»", f" AND {self.condition(source.columns, 0)}")
+        rows = f"FROM {source.text} WHERE {where}"
+        limit = self.of("", " LIMIT 2", " LIMIT «n»", " LIMIT «n» OFFSET 1")
+        if source.unique and self.often(0.4):
+            down = self.of("", " DESC")
+            order = f"{self.of(a, a, b).ref}{down}, {', '.join(source.unique)}"
+            return f"SELECT {c.ref}, {self.item(source.columns)} {rows} ORDER BY {order}{limit}"
+        totals = f"{self._aggregate(source)}, {self._aggregate(source)} {rows}"
+        if c.kind in "sx" or self.often(0.5):
+            group = self.of(b, c).ref
+            having = self.of("", f" HAVING {self._sum(source)} {self.of('>', '<', '=')} «n»", " HAVING COUNT(*) = «n»")
+            return f"SELECT {group}, {totals} GROUP BY {group}{having}"
+        if self.often(0.5):
+            return f"SELECT DISTINCT {c.ref} {rows} ORDER BY {c.ref}{self.of('', ' DESC')}{limit}"
+        return f"SELECT {totals}"
+
+    def _sum(self, source: Source) -> str:
+        number = self.column(source.columns, NUMBERS) or "1"
+        return f"{self.of('SUM', 'MIN', 'MAX', 'AVG')}({number})"
+
+    def _with(self) -> str:
+        """A common table, used twice."""
+        source = self.source(1)
+        group = self.of(*source.columns)
+        rows = f"{source.text}{self._where(source, 0.5)}"
+        return (f"WITH w AS (SELECT {group.ref} AS g, COUNT(*) AS n FROM {rows} GROUP BY {group.ref}) "
+                f"SELECT a.g, a.n, b.g FROM w a {self.of('JOIN', 'LEFT JOIN')} w b "
+                f"ON a.n {self.of('=', '<')} b.n WHERE {self.condition((group.merged('a.g'), Col('a.n', 'i')), 1)}")
 
     def _scalar(self, source: Source) -> str:
         """A correlated subquery with one value."""
@@ -332,8 +375,7 @@ class Generator(Expressions):
             return text
         text += f" GROUP BY {', '.join(groups)}"
         if self.often(0.3):
-            number = self.column(source.columns, NUMBERS) or "1"
-            what = self.of("COUNT(*)", f"COUNT({groups[0]})", f"{self.of('SUM', 'MIN', 'MAX', 'AVG')}({number})")
+            what = self.of("COUNT(*)", f"COUNT({groups[0]})", self._sum(source))
             text += f" HAVING {what} {self.of('>', '=', '<', '<=>')} «n»"
         if self.often(0.15):
             text += f" ORDER BY COUNT(*){self.of('', ' DESC')}, {', '.join(groups)}{self.of('', ' LIMIT 2')}"

@@ -190,7 +190,7 @@ def _steps(case: Sequence[str], ours: Ours, theirs: Client, tally: Tally) -> Dif
         if ours.handle(text):
             continue
         got, want = outcome(ours.client, text), outcome(theirs, text)
-        select = text.startswith("SELECT")
+        select = text.startswith(("SELECT", "WITH"))
         tally.count(text, want)
         if isinstance(got, Error) and got.code == REFUSED:
             tally.refused[f"{text.split()[0]}: " + re.sub(r"[;,(]? ?(near )?['(].*", "", got.message)[:100]] += 1
