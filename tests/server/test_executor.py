@@ -184,6 +184,13 @@ def test_a_sum_with_more_digits_than_a_decimal_column(db: Database) -> None:
     assert db.sql("SELECT SUM(x) FROM t").rows == [(Decimal("9223372036854775807"),)]
 
 
+def test_dual_is_no_table(db: Database) -> None:
+    """Connection pools ask `SELECT 1 FROM DUAL` whether a connection lives."""
+    assert db.sql("SELECT 1 FROM DUAL").rows == db.sql("select ? from dual", [1]).rows == [(1,)]
+    assert db.sql("SELECT DATABASE() AS d FROM dual LIMIT 1").rows == [("noria",)]
+    refused(db, "SELECT 1 FROM `dual`", 1146)
+
+
 def test_several_statements_stop_at_the_first_error(db: Database) -> None:
     refused(db, f"{VOTES}; INSERT INTO votes VALUES (1, 1); SELEC 1; INSERT INTO votes VALUES (2, 2)", 1064)
     assert db.sql("SELECT story_id FROM votes").rows == [(1,)]

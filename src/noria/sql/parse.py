@@ -146,8 +146,18 @@ def _timed(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Comm
 _SOME_TIME = datetime(2000, 1, 1)
 
 
+def _from_nothing(tree: exp.Select) -> bool:
+    """Has it no FROM?  FROM DUAL is none, and taken out."""
+    source = tree.args.get("from_")
+    if source is not None and not tree.args.get("joins") and isinstance(source.this, exp.Table):
+        name = source.this.this
+        if isinstance(name, exp.Identifier) and not name.quoted and name.name.lower() == "dual":
+            tree.set("from_", None)
+    return tree.args.get("from_") is None
+
+
 def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
-    if isinstance(tree, exp.Select) and tree.args.get("from_") is None:
+    if isinstance(tree, exp.Select) and _from_nothing(tree):
         given = [None] * statement.parameters
         return (select_items(Context(catalog, "batch", given), tree),
                 lambda values: select_items(Context(catalog, "batch", values), tree))
