@@ -77,6 +77,9 @@ KNOWN = (
     Known("NULL within GROUP_CONCAT", "MariaDB's GROUP_CONCAT(… ORDER BY x) places NULL as if it were 0 or ''; NULL "
           "comes first here, as in its own ORDER BY and in MySQL",
           lambda text, noria, mariadb: _pieces_in_another_order(text, noria, mariadb)),
+    Known("keys on the way", "UPDATE t SET u = u + 2 of a UNIQUE u is judged by the rows after it; MySQL and "
+          "MariaDB go row by row, and a key that is free only in the end is an error, or not, by their order",
+          lambda text, noria, mariadb: text.startswith("UPDATE") and isinstance(noria, int) and _error(mariadb, 1062)),
     Known("GROUP BY NULLIF", "MariaDB does not recognise a NULLIF of the SELECT list in its GROUP BY",
           lambda text, noria, mariadb: _error(mariadb, 1055) and "GROUP BY" in text and "NULLIF" in text),
     Known("rows of TRUNCATE", "TRUNCATE tells how many rows there were; MySQL says 0, its manual: no information",
