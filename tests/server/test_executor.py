@@ -184,6 +184,20 @@ def test_a_sum_with_more_digits_than_a_decimal_column(db: Database) -> None:
     assert db.sql("SELECT SUM(x) FROM t").rows == [(Decimal("9223372036854775807"),)]
 
 
+def test_a_number_for_a_text_key_is_for_spark(db: Database) -> None:
+    """'5', '5.0' and '5x' all equal the number 5: no key is looked up by it."""
+    db.sql("CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(9))")
+    for _ in range(2):
+        with pytest.raises(SqlError, match="an embedded database has no Spark") as e:
+            db.sql("SELECT id FROM t WHERE s = ?", [5])
+        assert "comparing the text column 's' with the number 5" in e.value.message
+        for text in ("SELECT COUNT(*) FROM t WHERE s = ?", "SELECT DISTINCT id + 1 FROM t WHERE s = ?",
+                     "SELECT id, COUNT(*) FROM t WHERE s = ? AND id IN (1, 2) GROUP BY id"):
+            with pytest.raises(SqlError, match="give the parameter as a string") as e:
+                db.sql(text, [5])
+            assert "Spark" not in e.value.message, "several texts equal the number: their groups would stand apart"
+
+
 def test_dual_is_no_table(db: Database) -> None:
     """Connection pools ask `SELECT 1 FROM DUAL` whether a connection lives."""
     assert db.sql("SELECT 1 FROM DUAL").rows == db.sql("select ? from dual", [1]).rows == [(1,)]

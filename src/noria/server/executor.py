@@ -21,13 +21,14 @@ from noria.core.errors import SqlError, not_supported, unknown_column, unknown_t
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Write, Wrote
-from noria.plan.mir import Asks, ViewDef
+from noria.plan.after import Found
+from noria.plan.mir import Asks, Base, Filter, Join, Mir, Project, UnionAll, ViewDef
 from noria.runtime.link import Link, WorkerGone
 from noria.server import chatter, clock
 from noria.server.bulk import Bulk
 from noria.server.explain import NOT_MAINTAINED, Explainer
 from noria.server.http.wire import arrow_rows
-from noria.server.keys import key_of, keys_of, range_of
+from noria.server.keys import are_one_key, key_of, keys_of, range_of
 from noria.server.mysql import encode_result
 from noria.server.mysql.backend import Client, Encoded, Outcome, ResultSet
 from noria.server.reads import Reads, first_of, typed_keys
@@ -68,7 +69,10 @@ class Executor:
         if not compiled.one_key:
             return self._select_several(reader, _bound(compiled, values), session)
         self.selects += 1
-        key = key_of([a[1] if a[0] == "value" else values[a[1]] for a in select.arguments], compiled.key_fields)
+        try:
+            key = key_of([a[1] if a[0] == "value" else values[a[1]] for a in select.arguments], compiled.key_fields)
+        except SqlError as e:
+            return self._unlike(e, _bound(compiled, values), session)
         shape = compiled.shape
         if shape is None or select.limit is not None or select.offset is not None:
             shape = Shape.of(sql.bound_select(select, values).view or select.view)
@@ -107,9 +111,7 @@ class Executor:
         try:
             keys, nulls = keys_of(select.arguments, reader.key_fields)
         except SqlError as e:
-            if e.code != NOT_MAINTAINED:
-                raise
-            return self._by_spark(sql.as_batch(select, e.message), view, session)
+            return self._unlike(e, select, session)
         self.selects += 1
         shape = Shape.of(view)
         found = self.reads.several(reader, keys, nulls)
@@ -145,13 +147,26 @@ class Executor:
         if not is_one_key(select):
             return await _settled(self._select_several(reader, select, session))
         shape = Shape.of(view)
-        key = key_of([value for _, value in select.arguments], reader.key_fields)
+        try:
+            key = key_of([value for _, value in select.arguments], reader.key_fields)
+        except SqlError as e:
+            return await self._unlike(e, select, session)
         if key is None:
             return ResultSet(shape.shown, shape.apply([]))
         found = self.reads.local(reader, key, False)
         if found is None:
             return await self._fetched(reader, shape, key)
         return ResultSet(shape.shown, shape.apply(found.rows))
+
+    def _unlike(self, error: SqlError, select: sql.Select, session: Session) -> Awaitable[ResultSet]:
+        """The answer to a bound SELECT by values that are no keys, such as a number for a text, which several texts
+        equal: only where their rows need not be grouped or ranked together."""
+        view = select.view
+        assert view is not None
+        together = are_one_key(select.arguments, view.key_fields) or _is_of_rows(view)
+        if error.code != NOT_MAINTAINED or not together:
+            raise error
+        return self._by_spark(sql.as_batch(select, error.message), view, session)
 
     async def _by_spark(self, batch: sql.BatchQuery, view: ViewDef | None, session: Session) -> ResultSet:
         if self._bulk is None:
@@ -283,6 +298,15 @@ class Executor:
             "parsed_total": self.statements.parsed, "tables": len(list(self.program.tables())),
             "views": len(list(self.program.views())), "adhoc_views": len(list(self.program.adhoc())),
         }
+
+
+def _is_of_rows(view: ViewDef) -> bool:
+    """Does the view give its rows one by one, or are they grouped again after the lookup?"""
+    def every(plan: Mir, kinds: tuple[type[Mir], ...]) -> bool:
+        return isinstance(plan, kinds) and all(every(i, kinds) for i in plan.inputs)
+
+    again = view.after is not None and not every(view.after, (Found, Filter, Project))
+    return again or every(view.plan, (Base, Filter, Project, Join, UnionAll))
 
 
 async def _settled(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:

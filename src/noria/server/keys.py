@@ -52,6 +52,15 @@ def keys_of(arguments: Sequence[Argument], fields: Sequence[Field]) -> tuple[lis
     return list(product(*choices)), any(kind == "same" for kind, _ in arguments)
 
 
+def are_one_key(arguments: Sequence[Argument], fields: Sequence[Field]) -> bool:
+    """Is what is compared with one value, not with several, looked up by one key at most?"""
+    single = [(a, f) for a, f in zip(arguments, fields, strict=True) if a[0] in ("value", "same")]
+    try:
+        return all(len(_choices(a, f)) <= 1 for a, f in single)
+    except SqlError:
+        return False
+
+
 def range_of(bounds: Sequence[tuple[str, Argument]], field: Field) -> tuple[int, int] | None:
     """The least and greatest code for which all bounds hold; None where there is none."""
     low, high = MIN_INT, MAX_INT
