@@ -96,6 +96,19 @@ def argument(literal: str) -> Any:
     return float(literal) if "e" in literal else Decimal(literal) if "." in literal else int(literal)
 
 
+def sent(connection: Any, text: str) -> Any:
+    """The outcome of a text over a connection of PyMySQL."""
+    with connection.cursor() as cursor:
+        try:
+            affected = cursor.execute(text)
+            if cursor.description is None:
+                return int(affected)
+            families = tuple(_family(d) for d in cursor.description)
+            return Rows(families, list(cursor.fetchall()))
+        except pymysql.err.MySQLError as e:
+            return Error(e.args[0], str(e.args[1]) if len(e.args) > 1 else "")
+
+
 class Client:
     """Texts by one driver, prepared statements by another, over connections to the same server and database."""
 
@@ -103,15 +116,7 @@ class Client:
         self._plain, self._prepared = plain, prepared
 
     def text(self, text: str) -> Any:
-        with self._plain.cursor() as cursor:
-            try:
-                affected = cursor.execute(text)
-                if cursor.description is None:
-                    return int(affected)
-                families = tuple(_family(d) for d in cursor.description)
-                return Rows(families, list(cursor.fetchall()))
-            except pymysql.err.MySQLError as e:
-                return Error(e.args[0], str(e.args[1]) if len(e.args) > 1 else "")
+        return sent(self._plain, text)
 
     def prepared(self, text: str, arguments: Sequence[Any]) -> Any:
         cursor = self._prepared.cursor(prepared=True)

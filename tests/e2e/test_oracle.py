@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from differential.known import known
-from differential.play import differs, outcome
+from differential.play import differs, sent
 from e2e.mariadb import INSTALLED, MariaDb
 from e2e.serving import Served, execute
 
@@ -209,7 +209,7 @@ def test_random_statements(servers: tuple[Served, MariaDb]) -> None:
     done: list[str] = []
 
     def both(text: str) -> None:
-        got, want = outcome(ours, text), outcome(theirs, text)
+        got, want = sent(ours, text), sent(theirs, text)
         if differs(text, got, want) and known(text, got, want) is None:
             differences.append(f"{text}\n  noria:   {got}\n  mariadb: {want}\n  after: {done[-3:]}")
 
