@@ -1,19 +1,23 @@
 """Rows per second of each operator by itself, full and partial, beside numpy doing the same once.
 
-    python bench/operators.py [--rows N] [--seconds S] [--only WORD]
+    python bench/operators.py [--rows N] [--seconds S] [--only WORD] [--profile]
 
 `--rows` rows are there and every key is present; a batch is inserted in one tick and deleted in the next, so that
 state keeps its size.  Only the operator's own part of a tick is timed.  The floor is what numpy needs for the work of
 that kind on the same batch, without keeping any state: no operator can be faster, and none should be far above it.
 What the planner does not maintain is said to be so.
+
+With --profile instead: calls of Python functions in one tick of the whole program, by size of its batch.  They must not
+grow with the rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,6 +162,13 @@ class Bench:
     def _spent(self) -> int:
         return sum(n.stats.timed_ns for n in self.nodes)
 
+    def calls(self, size: int) -> int:
+        """Calls of Python functions, builtin ones too, in a tick that inserts and one that deletes."""
+        self._there_and_back(size, 10**6)
+        rows, profile = self.batch(size, 10**7), cProfile.Profile()
+        profile.runcall(lambda: (self.write("t", rows), self.write("t", Batch(rows.columns, -rows.weights))))
+        return sum(entry.callcount for entry in profile.getstats())
+
     def floor(self, floor: Floor, size: int, seconds: float) -> float:
         rows, done, spent = self.batch(size, 0), 0, 0.0
         while spent < seconds / 4 or done < 4 * size:
@@ -168,12 +179,23 @@ class Bench:
         return done / spent
 
 
+def profiled(cases: Sequence[Case], rows: int) -> None:
+    print(f"{'calls in two ticks':24}" + "".join(f"{size:>12,} rows" for size in SIZES))
+    for case in cases:
+        bench = Bench(case, False, rows)
+        print(f"{case.name:24}" + "".join(f"{bench.calls(size):>17,}" for size in SIZES), flush=True)
+
+
 def main() -> None:
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--rows", type=int, default=200_000)
     args.add_argument("--seconds", type=float, default=1.0, help="for each batch size")
     args.add_argument("--only", default="", help="operators whose name has this in it")
+    args.add_argument("--profile", action="store_true", help="count calls of Python instead")
     a = args.parse_args()
+    if a.profile:
+        profiled([case for case in CASES if a.only in case.name], a.rows)
+        return
     engine_module.TIMED_TICKS = 1
     print(f"{'rows/s':24}" + "".join(f"{size:>12,} a tick" for size in SIZES))
     for case in CASES:
