@@ -271,7 +271,7 @@ def servers(noria_at: str, kinds: str) -> Iterator[list[MariaDb | NoriaServer]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--seconds", type=int, default=5, help="a run; sysbench takes whole ones")
     parser.add_argument("--stories", type=int, default=40_000)
     parser.add_argument("--votes", type=int, default=2_000_000)
     parser.add_argument("--connections", default="1,8,32")

@@ -270,7 +270,7 @@ def reference_page() -> str:
             default = "" if p.default in (None, "", (), False) or callable(p.default) else f" (default `{p.default}`)"
             out.append(f"* {words}: {getattr(p, 'help', None) or ''}{default}".rstrip(": "))
         out.append("")
-    services = Api(None)  # type: ignore[arg-type]
+    services = Api(None)  # type: ignore[arg-type]  # only its routes are read
     out += ["## HTTP", "", *(f"* `{method} {path}`" for method, path, _ in services.routes()), "", "## Metrics", "",
             "| metric | |", "|---|---|"]
     out += [f"| `noria_{n}` | {about} |" for n, about in sorted(DESCRIPTIONS.items())]

@@ -370,7 +370,7 @@ def _build(year: str, parts: list[int], fraction: str | None) -> datetime:
     if len(year) == 2:  # MySQL's rule: 00-69 are of this century
         number += 2000 if number < 70 else 1900
     micros = (fraction or "").ljust(7, "0")
-    moment = datetime(number, *parts)  # type: ignore[arg-type]
+    moment = datetime(number, *parts)  # type: ignore[arg-type]  # at most five, no time zone
     return moment + timedelta(microseconds=int(micros[:6]) + (micros[6] >= "5"))
 
 

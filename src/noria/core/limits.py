@@ -14,6 +14,7 @@ ADHOC_VIEWS = 500  # least recently used ad-hoc views beyond this are dropped
 WORKER_BOOTSTRAP_ROWS = 500_000  # full state over more base rows than this is computed by Spark
 MAX_PACKET_BYTES = 64 * 2**20  # max_allowed_packet: a longer statement is refused
 DEFAULT_MEMORY_BYTES = 2**30  # a limit by default: users of such systems ask for one first
+STORE_SHARE = 1 / 8  # of a memory limit is for the store: half its block cache, half its write buffers
 LEASE_MS = 2_000  # a worker that has not heard from its front end for so long exits
 HEARTBEAT_MS = 250  # how often the front end renews a lease
 STORY_EVENTS = 500  # what a story remembers: several ticks of a small graph

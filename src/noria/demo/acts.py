@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from noria.core.limits import STORE_SHARE
 from noria.demo import generate, report, sysbench
 from noria.demo.clients import READ, Profile
 from noria.demo.lobsters import Size, votes_of_stories
@@ -26,7 +27,6 @@ AFTERWARDS_S = 1.0
 BACK_S = 60  # for a killed worker to be back
 LEAST_LIMIT = 2**20  # bytes; the server refuses less
 WORKER_SHARE = 0.9  # of a limit is the worker's, the rest is for replies that the front end keeps
-STORE_SHARE = 1 / 8  # of the worker's limit is RocksDB's (`storage/engine.py`)
 HOLD_SHARE = 0.6  # of what full states and views hold may stay under the small limit
 
 FIGURE_2 = (

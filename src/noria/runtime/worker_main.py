@@ -253,7 +253,7 @@ def build_worker(config: WorkerConfig, incarnation: int) -> HostedWorker:
                        memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS, read_files=_record_batches,
                        pid=os.getpid())
     core.engine.clock = time.perf_counter_ns
-    return core  # type: ignore[no-any-return]
+    return core  # type: ignore[no-any-return]  # imported in here only
 
 
 def _record_batches(files: Sequence[str]) -> Iterator[Any]:

@@ -200,12 +200,12 @@ def after_terms(term: exp.Expr, resolver: Callable[[Callable[[exp.Placeholder], 
     except SqlError as error:
         if error.code == 1054:
             raise
-        return [no_parameter(term.find(exp.Placeholder))]  # type: ignore[arg-type]
+        return [no_parameter(term.find(exp.Placeholder))]  # type: ignore[arg-type]  # there is one
     casts = [c for c in walk(e) if isinstance(c, Call) and c.op == "cast"]
     guessed = any(not isinstance(_parent(p), (*_COMPARES, exp.Like, exp.In, exp.Between))
                   for p in term.find_all(exp.Placeholder))
     if term.find(*_CASTS) is None and any(guessed or any(isinstance(x, Param) for x in walk(c)) for c in casts):
-        no_parameter(term.find(exp.Placeholder))  # type: ignore[arg-type]
+        no_parameter(term.find(exp.Placeholder))  # type: ignore[arg-type]  # there is one
     return conjuncts(call("and", e))
 
 

@@ -102,7 +102,7 @@ class Memory:
 
     def __del__(self) -> None:
         if getattr(self, "_file", None) is not None:
-            os.close(self._file)  # type: ignore[arg-type]
+            os.close(self._file)  # type: ignore[arg-type]  # not None: see above
             self._file = None
 
 

@@ -36,7 +36,7 @@ AHEAD = 12  # rows, where the address of each is known beforehand
 WARM_FROM = 16  # smaller batches are not worth a second pass
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     """Ask for the cache line of array[index] (int64, one dimension)."""
 

@@ -68,7 +68,7 @@ class Ranges:
         self._values, self._fresh = _without(self._values, points), _without(self._fresh, points)
 
     def clear(self) -> None:
-        self.__init__()  # type: ignore[misc]
+        self.__init__()  # type: ignore[misc]  # as a new one is
 
     def intervals(self) -> list[tuple[int, int]]:
         return list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))

@@ -29,6 +29,7 @@ from rocksdict import (
     WriteOptions,
 )
 
+from noria.core.limits import STORE_SHARE
 from noria.storage.encoding import successor
 from noria.storage.errors import StoreError, disk_full, opening_error
 
@@ -50,8 +51,8 @@ class Memory:
 
     @classmethod
     def within(cls, limit: int) -> Memory:
-        """A part of a memory limit for everything (0: none): an eighth in two halves, no more than what serves."""
-        share = max(limit // 16, 2**20) if limit else cls.cache_bytes
+        """The store's part of a memory limit for everything (0: none), in two halves, no more than what serves."""
+        share = max(int(limit * STORE_SHARE / 2), 2**20) if limit else cls.cache_bytes
         return cls(min(cls.cache_bytes, share), min(cls.write_buffer_bytes, share),
                    min(cls.family_buffer_bytes, share // 2))
 

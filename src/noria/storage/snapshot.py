@@ -74,7 +74,7 @@ def _batches(values: list[bytes], table: TableDef, wanted: list[int]) -> Iterato
 
 def _array(part: Any, column: Column) -> pa.Array:
     if isinstance(part, np.ndarray):
-        return to_arrow(part, column.type, None)  # type: ignore[arg-type]
+        return to_arrow(part, column.type, None)  # type: ignore[arg-type]  # numbers need no symbols
     return bytes_of(part) if column.type.is_bytes else part
 
 

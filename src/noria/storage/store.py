@@ -382,6 +382,6 @@ def _joins(statement: Statement, first: Statement) -> bool:
 def _present(values: list[bytes | None], ordinals: Codes) -> tuple[list[bytes], Codes]:
     """The values that are there, and their ordinals."""
     if None not in values:
-        return values, ordinals  # type: ignore[return-value]
+        return values, ordinals  # type: ignore[return-value]  # none of them is None
     rows = [r for r, v in enumerate(values) if v is not None]
     return [v for v in values if v is not None], ordinals[rows]

@@ -182,7 +182,7 @@ class AttachedView:
             if not self._texts or self._symbols.sweeps() == self._swept:  # as before the rows were looked for
                 return rows
         except UnicodeDecodeError:
-            pass  # bytes that were moving, or so it is hoped
+            pass  # bytes that were moving; if they were not, `_settled` raises it again
         return self._settled(lambda: self._lookup(key), None)
 
     def _lookup(self, key: Sequence[Any]) -> list[Row] | None:

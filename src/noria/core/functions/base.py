@@ -383,7 +383,8 @@ def _comparable_moments(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     if a.type.kind is b.type.kind:
         return a, b
     wide = replace(DATETIME, scale=6 if b.type.is_text else max(a.type.scale, b.type.scale))
-    return (e if e.type.kind is Kind.DATETIME else cast(e, wide) for e in (a, b))  # type: ignore[return-value]
+    x, y = (e if e.type.kind is Kind.DATETIME else cast(e, wide) for e in (a, b))
+    return x, y
 
 
 def _comparable_times(a: Expr, b: Expr) -> tuple[Expr, Expr]:
