@@ -17,10 +17,10 @@ from noria.core.evaluate import constant
 from noria.core.expr import Call, Col, Const, Expr
 from noria.core.functions import call, cast, conjunction, literal
 from noria.plan.mir import Filter, Mir, Project
+from noria.sql.calls import AggCall, parts_of
 from noria.sql.context import Context
 from noria.sql.pieces import beside, pieces_of
 from noria.sql.querygraph import Joined
-from noria.sql.scalars import AggCall, parts_of
 from noria.sql.scope import Scope
 
 

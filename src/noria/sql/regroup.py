@@ -20,11 +20,11 @@ from noria.core.functions import call, cast, literal
 from noria.core.types import BIGINT, Field
 from noria.plan.after import Found
 from noria.plan.mir import Aggregate, Mir, agg
+from noria.sql.calls import AggCall
 from noria.sql.context import Context
 from noria.sql.grouping import Grouped, group
 from noria.sql.querygraph import Joined
 from noria.sql.refusals import not_maintained
-from noria.sql.scalars import AggCall
 from noria.sql.scope import Scope
 
 _PARTS = ("count", "count_star", "sum", "min", "max", "avg")

@@ -15,76 +15,15 @@ from typing import Any
 from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error
-from noria.core.expr import Call, Const, Expr
+from noria.core.expr import Const, Expr
 from noria.core.functions import NULL, as_number, call, cast, literal, retyped, truth
 from noria.core.types import BIGINT, BYTES, TEXT, TEXT_BIN, Collation, Field, SqlType
 from noria.plan.mir import agg
+from noria.sql.calls import AggCall, ConcatCall
 from noria.sql.functions import CLOCK_CLASSES, CLOCK_NAMES, FUNCTIONS, extracted, located, regexp, shifted
 from noria.sql.refusals import refuse
 from noria.sql.tree import is_subquery, only, snippet
 from noria.sql.types import cast_type, collation
-
-
-@dataclass(frozen=True)
-class AggCall(Expr):
-    """An aggregate function of an expression over the block's columns (None: COUNT(*)).  more: the further columns
-    of COUNT(DISTINCT a, b)."""
-
-    function: str
-    argument: Expr | None
-    distinct: bool = False
-    more: tuple[Expr, ...] = ()
-
-    @property
-    def arguments(self) -> tuple[Expr, ...]:
-        return () if self.argument is None else (self.argument, *self.more)
-
-    def __str__(self) -> str:
-        inside = ", ".join(map(str, self.arguments)) or "*"
-        return f"{self.function}({'distinct ' if self.distinct else ''}{inside})"
-
-
-@dataclass(frozen=True)
-class ConcatCall(AggCall):
-    """GROUP_CONCAT; its argument is text."""
-
-    order: tuple[tuple[Expr, bool], ...] = ()
-    separator: str = ","
-
-    @property
-    def arguments(self) -> tuple[Expr, ...]:
-        return (*super().arguments, *(e for e, _ in self.order))
-
-    def __str__(self) -> str:
-        order = "".join(f" {e}{' desc' if d else ''}" for e, d in self.order)
-        return f"{super().__str__()}{order} {self.separator!r}"
-
-
-@dataclass(frozen=True)
-class OverCall(Expr):
-    """A window function; its parts may be aggregates.  frame, by: as in `mir.Over`."""
-
-    function: str
-    argument: Expr | None
-    partition: tuple[Expr, ...]
-    order: tuple[tuple[Expr, bool], ...]
-    frame: str = "range"
-    by: int = 1
-
-    @property
-    def parts(self) -> tuple[Expr, ...]:
-        argument = () if self.argument is None else (self.argument,)
-        return (*argument, *self.partition, *(e for e, _ in self.order))
-
-    def __str__(self) -> str:
-        by, order = ", ".join(map(str, self.partition)), ", ".join(f"{e}{' desc' if d else ''}" for e, d in self.order)
-        return f"{self.function}({self.argument or ''}, {self.by}) {self.frame} over ({by}; {order})"
-
-
-def parts_of(e: Expr) -> tuple[Expr, ...]:
-    """What an expression is computed from; an aggregate is a leaf."""
-    return e.args if isinstance(e, Call) else e.parts if isinstance(e, OverCall) else ()
-
 
 Kinds = dict[type[exp.Expr], str]
 _BINARY: Kinds = {
@@ -496,7 +435,3 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     exp.GroupConcat: _group_concat, exp.Window: _window,
     exp.Placeholder: _placeholder, exp.Alias: _alias,
 }
-
-
-def uses_aggregate(e: Expr) -> bool:
-    return isinstance(e, AggCall) or any(map(uses_aggregate, parts_of(e)))

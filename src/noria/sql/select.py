@@ -21,6 +21,7 @@ from noria.core.functions import call, canonical
 from noria.plan.after import Found, bound, over
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project
 from noria.sql import sources
+from noria.sql.calls import columns_read, uses_aggregate
 from noria.sql.context import Context
 from noria.sql.grouping import group
 from noria.sql.parameters import (
@@ -36,7 +37,7 @@ from noria.sql.parameters import (
 from noria.sql.querygraph import Builder, Joined, Relations
 from noria.sql.refusals import not_maintained, refuse
 from noria.sql.regroup import regroup
-from noria.sql.scalars import AggCall, Resolver, parts_of, uses_aggregate
+from noria.sql.scalars import Resolver
 from noria.sql.scope import Scope
 from noria.sql.subqueries import CORRELATED, add_domain, correlation, holds, null_safe, subquery
 from noria.sql.tree import is_membership, only, snippet
@@ -140,15 +141,8 @@ def _check_outer(block: Block) -> None:
     """Outer columns stand in WHERE only, where `correlation` takes them."""
     asked = [*(i.expr for i in block.items), *block.groups, *block.having, *(e for e, _ in block.order),
              *block.where, *block.after]
-    if any(c < block.scope.start for e in asked for c in _read(e)):
+    if any(c < block.scope.start for e in asked for c in columns_read(e)):
         raise not_maintained("a subquery with the outer query's columns here", block.tree, CORRELATED)
-
-
-def _read(e: Expr) -> set[int]:
-    """The columns that an expression reads, in aggregates and windows too."""
-    if isinstance(e, Col):
-        return {e.index}
-    return set().union(*map(_read, e.arguments if isinstance(e, AggCall) else parts_of(e)))
 
 
 def _single(block: Block) -> bool:

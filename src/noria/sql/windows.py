@@ -20,8 +20,9 @@ from noria.core.functions import call, cast, literal
 from noria.core.ranking import Order
 from noria.core.types import BIGINT
 from noria.plan.mir import Mir, Project, Window, over
+from noria.sql.calls import AggCall, ConcatCall, OverCall, parts_of
 from noria.sql.refusals import refuse
-from noria.sql.scalars import AggCall, ConcatCall, OverCall, Resolver, parts_of
+from noria.sql.scalars import Resolver
 from noria.sql.tree import only, snippet
 
 _RANKINGS: dict[type[exp.Expr], str] = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
