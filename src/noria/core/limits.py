@@ -38,4 +38,8 @@ REQUEST_BYTES = 512 * 2**20  # an intermediate result of one request, in the wor
 READ_HOLD_MS = 2_000  # an ad-hoc SELECT keeps its worker from others no longer: then Spark answers it
 VIEW_HOLD_MS = 10_000  # so long may an upquery of a named view: nobody else can answer it
 MAX_EXECUTION_MS = 60_000  # max_execution_time by default
+SHOWN_STATEMENT_CHARACTERS = 100  # of a statement in SHOW PROCESSLIST (FULL: all)
+OFF_LOOP_CHARACTERS = 4_096  # a longer text is parsed beside the loop
+OFF_LOOP_ROWS = 10_000  # a longer result is encoded beside the loop
+ADHOC_REFUSED = 1_000  # SELECTs that were found too costly for an ad-hoc view are remembered, so many
 LONGEST_EXECUTION_MS = 3_600_000  # max_execution_time = 0: no statement runs for ever

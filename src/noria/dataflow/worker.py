@@ -253,7 +253,9 @@ class Worker:
             self._views[view.name] = view
             self._planner.add_view(view)
             return lambda: self._drop(view.name)
-        dropped = self._views[s.view]
+        dropped = self._views.get(s.view)
+        if dropped is None:
+            return lambda: None  # it could not be brought back
         self._drop(s.view)
         return lambda: self._planner.add_view(dropped)
 

@@ -145,6 +145,7 @@ class Node:
         except OSError as e:
             raise StartFailed(f"cannot listen on {settings.mysql_host}:{settings.mysql_port} (--mysql-host, "
                               f"--mysql-port): {e.strerror or e}") from e
+        self.executor.processes.hang_up = self.mysql.hang_up
         self._closers.append(("MySQL clients", self._stop_mysql))
         self.http = HttpServer(make_app(self))
         try:
