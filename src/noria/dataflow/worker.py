@@ -347,6 +347,8 @@ class Worker:
             self._store.checkpoint(body.path)
         except SqlError as error:
             return packets.Done(body.request, error=error)
+        except StoreBroken as error:  # of the copy: its directory went with whoever asked
+            return packets.Done(body.request, error=SqlError(1105, "HY000", f"no snapshot was made: {error}"))
         views = {name: export.view_tables(self.engine, name, self._symbols) for name in self.engine.readers
                  if body.views and self.engine.ready(name)}
         return packets.Done(body.request, {"watermark": self.watermark(), "views": views})
