@@ -188,10 +188,8 @@ class Worker:
     def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Packet:
         if body.durable and self._store.applied() >= (e.epoch, e.seq):
             return packets.Migrated(e.seq)  # a resend: the recovered program has it already
-        failed: tuple[tuple[str, SqlError], ...] = ()
-        error = self._change(body.steps)
-        if error is not None and body.each:
-            error, failed = None, tuple(self._one_by_one(body.steps))
+        failed = tuple(self._each(body.steps)) if body.each else ()
+        error = None if body.each else self._change(body.steps)
         if error is not None:
             return packets.Migrated(e.seq, error)
         for s in body.steps:
@@ -225,18 +223,22 @@ class Worker:
             raise
         return None
 
-    def _one_by_one(self, steps: Sequence[packets.MigrationStep]) -> Iterator[tuple[str, SqlError]]:
-        """The views that cannot be made, the others made."""
-        for s in steps:
-            try:
-                error = self._change((s,))
-            except InvariantViolation:
-                raise
-            except Exception as bug:
-                self.around.note("".join(traceback.format_exception(bug)))
-                error = SqlError(1105, "HY000", f"{type(bug).__name__}: {bug}")
-            if error is not None and isinstance(s, packets.AddView):
-                yield s.view.name, error
+    def _each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:
+        """Make all of these, or where that fails one by one; the views that cannot be made."""
+        if self._noted_change(steps) is None:
+            return []
+        errors = [(s, self._noted_change((s,))) for s in steps]
+        return [(s.view.name, error) for s, error in errors if error is not None and isinstance(s, packets.AddView)]
+
+    def _noted_change(self, steps: Sequence[packets.MigrationStep]) -> SqlError | None:
+        """`_change`, where a defect is an error like any other."""
+        try:
+            return self._change(steps)
+        except InvariantViolation:
+            raise
+        except Exception as bug:
+            self.around.note("".join(traceback.format_exception(bug)))
+            return SqlError(1105, "HY000", f"{type(bug).__name__}: {bug}")
 
     def _apply(self, s: packets.MigrationStep) -> Callable[[], None]:
         """One step; returns what takes it back."""
