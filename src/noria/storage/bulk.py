@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any
 
 from rocksdict import WriteBatch
@@ -141,15 +141,14 @@ def _check_keys(engine: Engine, table: Table, family: str, file: SstFile) -> Non
     engine.create_family(_PROBE)
     try:
         engine.ingest(_PROBE, [copy])
-        keys = iter(engine.family(_PROBE).keys())
-        while some := list(islice(keys, _PROBE_ROWS)):
+        for some in engine.slices(_PROBE, _PROBE_ROWS, "keys"):
             _check_absent(engine, table, family, some)
     finally:
         engine.drop_family(_PROBE)
 
 
 def _check_absent(engine: Engine, table: Table, family: str, keys: list[bytes]) -> None:
-    held = engine.family(family).get(keys)
+    held = engine.get(family, keys)
     taken = next((k for k, v in zip(keys, held, strict=True) if v is not None), None)
     if taken is not None:
         raise _duplicate(engine, table, family, taken)
@@ -157,8 +156,8 @@ def _check_absent(engine: Engine, table: Table, family: str, keys: list[bytes]) 
 
 def _duplicate(engine: Engine, table: Table, family: str, key: bytes) -> Exception:
     index: Index | None = next((i for i in table.indexes if i.family == family), None)
-    row_key = key if index is None else engine.family(family).get(key)
-    stored = None if row_key is None else engine.family(table.family).get(row_key)
+    row_key = key if index is None else engine.get(family, key)
+    stored = None if row_key is None else engine.get(table.family, row_key)
     if stored is None:
         return StoreError(f"index {family} of table {table.name} names a row that is not there: rebuild it")
     return table.duplicate(index, table.codes([stored])[:, 0])

@@ -13,6 +13,10 @@ class StoreError(Exception):
     """The data directory cannot be used; the message says why and what to do."""
 
 
+class StoreDamaged(StoreError):
+    """What is on disk is not what was written: no new start helps."""
+
+
 class StoreInUse(StoreError):
     """Another process holds the data directory."""
 
@@ -24,6 +28,12 @@ class StoreFenced(StoreError):
 def disk_full(path: str, detail: str) -> SqlError:
     return SqlError(1021, "HY000", f"Disk full ({path}): {detail}; the statement changed nothing, "
                                    "free some space and send it again")
+
+
+def table_damaged(table: str, detail: str) -> SqlError:
+    return SqlError(1194, "HY000", f"Table '{table}' is marked as crashed: a file of it cannot be read ({detail}); the "
+                                   "other tables are served. Restore a backup (noria restore), or DROP TABLE and load "
+                                   "it again")
 
 
 def opening_error(path: str, error: Exception) -> StoreError:
@@ -39,6 +49,6 @@ def opening_error(path: str, error: Exception) -> StoreError:
     return damaged(path, text)
 
 
-def damaged(path: str, detail: str) -> StoreError:
-    return StoreError(f"the data directory {path} is damaged: {detail}; restore it from a backup "
-                      "or load the data again into an empty directory")
+def damaged(path: str, detail: str) -> StoreDamaged:
+    return StoreDamaged(f"the data directory {path} is damaged: {detail}; restore it from a backup "
+                        "(noria restore) or load the data again into an empty directory")

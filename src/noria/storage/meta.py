@@ -20,7 +20,7 @@ from rocksdict import WriteBatch
 from noria.core.types import TableDef
 from noria.storage.catalog import FORMAT, Done, family_of, table_from_json, table_to_json
 from noria.storage.engine import META, Engine
-from noria.storage.errors import StoreError, StoreFenced
+from noria.storage.errors import StoreDamaged, StoreError, StoreFenced
 from noria.storage.table import Counters, Index, Table
 
 RECENT_RESULTS = 1024  # so many writes may be unacknowledged at a time and still be resent
@@ -33,7 +33,7 @@ def put(engine: Engine, batch: WriteBatch, key: bytes, value: bytes) -> None:
 
 
 def get(engine: Engine, key: bytes) -> bytes | None:
-    value: bytes | None = engine.family(META).get(key)
+    value: bytes | None = engine.get(META, key)
     return value
 
 
@@ -48,8 +48,8 @@ def check_format(engine: Engine, path: str) -> None:
         put(engine, batch, _FORMAT, str(FORMAT).encode())
         engine.commit(batch)
     elif not stored.isdigit():
-        raise StoreError(f"the data directory {path} is damaged: its format version reads {stored!r}; "
-                         "restore it from a backup")
+        raise StoreDamaged(f"the data directory {path} is damaged: its format version reads {stored!r}; "
+                           "restore it from a backup")
     elif int(stored) > FORMAT:
         raise StoreError(f"the data directory {path} was written by a newer version (format {int(stored)}, "
                          f"this one reads {FORMAT}): start that version")

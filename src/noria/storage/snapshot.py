@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from rocksdict import ReadOptions
 
 from noria.core.coerce import coerce
 from noria.core.types import Column, TableDef
 from noria.core.values import arrow_type, bytes_of, to_arrow
+from noria.storage import reading
 from noria.storage.catalog import family_of, table_from_json
 from noria.storage.encoding import unpack_parts
 from noria.storage.engine import META, open_read_only
@@ -52,11 +51,7 @@ def read_checkpoint(
     try:
         family = db.get_column_family(family_of(table))
         for first, end in ranges:
-            bounds = ReadOptions()
-            if end is not None:
-                bounds.set_iterate_upper_bound(end)
-            values = iter(family.values(from_key=first, read_opt=bounds))
-            while some := list(islice(values, BATCH_ROWS)):
+            for some in reading.slices(family, BATCH_ROWS, "values", first, end):
                 yield from _batches(some, table, wanted)
     finally:
         db.close()

@@ -44,6 +44,8 @@ class RocksStore:
         self._refused: Done | None = None
         self._engine = Engine(path, memory or Memory())
         self._engine.reopened = self._settle
+        self._engine.table_of = self._table_of
+        self._tables: dict[str, Table] = {}
         try:
             self._load(fence)
         except BaseException as e:
@@ -58,7 +60,6 @@ class RocksStore:
         meta.check_fence(engine, self.path, fence)
         self._recipe, definitions, self._last_table_id = meta.read_catalog(engine)
         indexes = meta.read_indexes(engine)
-        self._tables: dict[str, Table] = {}
         for definition in definitions:
             own = [i for id, i in indexes if id == definition.table_id]
             table = Table(definition, self._symbols, own)
@@ -92,6 +93,29 @@ class RocksStore:
         if found is None:
             raise unknown_table(name)
         return found
+
+    def damage_of(self, name: str) -> SqlError | None:
+        """Why the table cannot be used, if a file of it (or of an index of it) cannot be read."""
+        bad = self._engine.damage.families
+        table = self._tables.get(name) if bad else None
+        families = () if table is None else (table.family, *(i.family for i in table.indexes))
+        return next((self._engine.damage_error(f) for f in families if f in bad), None)
+
+    def _readable(self, name: str) -> Table:
+        damage = self.damage_of(name)
+        if damage is not None:
+            raise damage
+        return self.table(name)
+
+    def _table_of(self, family: str) -> str:
+        """The name of the table a column family belongs to, and of the index."""
+        for table in self._tables.values():
+            if family == table.family:
+                return table.name
+            for index in table.indexes:
+                if family == index.family:
+                    return table.name
+        return family
 
     def create_table(self, table: TableDef) -> None:
         """Durable with the next `set_recipe`.  A table without an id (0) gets the next one."""
@@ -134,7 +158,7 @@ class RocksStore:
 
     def add_index(self, table: str, columns: tuple[int, ...]) -> None:
         """A key, prefix or index that serves these columns already is used."""
-        into = self.table(table)
+        into = self._readable(table)
         if into.access(columns) is not None:
             return
         index = Index.of(into.definition, tuple(columns))
@@ -213,6 +237,9 @@ class RocksStore:
             if table not in self._tables:
                 results[place] = WriteResult(error=unknown_table(table))
                 continue
+            if (damage := self.damage_of(table)) is not None:
+                results[place] = WriteResult(error=damage)
+                continue
             before = runs.get(table)
             if before is not None and _joins(statement, statements[before[0]]):
                 before.append(place)
@@ -289,7 +316,7 @@ class RocksStore:
 
     def lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> tuple[Batch, Codes]:
         """As the protocol says; needs a key or index whose first columns these are (`add_index`)."""
-        source = self.table(table)
+        source = self._readable(table)
         access = source.access(columns)
         if access is None:
             raise KeyError(f"no index of {table} on columns {columns}: add_index first")
@@ -299,7 +326,7 @@ class RocksStore:
             return Batch.empty(source.width), np.empty(0, np.int64)
         prefixes = source.columns_key([keys[columns.index(c)] for c in order], order)
         if index is None and order == source.key:
-            values, ordinals = _present(self._engine.family(source.family).get(prefixes), ordinals)
+            values, ordinals = _present(self._engine.get(source.family, prefixes), ordinals)
         else:
             values, ordinals = self._under(source, index, prefixes, ordinals)
         return Batch.of(source.codes(values)), ordinals
@@ -314,17 +341,16 @@ class RocksStore:
         values = [v for some in found for v in some]
         if index is None or not values:
             return values, ordinals
-        return _present(engine.family(source.family).get(values), ordinals)
+        return _present(engine.get(source.family, values), ordinals)
 
     def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
-        source = self.table(table)
-        family = self._engine.family(source.family)
+        source = self._readable(table)
         start = None if after is None else after + b"\0"  # the least key above it
         if source.key:
-            values = list(islice(family.values(from_key=start), rows))
+            values = self._engine.values(source.family, rows, start)
             codes = source.codes(values)
             return Batch.of(codes), source.keys(codes[:, -1:])[0] if len(values) == rows else None
-        pairs = list(islice(family.items(from_key=start), rows))
+        pairs = self._engine.items(source.family, rows, start)
         codes = source.codes([v for _, v in pairs])
         return Batch.of(codes), pairs[-1][0] if len(pairs) == rows else None
 
@@ -341,7 +367,7 @@ class RocksStore:
 
     def _index_keys(self, table: str, column: int, low: int, high: int, descending: bool = False) -> Iterator[bytes]:
         """Keys of an index that begins with the column, from low to high."""
-        source = self.table(table)
+        source = self._readable(table)
         access = source.access((column,))
         if access is None:
             raise KeyError(f"no index of {table} on column {column}: add_index first")
@@ -367,7 +393,7 @@ class RocksStore:
         """Take files of `storage.sst` over, whole or not at all.  files: family -> paths.  SqlError 1062 if
         they bring a key that is there already."""
         if self._repeated(epoch, seq) is None:
-            bulk.ingest(self._engine, self.table(table), files, rows, auto_increment, Done(epoch, seq))
+            bulk.ingest(self._engine, self._readable(table), files, rows, auto_increment, Done(epoch, seq))
             self._done[seq % meta.RECENT_RESULTS] = Done(epoch, seq)
             self.last_epoch, self.last_seq = epoch, seq
 

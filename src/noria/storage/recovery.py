@@ -1,0 +1,108 @@
+"""Is the write-ahead log whole?  Asked before RocksDB opens for writing, which would take a cut log for its end.
+
+The store is opened for reading only, with none of its tables: RocksDB then checks that no closed log is missing or
+has another size, reads every record of the logs with its checksum, and tells the last sequence number; nothing on
+disk changes, so a log that was moved away can be brought back.
+
+Keeps true: nothing acknowledged is missing of what `open` is then asked to recover, or `StoreDamaged` says what is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+
+from rocksdict import AccessType, DBRecoveryMode, Options, Rdict
+
+from noria.storage import mark
+from noria.storage.errors import StoreDamaged, StoreError, damaged, opening_error
+
+MARKED = b"marked"  # in the family meta: this store has a mark, so a missing one was removed
+_META = "meta"
+_DROPPED = re.compile(r"(\S+\.log): dropping (\d+) bytes; (.*)")
+_MISSING = re.compile(r"Missing WAL with log number: (\d+)")
+_SIZE = re.compile(r"WAL \(log number: (\d+)\) in MANIFEST is (\d+) bytes\s*,\s*but actually is (\d+)")
+_LOG_TAIL_BYTES = 64 * 2**10
+# The binding has no call for this option; a file of options can name it.
+_TRACKED = """[Version]
+  rocksdb_version=9.8.4
+  options_file_version=1.1
+[DBOptions]
+  track_and_verify_wals_in_manifest=true
+[CFOptions "default"]
+"""
+
+
+def tracked_options() -> Options:
+    """RocksDB's options by default, but that it notes its logs in the MANIFEST and verifies them."""
+    with tempfile.TemporaryDirectory(prefix="noria-options-") as directory:
+        with open(os.path.join(directory, "OPTIONS-000001"), "w") as file:
+            file.write(_TRACKED)
+        options, _ = Options.load_latest(directory)
+    found: Options = options
+    return found
+
+
+def check_log(path: str, family: Callable[[], Options]) -> None:
+    """StoreDamaged if something acknowledged is missing.  family: options of a column family."""
+    wanted = mark.read(path)
+    options = tracked_options()
+    # A torn record at the end is a commit that never returned, or one below the mark; anywhere else it is damage.
+    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+    options.set_keep_log_file_num(2)
+    try:
+        db = Rdict(path, options, {_META: family()}, AccessType.read_only(False))
+    except Exception as e:  # rocksdict raises bare Exceptions
+        raise _log_error(path, e) from e
+    try:
+        reached = int(db.latest_sequence_number())
+        marked = db.get_column_family(_META).get(MARKED) is not None
+    except Exception as e:
+        raise damaged(path, f"its catalog cannot be read ({e})") from e
+    finally:
+        db.close()
+    if wanted is None and marked:
+        raise _lost(path, f"its file {mark.FILE}, which says how far it had synced, is gone, so whether the write-ahead "
+                          f"log is whole cannot be told")
+    if wanted is not None and reached < wanted:
+        raise _lost(path, f"the write-ahead log ends at change {reached}, but {wanted} were acknowledged, so the last "
+                          f"{wanted - reached} changes of rows, index entries and counters are missing: {_logs(path)}")
+
+
+def _lost(path: str, what: str) -> StoreDamaged:
+    return StoreDamaged(f"the data directory {path} is damaged: {what}; bring the file back, restore a backup "
+                        "(noria restore), or noria check --accept-loss goes on with what is there")
+
+
+def _logs(path: str) -> str:
+    names = sorted(n for n in os.listdir(path) if n.endswith(".log"))
+    sizes = [f"{n} ({os.path.getsize(os.path.join(path, n)):,} bytes)" for n in names]
+    return f"the logs there are {', '.join(sizes)}" if sizes else "there is no log file"
+
+
+def _log_error(path: str, error: Exception) -> StoreError:
+    """What RocksDB's words mean where it reads no table but the catalog."""
+    text = str(error)
+    if missing := _MISSING.search(text):
+        what = f"the write-ahead log {os.path.join(path, f'{int(missing[1]):06d}.log')} is missing"
+    elif size := _SIZE.search(text):
+        what = (f"the write-ahead log {os.path.join(path, f'{int(size[1]):06d}.log')} has {int(size[3]):,} bytes, "
+                f"{int(size[2]):,} were synced")
+    elif dropped := _dropped(path):
+        what = f"the write-ahead log {dropped[0]} is damaged ({dropped[2]}, {dropped[1]} bytes)"
+    else:
+        return opening_error(path, error)
+    return _lost(path, what + ", so acknowledged rows are missing")
+
+
+def _dropped(path: str) -> tuple[str, str, str] | None:
+    """The log file that RocksDB could not read, which only its own log names."""
+    try:
+        with open(os.path.join(path, "LOG"), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_TAIL_BYTES))
+            found = _DROPPED.findall(file.read().decode(errors="replace"))
+    except OSError:
+        return None
+    return found[-1] if found else None
