@@ -30,6 +30,7 @@ from noria.dataflow.protocols import BaseStore, ViewFactory
 
 STEPS_PER_CHECK = 16  # how often memory is looked at: a step allocates little
 HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
+RECOVERY = 0  # the sequence number of the Migrate that brings the program back at a start
 LEAST_PARTIAL = 0.1  # of the limit: what partial state may keep whatever else there is
 
 
@@ -48,6 +49,9 @@ class Planner(Protocol):
     def input_plan(self, node: Any) -> Any:
         """The plan whose rows are a node's input."""
 
+    def tables(self, view: Any) -> Iterable[str]:
+        """The base tables that a view reads."""
+
 
 class Worker:
     """See the module.  `planner(engine)` makes the planner of this worker's graph.  large: first states over
@@ -63,6 +67,7 @@ class Worker:
         self._read_files, self._pid = read_files, pid
         self._planner = planner(self.engine)
         self._views: dict[str, Any] = {}
+        self._crashed: dict[str, SqlError] = {}  # views left out at the start: a table of theirs cannot be read
         self._steps = 0
         self._answers: dict[type, Callable[[Any], Any]] = {
             packets.Read: self._read, packets.Snapshot: self._snapshot, packets.Evict: self._evict,
@@ -136,15 +141,10 @@ class Worker:
     def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Packet:
         if body.durable and self._store.applied() >= (e.epoch, e.seq):
             return packets.Migrated(e.seq)  # a resend: the recovered program has it already
-        undo: list[Callable[[], None]] = []
-        try:
-            for s in body.steps:
-                undo.append(self._apply(s))
-            self.engine.relayout(self._large)
-        except (SqlError, ValueError) as error:
-            for u in reversed(undo):
-                u()
-            self.engine.relayout(self._large)
+        error = self._apply_all(body.steps)
+        while error is not None and e.seq == RECOVERY and self._leave_out(body.steps):
+            error = self._apply_all(tuple(s for s in body.steps if not self._is_left_out(s)))
+        if error is not None:
             shown = error if isinstance(error, SqlError) else SqlError(1235, "42000", str(error))
             return packets.Migrated(e.seq, shown)
         for s in body.steps:
@@ -152,9 +152,38 @@ class Worker:
                 self._store.drop_table(s.table)
         if body.durable:
             self._store.set_recipe(body.recipe, e.epoch, e.seq)
-        made = [s.view.name for s in body.steps if isinstance(s, packets.AddView) and not s.view.internal]
+        made = [s.view.name for s in body.steps if isinstance(s, packets.AddView) and not s.view.internal
+                and not self._is_left_out(s)]
         return packets.Migrated(e.seq, None, tuple((v, render.explain(self.engine, v)) for v in made),
                                 tuple(self._waiting(made)))
+
+    def _apply_all(self, steps: Sequence[packets.MigrationStep]) -> SqlError | ValueError | None:
+        """All steps, or none and why."""
+        undo: list[Callable[[], None]] = []
+        try:
+            for s in steps:
+                undo.append(self._apply(s))
+            self.engine.relayout(self._large)
+        except (SqlError, ValueError) as error:
+            for u in reversed(undo):
+                u()
+            self.engine.relayout(self._large)
+            return error
+        return None
+
+    def _leave_out(self, steps: Sequence[packets.MigrationStep]) -> bool:
+        """At a start: remember the views over tables that cannot be read; are there any that were not known?"""
+        found = {s.view.name: error for s in steps if isinstance(s, packets.AddView)
+                 if (error := self._damage_of(s.view)) is not None and s.view.name not in self._crashed}
+        self._crashed.update(found)
+        return bool(found)
+
+    def _is_left_out(self, s: packets.MigrationStep) -> bool:
+        return isinstance(s, packets.AddView) and s.view.name in self._crashed
+
+    def _damage_of(self, view: Any) -> SqlError | None:
+        errors = map(self._store.damage_of, self._planner.tables(view))
+        return next((error for error in errors if error is not None), None)
 
     def _apply(self, s: packets.MigrationStep) -> Callable[[], None]:
         """One step; returns what takes it back."""
@@ -168,9 +197,14 @@ class Worker:
             return lambda: None
         if isinstance(s, packets.AddView):
             view = s.view
+            if (damage := self._damage_of(view)) is not None:
+                raise damage
             self._views[view.name] = view
             self._planner.add_view(view)
             return lambda: self._drop(view.name)
+        if s.view in self._crashed:
+            damage = self._crashed.pop(s.view)
+            return lambda: self._crashed.update({s.view: damage})
         dropped = self._views[s.view]
         self._drop(s.view)
         return lambda: self._planner.add_view(dropped)
@@ -196,6 +230,8 @@ class Worker:
     # -------------------------------------------------------------- reads and questions
     def _read(self, body: packets.Read) -> packets.Packet:
         view = self._views.get(body.view)
+        if body.view in self._crashed:
+            return packets.Rows(body.request, None, self._crashed[body.view])
         if view is None or body.view not in self.engine.readers:
             return packets.Rows(body.request, None, _no_view(body.view))
         if not self.engine.ready(body.view):
@@ -267,6 +303,8 @@ class Worker:
         if body.what == "graph":
             return packets.Done(body.request, render.nodes(self.engine))
         if body.what == "explain":
+            if body.argument in self._crashed:
+                return packets.Done(body.request, error=self._crashed[body.argument])
             if body.argument not in self.engine.readers:
                 return packets.Done(body.request, error=_no_view(body.argument))
             return packets.Done(body.request, render.explain(self.engine, body.argument))

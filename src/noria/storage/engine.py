@@ -324,6 +324,7 @@ class Engine:
     def unreadable(self, name: str, error: Exception) -> Exception:
         """What a failed read of a family is to whoever asked."""
         text = str(error)
+        error.__traceback__ = None  # its frames have iterators, which would keep the database open
         if isinstance(error, SqlError | StoreError):
             return error
         if not is_damage(text):

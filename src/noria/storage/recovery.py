@@ -64,8 +64,8 @@ def check_log(path: str, family: Callable[[], Options]) -> None:
     finally:
         db.close()
     if wanted is None and marked:
-        raise _lost(path, f"its file {mark.FILE}, which says how far it had synced, is gone, so whether the write-ahead "
-                          f"log is whole cannot be told")
+        raise _lost(path, f"its file {mark.FILE}, which says how far it had synced, is gone, so whether the "
+                          "write-ahead log is whole cannot be told")
     if wanted is not None and reached < wanted:
         raise _lost(path, f"the write-ahead log ends at change {reached}, but {wanted} were acknowledged, so the last "
                           f"{wanted - reached} changes of rows, index entries and counters are missing: {_logs(path)}")
