@@ -22,6 +22,7 @@ from noria.storage.engine import Memory
 from noria.storage.errors import StoreDamaged, StoreError
 from noria.storage.mark import FILE
 from noria.storage.store import RocksStore
+from noria.storage.wal import damaged_at
 from reference.dict_symbols import DictSymbols
 
 SEED = int(os.environ.get("NORIA_DAMAGE_SEED", "20261121"))
@@ -159,6 +160,19 @@ def test_a_closed_log_that_is_missing_or_cut_does_not_open(tmp_path: Path, which
         cut(log, log.stat().st_size // 2)
     with pytest.raises(StoreDamaged, match=rf"{log.name}.*acknowledged rows are missing"):
         RocksStore(str(path), DictSymbols(), memory=SMALL)
+
+
+def test_the_damaged_record_of_a_log_is_named(tmp_path: Path) -> None:
+    path = crashed(filled(tmp_path / "data", 5))
+    for log in logs(path):
+        assert damaged_at(log) is None
+        size = log.stat().st_size
+        if size:
+            flip(log, size - 9)
+            at = damaged_at(log)
+            assert at is not None and size // 2 < at < size
+            cut(log, size - 2)
+            assert damaged_at(log) is None, "torn is not damaged"
 
 
 def test_a_record_that_was_never_acknowledged_may_be_torn(tmp_path: Path) -> None:

@@ -31,3 +31,4 @@ GROUP_ROWS = 10_000  # nor more rows than this: a later client waits no longer t
 WRITES_IN_FLIGHT = 2  # the worker takes one large write while the next is on its way
 PIPELINED_ROWS = 1_000  # smaller writes wait for the one in flight and share a commit: measured 1.4 times faster
 POISON_DEATHS = 3  # a change under which the worker died so often is given up, its outcome unknown
+BACKUP_LINE_S = 1  # between two lines to who copies a checkpoint: so soon is it noticed that he went away

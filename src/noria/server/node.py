@@ -279,6 +279,9 @@ class Node:
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         return self.bulk.load(request)
 
+    def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        return self.bulk.backup(request)
+
     def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         return self.bulk.verify(request)
 

@@ -40,6 +40,7 @@ from noria.storage.errors import (
     StoreInUse,
     damaged,
     disk_full,
+    one_line,
     opening_error,
     table_damaged,
 )
@@ -123,7 +124,7 @@ class Engine:
                 if fresh or not is_damage(str(e)) or isinstance(opening_error(self.path, e), StoreInUse):
                     raise
                 self._db = self._rdict(fresh, names, False)
-                self._note_file(str(e), names)
+                self._note_file(one_line(e), names)
         except StoreError:
             raise
         except Exception as e:  # rocksdict raises bare Exceptions
@@ -323,7 +324,7 @@ class Engine:
 
     def unreadable(self, name: str, error: Exception) -> Exception:
         """What a failed read of a family is to whoever asked."""
-        text = str(error)
+        text = one_line(error)
         error.__traceback__ = None  # its frames have iterators, which would keep the database open
         if isinstance(error, SqlError | StoreError):
             return error
@@ -371,7 +372,7 @@ class Engine:
             self.in_doubt = True
             if "No space left" in str(e):
                 raise disk_full(self.path, "the write found no space") from e
-            if is_damage(str(e)) and (family := self._note_file(str(e), list(self._families))):
+            if is_damage(str(e)) and (family := self._note_file(one_line(e), list(self._families))):
                 raise self.damage_error(family) from e  # a compaction met it; opened again, the others go on
             raise StoreError(f"cannot write to the data directory {self.path}: {e}") from e
 

@@ -36,9 +36,13 @@ def table_damaged(table: str, detail: str) -> SqlError:
                                    "it again")
 
 
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
 def opening_error(path: str, error: Exception) -> StoreError:
     """What RocksDB's words mean for the one who starts the store."""
-    text = str(error)
+    text = one_line(error)
     if "LOCK:" in text and "available" in text:  # "Resource temporarily unavailable", "No locks available"
         return StoreInUse(f"the data directory {path} is in use by another process: stop it first, "
                           "or give another --data-dir")

@@ -24,7 +24,7 @@ from noria.storage.errors import StoreDamaged, StoreError, StoreFenced
 from noria.storage.table import Counters, Index, Table
 
 RECENT_RESULTS = 1024  # so many writes may be unacknowledged at a time and still be resent
-_FORMAT, _FENCE, _CATALOG = b"format", b"fence", b"catalog"
+_FORMAT, FENCE, _CATALOG = b"format", b"fence", b"catalog"
 _INDEX, _COUNTERS, _DONE = b"index:", b"counters:", b"done:"
 
 
@@ -56,13 +56,13 @@ def check_format(engine: Engine, path: str) -> None:
 
 
 def check_fence(engine: Engine, path: str, fence: int | None) -> None:
-    stored = int(get(engine, _FENCE) or b"0")
+    stored = int(get(engine, FENCE) or b"0")
     if fence is None or fence == stored:
         return
     if fence < stored:
         raise StoreFenced(f"the data directory {path} belongs to epoch {stored}, this process is of epoch {fence}")
     batch = WriteBatch(raw_mode=True)
-    put(engine, batch, _FENCE, str(fence).encode())
+    put(engine, batch, FENCE, str(fence).encode())
     engine.commit(batch)
 
 

@@ -13,18 +13,17 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from rocksdict import AccessType, DBRecoveryMode, Options, Rdict
 
-from noria.storage import mark
+from noria.storage import mark, wal
 from noria.storage.errors import StoreDamaged, StoreError, damaged, opening_error
 
 MARKED = b"marked"  # in the family meta: this store has a mark, so a missing one was removed
 _META = "meta"
-_DROPPED = re.compile(r"(\S+\.log): dropping (\d+) bytes; (.*)")
 _MISSING = re.compile(r"Missing WAL with log number: (\d+)")
 _SIZE = re.compile(r"WAL \(log number: (\d+)\) in MANIFEST is (\d+) bytes\s*,\s*but actually is (\d+)")
-_LOG_TAIL_BYTES = 64 * 2**10
 # The binding has no call for this option; a file of options can name it.
 _TRACKED = """[Version]
   rocksdb_version=9.8.4
@@ -90,19 +89,17 @@ def _log_error(path: str, error: Exception) -> StoreError:
     elif size := _SIZE.search(text):
         what = (f"the write-ahead log {os.path.join(path, f'{int(size[1]):06d}.log')} has {int(size[3]):,} bytes, "
                 f"{int(size[2]):,} were synced")
-    elif dropped := _dropped(path):
-        what = f"the write-ahead log {dropped[0]} is damaged ({dropped[2]}, {dropped[1]} bytes)"
+    elif (bad := _damaged_log(path)) is not None:
+        what = f"the write-ahead log {bad[0]} has a damaged record at byte {bad[1]:,}"
     else:
         return opening_error(path, error)
     return _lost(path, what + ", so acknowledged rows are missing")
 
 
-def _dropped(path: str) -> tuple[str, str, str] | None:
-    """The log file that RocksDB could not read, which only its own log names."""
-    try:
-        with open(os.path.join(path, "LOG"), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_TAIL_BYTES))
-            found = _DROPPED.findall(file.read().decode(errors="replace"))
-    except OSError:
-        return None
-    return found[-1] if found else None
+def _damaged_log(path: str) -> tuple[Path, int] | None:
+    """The log with a record that does not hold, and where."""
+    for log in sorted(Path(path).glob("*.log")):
+        at = wal.damaged_at(log)
+        if at is not None:
+            return log, at
+    return None

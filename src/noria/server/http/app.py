@@ -82,6 +82,8 @@ class Services(Protocol):
 
     def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
 
+    def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
+
 
 def make_app(services: Services) -> Starlette:
     routes = Api(services).routes()
@@ -135,7 +137,7 @@ class Api:
             ("POST", "/sql", self.sql), ("POST", "/tables/{name}/rows", self.insert),
             ("POST", "/views/{name}/lookup", self.lookup), ("GET", "/attach", self.attach),
             ("POST", "/load", self.load), ("POST", "/verify", self.verify), ("POST", "/limit", self.limit),
-            ("POST", "/evict", self.evict),
+            ("POST", "/evict", self.evict), ("POST", "/backup", self.backup),
         ]
 
     async def health(self, request: Request) -> Response:
@@ -208,6 +210,9 @@ class Api:
 
     async def load(self, request: Request) -> Response:
         return _lines(self._s.load(await _json(request)))
+
+    async def backup(self, request: Request) -> Response:
+        return _lines(self._s.backup(await _json(request, default={})))
 
     async def verify(self, request: Request) -> Response:
         return _lines(self._s.verify(await _json(request, default={})))
