@@ -37,7 +37,7 @@ def command(
         if target.exists():
             raise backup.BackupError(f"{target} exists: a backup is a new directory, give another name")
         made = datetime.now(UTC).isoformat(timespec="seconds")
-        with _stopped(data_dir) if data_dir else _running(url) as checkpoint, copying("copying") as progress:
+        with (_stopped(data_dir) if data_dir else _running(url)) as checkpoint, copying("copying") as progress:
             about = backup.make(checkpoint, target, made, __version__, progress)
     except (StoreError, DirectoryInUse) as e:
         sys.exit(f"noria backup: {e}")
@@ -54,7 +54,10 @@ def _running(url: str) -> Iterator[Path]:
     from noria.storage.backup import BackupError
 
     with closing(HttpTransport(url).lines("/backup", {})) as lines:
-        checkpoint = Path(next(lines)["checkpoint"])
+        try:
+            checkpoint = Path(next(lines)["checkpoint"])
+        except OSError as e:
+            raise BackupError(f"the server at {url} did not answer: {e}") from e
         if not checkpoint.is_dir():
             raise BackupError(f"{checkpoint}, which the server made, cannot be seen here: run this on the server's "
                               "host, as its user")

@@ -22,6 +22,7 @@ def command(
     from noria.storage.errors import StoreError
 
     try:
+        backup.read(source)
         with copying("checking and copying") as progress:
             about = backup.restore(source, data_dir, progress)
     except StoreError as e:

@@ -398,7 +398,8 @@ class Engine:
 def open_read_only(path: str, names: list[str]) -> Rdict:
     """A checkpoint's families for reading; any number of processes may."""
     try:
-        return Rdict(path, table_options(), {n: table_options() for n in names}, AccessType.read_only(False))
+        options = table_options(recovery.tracked_options())  # without, a note of a log would have to be written away
+        return Rdict(path, options, {n: table_options() for n in names}, AccessType.read_only(False))
     except Exception as e:
         raise opening_error(path, e) from e
 

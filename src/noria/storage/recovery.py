@@ -70,6 +70,26 @@ def check_log(path: str, family: Callable[[], Options]) -> None:
                           f"{wanted - reached} changes of rows, index entries and counters are missing: {_logs(path)}")
 
 
+def accept_loss(path: str, family: Callable[[], Options]) -> int:
+    """Go on with what the logs hold up to the first gap or damage; how many acknowledged changes that leaves out, as
+    far as the mark tells.  What it leaves out is gone after this."""
+    try:
+        wanted = mark.read(path) or 0
+    except StoreDamaged:
+        wanted = 0
+    options = Options(raw_mode=True)  # which forgets the notes of logs that are missing
+    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    try:
+        names = [n for n in Rdict.list_cf(path, options) if n != "default"]
+        db = Rdict(path, options, {n: family() for n in names})
+        reached = int(db.latest_sequence_number())
+        db.close()
+    except Exception as e:
+        raise opening_error(path, e) from e
+    mark.Mark(path, reached).close()
+    return max(0, wanted - reached)
+
+
 def _lost(path: str, what: str) -> StoreDamaged:
     return StoreDamaged(f"the data directory {path} is damaged: {what}; bring the file back, restore a backup "
                         "(noria restore), or noria check --accept-loss goes on with what is there")

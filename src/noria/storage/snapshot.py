@@ -61,7 +61,7 @@ def _batches(values: list[bytes], table: TableDef, wanted: list[int]) -> Iterato
     types = [c.type for c in table.columns]
     for _, parts in unpack_parts(values, types):
         rows = len(parts[0]) if parts else 0
-        arrays = [_array(parts[c], table.columns[c]) if c < len(parts) else _default(table.columns[c], rows)
+        arrays = [_array(parts[c], table.columns[c]) if c < len(parts) else default_array(table.columns[c], rows)
                   for c in wanted]
         names = [table.columns[c].name for c in wanted]
         yield pa.RecordBatch.from_arrays(arrays, names)
@@ -73,7 +73,7 @@ def _array(part: Any, column: Column) -> pa.Array:
     return bytes_of(part) if column.type.is_bytes else part
 
 
-def _default(column: Column, rows: int) -> pa.Array:
+def default_array(column: Column, rows: int) -> pa.Array:
     """A column that the rows do not have yet."""
     value = None if not column.has_default or column.default is None else coerce(column.default, column, 1)
     return pa.repeat(pa.scalar(value, arrow_type(column.type)), rows)
