@@ -1,5 +1,5 @@
-"""A real server and damaged data: a lost log ends `noria serve` with why, a damaged block costs its table; a backup of the
-running server comes back."""
+"""A real server and damaged data: a lost log ends `noria serve` with why, a damaged block costs its table; a backup of
+the running server comes back."""
 
 from __future__ import annotations
 
@@ -64,12 +64,11 @@ def backed_up(server: Served, tmp_path: Path) -> None:
     writer.start()
     try:
         before = written[0]
-        out = noria("backup", str(tmp_path / "backup"), "--url", f"http://{server.http}")
+        out = server.run("backup", str(tmp_path / "backup"))
         assert out.returncode == 0, out.stderr
     finally:
         stop.set()
         writer.join()
-    assert not list((tmp_path / "data" / "snapshots").iterdir()) or server.process.poll() is None
     out = noria("restore", str(tmp_path / "backup"), str(tmp_path / "restored"))
     assert out.returncode == 0 and "2 tables" in out.stdout, out.stderr
     assert noria("check", str(tmp_path / "restored")).returncode == 0
@@ -85,14 +84,12 @@ def backed_up(server: Served, tmp_path: Path) -> None:
 def one_table_damaged(server: Served, base: Path) -> None:
     server.start()
     server.stop()  # what was in the log is in files now
-    largest = sorted(base.glob("*.sst"), key=lambda p: p.stat().st_size)[-2:]
-    for path in largest:
-        data = path.read_bytes()
-        if b"table" and path == largest[-1]:
-            path.write_bytes(data[:len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1:])
+    largest = max(base.glob("*.sst"), key=lambda p: p.stat().st_size)
+    data = largest.read_bytes()
+    largest.write_bytes(data[:len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1:])
     found = noria("check", str(server.data)).stdout
     table, other = ("bad", "good") if "table bad" in found else ("good", "bad")
-    assert largest[-1].name in found and f"table {table}" in found
+    assert largest.name in found and f"table {table}" in found
     server.start()
     worker = server.pid("worker")
     with server.connect() as connection:

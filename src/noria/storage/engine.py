@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rocksdict import (
@@ -48,6 +49,7 @@ from noria.storage.mark import Mark
 
 META = "meta"
 DEFAULT = "default"  # RocksDB's own family, which we leave empty
+BALLAST = "noria-ballast"
 _BUFFERS = "rocksdb.cur-size-all-mem-tables"
 BLOOM_BITS = 10  # per key: one look-up of an absent key in a hundred goes to a block
 
@@ -82,6 +84,7 @@ class Engine:
 
     def __init__(self, path: str, memory: Memory):
         self.path, self.memory = path, memory
+        self._ballast = Path(path) / BALLAST
         self._unchecked_bytes = 2**62  # committed since the last look at the disk's free space
         self.in_doubt = False  # did a commit fail so that the log's end must be read again?
         self.reopened: Callable[[], object] = lambda: None  # called when the doubt can be settled
@@ -109,6 +112,7 @@ class Engine:
                 self.create_family(META)
             self._quiet_damaged()
             self._set_mark()
+            self._fill_ballast()
         except BaseException:
             self.close()
             raise
@@ -264,7 +268,11 @@ class Engine:
         del self._handles[name]
         with suppress(Exception):  # it flushes, in vain, what cannot be read
             self._families.pop(name).close()
-        self._db.drop_column_family(name)
+        try:
+            self._db.drop_column_family(name)
+        except Exception as e:  # a full disk: it is dropped, or goes when the store opens next
+            if "No space left" not in str(e):
+                raise
         self.damage.forget(name)
 
     # ---------------------------------------------------------------- reading
@@ -340,17 +348,36 @@ class Engine:
         return table_damaged(self.table_of(name), self.damage.families[name])
 
     # ---------------------------------------------------------------- writing
-    def commit(self, batch: WriteBatch, sync: bool = True) -> None:
-        """Write the batch whole; SqlError 1021 and nothing written if the disk is full."""
+    def commit(self, batch: WriteBatch, sync: bool = True, shrinks: bool = False) -> None:
+        """Write the batch whole; SqlError 1021 and nothing written if the disk is full.  shrinks: it makes room in the
+        end, so it may use the ballast."""
         nbytes = batch.size_in_bytes()
         self._unchecked_bytes += nbytes
         if self.in_doubt or self._unchecked_bytes > self.memory.reserve_bytes // 16:
-            self.check_space(nbytes)
+            self._make_room(nbytes, shrinks)
             self._unchecked_bytes = 0
         self.settle()
         self._guarded(lambda: self._db.write(batch, self._synced if sync else self._unsynced))
         if sync:
             self._mark.reach(self._db.latest_sequence_number())
+
+    def _make_room(self, nbytes: int, shrinks: bool) -> None:
+        """Refuse without space; what shrinks the data may go on with the room that the ballast takes."""
+        if not shrinks or self.has_space(nbytes):
+            self.check_space(nbytes)
+            self._fill_ballast()
+            return
+        self._ballast.unlink(missing_ok=True)
+        if self._free_bytes() < self.memory.reserve_bytes // 8 + 2 * nbytes:
+            self.check_space(nbytes)
+
+    def _fill_ballast(self) -> None:
+        """A file that only takes room: on a full disk it goes, so that DELETE and DROP TABLE find some."""
+        size = self.memory.reserve_bytes // 2
+        if not size or self._ballast.exists() or not self.has_space(size):
+            return
+        with suppress(OSError), open(self._ballast, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
 
     def check_space(self, nbytes: int) -> None:
         """Refuse before RocksDB runs into a full disk: room for the log and the flush of these bytes."""

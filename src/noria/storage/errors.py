@@ -27,7 +27,8 @@ class StoreFenced(StoreError):
 
 def disk_full(path: str, detail: str) -> SqlError:
     return SqlError(1021, "HY000", f"Disk full ({path}): {detail}; the statement changed nothing, "
-                                   "free some space and send it again")
+                                   "free some space and send it again (DELETE and DROP TABLE may use a small "
+                                   "reserve; DROP TABLE frees space at once)")
 
 
 def table_damaged(table: str, detail: str) -> SqlError:

@@ -21,7 +21,7 @@ from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation, SqlError, table_exists, unknown_table
-from noria.core.statements import Insert, Statement, WriteResult
+from noria.core.statements import Delete, Insert, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.storage import bulk, meta
@@ -146,7 +146,7 @@ class RocksStore:
             for table in self._dropped:
                 meta.forget_table(self._engine, batch, table)
 
-        self._commit(fill, Done(epoch, seq), True)
+        self._commit(fill, Done(epoch, seq), True, bool(self._dropped))
         self._recipe = tuple(recipe)
         for table in self._dropped:
             for family in (table.family, *(i.family for i in table.indexes)):
@@ -202,7 +202,8 @@ class RocksStore:
 
         changed = any(stage.effects for stage in stages.values())
         try:
-            self._commit(fill, Done(epoch, seq, tuple(results)), changed)
+            shrinks = all(isinstance(s, Delete) for s in statements)
+            self._commit(fill, Done(epoch, seq, tuple(results)), changed, shrinks)
         except SqlError as full:
             return [r if r.error else WriteResult(error=bare(full)) for r in results], {}
         deltas = {}
@@ -269,11 +270,11 @@ class RocksStore:
                                      f"{self.last_epoch}.{self.last_seq} and its results are not kept")
         return done
 
-    def _commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool) -> None:
+    def _commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool, shrinks: bool = False) -> None:
         """Commit what `fill` puts into a batch, as (epoch, seq)."""
         engine = self._engine
         try:
-            engine.commit(self._batch(fill, done), sync)
+            engine.commit(self._batch(fill, done), sync, shrinks)
         except SqlError:
             if not engine.in_doubt:
                 raise
