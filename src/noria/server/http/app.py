@@ -10,6 +10,7 @@
     POST /views/NAME/lookup           an Arrow stream of keys; answers rows and `__key`, the key's ordinal
     GET  /attach                      where the views are in this host's memory
     POST /load, /verify               bulk jobs on Spark; progress as lines of JSON
+    POST /backup                      a checkpoint on the server's host, there until the asker hangs up
     POST /evict                       {"bytes": n}: forget least recently read keys; without n all of them
     POST /limit                       {"memory_limit": "64M"}: another memory limit until the server ends
 
