@@ -129,7 +129,7 @@ ODD: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("body", ODD, ids=repr)
+@pytest.mark.parametrize("body", ODD, ids=range(len(ODD)))
 def test_packets_that_no_client_can_send_are_answered(bench: Bench, body: Any) -> None:
     changes = isinstance(body, (packets.Write, packets.Migrate, packets.Ingest))
     reply = bench.change(body) if changes else bench.send(body)
