@@ -137,7 +137,7 @@ class Engine:
 
     def _rdict(self, fresh: bool, names: list[str], strict: bool) -> Rdict:
         """strict: RocksDB opens no database with a file that it cannot read, and stops writing when it meets one."""
-        options = self._options(fresh)
+        options = self._options(fresh, recovery.tracked_options())
         options.set_paranoid_checks(strict)
         return Rdict(self.path, options, {n: self._options(False) for n in names})
 
@@ -186,9 +186,10 @@ class Engine:
                                "restore it from a backup")
         return True
 
-    def _options(self, fresh: bool) -> Options:
+    def _options(self, fresh: bool, base: Options | None = None) -> Options:
+        """Of a column family, or of the database: then `base` has what a family's options cannot say."""
         memory = self.memory
-        options = table_options(recovery.tracked_options())
+        options = table_options(base)
         options.create_if_missing(fresh)
         blocks = BlockBasedOptions()
         blocks.set_block_cache(self._cache)

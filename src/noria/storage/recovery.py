@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,22 +23,13 @@ MARKED = b"marked"  # in the family meta: this store has a mark, so a missing on
 _META = "meta"
 _MISSING = re.compile(r"Missing WAL with log number: (\d+)")
 _SIZE = re.compile(r"WAL \(log number: (\d+)\) in MANIFEST is (\d+) bytes\s*,\s*but actually is (\d+)")
-# The binding has no call for this option; a file of options can name it.
-_TRACKED = """[Version]
-  rocksdb_version=9.8.4
-  options_file_version=1.1
-[DBOptions]
-  track_and_verify_wals_in_manifest=true
-[CFOptions "default"]
-"""
+# The binding has no call for this option, but reads files of options.
+_TRACKED = Path(__file__).parent / "rocksdb"
 
 
 def tracked_options() -> Options:
     """RocksDB's options by default, but that it notes its logs in the MANIFEST and verifies them."""
-    with tempfile.TemporaryDirectory(prefix="noria-options-") as directory:
-        with open(os.path.join(directory, "OPTIONS-000001"), "w") as file:
-            file.write(_TRACKED)
-        options, _ = Options.load_latest(directory)
+    options, _ = Options.load_latest(str(_TRACKED))
     found: Options = options
     return found
 
