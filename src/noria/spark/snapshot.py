@@ -7,6 +7,7 @@ in the order of the table's columns; columns that old rows lack have their defau
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,9 +23,11 @@ PIECES_PER_SLOT = 2  # ranges are of estimated size: some more than slots even t
 SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}  # Spark's own
 
 
+@cache
 def session(spark: SparkSession) -> SparkSession:
-    """A session for a job over checkpoints.  Spark takes what `mapInArrow` gives for as small as the numbers
-    that went in and would send whole tables to every task; so sizes decide only once they are known."""
+    """The session for jobs over checkpoints: one for all, because making one takes longer than a small query.  Spark
+    takes what `mapInArrow` gives for as small as the numbers that went in and would send whole tables to every task;
+    so sizes decide only once they are known."""
     own = spark.newSession()
     own.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     own.conf.set("spark.sql.adaptive.autoBroadcastJoinThreshold", str(BROADCAST_BYTES))
