@@ -86,7 +86,7 @@ def test_frozen_drivers_and_jvms_and_jobs_that_nothing_interrupts_are_replaced(
     async def test() -> None:
         events: list[Event] = []
         it = Supervisor(SparkSettings(workers=0, scratch_dir=tmp_path / "scratch"), log_path=tmp_path / "log",
-                        on_event=events.append)
+                        on_event=lambda e: (events.append(e), print(f"{e.at:.1f} {e.what}: {e.detail}")))
         await within(it.start(), START_S)
         try:
             for which in ("pid", "jvm_pid"):

@@ -119,6 +119,7 @@ class Supervisor:
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._jvm: Process | None = None
+        self._pulse = Pulse()
         self._last_end = ""
 
     def processes(self) -> list[int]:
@@ -185,7 +186,7 @@ class Supervisor:
     async def _one_driver(self, first: asyncio.Future[Ready] | None) -> None:
         reader = await self._spawn()
         self._send(Start(self.settings))
-        pulse = Pulse()
+        pulse = self._pulse = Pulse()
         watch = asyncio.create_task(self._watch(pulse))
         try:
             await self._listen(reader, pulse, first)
@@ -318,9 +319,7 @@ class Supervisor:
 
     def _overdue(self, function: str) -> None:
         """A cancelled job does not end: code that nothing interrupts."""
-        self._last_end = f"the cancelled job {function} still ran after {SPARK_CANCEL_S} s"
-        self._event("frozen", f"{self._last_end}; the driver is replaced")
-        self._kill()
+        self._pulse.verdict = f"the cancelled job {function} still ran after {SPARK_CANCEL_S} s, so it was killed"
 
     def _take(self, message: Any) -> None:
         if isinstance(message, WorkersStarted):
