@@ -28,8 +28,9 @@ def test_another_user_reads_nothing_and_asks_nothing() -> None:
     (top / "data").mkdir()
     for directory in (top, top / "data"):
         directory.chmod(0o755)
-    served = Served(top / "data")
+    served = None
     try:
+        served = Served(top / "data")
         with served.connect() as connection:
             execute(connection, "CREATE TABLE t (id INT PRIMARY KEY, secret VARCHAR(20))")
             execute(connection, "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
@@ -48,5 +49,6 @@ def test_another_user_reads_nothing_and_asks_nothing() -> None:
         assert len(found) > 20
         assert attack.as_nobody(lambda: attack.readable(found)) == []
     finally:
-        served.close()
+        if served is not None:
+            served.close()
         shutil.rmtree(top, ignore_errors=True)

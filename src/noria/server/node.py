@@ -63,6 +63,7 @@ def reply_bytes(limit: int) -> int:
 
 def serve(settings: Settings, log_level: str) -> int:
     """Run a server until it is told to stop; the exit status."""
+    os.umask(0o077)  # what a server writes is its user's only
     logging.basicConfig(level=log_level.upper(), stream=sys.stderr,
                         format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
