@@ -91,6 +91,11 @@ def division_by_zero() -> SqlError:
     return SqlError(1365, "22012", "Division by 0")
 
 
+def too_many_jobs(what: str, waiting: int, instead: str) -> SqlError:
+    """No room in the queue before Spark."""
+    return SqlError(1637, "HY000", f"Too many {what} for Spark: {waiting} wait already; try again later, or {instead}")
+
+
 def not_supported(what: str, instead: str = "") -> SqlError:
     """A feature that is not there: what, and what to do instead."""
     return SqlError(1235, "42000", f"Noria does not support {what} yet" + (f"; {instead}" if instead else ""))

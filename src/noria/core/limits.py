@@ -44,3 +44,19 @@ OFF_LOOP_ROWS = 10_000  # a longer result is encoded beside the loop
 ADHOC_REFUSED = 1_000  # SELECTs that were found too costly for an ad-hoc view are remembered, so many
 LONGEST_EXECUTION_MS = 3_600_000  # max_execution_time = 0: no statement runs for ever
 BACKUP_LINE_S = 1  # between two lines to who copies a checkpoint: so soon is it noticed that he went away
+
+SPARK_HOST_HEAP_BYTES = 512 * 2**20  # the JVM that hosts the workers: near the least that Spark starts with
+SPARK_HEAP_BYTES = 2**30  # the JVM of batch jobs; sorts and joins beyond it spill to disk
+SPARK_RESULT_BYTES = 128 * 2**20  # a query's answer, held whole by JVM, driver and front end, ten times as objects
+SPARK_RESULT_ROWS = 1_000_000  # likewise
+SPARK_QUERIES = 4  # run on Spark at once: more only divide the same cores and memory
+SPARK_QUEUE = 200  # queries that wait for one of these slots; one more is refused with error 1637
+SPARK_BULK_JOBS = 2  # loads and verifications at once; first states have as many slots of their own
+SPARK_WAIT_S = 120  # a job waits so long for a driver that is starting, then fails
+SPARK_START_S = 180  # a driver that has no session by then is killed
+SPARK_BEAT_S = 1.0  # between two questions to a driver whether it lives
+SPARK_STOPPED_BEATS = 5  # unanswered by a process that the kernel calls stopped: it is replaced
+SPARK_SILENT_BEATS = 60  # unanswered by any other: collecting garbage or waiting for a processor takes less
+SPARK_CANCEL_S = 20  # a cancelled job that still runs by then has its driver replaced
+SNAPSHOT_KEEP_S = 10  # a snapshot that no query has used for so long is removed: it holds on to disk space
+SNAPSHOT_WAIT_S = 60  # a query waits so long for a worker that takes its snapshot, then fails
