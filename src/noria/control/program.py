@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from noria.core import limits
-from noria.core.errors import SqlError, not_supported, table_exists
+from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError, not_supported, table_exists
 from noria.core.types import TableDef
 from noria.dataflow import packets
 from noria.plan.mir import Mir, ViewDef, tables_of
@@ -82,12 +82,13 @@ class Program:
         self._pending: dict[tuple[Mir, tuple[int, ...], int], asyncio.Task[ViewDef]] = {}
         self._explain: dict[str, str] = {}
         self._last_table_id = 0
-        self._adhoc_made = 0
+        self._adhoc_made = self._definitions = 0
         self._lock = asyncio.Lock()
         self._filling: dict[str, asyncio.Task[None]] = {}
         self.version = 0
         self.generation = 0
         self.bootstrap: Bootstrapper | None = None  # gives a full node its first state by Spark
+        self.on_forget: Callable[[ViewDef], None] = lambda view: None  # told of each definition that is no more
 
     # ------------------------------------------------------------ the catalog
     def table(self, name: str) -> TableDef | None:
@@ -130,6 +131,16 @@ class Program:
                 return await self._drop_views(command)
         raise TypeError(f"{type(command).__name__} does not change the program")
 
+    async def settled(self) -> None:
+        """When no change is under way any more."""
+        async with self._lock:
+            pass
+
+    def _numbered(self, view: ViewDef) -> ViewDef:
+        """The view as a definition of its own."""
+        self._definitions += 1
+        return replace(view, definition=self._definitions)
+
     async def _create_table(self, command: commands.CreateTable) -> Change:
         name = _fold(command.table.name)
         if name in self._tables and command.if_not_exists:
@@ -144,7 +155,7 @@ class Program:
         return Change()
 
     async def _create_view(self, command: commands.CreateView) -> Change:
-        view, name = command.view, _fold(command.view.name)
+        view, name = self._numbered(command.view), _fold(command.view.name)
         old = self._views.get(name)
         if name in self._tables or (old is not None and not command.or_replace):
             raise table_exists(view.name)
@@ -249,18 +260,31 @@ class Program:
             if rows > limits.ADHOC_FULL_ROWS and not wanted.key:
                 raise _too_large(rows)
             self._adhoc_made += 1
-            view = replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True)
-            evicted = list(self._adhoc)[: max(0, len(self._adhoc) + 1 - self._adhoc_views)]
-            steps: list[packets.MigrationStep] = [packets.DropView(self._adhoc[n].name) for n in evicted]
-            reply = await self._migrate((*steps, _published(view)), self.recipe(), durable=False)
-            for n in evicted:
-                self._forget(n)
+            view = self._numbered(replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True))
+            reply = await self._with_room(_published(view), len(self._adhoc) + 1 - self._adhoc_views)
             if rows > limits.ADHOC_FULL_ROWS and any(" | full" in text.splitlines()[-1] for _, text in reply.explain):
                 await self._migrate((packets.DropView(view.name),), self.recipe(), durable=False)
                 raise _too_large(rows)
             self._remember(view, set())
             self._planned(reply)
             return view
+
+    async def _with_room(self, add: packets.AddView, evicted: int) -> packets.Migrated:
+        """Add an ad-hoc view and drop at least so many, least recently used ones first: more where there is no memory,
+        mapping or descriptor for it, until none is left to drop."""
+        while True:
+            gone = list(self._adhoc)[: max(0, evicted)]
+            steps: list[packets.MigrationStep] = [packets.DropView(self._adhoc[n].name) for n in gone]
+            try:
+                reply = await self._migrate((*steps, add), self.recipe(), durable=False)
+            except SqlError as e:
+                if e.code not in (OUT_OF_RESOURCES, DISK_FULL) or len(gone) == len(self._adhoc):
+                    raise
+                evicted = max(len(self._adhoc) // 4, 2 * evicted, 1)
+                continue
+            for n in gone:
+                self._forget(n)
+            return reply
 
     async def _base_rows(self, view: ViewDef) -> int:
         """Rows in the tables that the view reads."""
@@ -288,6 +312,7 @@ class Program:
         self._texts.pop(name, None)
         self._explain.pop(name, None)
         self.generation += 1
+        self.on_forget(view)
         names = self._by_plan.get((view.plan, view.key), [])
         if name in names:
             names.remove(name)
@@ -340,7 +365,7 @@ class Program:
             self._forget(name)
         for text in hello.recipe:
             for command in self._parse_recipe(text):
-                self._remember(command.view, self._names_in(command.view.text), text)
+                self._remember(self._numbered(command.view), self._names_in(command.view.text), text)
         for view in adhoc:
             if all(_fold(t) in self._tables for t in tables_of(view.plan)):
                 self._remember(view, set())

@@ -11,6 +11,7 @@ LOOKUP_KEYS = 4_096  # a SELECT whose IN lists ask for more keys of one view is 
 TOP_ROWS = 10_000  # LIMIT and OFFSET up to so many rows are kept in order; beyond, all rows are kept
 AFTER_SYMBOL_BYTES = 64 * 2**20  # texts that a front end keeps to compare looked-up rows; then it starts anew
 ADHOC_VIEWS = 500  # least recently used ad-hoc views beyond this are dropped
+VIEW_BINDS = 100  # times that a read is bound again because its view was redefined meanwhile; then it is error 1412
 WORKER_BOOTSTRAP_ROWS = 500_000  # full state over more base rows than this is computed by Spark
 MAX_PACKET_BYTES = 64 * 2**20  # max_allowed_packet: a longer statement is refused
 DEFAULT_MEMORY_BYTES = 2**30  # a limit by default: users of such systems ask for one first

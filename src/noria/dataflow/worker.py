@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, view_changed
 from noria.core.limits import ERROR_CODE
 from noria.core.statements import WriteResult
 from noria.core.symbols import Symbols
@@ -196,6 +196,8 @@ class Worker:
     # -------------------------------------------------------------- reads and questions
     def _read(self, body: packets.Read) -> packets.Packet:
         view = self._views.get(body.view)
+        if body.definition and (view is None or view.definition != body.definition):
+            return packets.Rows(body.request, None, view_changed(body.view))
         if view is None or body.view not in self.engine.readers:
             return packets.Rows(body.request, None, _no_view(body.view))
         if not self.engine.ready(body.view):
@@ -224,7 +226,7 @@ class Worker:
     def _prefill(self, reads: list[Any]) -> None:
         """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""
         view = self._views.get(reads[0].view)
-        reads = [r for r in reads if r.between is None]
+        reads = [r for r in reads if r.between is None and view is not None and r.definition in (0, view.definition)]
         if len(reads) < 2 or view is None or not view.key or reads[0].view not in self.engine.readers:
             return
         if self.engine.ready(view.name):

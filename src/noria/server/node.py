@@ -207,6 +207,7 @@ class Node:
         told = 0
         while True:
             await asyncio.sleep(MEMORY_WATCH_S)
+            self.executor.reads.refresh()
             if self.link.state is not LinkState.UP:
                 continue
             with contextlib.suppress(ConnectionError):

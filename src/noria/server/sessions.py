@@ -7,13 +7,15 @@ write inside it is error 1235, because the write stands.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from noria.core.errors import SqlError, not_supported
+from noria.core.errors import VIEW_CHANGED, SqlError, not_supported
+from noria.core.limits import VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
 from noria.runtime.link import WorkerGone
@@ -23,6 +25,7 @@ from noria.server.mysql.backend import (
     IN_TRANSACTION,
     Answer,
     Client,
+    Encoded,
     Failed,
     Later,
     Ok,
@@ -112,12 +115,19 @@ class Session:
         return outcomes[0] if len(outcomes) == 1 else outcomes
 
     async def _run_text(self, text: str) -> Outcome:
-        try:
-            command = self._executor.statements.parse(text)
-        except SqlError as e:
-            self._note_error(e)
-            raise
-        return await self.run(command)
+        for binds in itertools.count(1):
+            try:
+                command = self._executor.statements.parse(text)
+            except SqlError as e:
+                self._note_error(e)
+                raise
+            try:
+                return await self.run(command)
+            except SqlError as e:
+                if e.code != VIEW_CHANGED or binds == VIEW_BINDS:
+                    raise
+            await self._executor.program.settled()
+        raise AssertionError("counting ends by a return or an error")
 
     def _note_error(self, error: SqlError) -> None:
         self.warnings = (("Error", error.code, error.message),)
@@ -155,15 +165,31 @@ class Session:
         try:
             if compiled.direct and not self.offset:
                 self.warnings = ()
-                return self._executor.select(compiled, values, key, binary, self._client.deprecate_eof, self)
+                answer = self._executor.select(compiled, values, key, binary, self._client.deprecate_eof, self)
+                if isinstance(answer, Ok | ResultSet | Encoded | Failed):
+                    return answer
+                return self._bound_anew(answer, compiled, values)
             command = compiled.bind(values)
             if isinstance(command, _WRITES):
                 self.warnings = ()
                 return self._begin_write(command)
-            return self.run(command)
+            return self._bound_anew(self.run(command), compiled, values)
         except SqlError as e:
             self._note_error(e)
             raise
+
+    async def _bound_anew(self, answer: Awaitable[Outcome], compiled: Compiled, values: Sequence[Any]) -> Outcome:
+        """The answer; where a view that it needs was redefined meanwhile, that of the statement as it is now."""
+        for _ in range(VIEW_BINDS):
+            try:
+                return await answer
+            except SqlError as e:
+                if e.code != VIEW_CHANGED:
+                    raise
+            await self._executor.program.settled()
+            compiled = self._executor.statements.prepare(compiled.text)
+            answer = self.run(compiled.bind(values))
+        return await answer
 
     # ------------------------------------------------------------ commands
     async def run(self, command: sql.Command) -> Outcome:

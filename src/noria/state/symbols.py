@@ -164,7 +164,7 @@ class SymbolTable:
     def text(self, code: int) -> str:
         span = self._spans[HEADER + code]
         at = span & _OFFSET
-        return self._heap_memory.map[at : at + (span >> OFFSET_BITS)].decode()
+        return self._heap_memory.map[at : at + (span >> OFFSET_BITS)].tobytes().decode()
 
     def texts(self, codes: Codes) -> pa.Array:
         return _texts(self._heap, self._starts, codes, pa.large_string())
