@@ -17,6 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import mysql.connector
 import pyarrow as pa
 import pymysql
 import pytest
@@ -33,7 +34,6 @@ COLUMNS = ("i", "s", "m", "d", "b")
 ROWS = [(n, f"s{n % 7}", Decimal(7 * (n % 9) + 7) / 100, (n % 5) + 1000.5, 10**12 + n % 11) for n in range(1, 41)]
 TABLE = "CREATE TABLE a (i INT PRIMARY KEY, s VARCHAR(20), m DECIMAL(6,2), d DOUBLE, b BIGINT)"
 WRONG_SQL = (SqlError, pymysql.Error, ConnectorError)
-NO_VIEW = frozenset({1146, 1051})
 
 
 @dataclass(frozen=True)
@@ -57,28 +57,30 @@ class Definition:
         limit = f" LIMIT {self.limit}" if self.limit else ""
         return f"{verb} VIEW v AS SELECT {', '.join(self.columns)} FROM a WHERE {self.key} = ?{order}{limit}"
 
-    def agrees(self, answer: Any, column: str, value: Any) -> bool:
-        """Can this be the answer to a lookup of a value of a column?"""
+    def agrees(self, answer: Any, column: str, value: Any, ordered: bool) -> bool:
+        """Can this be the answer to a lookup of a value of a column?  A SELECT from the view need not be ordered."""
         if isinstance(answer, Exception):
             return column != self.key  # a value of another type, or a column that is not there
         if column != self.key:
             return not answer or self.limit is not None or column in self.columns
         rows = [tuple(r[COLUMNS.index(c)] for c in self.columns) for r in ROWS if r[COLUMNS.index(column)] == value]
-        if self.order is not None:
+        if self.limit is not None:
             at = self.columns.index(self.order[0])
-            by = [r[at] for r in answer]
-            if by != sorted(by, reverse=self.order[1]):
+            wanted = sorted(rows, key=lambda r: r[at], reverse=self.order[1])[:self.limit]
+            if not all(r in rows for r in answer) or sorted(r[at] for r in answer) != sorted(r[at] for r in wanted):
                 return False
-        if self.limit is None:
-            return sorted(answer) == sorted(rows)
-        wanted = sorted(rows, key=lambda r: r[at], reverse=self.order[1] if self.order else False)[:self.limit]
-        return all(r in rows for r in answer) and [r[at] for r in answer] == [r[at] for r in wanted]
+        elif sorted(answer) != sorted(rows):
+            return False
+        if not ordered or self.order is None:
+            return True
+        by = [r[self.columns.index(self.order[0])] for r in answer]
+        return by == sorted(by, reverse=self.order[1])
 
 
 class Gone:
     """Between DROP and CREATE."""
 
-    def agrees(self, answer: Any, column: str, value: Any) -> bool:
+    def agrees(self, answer: Any, column: str, value: Any, ordered: bool) -> bool:
         return isinstance(answer, Exception)
 
 
@@ -111,6 +113,7 @@ class Readers:
         self.connect, self.connector, self.database = connect, connector, database
         self.wrong: list[str] = []
         self.answers = 0
+        self.held: list[Any] = []
         self.stop = threading.Event()
 
     def kinds(self) -> dict[str, Callable[[], Read]]:
@@ -128,6 +131,7 @@ class Readers:
 
     def _prepared(self) -> Read:
         connection = self.connector()
+        self.held.append(connection)  # its cursors do not hold it
         cursors = {c: connection.cursor(prepared=True) for c in COLUMNS}
 
         def read(column: str, value: Any) -> list[tuple[Any, ...]]:
@@ -192,7 +196,8 @@ class Readers:
         if kind == "table":
             allowed = [Definition(asked, COLUMNS)]
         self.answers += 1
-        if not any(d.agrees(answer, asked, value) for d in allowed):
+        ordered = kind not in ("text", "prepared", "table")
+        if not any(d.agrees(answer, asked, value, ordered) for d in allowed):
             self.wrong.append(f"{kind} of {asked} = {value}: {answer!r}, where one of {allowed} was in force")
 
 
@@ -238,11 +243,11 @@ def play(readers: Readers, seed: int, changes: int) -> None:
     assert readers.answers > 10 * changes
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_answer_is_of_a_definition_that_was_in_force(tmp_path: Path, seed: int) -> None:
     server = LocalServer(tmp_path / "data")
     try:
-        play(Readers(server.connect, server.connector, lambda: Database(server._embedded)), seed, 60)
+        play(Readers(server.connect, server.connector, lambda: Database(server._embedded)), seed, 40)
     finally:
         server.close()
 
@@ -251,7 +256,9 @@ def test_every_answer_is_of_a_definition_that_was_in_force(tmp_path: Path, seed:
 def test_across_processes_too(tmp_path: Path) -> None:
     server = Served(tmp_path / "data")
     try:
-        play(Readers(server.connect, server.connector, lambda: noria.connect(server.url)), 7, 150)
+        play(Readers(server.connect, lambda: mysql.connector.connect(
+            host="127.0.0.1", port=server.mysql_port, user="root", autocommit=True, use_pure=True, ssl_disabled=True),
+            lambda: noria.connect(server.url)), 7, 100)
     finally:
         server.close()
 
@@ -277,3 +284,20 @@ def test_a_view_whose_key_changes_its_type_answers(tmp_path: Path, key: str, ver
                       db.view("v").lookup(value), shared.lookup(value), _tuples(shared.lookup_many([value])),
                       db.view("v").attach().lookup(value)):
             assert sorted(found) == rows
+
+
+def test_a_kept_reply_goes_with_the_meaning_of_its_text(tmp_path: Path) -> None:
+    """Another view answered it, which is still there."""
+    server = LocalServer(tmp_path / "data")
+    try:
+        cursor = server.connect().cursor()
+        cursor.execute(TABLE)
+        cursor.execute("INSERT INTO a VALUES (1, 's1', 0.07, 1.5, 2)")
+        for columns, row in (("i, m", (1, Decimal("0.07"))), ("s, m", ("s1", Decimal("0.07")))):
+            cursor.execute(f"CREATE OR REPLACE VIEW v AS SELECT {columns} FROM a WHERE i = ?".replace(
+                "s, m FROM a WHERE i", "s, m FROM a WHERE s"))
+            for _ in range(4):
+                cursor.execute("SELECT * FROM v WHERE m = 0.07")
+                assert list(cursor.fetchall()) == [row]
+    finally:
+        server.close()

@@ -61,8 +61,8 @@ class SharedView:
         shape = Shape(fields, len(about["columns"]), order, about["limit"], about["offset"], empty)
         return shape if shape.changes_rows or shape.visible < self._view.visible else None
 
-    def _of_one_definition(self, read: Callable[[], T]) -> T:
-        """What `read` gives, or raises, while the view is what this object knows it as."""
+    def _of_one_definition(self, read: Callable[[], T | None]) -> T:
+        """What `read` gives, or raises, while the view is what this object knows it as; None: read again."""
         for _ in range(VIEW_BINDS):
             try:
                 found = read()
@@ -70,7 +70,7 @@ class SharedView:
                 if self._still():
                     raise
             else:
-                if self._still():
+                if self._still() and found is not None:
                     return found
             self._bind()
         raise view_changed(self.name)
@@ -103,7 +103,7 @@ class SharedView:
         """The rows of many keys and, as `__key`, the ordinal of the key each row belongs to."""
         return self._of_one_definition(lambda: self._lookup_many(keys))
 
-    def _lookup_many(self, keys: Any) -> pa.Table:
+    def _lookup_many(self, keys: Any) -> pa.Table | None:
         table = self._keys(keys)
         if self._shape is not None:  # order and limit are per key, and the server's to apply
             self.misses += table.num_rows
@@ -114,6 +114,10 @@ class SharedView:
         ordinals = np.flatnonzero(missing)
         self.misses += len(ordinals)
         fetched = self._transport.lookup(self.name, table.take(pa.array(ordinals)))
+        if missing.all():
+            return fetched
+        if not self._still() or not self._view.there:
+            return None  # the two parts may be of two definitions
         own = pa.array(ordinals[fetched.column("__key").to_numpy()], pa.int64())
         fetched = fetched.set_column(fetched.num_columns - 1, "__key", own)
         return pa.concat_tables([rows, fetched.cast(rows.schema)])

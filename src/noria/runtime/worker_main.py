@@ -26,6 +26,7 @@ from noria.core.limits import DEFAULT_MEMORY_BYTES, HEARTBEAT_MS, IDLE_MS, LEASE
 from noria.dataflow.packets import Envelope, Hello
 from noria.runtime import wire
 from noria.runtime.lineage import Fence, Lineage
+from noria.runtime.resources import raise_open_files
 from noria.runtime.wire import Kind, Reader, WireError
 
 Clock = Callable[[], float]
@@ -93,6 +94,7 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
                ) -> str:
     """Serve until the end and return why: "goodbye", "lease" or that the front end is gone.  Raises `Fenced`,
     `LockBusy` or what broke."""
+    raise_open_files()
     lineage = Lineage(config.shard_dir, config.epoch, note=note or _to_stderr)
     try:
         worker = open_worker(config, lineage.incarnation)

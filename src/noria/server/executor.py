@@ -61,7 +61,8 @@ class Executor:
         program.on_forget = self.reads.forget
         self.statements = Statements(program)
         self.explainer = Explainer(self)
-        self.replies = ReplyCache(reply_bytes)
+        self.replies = ReplyCache(reply_bytes, program)
+        self.reads.on_forget = self.replies.forget
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
 
     def connect(self, client: Client) -> Session:

@@ -33,6 +33,7 @@ from noria.dataflow.render import size
 from noria.plan.mir import ViewDef
 from noria.runtime import warm
 from noria.runtime.link import LinkState, WorkerLink
+from noria.runtime.resources import raise_open_files
 from noria.runtime.worker_main import WorkerConfig
 from noria.server.bulk import Bulk
 from noria.server.executor import Executor
@@ -65,6 +66,7 @@ def serve(settings: Settings, log_level: str) -> int:
     """Run a server until it is told to stop; the exit status."""
     logging.basicConfig(level=log_level.upper(), stream=sys.stderr,
                         format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    raise_open_files()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))

@@ -64,10 +64,12 @@ class Reads:
         self.upqueries = 0
         self._hits_of: defaultdict[str, int] = defaultdict(int)
         self._asks_of: defaultdict[str, int] = defaultdict(int)
+        self.on_forget: Callable[[AttachedView], None] = lambda view: None
 
     def counts(self, view: str) -> tuple[int, int]:
         """(lookups answered from shared memory, all lookups) of a view; without those that a kept reply answered."""
-        return self._hits_of[view], self._hits_of[view] + self._asks_of[view]
+        hits, asks = self._hits_of.get(view, 0), self._asks_of.get(view, 0)
+        return hits, hits + asks
 
     def attached(self, view: ViewDef) -> AttachedView | None:
         """The view in shared memory, whatever its definition; None while there is none (not published yet, or dropped)
@@ -89,8 +91,9 @@ class Reads:
         """The view was dropped."""
         self._hits_of.pop(view.name, None)
         self._asks_of.pop(view.name, None)
-        if self._views is not None:
-            self._views.forget(view.name)
+        attached = None if self._views is None else self._views.forget(view.name)
+        if attached is not None:
+            self.on_forget(attached)
 
     def local(self, view: ViewDef, key: Key, cached: bool) -> Found | None:
         """The key's rows from shared memory; None: ask.  cached: the entry is wanted too."""

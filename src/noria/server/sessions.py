@@ -147,7 +147,7 @@ class Session:
     def execute_raw(self, handle: Any, parameters: bytes) -> bytes | None:
         if not handle.direct or self.offset:
             return None
-        reply = self._executor.replies.get((handle, parameters, self.reply_form))
+        reply = self._executor.replies.get((handle.number, parameters, self.reply_form))
         if reply is not None:
             self.warnings = ()
         return reply
@@ -157,7 +157,7 @@ class Session:
         compiled: Compiled = handle
         if compiled.version != self._executor.program.version:
             compiled = self._executor.statements.prepare(compiled.text)
-        key = None if parameters is None else (handle, parameters, self.reply_form)
+        key = None if parameters is None else (handle.number, parameters, self.reply_form)
         return self._run_compiled(compiled, values, key, True)
 
     def _run_compiled(self, compiled: Compiled, values: Sequence[Any], key: Any, binary: bool

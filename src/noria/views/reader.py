@@ -174,8 +174,13 @@ class AttachedView:
 
     def refresh(self) -> None:
         """Follow the view, should it have moved."""
-        if self._file is not None and not self._serving():
+        if not self._serving():
             self._follow()
+
+    @property
+    def there(self) -> bool:
+        """Was there memory of the view when this object last looked for it?"""
+        return self._file is not None
 
     def _settled(self, read: Callable[[], T], missed: T) -> T:
         """What `read` gives, with no string swept while it found keys, copied rows and decoded them; `missed` while
@@ -397,11 +402,12 @@ class AttachedViews:
         for view in self._views.values():
             view.refresh()
 
-    def forget(self, name: str) -> None:
-        """Unmap a view that was dropped, whoever still holds the object."""
+    def forget(self, name: str) -> AttachedView | None:
+        """Unmap a view that was dropped, whoever still holds the object, which is returned."""
         view = self._views.pop(name, None)
         if view is not None:
             view.detach()
+        return view
 
     def file(self, spot: files.Spot, full: bool) -> _File:
         """The file of a view, mapped once for all views in it."""
