@@ -167,7 +167,7 @@ class Program:
                 raise SqlError(1462, "HY000", f"View '{view.name}' cannot read itself")
             steps.append(packets.DropView(old.name))
         texts = [self._texts[n] for n in self._views if n != name]
-        reply = await self._migrate((*steps, _published(view)), (*texts, command.text))
+        reply = await self._with_room((*steps, _published(view)), (*texts, command.text), True)
         self._remember(view, used, command.text)
         self.version += 1
         self._planned(reply)
@@ -261,7 +261,8 @@ class Program:
                 raise _too_large(rows)
             self._adhoc_made += 1
             view = self._numbered(replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True))
-            reply = await self._with_room(_published(view), len(self._adhoc) + 1 - self._adhoc_views)
+            reply = await self._with_room((_published(view),), self.recipe(), False,
+                                          len(self._adhoc) + 1 - self._adhoc_views)
             if rows > limits.ADHOC_FULL_ROWS and any(" | full" in text.splitlines()[-1] for _, text in reply.explain):
                 await self._migrate((packets.DropView(view.name),), self.recipe(), durable=False)
                 raise _too_large(rows)
@@ -269,14 +270,15 @@ class Program:
             self._planned(reply)
             return view
 
-    async def _with_room(self, add: packets.AddView, evicted: int) -> packets.Migrated:
-        """Add an ad-hoc view and drop at least so many, least recently used ones first: more where there is no memory,
-        mapping or descriptor for it, until none is left to drop."""
+    async def _with_room(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool,
+                         evicted: int = 0) -> packets.Migrated:
+        """Add a view and drop at least so many ad-hoc ones, least recently used ones first: more where there is no
+        memory, mapping or descriptor for it, until none is left to drop."""
         while True:
             gone = list(self._adhoc)[: max(0, evicted)]
-            steps: list[packets.MigrationStep] = [packets.DropView(self._adhoc[n].name) for n in gone]
+            drops = tuple(packets.DropView(self._adhoc[n].name) for n in gone)
             try:
-                reply = await self._migrate((*steps, add), self.recipe(), durable=False)
+                reply = await self._migrate((*drops, *steps), recipe, durable)
             except SqlError as e:
                 if e.code not in (OUT_OF_RESOURCES, DISK_FULL) or len(gone) == len(self._adhoc):
                     raise

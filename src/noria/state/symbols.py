@@ -234,10 +234,9 @@ class AttachedSymbols:
     def __init__(self, path: str):
         self.path = path
         self.heap = open_map(os.path.join(path, "heap"))
-        starts = open_map(os.path.join(path, "starts"))
         self._heap: Bytes = np.frombuffer(self.heap, np.uint8)
-        self._starts: Codes = np.frombuffer(starts, np.int64)
-        self._words = memoryview(starts).cast("q")
+        self._starts: Codes = map_file(os.path.join(path, "starts"), np.int64)
+        self._words = memoryview(self._starts.data).cast("B").cast("q")
         self.spans = self._words[HEADER:]
         self._generation = -1
         self._table: Codes = np.zeros(1, np.int64)
