@@ -43,7 +43,7 @@ class Read:
     and greatest code of the one key column; `__key` then numbers the values found.  first: so many rows of the least
     keys are enough, or of the greatest (descending).  fill: the keys are to be present, and the answer has no rows:
     whoever asks reads them from shared memory.  definition: of the view that is meant; error 1412 where another one has
-    the name by now, or none (0: whichever has it)."""
+    the name by now, or none (0: whichever has it).  limit_ms: how long it may keep the worker (0: any time)."""
 
     request: int
     view: str
@@ -54,6 +54,7 @@ class Read:
     first: int | None = None
     descending: bool = False
     definition: int = 0
+    limit_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,15 @@ MigrationStep = CreateTable | DropTable | AddView | DropView
 @dataclass(frozen=True)
 class Migrate:
     """A change of the program.  `recipe`: the SQL statements that make the program after the change, stored in
-    the same commit; on recovery they are planned again.  durable=False: already in the catalog (recovery)."""
+    the same commit; on recovery they are planned again.  durable=False: already in the catalog (recovery).
+    each: a view that cannot be made costs itself only (recovery); else the change is made whole or not at all.
+    limit_ms: how long it may take (0: any time)."""
 
     steps: tuple[MigrationStep, ...]
     recipe: tuple[str, ...] = ()
     durable: bool = True
+    each: bool = False
+    limit_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -180,13 +185,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Migrated:
-    """views: name -> explanation text; bootstrap: (view, node number, plan of the node's
-    input) of full nodes whose first state Spark must compute."""
+    """explain: (view, explanation text); bootstrap: (view, node number, plan of the node's input) of full nodes whose
+    first state Spark must compute; failed: (view, why) of those that cannot be made, where each stands by itself."""
 
     seq: int
     error: SqlError | None = None
     explain: tuple[tuple[str, str], ...] = ()
     bootstrap: tuple[tuple[str, int, Any], ...] = ()
+    failed: tuple[tuple[str, SqlError], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,14 @@ from noria.dataflow.graph import (
     distinct,
     folded_keys,
 )
+from noria.dataflow.work import Work
 from noria.state import probe
 from noria.state.netting import netted
 
 Rows = Counter[tuple[int, ...]]
+FIRST_SLICE = 8  # rows of one side that are joined at first where the request is bounded: each may meet very many
+SLICE_ROWS = 4_096  # the most that are joined at a time then
+PRODUCT_ROWS = 262_144  # about so many rows the product of a slice has
 
 
 class Join(Operator):
@@ -134,6 +138,13 @@ class Join(Operator):
     def _lookup(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None = None
                 ) -> tuple[Batch, Codes]:
         """delta x the other side as it is now, and for each output row the delta's row."""
+        if engine.work is not None and len(delta) > FIRST_SLICE:
+            return self._in_slices(engine, node, side, delta, mode, engine.work)
+        return self._at_once(engine, node, side, delta, mode)[:2]
+
+    def _at_once(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None
+                 ) -> tuple[Batch, Codes, int]:
+        """`_lookup`, and how many rows met, before the residual condition."""
         keys = delta.columns[list(self.keys[side])]
         null, some = self._null(keys)
         at = np.flatnonzero(~null) if some else None
@@ -142,7 +153,35 @@ class Join(Operator):
         other = 1 - side
         rows, ordinal = engine.fetch(node.parents[other], self.keys[other], keys, mode or self._mode(node, side))
         mine = ordinal if at is None else at[ordinal]
-        return self._matching(engine, self._beside(side, delta, mine, rows, np.arange(len(rows))), mine)
+        if engine.work is not None:
+            engine.work.product(len(mine), node.width)
+        out = self._beside(side, delta, mine, rows, np.arange(len(rows)))
+        return *self._matching(engine, out, mine), len(mine)
+
+    def _in_slices(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None, work: Work
+                   ) -> tuple[Batch, Codes]:
+        """`_lookup` of many rows, so that what it takes is known before it is taken."""
+        parts: list[Batch] = []
+        whose: list[Codes] = []
+        total = 0
+        for start, _, out, mine in self._slices(engine, node, side, delta, mode):
+            parts.append(out)
+            whose.append(mine + start)
+            total += len(out)
+            work.product(total, node.width)
+        return concat(parts, node.width), np.concatenate(whose)
+
+    def _slices(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None
+                ) -> Iterator[tuple[int, Batch, Batch, Codes]]:
+        """Slices of a delta, where each begins, and their products: as many rows at a time as gave about
+        PRODUCT_ROWS before."""
+        start, step = 0, FIRST_SLICE
+        while start < len(delta):
+            part = _rows_from(delta, start, step)
+            out, mine, met = self._at_once(engine, node, side, part, mode)
+            yield start, part, out, mine
+            start += len(part)
+            step = max(1, min(8 * step, SLICE_ROWS, PRODUCT_ROWS * len(part) // max(1, met)))
 
     def _matching(self, engine: Engine, rows: Batch, mine: Codes) -> tuple[Batch, Codes]:
         """Those that meet the residual condition."""
@@ -286,7 +325,13 @@ class Join(Operator):
     def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
         left = node.parents[0]
         for rows in left.op.stream(engine, left):
-            out, mine = self._lookup(engine, node, 0, rows, Mode.FILL)
-            yield out
-            if self.outer:
-                yield self._unmatched(rows, mine)
+            for _, part, out, mine in self._slices(engine, node, 0, rows, Mode.FILL):
+                yield out
+                if self.outer:
+                    yield self._unmatched(part, mine)
+
+
+def _rows_from(rows: Batch, start: int, count: int) -> Batch:
+    if start == 0 and count >= len(rows):
+        return rows
+    return Batch(np.ascontiguousarray(rows.columns[:, start:start + count]), rows.weights[start:start + count])
