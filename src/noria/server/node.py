@@ -34,6 +34,7 @@ from noria.plan.mir import ViewDef
 from noria.runtime import warm
 from noria.runtime.link import LinkState, WorkerLink
 from noria.runtime.pulse import doing_path
+from noria.runtime.resources import raise_open_files
 from noria.runtime.worker_main import WorkerConfig
 from noria.server.bulk import Bulk
 from noria.server.executor import Executor
@@ -67,6 +68,7 @@ def serve(settings: Settings, log_level: str) -> int:
     os.umask(0o077)  # what a server writes is its user's only
     logging.basicConfig(level=log_level.upper(), stream=sys.stderr,
                         format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    raise_open_files()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))
@@ -227,6 +229,7 @@ class Node:
         told = 0
         while True:
             await asyncio.sleep(MEMORY_WATCH_S)
+            self.executor.reads.refresh()
             if self.link.state is not LinkState.UP:
                 continue
             with contextlib.suppress(ConnectionError):

@@ -31,6 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from noria.runtime.resources import raise_open_files
 from noria.runtime.worker_main import WorkerConfig
 from noria.spark.hosting import JOB_GROUP, WorkersEnded, WorkersStarted, host_workers, short_reason
 from noria.spark.session import SparkSettings, build_session
@@ -301,6 +302,7 @@ def _portable(error: Exception) -> Exception | None:
 
 
 def main() -> None:
+    raise_open_files()
     Driver(socket.socket(fileno=int(sys.argv[1]))).run()
 
 
