@@ -26,6 +26,7 @@ from noria.control.supervisor import DriverGone, JobError, Supervisor
 from noria.core.errors import SqlError, unknown_table
 from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Snapshot
 from noria.plan.mir import Mir, ViewDef
+from noria.plan.told import told
 from noria.runtime.link import Link
 from noria.sql.commands import BatchQuery
 
@@ -153,7 +154,7 @@ class Bulk:
             yield {"step": "snapshot of the base tables and the views"}
             path = place / "checkpoint"
             taken = await self._asked(Snapshot(0, str(path), views=True))
-            views = {v.name: v for v in (*self._program.views(), *self._program.adhoc())}
+            views = {v.name: told(v) for v in (*self._program.views(), *self._program.adhoc())}
             chosen = {n for w in wanted for n in views if n.lower() == w.lower()} or set(views)
             states = [(views[n], *tables) for n, tables in taken["views"].items() if n in chosen]
             maintained = [await asyncio.to_thread(_written, place, i, *s) for i, s in enumerate(states)]

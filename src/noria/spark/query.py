@@ -17,6 +17,7 @@ from noria.core.errors import SqlError
 from noria.core.types import Kind, TableDef
 from noria.core.values import arrow_type, evaluation_error
 from noria.plan.mir import Mir, show, tables_of
+from noria.plan.told import told_plan
 from noria.spark import coding, lower, snapshot
 from noria.spark.progress import Progress, quiet, stages
 
@@ -37,7 +38,7 @@ def query(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, t
     spark = snapshot.session(spark)
     needed = tables_of(plan)
     base = snapshot.tables(spark, checkpoint, [t for t in tables if t.name in needed])
-    relation = lower.coded(plan, base)
+    relation = lower.coded(told_plan(plan), base)
     with stages(spark, progress, "query"):
         arrow = lower.flagged(relation).limit(max_rows + 1).toArrow()
     if arrow.num_rows > max_rows:
