@@ -62,7 +62,8 @@ KEYED = [
     "SELECT d.id FROM (SELECT k, id FROM t WHERE a + b > 0) AS d WHERE d.k = %s",
     "SELECT t.id FROM u JOIN t ON t.k = u.k WHERE u.k = %s AND t.a + t.b > u.c",
     "SELECT u.id, t.id FROM u LEFT JOIN t ON t.k = u.k AND t.a + t.b > u.c WHERE u.k = %s",
-    "SELECT u.id FROM u LEFT JOIN (SELECT k, id FROM t WHERE a + b > 0) AS d ON d.k = u.k WHERE u.k = %s AND d.id IS NULL",
+    "SELECT u.id FROM u LEFT JOIN (SELECT k, id FROM t WHERE a + b > 0) AS d ON d.k = u.k "
+    "WHERE u.k = %s AND d.id IS NULL",
     "SELECT id FROM u WHERE k = %s AND EXISTS (SELECT 1 FROM t WHERE t.k = u.k AND t.a + t.b > 0)",
     "SELECT id FROM u WHERE k = %s AND NOT EXISTS (SELECT 1 FROM t WHERE t.k = u.k AND t.a + t.b > 1000)",
     "SELECT id FROM u WHERE k = %s AND c < (SELECT COUNT(*) FROM t WHERE t.k = u.k AND t.a + t.b > 0)",

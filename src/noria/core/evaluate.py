@@ -1,7 +1,8 @@
 """Runs an expression over a batch: trees become nested closures over arrays of codes, once.
 
 `compile(e)` gives the codes, `predicate(e)` the mask of rows for which e is true (`certain(e)` raises where that is not
-known), `constant(e)` the Python value of a tree without columns.  Trees are those of `core/functions.py`, whose promises are relied on.
+known), `constant(e)` the Python value of a tree without columns.  Trees are those of `core/functions.py`, whose
+promises are relied on.
 
 * A batch of one row is common, so closures do little: constants are arrays of one value that numpy
   broadcasts, and specials (NULL, errors) cost one argmin where there are none.

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from noria.core.expr import Call, Col, Expr, conjuncts, substitute
+from noria.core.expr import Col, Expr, conjuncts, substitute
 from noria.core.functions import FALSE, TRUE, call, conjunction, literal
 from noria.core.functions.failing import can_fail, sum_can_fail
 from noria.plan.mir import (
@@ -214,7 +214,7 @@ def _join(plan: Join, left: Carried, right: Carried) -> Carried:
 # ------------------------------------------------------------------ groups
 def _aggregate(plan: Aggregate, c: Carried) -> Carried:
     """An error of one row is one of its group: of all its aggregates."""
-    given = {a.column for a in plan.aggs if a.function not in ("sum", "avg")} & c.shaky
+    given = c.shaky & {a.column for a in plan.aggs if a.function not in ("sum", "avg") and a.column is not None}
     of_groups = [i for i, g in enumerate(plan.group) if g in c.shaky]
     shaky = frozenset({*of_groups, *(len(plan.group) + i for i, a in enumerate(plan.aggs) if _fails(a, plan, c))})
     error = _any_of(c.plan, (c.error, *sorted(given)))
@@ -224,9 +224,11 @@ def _aggregate(plan: Aggregate, c: Carried) -> Carried:
     if error is not None:
         below, at = _with(c.plan, plan.input.width, error)
         assert at is not None
-        grouped = replace(plan, input=below, aggs=(*plan.aggs, agg("sum", at, below.fields)), names=(*plan.names, ERROR))
+        failed = agg("sum", at, below.fields)
+        grouped = replace(plan, input=below, aggs=(*plan.aggs, failed), names=(*plan.names, ERROR))
     failing = _copies(grouped, (*of_groups, *([] if error is None else [plan.width])))
-    exprs = [e if i < len(plan.group) else call("told", e, *failing) for i, e in enumerate(_copies(grouped, plan.width))]
+    keys = len(plan.group)
+    exprs = [*_copies(grouped, keys), *(call("told", e, *failing) for e in _copies(grouped, range(keys, plan.width)))]
     names = (*(f.name for f in plan.fields), ERROR)
     made = Project(grouped, (*exprs, call("told", TRUE, *failing)), names)
     return Carried(made, plan.width, frozenset({*of_groups, *range(len(plan.group), plan.width)}))
@@ -273,7 +275,8 @@ def _window(plan: Window, c: Carried) -> Carried:
     whole = over("sum", at, below.fields, "all")
     made = replace(plan, input=below, calls=(*plan.calls, whole), names=(*plan.names, ERROR))
     failed = _col(made, width + 1 + calls)
-    exprs = [*_copies(made, width), *(call("told", e, failed) for e in _copies(made, range(width + 1, width + 1 + calls)))]
+    given = _copies(made, range(width + 1, width + 1 + calls))
+    exprs = [*_copies(made, width), *(call("told", e, failed) for e in given)]
     names = (*(f.name for f in plan.fields), ERROR)
     kept = Project(made, (*exprs, call("told", TRUE, failed)), names)
     return Carried(kept, plan.width, c.shaky | set(range(width, plan.width)))

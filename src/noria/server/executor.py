@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from noria.control.program import Program
+from noria.core.casts import number_prefix
 from noria.core.errors import SqlError, not_supported, unknown_column, unknown_table, wrong_value_count
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
@@ -29,6 +31,7 @@ from noria.server.bulk import Bulk
 from noria.server.explain import NOT_MAINTAINED, Explainer
 from noria.server.http.wire import arrow_rows
 from noria.server.keys import are_one_key, key_of, keys_of, range_of
+from noria.server.locks import TableLocks
 from noria.server.mysql import encode_result
 from noria.server.mysql.backend import Client, Encoded, Outcome, ResultSet
 from noria.server.reads import Reads, first_of, typed_keys
@@ -36,10 +39,11 @@ from noria.server.results import ReplyCache, Shape, no_rows
 from noria.server.sessions import Session, run_text
 from noria.server.statements import Compiled, Statements, is_one_key
 from noria.sql import commands as sql
+from noria.sql.database import DATABASE
 from noria.views.reader import AttachedViews
 
 TOUCH_EVERY = 64  # executions between two notes that an ad-hoc view is in use
-HTTP_CLIENT = Client("root", chatter.DATABASE, 0, "localhost", False, True)
+HTTP_CLIENT = Client("root", DATABASE, 0, "localhost", False, True)
 
 
 class Executor:
@@ -50,6 +54,7 @@ class Executor:
         self.program, self._link, self._bulk = program, link, bulk
         self.reads = Reads(link, attach)
         self.statements = Statements(program)
+        self.locks = TableLocks()
         self.explainer = Explainer(self)
         self.replies = ReplyCache(reply_bytes)
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
@@ -189,6 +194,9 @@ class Executor:
         await self.program.filled(view)
         if view.asks is not None:
             return await self._lookup_asked(view, view.asks, keys)
+        if keys.num_columns != max(len(view.key), 1):
+            raise SqlError(1210, "HY000", f"the keys have {keys.num_columns} columns and the view has {len(view.key)} "
+                                          "parameters")
         shape = Shape.of(view)
         if not shape.changes_rows:
             return await self.reads.many(view, keys)
@@ -258,10 +266,20 @@ class Executor:
             raise wrong_value_count(1)
         if not rows.num_rows:
             return 0
+        self.locks.check(None, table.name)
         (batch,) = rows.combine_chunks().to_batches(max_chunksize=rows.num_rows)
         done = self.submit(Insert(table.name, columns, batch, on_duplicate))
         await asyncio.wait((done,))
         return self.result_of(done).affected
+
+    def refuse_zero(self, statement: Insert) -> None:
+        """Under NO_AUTO_VALUE_ON_ZERO 0 is no wish for a generated value, and a table takes it for one."""
+        table = self.program.table(statement.table)
+        at = None if table is None else table.auto_increment
+        if at is not None and at in statement.columns:
+            place = statement.columns.index(at)
+            if any(_is_zero(row[place]) for row in statement.rows):
+                raise not_supported("0 in an AUTO_INCREMENT column (NO_AUTO_VALUE_ON_ZERO)", "give it another value")
 
     # ------------------------------------------------------------ questions
     async def run_sql(self, text: str, parameters: list[Any]) -> tuple[list[Outcome], list[tuple[str, int, str]]]:
@@ -317,6 +335,12 @@ def _bound(compiled: Compiled, values: Sequence[Any]) -> sql.Select:
     command = compiled.bind(values)
     assert isinstance(command, sql.Select)
     return command
+
+
+def _is_zero(value: Any) -> bool:
+    if isinstance(value, str):
+        return number_prefix(value) == 0
+    return isinstance(value, (int, float, Decimal)) and value == 0
 
 
 def _position(table: TableDef, name: str) -> int:

@@ -97,7 +97,7 @@ class Statements:
     def parse(self, text: str) -> Command:
         """The command of a text with one statement; its shape is learnt."""
         self.parsed += 1
-        commands = parse(text, self._program)
+        commands = parse(text, self._program, complete=True)
         if not commands:
             raise SqlError(1065, "42000", "Query was empty")
         (command,) = commands

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from noria.core.coerce import coerce
 from noria.core.errors import SqlError, not_supported, parse_error
+from noria.core.limits import MAX_INT
 from noria.core.types import Collation, Column, IndexDef, Kind, SqlType, TableDef
 from noria.sql.commands import (
     Command,
@@ -108,6 +109,7 @@ class _Draft:
     primary_key: list[str] | None = None
     indexes: list[tuple[str, list[str], bool]] = field(default_factory=list)
     collation: Collation = Collation.CI
+    first_id: int = 1
 
     def set_primary_key(self, columns: list[str]) -> None:
         if self.primary_key is not None:
@@ -137,6 +139,15 @@ def _options(draft: _Draft, properties: exp.Expr | None) -> None:
             draft.collation = collation(p.this.name)
         if isinstance(p, exp.CharacterSetProperty):
             _charset(p)
+        if isinstance(p, exp.AutoIncrementProperty):
+            draft.first_id = _first_id(p)
+
+
+def _first_id(node: exp.Expr) -> int:
+    value = literal_value(node.this) if isinstance(node.this, exp.Literal) else None
+    if not isinstance(value, int) or not 0 <= value <= MAX_INT:
+        raise parse_error(f"AUTO_INCREMENT takes a number, near '{snippet(node)}'")
+    return max(value, 1)
 
 
 def _charset(node: exp.Expr) -> None:
@@ -339,7 +350,7 @@ def _finished(draft: _Draft) -> TableDef:
     if len(generated) > 1 or any(g not in key and all(g != i.columns[0] for i in indexes) for g in generated):
         raise SqlError(1075, "42000", "Incorrect table definition; there can be only one auto column and it must be "
                                       "defined as a key")
-    return TableDef(draft.name, columns, key, indexes)
+    return TableDef(draft.name, columns, key, indexes, first_id=draft.first_id)
 
 
 def _checked(c: Column) -> Column:
