@@ -204,7 +204,7 @@ class Asked:
         try:
             warnings = self._db.sql(text).warnings
         except SqlError as e:
-            return ("refused", _reason(e.message)) if e.code == 1235 else ("there", "")
+            return "refused", _reason(e.message)
         return "there", "; ".join(w[2] for w in warnings)
 
 

@@ -211,6 +211,11 @@ class Program:
         parse(text, recorder)
         return recorder.views
 
+    async def settled(self) -> None:
+        """Wait until the change that is under way, if any, is done."""
+        async with self._lock:
+            pass
+
     # ------------------------------------------------------------ ad-hoc views
     def match(self, wanted: ViewDef) -> ViewDef | None:
         """A view that holds what a SELECT asks for: the same rows by the same key, or just the first of them where

@@ -42,6 +42,15 @@ def unknown_table(name: str) -> SqlError:
     return SqlError(1146, "42S02", f"Table '{name}' doesn't exist")
 
 
+def view_gone(name: str) -> SqlError:
+    """A reader's view was dropped under it: whoever asked plans anew (`is_gone`), and no client sees this."""
+    return SqlError(1146, "42S02", f"View '{name}' doesn't exist")
+
+
+def is_gone(error: SqlError) -> bool:
+    return error.code == 1146 and error.message.startswith("View '")
+
+
 def table_exists(name: str) -> SqlError:
     return SqlError(1050, "42S01", f"Table '{name}' already exists")
 

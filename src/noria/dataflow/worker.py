@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, view_gone
 from noria.core.limits import ERROR_CODE
 from noria.core.statements import WriteResult
 from noria.core.symbols import Symbols
@@ -197,7 +197,7 @@ class Worker:
     def _read(self, body: packets.Read) -> packets.Packet:
         view = self._views.get(body.view)
         if view is None or body.view not in self.engine.readers:
-            return packets.Rows(body.request, None, _no_view(body.view))
+            return packets.Rows(body.request, None, view_gone(body.view))
         if not self.engine.ready(body.view):
             return packets.Rows(body.request, None, SqlError(
                 1205, "HY000", f"View '{body.view}' is still being filled for the first time; try again"))
@@ -268,7 +268,7 @@ class Worker:
             return packets.Done(body.request, render.nodes(self.engine))
         if body.what == "explain":
             if body.argument not in self.engine.readers:
-                return packets.Done(body.request, error=_no_view(body.argument))
+                return packets.Done(body.request, error=view_gone(body.argument))
             return packets.Done(body.request, render.explain(self.engine, body.argument))
         if body.what == "analyze":
             return self._analyze(body)
@@ -331,7 +331,3 @@ def _runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
     for _, run in itertools.groupby(enumerate(envelopes), key=lambda ie: (
             ie[1].body.view if isinstance(ie[1].body, packets.Read) else ie[0])):
         yield [e for _, e in run]
-
-
-def _no_view(name: str) -> SqlError:
-    return SqlError(1146, "42S02", f"View '{name}' doesn't exist")

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from noria.control.program import Program
 from noria.core.casts import number_prefix
-from noria.core.errors import SqlError, not_supported, unknown_column, unknown_table, wrong_value_count
+from noria.core.errors import SqlError, is_gone, not_supported, unknown_column, unknown_table, wrong_value_count
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Write, Wrote
@@ -187,6 +187,15 @@ class Executor:
 
     async def lookup(self, name: str, keys: pa.Table) -> pa.Table:
         """The rows of many keys of a named view as Arrow, with `__key`, the ordinal of each row's key."""
+        try:
+            return await self._looked_up(name, keys)
+        except SqlError as e:
+            if not is_gone(e):
+                raise
+        await self.program.settled()  # it was dropped, or replaced
+        return await self._looked_up(name, keys)
+
+    async def _looked_up(self, name: str, keys: pa.Table) -> pa.Table:
         view = self.program.view(name)
         if view is None or view.internal:
             raise unknown_table(name)

@@ -7,14 +7,14 @@ write inside it (or under autocommit=0) is error 1235, because the write stands,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from noria.core.errors import SqlError, not_supported, unknown_table
+from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
 from noria.runtime.link import WorkerGone
@@ -24,6 +24,7 @@ from noria.server.mysql.backend import (
     IN_TRANSACTION,
     Answer,
     Client,
+    Encoded,
     Failed,
     Later,
     Ok,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from noria.server.executor import Executor
 
 Warning_ = tuple[str, int, str]
+ATTEMPTS = 5  # of a SELECT whose view is dropped while it runs
 _WRITES = (Insert, Update, Delete)
 _PARAMETERS = (int, float, Decimal, str, bytes, bytearray, date, time, timedelta, type(None))
 _DEFINITIONS = (sql.CreateTable, sql.DropTable, sql.CreateView, sql.DropView)
@@ -122,12 +124,21 @@ class Session:
         return outcomes[0] if len(outcomes) == 1 else outcomes
 
     async def _run_text(self, text: str) -> Outcome:
-        try:
-            command = self._executor.statements.parse(text)
-        except SqlError as e:
-            self._note_error(e)
-            raise
-        return await self.run(command)
+        return await self._followed(None, lambda: self.run(self._executor.statements.parse(text)))
+
+    async def _followed(self, answer: Awaitable[Outcome] | None, again: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        """The answer; planned anew where its view was dropped meanwhile, so that the client is told of the table, or
+        has the rows from another view."""
+        for _ in range(ATTEMPTS):
+            try:
+                return await (again() if answer is None else answer)
+            except SqlError as e:
+                self._note_error(e)
+                if not is_gone(e):
+                    raise
+            await self._executor.program.settled()
+            answer = None
+        raise self._noted(SqlError(1412, "HY000", "Table definition has changed, please retry transaction"))
 
     def _note_error(self, error: SqlError) -> None:
         self.warnings = (("Error", error.code, error.message),)
@@ -165,15 +176,21 @@ class Session:
         try:
             if compiled.direct and not self.offset:
                 self.warnings = ()
-                return self._executor.select(compiled, values, key, binary, self._client.deprecate_eof, self)
+                answer = self._executor.select(compiled, values, key, binary, self._client.deprecate_eof, self)
+                if isinstance(answer, (Encoded, ResultSet, Ok, Failed)):  # noqa: UP038  (a tuple is the faster)
+                    return answer
+                return self._followed(answer, partial(self._again, compiled.text, values))
             command = compiled.bind(values)
             if isinstance(command, _WRITES):
                 self.warnings = ()
                 return self._begin_write(command)
-            return self.run(command)
+            return self._followed(self.run(command), partial(self._again, compiled.text, values))
         except SqlError as e:
             self._note_error(e)
             raise
+
+    async def _again(self, text: str, values: Sequence[Any]) -> Outcome:
+        return await self.run(self._executor.statements.prepare(text).bind(values))
 
     # ------------------------------------------------------------ commands
     async def run(self, command: sql.Command) -> Outcome:

@@ -310,9 +310,19 @@ def _resolve_having(block: Block, top: bool) -> None:
                                       "HAVING")
 
 
+def _order_of_view(block: Block) -> list[tuple[Expr, bool]]:
+    """SELECT … FROM a view without an order of its own shows the view's, unless it groups the rows."""
+    tree, sources = block.tree, block.scope.sources
+    grouped = tree.args.get("group") or tree.args.get("distinct") or any(uses_aggregate(i.expr) for i in block.items)
+    if block.outer is not None or grouped or len(sources) != 1 or block.having:
+        return []
+    return [(sources[0].column(at), descending) for at, descending in sources[0].order]
+
+
 def _resolve_order(block: Block) -> None:
     order = block.tree.args.get("order")
     if order is None:
+        block.order = _order_of_view(block)
         return
 
     def column(name: str, table: str, clause: str) -> Expr:
