@@ -19,7 +19,14 @@ import pyarrow as pa
 
 from noria.control.program import Program
 from noria.core.casts import number_prefix
-from noria.core.errors import SqlError, is_gone, not_supported, unknown_column, unknown_table, wrong_value_count
+from noria.core.errors import (
+    SqlError,
+    is_gone,
+    not_supported,
+    unknown_column,
+    unknown_table,
+    wrong_value_count,
+)
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Write, Wrote

@@ -177,7 +177,7 @@ class Session:
             if compiled.direct and not self.offset:
                 self.warnings = ()
                 answer = self._executor.select(compiled, values, key, binary, self._client.deprecate_eof, self)
-                if isinstance(answer, (Encoded, ResultSet, Ok, Failed)):  # noqa: UP038  (a tuple is the faster)
+                if isinstance(answer, (Encoded, ResultSet, Ok, Failed)):
                     return answer
                 return self._followed(answer, partial(self._again, compiled.text, values))
             command = compiled.bind(values)
@@ -399,12 +399,23 @@ def _info(command: Insert | Update | Delete, matched: int, affected: int) -> str
     return ""
 
 
+def _check_text(said: str) -> None:
+    try:
+        said.encode()
+    except UnicodeEncodeError as e:
+        raise SqlError(1300, "HY000", f"Invalid utf8mb4 character string: {said[e.start : e.end]!r} at character "
+                                      f"{e.start + 1}") from None
+
+
 async def run_text(session: Session, text: str, parameters: Sequence[Any]) -> list[Outcome]:
     """A text with its parameters, for HTTP and the embedded API; raises the first error."""
     for i, value in enumerate(parameters, 1):
         if not isinstance(value, _PARAMETERS):
             raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: parameter {i} is a {type(value).__name__}; "
                                           "give numbers, texts, bytes, dates, times or NULL")
+    for said in (text, *parameters):
+        if isinstance(said, str) and not said.isascii():
+            _check_text(said)
     if parameters:
         prepared = session.prepare(text)
         if prepared.parameters != len(parameters):

@@ -284,7 +284,7 @@ def _bound(argument: Argument, values: Sequence[Any]) -> Argument:
 def _count(value: Any) -> int:
     try:
         number = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1
     if number < 0:
         raise SqlError(1210, "HY000", f"Incorrect arguments to LIMIT: '{value}' is no row count")

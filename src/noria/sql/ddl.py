@@ -12,8 +12,8 @@ from typing import Any
 from sqlglot import exp
 
 from noria.core.coerce import coerce
-from noria.core.errors import SqlError, not_supported, parse_error
-from noria.core.limits import MAX_INT
+from noria.core.errors import SqlError, name_too_long, not_supported, parse_error, too_many_columns
+from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
 from noria.core.types import Collation, Column, IndexDef, Kind, SqlType, TableDef
 from noria.sql.commands import (
     Command,
@@ -75,7 +75,7 @@ def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Co
         query = _with_names(query, [c.name for c in name.expressions])
         body = replace(statement, body=rendered(query))
         name = name.this
-    view = view_of(body, name.name, query, catalog)
+    view = view_of(body, check_name(name.name), query, catalog)
     _check_names([f.name for f in view.fields])
     return CreateView(view, bool(tree.args.get("replace")), statement.text)
 
@@ -91,7 +91,18 @@ def _with_names(query: exp.Expr, names: list[str]) -> exp.Expr:
     return query
 
 
+def check_name(name: str) -> str:
+    """The name of a table, view or column."""
+    if len(name) > MAX_NAME_CHARS:
+        raise name_too_long(name)
+    if not name or name.endswith(" ") or "\0" in name:
+        raise SqlError(1103, "42000", f"Incorrect name {name!r}")
+    return name
+
+
 def _check_names(names: list[str]) -> None:
+    if len(names) > MAX_COLUMNS:
+        raise too_many_columns(MAX_COLUMNS)
     seen: set[str] = set()
     for n in names:
         if n.lower() in seen:
@@ -121,7 +132,7 @@ def _create_table(statement: Statement, tree: exp.Create) -> Command:
     only(tree, _CREATE, "CREATE TABLE")
     if tree.expression is not None or not isinstance(tree.this, exp.Schema):
         raise refuse("CREATE TABLE … LIKE and … AS SELECT", tree, "write the columns out")
-    draft = _Draft(tree.this.this.name)
+    draft = _Draft(check_name(tree.this.this.name))
     _options(draft, tree.args.get("properties"))
     for part in tree.this.expressions:
         handler = _PARTS.get(type(part))
@@ -161,7 +172,7 @@ def _column(draft: _Draft, node: exp.Expr) -> None:
     type = column_type(node.args["kind"])
     if _has_collation(type):
         type = replace(type, collation=draft.collation)
-    column = Column(node.name, type)
+    column = Column(check_name(node.name), type)
     for constraint in node.args.get("constraints") or []:
         handler = _CONSTRAINTS.get(constraint.kind.__class__)
         if handler is None:

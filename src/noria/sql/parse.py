@@ -22,7 +22,7 @@ from noria.sql.database import check_names
 from noria.sql.items import select_items
 from noria.sql.queries import select_of
 from noria.sql.shape import split
-from noria.sql.tree import Statement, parse_tokens, snippet, statements_of, tokenize
+from noria.sql.tree import Statement, parse_tokens, snippet, statements_of, tokenize, too_deep
 
 Binder = Callable[[Sequence[Any]], Command]
 
@@ -65,10 +65,20 @@ def bind(prepared: Prepared, values: Sequence[Any]) -> Command:
     if len(values) != prepared.parameters:
         raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: {len(values)} values for "
                                       f"{prepared.parameters} parameters")
-    return prepared.binder(values)
+    try:
+        return prepared.binder(values)
+    except RecursionError:
+        raise too_deep() from None
 
 
 def _planned(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
+    try:
+        return _understood(tokens, text, catalog)
+    except RecursionError:
+        raise too_deep() from None
+
+
+def _understood(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
     said = chatter.command(tokens, text)
     if said is not None:
         return Prepared(said, 0, lambda values: said)

@@ -15,9 +15,10 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.errors import SqlError, parse_error, unknown_column
+from noria.core.errors import SqlError, name_too_long, parse_error, too_many_columns, unknown_column
 from noria.core.expr import Call, Col, Const, Expr, columns_of, conjuncts, substitute, walk
 from noria.core.functions import call, canonical
+from noria.core.limits import MAX_ALIAS_CHARS, MAX_COLUMNS
 from noria.plan.after import Found, bound, over
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project
 from noria.sql import sources
@@ -250,7 +251,11 @@ def _resolve_items(block: Block) -> None:
         elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
             block.items += [Item(n, c) for n, c in block.scope.star(node.table)]
         else:
+            if isinstance(node, exp.Alias) and len(node.alias) > MAX_ALIAS_CHARS:
+                raise name_too_long(node.alias)
             block.items.append(Item(column_name(node), resolve(node)))
+    if len(block.items) > MAX_COLUMNS:
+        raise too_many_columns(MAX_COLUMNS)
 
 
 def column_name(node: exp.Expr) -> str:

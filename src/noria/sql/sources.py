@@ -15,7 +15,7 @@ from sqlglot import exp
 from noria.core.errors import SqlError, parse_error, unknown_table
 from noria.core.expr import Col, Expr, conjuncts
 from noria.core.functions import call
-from noria.core.limits import TOP_ROWS
+from noria.core.limits import MAX_TABLES, TOP_ROWS
 from noria.plan.after import filter_of
 from noria.plan.mir import Argument, Base, Mir, Project, TopK
 from noria.sql.context import Context
@@ -41,6 +41,8 @@ def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool = F
     if first is None:
         raise refuse("a SELECT without FROM here", tree)
     joins = tree.args.get("joins") or []
+    if len(joins) >= MAX_TABLES:
+        raise SqlError(1116, "HY000", f"Too many tables; MySQL can only use {MAX_TABLES} tables in a join")
     plain = not any(j.args.get("side") for j in joins)  # a row of NULLs has no key
     return context, _joins(context, scope, first.this, joins, top and plain and not context.batch)
 
@@ -137,8 +139,8 @@ def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Argument]]:
 
 
 def _named(context: Context, name: str) -> tuple[Mir, int, _Order]:
-    """A query of WITH, a table, or a view by its plan without parameters: equal plans are shared.  Columns that a view is
-    ordered by and does not show are the last, and hidden."""
+    """A query of WITH, a table, or a view by its plan without parameters: equal plans are shared.  Columns that a view
+    is ordered by and does not show are the last, and hidden."""
     if name.lower() in context.named:
         return context.named[name.lower()], 0, ()
     table = context.catalog.table(name)
