@@ -218,8 +218,8 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
             if depth > MAX_BRACKETS:
                 raise too_deep()
         if kind is TokenType.NUMBER and len(token.text) > MAX_DIGITS:
-            raise SqlError(1367, "22007", f"Illegal number '{token.text[:SHOWN]}…' of {len(token.text)} digits found during "
-                                          "parsing")
+            raise SqlError(1367, "22007", f"Illegal number '{token.text[:SHOWN]}…' of {len(token.text)} digits found "
+                                          "during parsing")
         stray = kind is TokenType.COMMA and before is TokenType.L_PAREN
         if stray or (before is TokenType.COMMA and token.text.upper() in _AFTER_COMMA and kind not in _STRINGS):
             raise parse_error(f"near '{text[token.start : token.start + SHOWN]}' at line {token.line}")
