@@ -1,4 +1,4 @@
-"""What is not there is refused where it would matter, and not taken for done: databases, ROLLBACK, locks, SHOW WHERE."""
+"""What is not there is refused where it would matter, and not taken for done."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def test_there_is_one_database(local: LocalServer, c: Any) -> None:
     c.select_db("Noria")
     assert rows(c, "SELECT t.a FROM noria.t WHERE noria.t.id = 1") == [(1,)]
     with pytest.raises(pymysql.err.OperationalError) as e:
-        pymysql.connect(host="127.0.0.1", port=local._mysql.address[1], user="root", database="test_app", ssl_disabled=True)
+        pymysql.connect(host="127.0.0.1", port=local._mysql.address[1], user="root", database="test_app",
+                        ssl_disabled=True)
     assert e.value.args[0] == 1049
     pymysql.connect(host="127.0.0.1", port=local._mysql.address[1], user="root", database="noria",
                     ssl_disabled=True).close()

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables of statements, one beside the other)
 """Deep, long and odd statements, drawn at random: each is answered or is an SqlError, nothing else."""
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ GROWING: dict[str, Callable[[int], str]] = {
     "like": nested("", " LIKE 'x'", "s"), "interval": nested("", " + INTERVAL 1 DAY", "d"), "path": nested("", "->'$.a'", "s"),
     "scalar": nested("(SELECT MAX(a) FROM t WHERE a = ", ")", "1"), "between": nested("", " BETWEEN 1 AND 2"),
     "json": lambda n: f"SELECT JSON_EXTRACT('{'[' * n}{']' * n}', '$') FROM t WHERE id = 1",
-    "path of json": lambda n: f"SELECT JSON_EXTRACT('[]', '$" + "[0]" * n + "') FROM t WHERE id = 1",
+    "path of json": lambda n: "SELECT JSON_EXTRACT('[]', '$" + "[0]" * n + "') FROM t WHERE id = 1",
     "derived": lambda n: "SELECT a FROM " + "(SELECT a FROM " * n + "t" + "".join(f") AS x{i}" for i in range(n)),
     "exists": lambda n: "SELECT a FROM t WHERE " + "EXISTS (SELECT 1 FROM t WHERE " * n + "a = 1" + ")" * n,
     "in nested": lambda n: "SELECT a FROM t WHERE " + "a IN (SELECT a FROM t WHERE " * n + "a = 1" + ")" * n,

@@ -49,7 +49,11 @@ def create(statement: Statement, tree: exp.Create, catalog: Catalog) -> Command:
     raise refuse(f"CREATE {tree.kind}", tree)
 
 
+_DROP = frozenset({"this", "tables", "kind", "exists", "temporary", "cascade", "restrict"})  # MySQL ignores two of them
+
+
 def drop(statement: Statement, tree: exp.Drop) -> Command:
+    only(tree, _DROP, "DROP")
     if tree.kind in ("DATABASE", "SCHEMA"):
         named = tree.this or tree.args["tables"][0]
         return DropDatabase(named.name, bool(tree.args.get("exists")))

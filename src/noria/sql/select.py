@@ -165,6 +165,10 @@ def _check_clauses(tree: exp.Select) -> None:
     for modifier in tree.args.get("operation_modifiers") or []:
         if modifier.name.upper() not in _HARMLESS:
             raise refuse(modifier.name.upper(), tree)
+    for name, known in (("distinct", ()), ("limit", ("expression",)), ("offset", ("expression",)), ("where", ("this",)),
+                        ("having", ("this",)), ("order", ("expressions",))):
+        if tree.args.get(name) is not None:
+            only(tree.args[name], frozenset(known), name.upper())
     if tree.args.get("locks"):
         raise refuse("FOR UPDATE and FOR SHARE", tree, "there are no locks; leave the clause out")
 
