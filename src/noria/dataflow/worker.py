@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.errors import InvariantViolation, SqlError, internal_error, view_changed
+from noria.core.errors import InvariantViolation, SqlError, internal_error, view_changed, view_gone
 from noria.core.limits import ERROR_CODE
 from noria.core.statements import WriteResult
 from noria.core.symbols import Symbols
@@ -301,7 +301,7 @@ class Worker:
         if body.definition and (view is None or view.definition != body.definition):
             return packets.Rows(body.request, None, view_changed(body.view))
         if view is None or body.view not in self.engine.readers:
-            return packets.Rows(body.request, None, _no_view(body.view))
+            return packets.Rows(body.request, None, view_gone(body.view))
         if not self.engine.ready(body.view):
             return packets.Rows(body.request, None, SqlError(
                 1205, "HY000", f"View '{body.view}' is still being filled for the first time; try again"))
@@ -389,7 +389,7 @@ class Worker:
             if body.argument in self._left_out:
                 return packets.Done(body.request, error=self._left_out[body.argument])
             if body.argument not in self.engine.readers:
-                return packets.Done(body.request, error=_no_view(body.argument))
+                return packets.Done(body.request, error=view_gone(body.argument))
             return packets.Done(body.request, render.explain(self.engine, body.argument))
         if body.what == "analyze":
             return self._analyze(body)
@@ -473,7 +473,3 @@ def _runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
     for _, run in itertools.groupby(enumerate(envelopes), key=lambda ie: (
             ie[1].body.view if isinstance(ie[1].body, packets.Read) else ie[0])):
         yield [e for _, e in run]
-
-
-def _no_view(name: str) -> SqlError:
-    return SqlError(1146, "42S02", f"View '{name}' doesn't exist")
