@@ -20,7 +20,6 @@ from noria.core.types import Field, Kind, SqlType
 from noria.core.values import arrow_type
 from noria.server.mysql.backend import Ok, Outcome, ResultSet
 
-ARROW = "application/vnd.apache.arrow.stream"
 META = b"noria"
 
 
@@ -32,9 +31,12 @@ def to_stream(table: pa.Table) -> bytes:
 
 
 def from_stream(body: bytes, what: str) -> pa.Table:
+    """Every column of which has been checked, texts for UTF-8 too."""
     try:
-        return pa.ipc.open_stream(pa.py_buffer(body)).read_all()
-    except (pa.ArrowInvalid, OSError) as e:
+        table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+        table.validate(full=True)
+        return table
+    except (pa.ArrowException, OSError, ValueError) as e:
         raise SqlError(1105, "HY000", f"the body is no Arrow stream of {what}: {e}") from None
 
 
