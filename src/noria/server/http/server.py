@@ -111,6 +111,9 @@ class Door(H11Protocol):
 
     def _refuse(self, status: int, message: str) -> None:
         """An answer without a handler, and the end."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # what a handler still says is not heard
+            self.cycle.message_event.set()
         body = json.dumps({"error": {"code": 1105, "sqlstate": "HY000", "message": message}}).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
         with contextlib.suppress(h11.LocalProtocolError):  # amid another answer
