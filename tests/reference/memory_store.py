@@ -31,7 +31,7 @@ class MemoryStore:
     def tables(self) -> dict[str, TableDef]:
         return dict(self._defs)
 
-    def add_index(self, table: str, columns: tuple[int, ...]) -> None:
+    def add_index(self, table: str, columns: tuple[int, ...], work: object = None) -> None:
         self._rows[table].add_index(columns)
 
     def put(self, table: str, delta: Batch) -> None:

@@ -29,14 +29,15 @@ from noria.dataflow.packets import (
     Write,
     Wrote,
 )
+from noria.dataflow.surroundings import Surroundings
 from noria.runtime.worker_main import WorkerConfig
 
 
-def build(config: WorkerConfig, incarnation: int) -> FakeWorker:
-    return FakeWorker(config, incarnation)
+def build(config: WorkerConfig, incarnation: int, around: Surroundings) -> FakeWorker:
+    return FakeWorker(config, incarnation, around)
 
 
-def build_broken(config: WorkerConfig, incarnation: int) -> FakeWorker:
+def build_broken(config: WorkerConfig, incarnation: int, around: Surroundings) -> FakeWorker:
     raise OSError(f"cannot open {config.shard_dir}: no space left on device")
 
 
@@ -52,8 +53,8 @@ def insert(value: int, table: str = "t") -> Write:
 
 
 class FakeWorker:
-    def __init__(self, config: WorkerConfig, incarnation: int):
-        self.config, self.incarnation = config, incarnation
+    def __init__(self, config: WorkerConfig, incarnation: int, around: Surroundings):
+        self.config, self.incarnation, self.around = config, incarnation, around
         self.log = os.open(config.shard_dir / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self.done: dict[tuple[int, int], int] = {}
         self.last = (0, 0)
@@ -80,10 +81,13 @@ class FakeWorker:
         return Hello(self.config.worker, os.getpid(), *self.last, self.recipe, ())
 
     def step(self, packets: list[Envelope]) -> list[Envelope]:
-        return [Envelope(self.config.epoch, self.config.worker, p.seq, self._answer(p)) for p in packets]
+        replies = [Envelope(self.config.epoch, self.config.worker, p.seq, self._answer(p)) for p in packets]
+        self.around.began(0)
+        return replies
 
     def _answer(self, envelope: Envelope) -> Packet:
         body = envelope.body
+        self.around.began(envelope.seq or getattr(body, "request", 0))
         if isinstance(body, Write):
             return self._write(envelope, body)
         if isinstance(body, Migrate):

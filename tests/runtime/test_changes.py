@@ -8,6 +8,7 @@ import random
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, WRITES_IN_FLIGHT
 from noria.core.statements import Insert, WriteResult
 from noria.dataflow.packets import Migrate, Migrated, Write, Wrote
+from noria.runtime.blame import Blame
 from noria.runtime.changes import ChangeQueue, Flight
 
 
@@ -61,12 +62,12 @@ def test_random_deaths_lose_and_double_nothing() -> None:
                 what = rng.random()
                 if what < 0.5 and (flight := queue.next()) is not None:
                     inbox.append(flight)
-                elif what < 0.7 and deaths < 2:  # a third death in a row would give a change up
+                elif what < 0.7 and deaths < 1:  # a second death in a row would give a change up
                     deaths += 1
                     for flight in inbox[: rng.randrange(len(inbox) + 1)]:  # committed, not answered
                         apply(applied, flight)
                     inbox.clear()
-                    queue.worker_died("test")
+                    queue.worker_died("test", None, Blame())
                 elif inbox:
                     flight = inbox.pop(0)
                     apply(applied, flight)

@@ -20,7 +20,7 @@ from noria.client.transport import Answer
 from noria.control.leases import Claim
 from noria.control.program import Program
 from noria.core.errors import unknown_table
-from noria.core.limits import DEFAULT_MEMORY_BYTES
+from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_EXECUTION_MS
 from noria.runtime.inprocess import InProcessLink
 from noria.runtime.worker_main import WorkerConfig
 from noria.server.executor import Executor
@@ -51,7 +51,7 @@ class EmbeddedTransport:
 
     async def _start(self, config: WorkerConfig) -> None:
         self._link = InProcessLink(config)
-        self._program = Program(self._link)
+        self._program = Program(self._link, hold_ms=MAX_EXECUTION_MS)
         self._link.on_hello = self._program.welcome
         self._executor = Executor(self._program, self._link, lambda: attach(str(self._run_dir / "views")), None,
                                   REPLY_BYTES)

@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, TypeVar
 
 from noria.core import limits
 from noria.core.errors import SqlError, not_supported, table_exists
@@ -29,6 +30,9 @@ from noria.sql import commands
 from noria.sql.parse import parse
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+TOO_LONG = 3024  # the error of what takes a worker too long or too much
+ALL = ""  # all views at once
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,14 @@ class Change:
     """What a change did: warnings as (level, code, message), the explanation of each new view."""
 
     warnings: tuple[tuple[str, int, str], ...] = ()
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An ad-hoc view in the making and how many wait for it."""
+
+    task: asyncio.Task[ViewDef]
+    waiting: int = 0
 
 
 class _Recorder:
@@ -68,10 +80,11 @@ class Program:
 
     `version` grows with every change of a named thing: what was parsed under another version is parsed again.
     `generation` grows when a view goes, named or not: a reader found under another one is looked for again.
+    hold_ms: how long the worker may take to make an ad-hoc view.
     """
 
-    def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS):
-        self._link = link
+    def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
+        self._link, self.hold_ms = link, hold_ms
         self._adhoc_views = adhoc_views
         self._tables: dict[str, TableDef] = {}
         self._views: dict[str, ViewDef] = {}  # named ones, in the order of their creation
@@ -79,12 +92,17 @@ class Program:
         self._uses: dict[str, set[str]] = {}  # named view -> named views its text reads
         self._adhoc: OrderedDict[str, ViewDef] = OrderedDict()  # least recently used first
         self._by_plan: dict[tuple[Mir, tuple[int, ...]], list[str]] = {}
-        self._pending: dict[tuple[Mir, tuple[int, ...], int], asyncio.Task[ViewDef]] = {}
+        self._pending: dict[tuple[Mir, tuple[int, ...], int], _Pending] = {}
         self._explain: dict[str, str] = {}
         self._last_table_id = 0
         self._adhoc_made = 0
         self._lock = asyncio.Lock()
         self._filling: dict[str, asyncio.Task[None]] = {}
+        self._sent: tuple[asyncio.Task[Any] | None, asyncio.Future[Any]] | None = None  # the change under way
+        self._broken: dict[str, SqlError] = {}  # views that could not be brought back, and why
+        self._at: str | None = None  # what a recovery was at when it ended before its end
+        self._deaths: dict[str, int] = {}  # of workers, while this view was brought back
+        self._costly: OrderedDict[tuple[Mir, tuple[int, ...]], int] = OrderedDict()  # and the version that said so
         self.version = 0
         self.generation = 0
         self.bootstrap: Bootstrapper | None = None  # gives a full node its first state by Spark
@@ -118,7 +136,31 @@ class Program:
 
     # ------------------------------------------------------------ named changes
     async def define(self, command: commands.Command) -> Change:
-        """CREATE and DROP of tables and views.  SqlError: the program is as it was."""
+        """CREATE and DROP of tables and views.  SqlError: the program is as it was.  Cancelled: likewise, unless it
+        was too late, which the answer tells."""
+        return await self._given_up_whole(asyncio.ensure_future(self._define(command)))
+
+    async def _given_up_whole(self, change: asyncio.Task[T]) -> T:
+        """The change's outcome.  When the caller is cancelled, it is taken back if it is not made yet: what the worker
+        has and what is known here never part."""
+        try:
+            return await asyncio.shield(change)
+        except asyncio.CancelledError:
+            self._give_up(change)
+            if change.done() or not self._is_sent(change):
+                raise
+            return await change
+
+    def _is_sent(self, change: asyncio.Task[Any]) -> bool:
+        return self._sent is not None and self._sent[0] is change
+
+    def _give_up(self, change: asyncio.Task[Any]) -> None:
+        if self._sent is not None and self._sent[0] is change:
+            self._link.cancel(self._sent[1])
+        else:
+            change.cancel()
+
+    async def _define(self, command: commands.Command) -> Change:
         async with self._lock:
             if isinstance(command, commands.CreateTable):
                 return await self._create_table(command)
@@ -231,20 +273,37 @@ class Program:
     async def reader(self, wanted: ViewDef) -> ViewDef:
         """A view that answers this SELECT, made if there is none.  SqlError 1235 when it must not be made."""
         while (found := self.match(wanted)) is None:
+            self._refuse_broken(wanted)
             same = (wanted.plan, wanted.key, _columns(wanted))
-            task = self._pending.get(same)
-            if task is None:
-                task = asyncio.ensure_future(self._add_adhoc(wanted))
-                self._pending[same] = task
-                task.add_done_callback(partial(self._made, same))
-            await asyncio.shield(task)
+            pending = self._pending.get(same)
+            if pending is None:
+                pending = self._pending[same] = _Pending(asyncio.ensure_future(self._add_adhoc(wanted)))
+                pending.task.add_done_callback(partial(self._made, same))
+            pending.waiting += 1
+            try:
+                await asyncio.shield(pending.task)
+            finally:
+                pending.waiting -= 1
+                if not pending.waiting and not pending.task.done():  # nobody wants it any more
+                    self._give_up(pending.task)
         return found
+
+    def _refuse_broken(self, wanted: ViewDef) -> None:
+        for name, why in self._broken.items():
+            view = self._views.get(name)
+            if view is not None and (view.plan, view.key) == (wanted.plan, wanted.key):
+                raise SqlError(1356, "HY000", f"View '{view.name}' could not be brought back after a restart "
+                                              f"({why.message}): drop or replace it")
 
     def _made(self, same: tuple[Mir, tuple[int, ...], int], task: asyncio.Task[ViewDef]) -> None:
         self._pending.pop(same, None)
+        if not task.cancelled():
+            task.exception()  # looked at: whoever waited may be gone
 
     async def _add_adhoc(self, wanted: ViewDef) -> ViewDef:
         async with self._lock:
+            if self._costly.get((wanted.plan, wanted.key)) == self.version:
+                raise _too_long(self.hold_ms)
             rows = await self._base_rows(wanted)
             if rows > limits.ADHOC_FULL_ROWS and not wanted.key:
                 raise _too_large(rows)
@@ -252,7 +311,7 @@ class Program:
             view = replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True)
             evicted = list(self._adhoc)[: max(0, len(self._adhoc) + 1 - self._adhoc_views)]
             steps: list[packets.MigrationStep] = [packets.DropView(self._adhoc[n].name) for n in evicted]
-            reply = await self._migrate((*steps, _published(view)), self.recipe(), durable=False)
+            reply = await self._migrate_adhoc(wanted, (*steps, _published(view)))
             for n in evicted:
                 self._forget(n)
             if rows > limits.ADHOC_FULL_ROWS and any(" | full" in text.splitlines()[-1] for _, text in reply.explain):
@@ -261,6 +320,18 @@ class Program:
             self._remember(view, set())
             self._planned(reply)
             return view
+
+    async def _migrate_adhoc(self, wanted: ViewDef, steps: tuple[packets.MigrationStep, ...]) -> packets.Migrated:
+        """Error 1235 for a view that takes its worker too long: it is not tried again while the program stays."""
+        try:
+            return await self._migrate(steps, self.recipe(), durable=False, limit_ms=self.hold_ms)
+        except SqlError as e:
+            if e.code != TOO_LONG:
+                raise
+            self._costly[wanted.plan, wanted.key] = self.version
+            while len(self._costly) > limits.ADHOC_REFUSED:
+                self._costly.popitem(last=False)
+            raise _too_long(self.hold_ms) from None
 
     async def _base_rows(self, view: ViewDef) -> int:
         """Rows in the tables that the view reads."""
@@ -287,6 +358,8 @@ class Program:
         self._uses.pop(name, None)
         self._texts.pop(name, None)
         self._explain.pop(name, None)
+        self._broken.pop(name, None)
+        self._deaths.pop(name, None)
         self.generation += 1
         names = self._by_plan.get((view.plan, view.key), [])
         if name in names:
@@ -294,9 +367,14 @@ class Program:
         if not names:
             self._by_plan.pop((view.plan, view.key), None)
 
-    async def _migrate(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool = True
-                       ) -> packets.Migrated:
-        reply: packets.Migrated = await self._link.change(packets.Migrate(steps, recipe, durable))
+    async def _migrate(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool = True,
+                       limit_ms: int = 0) -> packets.Migrated:
+        sent = self._link.submit(packets.Migrate(steps, recipe, durable, limit_ms=limit_ms))
+        self._sent = asyncio.current_task(), sent
+        try:
+            reply: packets.Migrated = await sent
+        finally:
+            self._sent = None
         if reply.error is not None:
             raise reply.error
         return reply
@@ -345,12 +423,45 @@ class Program:
             if all(_fold(t) in self._tables for t in tables_of(view.plan)):
                 self._remember(view, set())
         self.version += 1
-        views = [*self._views.values(), *self._adhoc.values()]
+        self._broken.clear()
+        if self._at is not None:  # a worker ended before it was brought back
+            self._deaths[self._at] = self._deaths.get(self._at, 0) + 1
+            await self._bring_back_carefully()
+        else:
+            await self._bring_back([*self._views.values(), *self._adhoc.values()], ALL)
+        self._at = None
+
+    async def _bring_back(self, views: Sequence[ViewDef], at: str) -> None:
+        """Views that cannot be made are left out and told to whoever asks for them."""
+        self._at = at
         steps = tuple(_published(v) for v in views)
-        reply: packets.Migrated = await self._link.recover(packets.Migrate(steps, self.recipe(), durable=False))
+        reply: packets.Migrated = await self._link.recover(
+            packets.Migrate(steps, self.recipe(), durable=False, each=True))
         if reply.error is not None:
             raise reply.error
+        for name, why in reply.failed:
+            self._leave_out(_fold(name), why)
         self._planned(reply)
+
+    async def _bring_back_carefully(self) -> None:
+        """One by one, so that it shows at which a worker ends; what ended two is left out."""
+        for view in [*self._views.values(), *self._adhoc.values()]:
+            name = _fold(view.name)
+            if self._deaths.get(name, 0) >= limits.POISON_DEATHS:
+                self._leave_out(name, SqlError(1105, "HY000", f"it ended the worker {self._deaths[name]} times"))
+            else:
+                await self._bring_back([view], name)
+
+    def _leave_out(self, name: str, why: SqlError) -> None:
+        log.error("view %s could not be brought back: %s", name, why.message)
+        if name in self._adhoc:
+            self._forget(name)
+            return
+        self._broken[name] = why
+        view = self._views[name]
+        names = self._by_plan.get((view.plan, view.key), [])
+        if name in names:
+            names.remove(name)
 
     def _parse_recipe(self, text: str) -> Iterator[commands.CreateView]:
         for command in parse(text, self):
@@ -369,6 +480,11 @@ def _columns(view: ViewDef) -> int:
 
 def _too_large(rows: int) -> SqlError:
     return not_supported(f"an ad-hoc view that must hold all of its rows over tables of {rows} rows",
+                         "give the SELECT a `column = value`, or make it a view by CREATE VIEW")
+
+
+def _too_long(hold_ms: int) -> SqlError:
+    return not_supported(f"an ad-hoc view that takes the worker more than {hold_ms} ms to make",
                          "give the SELECT a `column = value`, or make it a view by CREATE VIEW")
 
 

@@ -94,3 +94,25 @@ def division_by_zero() -> SqlError:
 def not_supported(what: str, instead: str = "") -> SqlError:
     """A feature that is not there: what, and what to do instead."""
     return SqlError(1235, "42000", f"Noria does not support {what} yet" + (f"; {instead}" if instead else ""))
+
+
+def interrupted() -> SqlError:
+    """KILL, or the client is gone."""
+    return SqlError(1317, "70100", "Query execution was interrupted")
+
+
+def took_too_long(limit_ms: int) -> SqlError:
+    return SqlError(3024, "HY000", "Query execution was interrupted, maximum statement execution time exceeded "
+                                   f"({limit_ms} ms); SET max_execution_time to another number of ms, or ask for less")
+
+
+def too_much_at_once(rows: int, nbytes: int) -> SqlError:
+    return SqlError(3024, "HY000", f"Query execution was interrupted: an intermediate result of {rows} rows is more "
+                                   f"than the {nbytes >> 20} MB that one statement may take at once; add conditions "
+                                   "by which rows are looked up")
+
+
+def internal_error(number: str) -> SqlError:
+    """A defect of ours in answering one request; the log has the details under the number."""
+    return SqlError(1105, "HY000", f"Internal error {number}: the statement could not be answered, nothing else is "
+                                   "affected; the server's logs say more under this number")

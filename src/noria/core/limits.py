@@ -16,6 +16,8 @@ MAX_PACKET_BYTES = 64 * 2**20  # max_allowed_packet: a longer statement is refus
 DEFAULT_MEMORY_BYTES = 2**30  # a limit by default: users of such systems ask for one first
 STORE_SHARE = 1 / 8  # of a memory limit is for the store: half its block cache, half its write buffers
 LEASE_MS = 2_000  # a worker that has not heard from its front end for so long exits
+KERNEL_S = 120  # a process that computes without a sign of life for so long is given up
+DEAF_S = 30  # a worker that goes on with a cancelled request for so long is ended, and the request blamed
 HEARTBEAT_MS = 250  # how often the front end renews a lease
 STORY_EVENTS = 500  # what a story remembers: several ticks of a small graph
 
@@ -41,4 +43,14 @@ GROUP_STATEMENTS = 1_000  # at most so many statements of concurrent clients sha
 GROUP_ROWS = 10_000  # nor more rows than this: a later client waits no longer than that commit
 WRITES_IN_FLIGHT = 2  # the worker takes one large write while the next is on its way
 PIPELINED_ROWS = 1_000  # smaller writes wait for the one in flight and share a commit: measured 1.4 times faster
-POISON_DEATHS = 3  # a change under which the worker died so often is given up, its outcome unknown
+POISON_DEATHS = 2  # what ended a worker so often is refused from then on
+POISON_KEPT = 1_000  # of such requests the latest are remembered, and of suspects as many
+REQUEST_BYTES = 512 * 2**20  # an intermediate result of one request, in the worker
+READ_HOLD_MS = 2_000  # an ad-hoc SELECT keeps its worker from others no longer: then Spark answers it
+VIEW_HOLD_MS = 10_000  # so long may an upquery of a named view: nobody else can answer it
+MAX_EXECUTION_MS = 60_000  # max_execution_time by default
+SHOWN_STATEMENT_CHARACTERS = 100  # of a statement in SHOW PROCESSLIST (FULL: all)
+OFF_LOOP_CHARACTERS = 4_096  # a longer text is parsed beside the loop
+OFF_LOOP_ROWS = 10_000  # a longer result is encoded beside the loop
+ADHOC_REFUSED = 1_000  # SELECTs that were found too costly for an ad-hoc view are remembered, so many
+LONGEST_EXECUTION_MS = 3_600_000  # max_execution_time = 0: no statement runs for ever

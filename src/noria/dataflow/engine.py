@@ -7,7 +7,7 @@ topological order, so a read of upstream state during it sees states after the t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from noria.dataflow import layout, ranged
 from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys
 from noria.dataflow.profile import Clock, Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
+from noria.dataflow.work import Work
 
 Trace = Callable[[str], None]
 TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
@@ -29,7 +30,7 @@ TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the
 class Engine:
     """`store`: the base tables; `views`: makes the states that readers publish.  `trace`, when set, is told of
     every delta, miss, fill and eviction (golden scripts, stories).  `clock` (nanoseconds), when set, times some
-    ticks; `profile`, when set, is in front of every fetch."""
+    ticks; `profile`, when set, is in front of every fetch; `work`, when set, bounds the request under way."""
 
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory):
         self.store, self.symbols, self.views = store, symbols, views
@@ -42,6 +43,7 @@ class Engine:
         self.trace: Trace | None = None
         self.clock: Clock | None = None
         self.profile: Profile | None = None
+        self.work: Work | None = None
         self._filling = 0  # states being filled, each for the sake of the one before
         self._deepest = 0
 
@@ -116,6 +118,8 @@ class Engine:
 
     def answer(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         """`fetch`, whoever looks on."""
+        if self.work is not None:
+            self.work.check()
         if mode is not Mode.STORED and node.op.stateful and node.parents and not node.full:
             self._complete(node, cols, keys, mode)
         return node.op.fetch(self, node, cols, keys, mode)
@@ -195,18 +199,43 @@ class Engine:
             n.kept = n in plan.kept
             n.pulled = frozenset(plan.pulled[n]) if n in plan.pulled else frozenset()
             n.coarser = layout.coarser(n)
-        for n in nodes:
-            if n.op.stateful:
-                promoted = n in plan.full and not n.full
-                n.full, n.why_full = n in plan.full, plan.full.get(n, "")
-                n.op.make_state(self, n)
-                ranged.relaid(n, plan.ranged[n] if n.state is not None else set(), promoted)
-                if promoted or (n.full and not n.live):
-                    self._first_state(n, promoted, large)
-            n.live = True
-        for n, indexes in rested.items():
-            if indexes - set(n.indexes):  # something was answered by an index that is no more
-                self._forget_below(n)
+        promoted: list[Node] = []
+        try:
+            for n in nodes:
+                if n.op.stateful:
+                    self._make_fit(n, plan, promoted, large)
+                n.live = True
+        except BaseException:
+            self._demote(promoted)
+            raise
+        finally:
+            for n, indexes in rested.items():
+                if indexes - set(n.indexes):  # something was answered by an index that is no more
+                    self._forget_below(n)
+
+    def _make_fit(self, n: Node, plan: layout.Layout, promoted: list[Node], large: int | None) -> None:
+        """n's state as the layout wants it; promoted ones are noted."""
+        promote = n in plan.full and not n.full
+        if promote and n.live:
+            promoted.append(n)
+        n.full, n.why_full = n in plan.full, plan.full.get(n, "")
+        n.op.make_state(self, n)
+        ranged.relaid(n, plan.ranged[n] if n.state is not None else set(), promote)
+        if promote or (n.full and not n.live):
+            try:
+                self._first_state(n, promote, large)
+            except BaseException:
+                n.op.forget(self, n)  # what it has is a part
+                raise
+
+    def _demote(self, promoted: list[Node]) -> None:
+        """A layout was given up: states that were to become full are partial again and empty, and so is what rests
+        on them."""
+        for n in promoted:
+            n.full, n.why_full, n.stash, n.inert = False, "", None, False
+        for n in promoted:
+            n.op.forget(self, n)
+            self._forget_below(n)
 
     def _forget_below(self, node: Node) -> None:
         for n in self.graph.nodes:
@@ -226,8 +255,36 @@ class Engine:
         self.build(node)
 
     def build(self, node: Node) -> None:
+        """SqlError where the request under way may not take that long or that much; the state is then of no use."""
         parent = node.parents[0]
-        node.op.build(self, node, parent.op.stream(self, parent))
+        rows = parent.op.stream(self, parent)
+        node.op.build(self, node, rows if self.work is None else self._watched(node, rows, self.work))
+
+    def everything(self, node: Node) -> Batch:
+        """All rows of a node, as its operator streams them."""
+        parts: list[Batch] = []
+        for rows in node.op.stream(self, node):
+            parts.append(rows)
+            if self.work is not None:
+                self.work.product(sum(map(len, parts)), node.width)
+        return concat(parts, node.width)
+
+    def distrust(self, view: str) -> None:
+        """Something unforeseen ended a read of the view: nothing partial that it may have touched is kept."""
+        self.forget_partial(ancestors(self.readers[view]))
+
+    def forget_partial(self, nodes: Sequence[Node]) -> None:
+        """Every key of these that is partial, and of what is below, is missing."""
+        for n in nodes:
+            if n.op.stateful and not n.full and n.state is not None:
+                n.op.forget(self, n)
+                self._forget_below(n)
+
+    @staticmethod
+    def _watched(node: Node, rows: Iterator[Batch], work: Work) -> Iterator[Batch]:
+        for batch in rows:
+            work.grown(node.op.memory(node), node.op.describe())
+            yield batch
 
     def bootstrap(self, node: Node, rows: Iterator[Batch]) -> None:
         """First state from input rows as of a snapshot, then the deltas since; then all that waited for it."""

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.core.symbols import Symbols
 from noria.core.types import Field
+from noria.dataflow.work import Work
 from noria.state.ranges import Ranges
 
 if TYPE_CHECKING:
@@ -316,7 +317,9 @@ def distinct(keys: Codes) -> Codes:
     return np.ascontiguousarray(np.unique(keys, axis=1))
 
 
-def under_each(rows: Batch, keys: int) -> tuple[Batch, Codes]:
+def under_each(rows: Batch, keys: int, work: Work | None) -> tuple[Batch, Codes]:
     """All rows under each of so many empty keys, with the ordinal of the key."""
     n = len(rows)
+    if work is not None:
+        work.product(n * keys, rows.width)
     return rows.take(np.tile(np.arange(n), keys)), np.repeat(np.arange(keys), n)

@@ -42,7 +42,7 @@ class Read:
     nulls: a NULL in a key is looked up like any value; else it finds nothing.  between: instead of keys, the least
     and greatest code of the one key column; `__key` then numbers the values found.  first: so many rows of the least
     keys are enough, or of the greatest (descending).  fill: the keys are to be present, and the answer has no rows:
-    whoever asks reads them from shared memory."""
+    whoever asks reads them from shared memory.  limit_ms: how long it may keep the worker (0: any time)."""
 
     request: int
     view: str
@@ -52,6 +52,7 @@ class Read:
     between: tuple[int, int] | None = None
     first: int | None = None
     descending: bool = False
+    limit_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,15 @@ MigrationStep = CreateTable | DropTable | AddView | DropView
 @dataclass(frozen=True)
 class Migrate:
     """A change of the program.  `recipe`: the SQL statements that make the program after the change, stored in
-    the same commit; on recovery they are planned again.  durable=False: already in the catalog (recovery)."""
+    the same commit; on recovery they are planned again.  durable=False: already in the catalog (recovery).
+    each: a view that cannot be made costs itself only (recovery); else the change is made whole or not at all.
+    limit_ms: how long it may take (0: any time)."""
 
     steps: tuple[MigrationStep, ...]
     recipe: tuple[str, ...] = ()
     durable: bool = True
+    each: bool = False
+    limit_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -178,13 +183,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Migrated:
-    """views: name -> explanation text; bootstrap: (view, node number, plan of the node's
-    input) of full nodes whose first state Spark must compute."""
+    """explain: (view, explanation text); bootstrap: (view, node number, plan of the node's input) of full nodes whose
+    first state Spark must compute; failed: (view, why) of those that cannot be made, where each stands by itself."""
 
     seq: int
     error: SqlError | None = None
     explain: tuple[tuple[str, str], ...] = ()
     bootstrap: tuple[tuple[str, int, Any], ...] = ()
+    failed: tuple[tuple[str, SqlError], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,11 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.core.statements import Statement, WriteResult
 from noria.core.types import Field, TableDef
+from noria.dataflow.work import Work
+
+
+class StoreBroken(Exception):
+    """The base tables cannot go on in this process: the worker ends, and says this."""
 
 
 class BaseStore(Protocol):
@@ -36,15 +41,16 @@ class BaseStore(Protocol):
 
     def close(self) -> None: ...
 
-    def add_index(self, table: str, columns: tuple[int, ...]) -> None:
-        """Make lookups by these columns possible; existing rows are indexed before it returns."""
+    def add_index(self, table: str, columns: tuple[int, ...], work: Work | None = None) -> None:
+        """Make lookups by these columns possible; existing rows are indexed before it returns, unless `work` gives
+        up: then there is no index."""
 
-    def write(self, statements: Sequence[Statement], epoch: int, seq: int
+    def write(self, statements: Sequence[Statement], epoch: int, seq: int, work: Work | None = None
               ) -> tuple[list[WriteResult], dict[str, Batch]]:
         """Run statements in order, each wholly or (on its SqlError) not at all, in ONE synced commit together
         with (epoch, seq) and the results.  Later statements see earlier ones.  Returns a result for each and
         the net delta of each table.  A repeated (epoch, seq) changes nothing, returns its first results and
-        no deltas."""
+        no deltas.  work: asked between slices of a scan, before the commit."""
 
     def lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> tuple[Batch, Codes]:
         """Rows whose columns equal a key, NULL equal to NULL as in GROUP BY, and for each row the ordinal of its

@@ -1,22 +1,27 @@
 """One worker: packets in, packets out, one shard of the whole graph (section 6; rules R1, R2).
 
 `step` is deterministic given the base-table store.  Order, always: synced commit, tick, publish, acknowledge;
-so what is visible is durable and a client reads its own writes.  A user's error is part of the reply and
-changes nothing; a broken invariant leaves `step` as an exception and ends the worker.
+so what is visible is durable and a client reads its own writes.
+
+Keeps true: whatever a request raises is that request's error.  A user's error changes nothing; an unforeseen one
+(error 1105, with a number that the log explains) costs the partial state that the request may have touched.  Only a
+broken invariant, a tick that fails after its commit and a store that is out of order leave `step` as an exception
+and end the worker.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.errors import SqlError
+from noria.core.errors import InvariantViolation, SqlError, internal_error
 from noria.core.limits import ERROR_CODE
 from noria.core.statements import WriteResult
 from noria.core.symbols import Symbols
@@ -26,7 +31,9 @@ from noria.dataflow import evict, export, packets, render, validate
 from noria.dataflow.engine import Engine
 from noria.dataflow.packets import Envelope
 from noria.dataflow.profile import Profile
-from noria.dataflow.protocols import BaseStore, ViewFactory
+from noria.dataflow.protocols import BaseStore, StoreBroken, ViewFactory
+from noria.dataflow.surroundings import Surroundings
+from noria.dataflow.work import Work
 
 STEPS_PER_CHECK = 16  # how often memory is looked at: a step allocates little
 HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
@@ -56,14 +63,16 @@ class Worker:
 
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory, planner: Callable[[Engine], Planner],
                  worker: int = 0, epoch: int = 1, memory_limit: int = 0, large: int | None = None,
-                 read_files: ReadFiles = lambda files: (), pid: int = 0):
+                 read_files: ReadFiles = lambda files: (), pid: int = 0, around: Surroundings | None = None):
         self.worker, self.epoch, self.memory_limit = worker, epoch, memory_limit
         self.engine = Engine(store, symbols, views)
         self._store, self._symbols, self._large = store, symbols, large
         self._read_files, self._pid = read_files, pid
         self._planner = planner(self.engine)
         self._views: dict[str, Any] = {}
-        self._steps = 0
+        self._steps = self._bugs = 0
+        self.around = around or Surroundings()
+        self.engine.clock = self.around.clock
         self._answers: dict[type, Callable[[Any], Any]] = {
             packets.Read: self._read, packets.Snapshot: self._snapshot, packets.Evict: self._evict,
             packets.Ask: self._ask, packets.SetLimit: self._set_limit, packets.Bootstrap: self._bootstrap,
@@ -81,14 +90,49 @@ class Worker:
         ours = [e for e in envelopes if e.epoch == self.epoch]
         for together in _runs(ours):
             if isinstance(together[0].body, packets.Read):
-                self._prefill([e.body for e in together])
+                self._prefill(together)
             for e in together:
-                out.append(Envelope(self.epoch, self.worker, e.seq, self._handle(e), self.watermark()))
+                out.append(Envelope(self.epoch, self.worker, e.seq, self._answered(e), self.watermark()))
+        self.around.began(0)
         self._steps += 1
         if self._steps % STEPS_PER_CHECK == 0:
             self.hold_limit()
             self.engine.advance()
         return out
+
+    def _answered(self, e: Envelope) -> packets.Packet:
+        number = _number(e)
+        self.around.began(number)
+        limit_ms = getattr(e.body, "limit_ms", 0)
+        self.engine.work = Work(self.around.clock, limit_ms, partial(self.around.unwanted, number),
+                                state_bytes=self.around.state_bytes, unforeseen=partial(self._internal, e))
+        try:
+            return self._handle(e)
+        except SqlError as error:
+            return _refused(e, error)
+        except (InvariantViolation, StoreBroken, TickFailed):
+            raise
+        except Exception as bug:
+            return self._unforeseen(e, bug)
+        finally:
+            self.engine.work = None
+
+    def _unforeseen(self, e: Envelope, bug: Exception) -> packets.Packet:
+        """A defect: the request's error, and nothing that it may have left half done is kept."""
+        error = self._internal(e, bug)
+        if not isinstance(e.body, packets.Read):
+            self.engine.forget_partial(self.engine.graph.nodes)
+        elif e.body.view in self.engine.readers:
+            self.engine.distrust(e.body.view)
+        return _refused(e, error)
+
+    def _internal(self, e: Envelope, bug: Exception) -> SqlError:
+        """Log the defect under a number; the error with this number."""
+        self._bugs += 1
+        name = f"W{self.worker}.{self.epoch}.{self._bugs}"
+        lines = "".join(traceback.format_exception(bug))
+        self.around.note(f"internal error {name} in {type(e.body).__name__} {_number(e)}:\n{lines}")
+        return internal_error(name)
 
     def watermark(self) -> packets.Watermark:
         return ((self.worker, self.engine.tick_number),)
@@ -115,11 +159,15 @@ class Worker:
 
     # -------------------------------------------------------------- what changes the tables
     def _write(self, body: packets.Write, e: Envelope) -> packets.Packet:
+        work, self.engine.work = self.engine.work, None
         try:
-            results, deltas = self._store.write(body.statements, e.epoch, e.seq)
+            results, deltas = self._store.write(body.statements, e.epoch, e.seq, work)
         except SqlError as error:  # the commit itself failed (a full disk): nothing is there
             return packets.Wrote(e.seq, tuple(WriteResult(error=error) for _ in body.statements))
-        self.engine.tick(deltas)
+        try:
+            self.engine.tick(deltas)
+        except Exception as bug:  # committed, and states may be at odds with the tables
+            raise TickFailed(f"the tick of write {e.epoch}.{e.seq} failed: {bug!r}") from bug
         return packets.Wrote(e.seq, tuple(results))
 
     def _ingest(self, body: packets.Ingest, e: Envelope) -> packets.Packet:
@@ -129,32 +177,66 @@ class Worker:
                                body.auto_increment, e.epoch, e.seq)
         except SqlError as error:
             return packets.Done(e.seq, error=error)
-        self.engine.reload(body.table)
+        self.engine.work = None
+        try:
+            self.engine.reload(body.table)
+        except Exception as bug:
+            raise TickFailed(f"taking the load {e.epoch}.{e.seq} of {body.table} in failed: {bug!r}") from bug
         return packets.Done(e.seq, body.rows)
 
     # -------------------------------------------------------------- the program
     def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Packet:
         if body.durable and self._store.applied() >= (e.epoch, e.seq):
             return packets.Migrated(e.seq)  # a resend: the recovered program has it already
-        undo: list[Callable[[], None]] = []
-        try:
-            for s in body.steps:
-                undo.append(self._apply(s))
-            self.engine.relayout(self._large)
-        except (SqlError, ValueError) as error:
-            for u in reversed(undo):
-                u()
-            self.engine.relayout(self._large)
-            shown = error if isinstance(error, SqlError) else SqlError(1235, "42000", str(error))
-            return packets.Migrated(e.seq, shown)
+        failed: tuple[tuple[str, SqlError], ...] = ()
+        error = self._change(body.steps)
+        if error is not None and body.each:
+            error, failed = None, tuple(self._one_by_one(body.steps))
+        if error is not None:
+            return packets.Migrated(e.seq, error)
         for s in body.steps:
             if isinstance(s, packets.DropTable):
                 self._store.drop_table(s.table)
         if body.durable:
             self._store.set_recipe(body.recipe, e.epoch, e.seq)
-        made = [s.view.name for s in body.steps if isinstance(s, packets.AddView) and not s.view.internal]
+        views = [s.view.name for s in body.steps if isinstance(s, packets.AddView)]
+        made = [v for v in views if v in self.engine.readers]
         return packets.Migrated(e.seq, None, tuple((v, render.explain(self.engine, v)) for v in made),
-                                tuple(self._waiting(made)))
+                                tuple(self._waiting(made)), failed)
+
+    def _change(self, steps: Sequence[packets.MigrationStep]) -> SqlError | None:
+        """Make all of these changes, or say why none of them is made."""
+        undo: list[Callable[[], None]] = []
+        try:
+            for s in steps:
+                undo.append(self._apply(s))
+            self.engine.relayout(self._large)
+        except InvariantViolation:
+            raise
+        except Exception as bug:
+            self.engine.work = None  # what takes it back has its time
+            for u in reversed(undo):
+                u()
+            self.engine.relayout(self._large)
+            if isinstance(bug, SqlError):
+                return bug
+            if isinstance(bug, ValueError):
+                return SqlError(1235, "42000", str(bug))
+            raise
+        return None
+
+    def _one_by_one(self, steps: Sequence[packets.MigrationStep]) -> Iterator[tuple[str, SqlError]]:
+        """The views that cannot be made, the others made."""
+        for s in steps:
+            try:
+                error = self._change((s,))
+            except InvariantViolation:
+                raise
+            except Exception as bug:
+                self.around.note("".join(traceback.format_exception(bug)))
+                error = SqlError(1105, "HY000", f"{type(bug).__name__}: {bug}")
+            if error is not None and isinstance(s, packets.AddView):
+                yield s.view.name, error
 
     def _apply(self, s: packets.MigrationStep) -> Callable[[], None]:
         """One step; returns what takes it back."""
@@ -171,7 +253,9 @@ class Worker:
             self._views[view.name] = view
             self._planner.add_view(view)
             return lambda: self._drop(view.name)
-        dropped = self._views[s.view]
+        dropped = self._views.get(s.view)
+        if dropped is None:
+            return lambda: None  # it could not be brought back
         self._drop(s.view)
         return lambda: self._planner.add_view(dropped)
 
@@ -190,7 +274,11 @@ class Worker:
         if node is None or node.stash is None:
             return packets.Done(body.request)  # dropped meanwhile, or done before
         rows = export.batches_of(self._read_files(body.files), node.parents[0].fields, self._symbols)
-        self.engine.bootstrap(node, rows)
+        self.engine.work = None
+        try:
+            self.engine.bootstrap(node, rows)
+        except Exception as bug:
+            raise TickFailed(f"the first state of {node} failed: {bug!r}") from bug
         return packets.Done(body.request, len(body.files))
 
     # -------------------------------------------------------------- reads and questions
@@ -221,16 +309,28 @@ class Worker:
         table = pa.table([*arrays, pa.array(ordinal[times])], names=[*names, "__key"])
         return packets.Rows(body.request, table)
 
-    def _prefill(self, reads: list[Any]) -> None:
+    def _prefill(self, together: Sequence[Envelope]) -> None:
         """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""
-        view = self._views.get(reads[0].view)
-        reads = [r for r in reads if r.between is None]
-        if len(reads) < 2 or view is None or not view.key or reads[0].view not in self.engine.readers:
+        bodies = [e.body for e in together if isinstance(e.body, packets.Read)]
+        view = self._views.get(bodies[0].view)
+        reads = [b for b in bodies if b.between is None and not self.around.unwanted(b.request)]
+        if len(reads) < 2 or view is None or not view.key or view.name not in self.engine.readers:
             return
-        if self.engine.ready(view.name):
-            with contextlib.suppress(SqlError):  # told to each reader when it is answered
-                keys = [self._codes(r.keys, view.key_fields) for r in reads]
-                self.engine.read(view.name, np.concatenate(keys, axis=1))
+        if not self.engine.ready(view.name):
+            return
+        self.around.began(reads[0].request)
+        self.engine.work = Work(self.around.clock, min(r.limit_ms for r in reads) // 2)
+        try:
+            keys = [self._codes(r.keys, view.key_fields) for r in reads]
+            self.engine.read(view.name, np.concatenate(keys, axis=1))
+        except SqlError:
+            pass  # told to each reader when it is answered
+        except InvariantViolation:
+            raise
+        except Exception:  # whose fault it was shows when each is answered by itself
+            self.engine.distrust(view.name)
+        finally:
+            self.engine.work = None
 
     def _codes(self, keys: Any, fields: Sequence[Field]) -> Codes:
         """Keys as sent (tuples or a RecordBatch) as codes, shape (key columns, keys)."""
@@ -324,6 +424,27 @@ class Worker:
         if held > goal:
             evict.evict_bytes(self.engine, held - goal)
             self.engine.shrink()
+
+
+class TickFailed(Exception):
+    """What is committed did not get through the graph: only a new start brings states in line with the tables."""
+
+
+def _number(e: Envelope) -> int:
+    """What a request is known by: its own number, or of a change its place in the order."""
+    return e.seq or getattr(e.body, "request", 0)
+
+
+def _refused(e: Envelope, error: SqlError) -> packets.Packet:
+    """The error as the reply that the request waits for."""
+    body = e.body
+    if isinstance(body, packets.Read):
+        return packets.Rows(body.request, None, error)
+    if isinstance(body, packets.Write):
+        return packets.Wrote(e.seq, tuple(WriteResult(error=error) for _ in body.statements))
+    if isinstance(body, packets.Migrate):
+        return packets.Migrated(e.seq, error)
+    return packets.Done(e.seq if isinstance(body, packets.Ingest) else getattr(body, "request", 0), error=error)
 
 
 def _runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:

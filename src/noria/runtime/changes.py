@@ -4,8 +4,9 @@ Concurrent single-statement writes are merged into one `Write` (group commit: on
 and their results split again.  No I/O here: `link.py` and `inprocess.py` move the packets.
 
 Keeps true: sequence numbers grow by one and are sent in order; a change keeps its number until it is answered,
-so a worker that has it already answers with its first results; after a death changes go one at a time until one
-is answered, so that only a change alone in flight is blamed for killing workers.
+so a worker that has it already answers with its first results.  A change is blamed for a death that came while the
+worker was at it; where that is not known, one that was alone in flight is, and after a death changes go one at a
+time until one is answered.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from noria.core.errors import interrupted
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POISON_DEATHS, WRITES_IN_FLIGHT
 from noria.core.statements import Insert, Statement
 from noria.dataflow.packets import Done, Ingest, Migrate, Migrated, Packet, Rows, Write, Wrote
+from noria.runtime.blame import Blame, refused
 
 FIRST_REQUEST = 2**40  # questions are numbered apart from changes: a Done of an Ingest carries its seq
 
@@ -123,18 +126,31 @@ class ChangeQueue:
         flight.answer(reply)
         return True
 
-    def worker_died(self, why: str) -> None:
-        """What was in flight will be sent again, except a change that keeps killing workers."""
-        sent = [f for f in self.flying if f.sent]
+    def worker_died(self, why: str, at: int | None, blame: Blame) -> None:
+        """What was in flight will be sent again, except a change that keeps killing workers.  at: the number of what
+        the worker was at, None if nobody knows."""
+        sent = [f for f in self.flying if f.sent and (f.seq == at or at is None)]
         if len(sent) == 1:
             sent[0].deaths += 1
+            if len(sent[0].parts) == 1:
+                blame.note(sent[0].body)
             if sent[0].deaths >= POISON_DEATHS:
                 self.flying.remove(sent[0])
                 sent[0].fail(WorkerGone(f"the worker ended {POISON_DEATHS} times while it applied this change (last: "
                                         f"{why}), so it is given up: read back whether it took effect"))
         for flight in self.flying:
             flight.sent = False
-        self._careful = bool(self.flying)
+        self._careful = bool(self.flying) and at is None
+
+    def give_up(self, change: asyncio.Future[Any]) -> int | None:
+        """Take a change back that has not been sent, or tell the number under which it has: a flight of several is not
+        stopped for one of them."""
+        for waiting in self.waiting:
+            if waiting[1] is change:
+                self.waiting.remove(waiting)
+                _fail(change, interrupted())
+                return None
+        return next((f.seq for f in self.flying if [c for _, c in f.parts] == [change]), None)
 
     def fail(self, error: Exception) -> None:
         for flight in self.flying:
@@ -157,6 +173,7 @@ class ReplyBook:
     """Which reply belongs to whom: changes, questions, and the one Migrate of a recovery."""
 
     changes: ChangeQueue = field(default_factory=ChangeQueue)
+    blame: Blame = field(default_factory=Blame)
     asks: dict[int, Asked] = field(default_factory=dict)
     _last_request: int = FIRST_REQUEST
     _recovery: asyncio.Future[Any] | None = None
@@ -194,6 +211,13 @@ class ReplyBook:
     def patient(self) -> list[Asked]:
         """Questions that are to be put to the next worker."""
         return [a for a in self.asks.values() if a.retry and not a.future.done()]
+
+    def worker_died(self, why: str, at: int | None) -> None:
+        """Blame what the worker was at."""
+        self.changes.worker_died(why, at, self.blame)
+        asked = None if at is None else self.asks.get(at)
+        if asked is not None and (deaths := self.blame.note(asked.body)) >= POISON_DEATHS:
+            _fail(asked.future, refused(deaths))
 
     def worker_gone(self, error: Exception) -> None:
         """Fail what does not wait for the next worker."""

@@ -10,15 +10,19 @@ and fenced like a hosted one, so the two cannot have it open at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Any
 
 from noria.core.limits import IDLE_MS
 from noria.dataflow.packets import Envelope, Hello, Ingest, Migrate, Packet, Write
+from noria.dataflow.surroundings import Surroundings
 from noria.runtime.changes import Change, WorkerGone
 from noria.runtime.lineage import Lineage
 from noria.runtime.link import FRONT_END, LinkState, LinkStats, OnHello, ReplyBook
 from noria.runtime.worker_main import HostedWorker, WorkerConfig, open_worker
+
+log = logging.getLogger(__name__)
 
 
 class InProcessLink:
@@ -38,7 +42,8 @@ class InProcessLink:
         self._loop = asyncio.get_running_loop()
         self._lineage = Lineage(self.config.shard_dir, self.config.epoch)
         try:
-            self._worker: HostedWorker = open_worker(self.config, self._lineage.incarnation)
+            self._worker: HostedWorker = open_worker(
+                self.config, self._lineage.incarnation, Surroundings(time.perf_counter_ns, note=log.error))
         except BaseException:
             self._lineage.release()
             raise
@@ -75,6 +80,10 @@ class InProcessLink:
         self._book.changes.add(body, future)
         self._soon()
         return future
+
+    def cancel(self, change: asyncio.Future[Any]) -> None:
+        """A change that has not begun is taken back."""
+        self._book.changes.give_up(change)
 
     async def change(self, body: Change) -> Any:
         return await self.submit(body)

@@ -7,7 +7,7 @@ with their old numbers, then the link is up.
 
 Keeps true: only the newest incarnation is listened to; a worker that was given up is killed (its process, not
 just its number) and never heard again.  A death is noticed at once, by the end of the stream; a freeze by
-missing pulses.
+missing pulses while it does not compute either.  A question whose caller is cancelled is cancelled at the worker.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
-from noria.core.limits import HEARTBEAT_MS, LEASE_MS
+from noria.core.limits import DEAF_S, HEARTBEAT_MS, LEASE_MS
 from noria.dataflow.packets import (
     Envelope,
     Hello,
@@ -32,6 +33,7 @@ from noria.dataflow.packets import (
 from noria.runtime import wire
 from noria.runtime.changes import Change, ReplyBook, WorkerGone
 from noria.runtime.lineage import Process
+from noria.runtime.pulse import Computing, Doing, Heart
 from noria.runtime.wire import Kind, Reader, Signal, WireError
 
 __all__ = ["Link", "LinkState", "LinkStats", "ReplyBook", "WorkerGone", "WorkerLink"]
@@ -77,6 +79,8 @@ class Link(Protocol):
 
     def submit(self, body: Change) -> asyncio.Future[Any]: ...
 
+    def cancel(self, change: asyncio.Future[Any]) -> None: ...
+
     async def change(self, body: Change) -> Any: ...
 
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
@@ -119,7 +123,7 @@ class WorkerLink:
 
     def __init__(self, endpoint: str, epoch: int, worker: int = 0, *, lease_ms: int = LEASE_MS,
                  on_hello: OnHello | None = None, on_lost: Note | None = None, note: Note | None = None,
-                 clock: Callable[[], float] = time.monotonic):
+                 doing: Path | None = None, clock: Callable[[], float] = time.monotonic):
         self.endpoint, self.epoch, self.worker = endpoint, epoch, worker
         self.on_hello, self.on_lost = on_hello, on_lost
         self.state, self.since, self.why = LinkState.DOWN, clock(), "no worker has appeared yet"
@@ -127,6 +131,8 @@ class WorkerLink:
         self.hello: Hello | None = None
         self._note: Note = note or (lambda text: None)
         self._clock, self._lease_s = clock, lease_ms / 1000
+        self._doing, self._heart = doing, Heart(epoch, FRONT_END)
+        self._computing = Computing(None)
         self._book = ReplyBook()
         self._recovering: asyncio.Task[None] | None = None
         self._peer: _Connection | None = None
@@ -141,6 +147,7 @@ class WorkerLink:
         path = wire.socket_path(self.endpoint)
         self._server = await self._loop.create_unix_server(lambda: _Connection(self), path)
         os.chmod(path, 0o600)
+        self._heart.start()
         self._beat()
 
     async def close(self) -> None:
@@ -153,6 +160,7 @@ class WorkerLink:
         self._enter(LinkState.CLOSED, "the front end has closed the link")
         self._book.fail(WorkerGone(self._down_text()))
         self._timer.cancel()
+        self._heart.close()
         self._server.close()
 
     async def up(self) -> None:
@@ -166,6 +174,9 @@ class WorkerLink:
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.state is LinkState.CLOSED:
             future.set_exception(WorkerGone(self._down_text()))
+            return future
+        if self._book.blame and (refusal := self._book.blame.refusal(body)) is not None:
+            future.set_exception(refusal)
             return future
         self._book.changes.add(body, future)
         self.stats.changes += 1
@@ -181,6 +192,8 @@ class WorkerLink:
         """`Rows` or `Done`.  retry: ask the next worker instead of failing when this one dies or none is up."""
         if self.state is not LinkState.UP and not (retry and self.state is not LinkState.CLOSED):
             raise WorkerGone(self._down_text())
+        if self._book.blame and (refusal := self._book.blame.refusal(body)) is not None:
+            raise refusal
         self.stats.asks += 1
         return await self._ask(body, retry)
 
@@ -207,8 +220,36 @@ class WorkerLink:
             self._send(asked.body, seq=0)
         try:
             return await asked.future
+        except asyncio.CancelledError:
+            self._cancel(number)
+            raise
         finally:
             self._book.asks.pop(number, None)
+
+    def _cancel(self, number: int) -> None:
+        """Nobody wants the answer: the worker gives up, or is ended if it cannot."""
+        if self._peer is None:
+            return
+        incarnation = self._peer.incarnation
+        self._heart.cancel(incarnation, number)
+        self._loop.call_later(DEAF_S, self._end_deaf, incarnation, number)
+
+    def _end_deaf(self, incarnation: int, number: int) -> None:
+        if self._peer is None or self._peer.incarnation != incarnation or self._at() != number:
+            return
+        self._kill_peer()
+        self._lost(f"it went on with a request that was cancelled {DEAF_S} s ago, and was killed")
+
+    def cancel(self, change: asyncio.Future[Any]) -> None:
+        """Give up a change if it has not begun; if it has, it is given up where it has not committed yet.  Its future
+        tells what became of it."""
+        number = self._book.changes.give_up(change)
+        if number is not None:
+            self._heart.cancel(self._peer.incarnation if self._peer else 0, number)
+
+    def _at(self) -> int | None:
+        """The number of the request that the worker is at, or was when it ended; None if nobody knows."""
+        return None if self._doing is None else Doing.last(self._doing)
 
     # ------------------------------------------------------------ sending
     def _pump(self) -> None:
@@ -225,17 +266,15 @@ class WorkerLink:
             self._peer.transport.write(wire.encode(Envelope(self.epoch, FRONT_END, seq, body)))
 
     def _beat(self) -> None:
-        """Renew the worker's lease; notice one that has stopped."""
+        """Notice a worker that has stopped."""
         now = self._clock()
         stalled = now - self._last_beat > self._lease_s / 2  # this loop: pulses wait unread, judge next time
         self._last_beat = now
         self._timer = self._loop.call_later(HEARTBEAT_MS / 1000, self._beat)
-        if self._peer is None:
+        if self._peer is None or now - self._last_pulse <= self._lease_s or stalled or self._computing.goes_on():
             return
-        self._peer.transport.write(wire.signal(Kind.HEARTBEAT, self.epoch, FRONT_END))
-        if now - self._last_pulse > self._lease_s and not stalled:
-            self._kill_peer()
-            self._lost(f"it has been frozen for {self._lease_s:.1f} s and was killed")
+        self._kill_peer()
+        self._lost(f"it has been frozen for {self._lease_s:.1f} s and was killed")
 
     # ------------------------------------------------------------ receiving
     def _take_item(self, connection: _Connection, item: wire.Item) -> None:
@@ -248,6 +287,7 @@ class WorkerLink:
         elif connection.role is Kind.JOIN_PULSE:
             if self._peer is not None and connection.incarnation == self._peer.incarnation:
                 self._last_pulse = self._clock()
+                self._computing.sign()
         elif isinstance(item, Envelope) and isinstance(item.body, Hello):
             self._appeared(connection, item.body)
         elif connection is not self._peer:
@@ -265,12 +305,16 @@ class WorkerLink:
         if item.number < self._newest:
             raise WireError(f"incarnation {item.number} joins, but {self._newest} is the least that may")
         connection.role, connection.incarnation = item.kind, item.number
+        if item.kind is Kind.JOIN_PULSE:
+            self._heart.add(item.number, connection.transport.get_extra_info("socket").fileno())
 
     def _drop(self, what: str) -> None:
         self.stats.dropped += 1
         self._note(f"dropped {what}")
 
     def _disconnected(self, connection: _Connection) -> None:
+        if connection.role is Kind.JOIN_PULSE:
+            self._heart.remove(connection.incarnation)
         if connection is self._peer:
             self._lost(f"its process {self.hello.pid if self.hello else ''} has ended")
 
@@ -282,6 +326,7 @@ class WorkerLink:
             self._lost("a newer worker has taken over")
         self._newest, self.hello, self._peer = connection.incarnation, hello, connection
         connection.process = Process.of(hello.pid)
+        self._computing = Computing(connection.process)
         self._last_pulse = self._clock()
         self.stats.workers += 1
         self._enter(LinkState.RECOVERING, "the program is being brought back")
@@ -325,7 +370,7 @@ class WorkerLink:
         if self._peer is None:
             return
         if self.state is LinkState.UP:
-            self._book.changes.worker_died(why)
+            self._book.worker_died(why, self._at())
         self._newest = self._peer.incarnation + 1
         self._forget_peer()
         self.stats.losses += 1

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from noria.dataflow.packets import Envelope
+from noria.runtime.lineage import Process
 
 MAGIC = b"NORI"
 WIRE_VERSION = 1
@@ -47,6 +48,7 @@ class Kind(enum.IntEnum):
     PULSE = 3  # from a thread of its own: the worker's process is not frozen
     HEARTBEAT = 4  # front end to worker: the lease goes on
     GOODBYE = 5  # front end to worker: end cleanly; worker to front end: I am ending
+    CANCEL = 6  # front end to worker, on its second line: nobody wants the answer to request `number`
 
 
 @dataclass(frozen=True)
@@ -175,5 +177,16 @@ def private_endpoint(run_dir: Path, name: str = "front") -> str:
 
 def same_user(peer: Any) -> bool:
     """Is the other end of this Unix socket a process of our user?"""
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return bool(struct.unpack("3i", credentials)[1] == os.getuid())
+    return _credentials(peer)[1] == os.getuid()
+
+
+def other_end(peer: socket.socket) -> Process | None:
+    """The process at the other end of this Unix socket."""
+    return Process.of(_credentials(peer)[0])
+
+
+def _credentials(peer: Any) -> tuple[int, int, int]:
+    """Process, user and group of the other end, as they were when it connected or listened."""
+    found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, user, group = struct.unpack("3i", found)
+    return pid, user, group

@@ -4,7 +4,7 @@
 
 Keeps true (DESIGN section 2): packets of another front-end epoch are refused; nothing is stepped after the fence
 was raised by a newcomer; a worker that has heard nothing for a lease ends, with the lock freed.  The core has
-one thread; a second one only sends pulses, so that a frozen process is told from a busy one.
+one thread; a second one keeps signs of life going (`pulse.py`), so that a frozen process is told from a busy one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import select
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -24,8 +23,10 @@ from typing import Any, Protocol
 
 from noria.core.limits import DEFAULT_MEMORY_BYTES, HEARTBEAT_MS, IDLE_MS, LEASE_MS, WORKER_BOOTSTRAP_ROWS
 from noria.dataflow.packets import Envelope, Hello
+from noria.dataflow.surroundings import Surroundings
 from noria.runtime import wire
 from noria.runtime.lineage import Fence, Lineage
+from noria.runtime.pulse import Computing, Doing, Watch, doing_path
 from noria.runtime.wire import Kind, Reader, WireError
 
 Clock = Callable[[], float]
@@ -83,10 +84,15 @@ class HostedWorker(Protocol):
     def close(self) -> None: ...
 
 
-def open_worker(config: WorkerConfig, incarnation: int) -> HostedWorker:
+def open_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -> HostedWorker:
     module, _, name = config.factory.partition(":")
-    opened: HostedWorker = getattr(importlib.import_module(module), name)(config, incarnation)
+    opened: HostedWorker = getattr(importlib.import_module(module), name)(config, incarnation, around)
     return opened
+
+
+def _half_of_memory() -> int:
+    """Bytes that one full state may take: half of what this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callable[[str], None] | None = None
@@ -95,9 +101,12 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
     `LockBusy` or what broke."""
     lineage = Lineage(config.shard_dir, config.epoch, note=note or _to_stderr)
     try:
-        worker = open_worker(config, lineage.incarnation)
+        line = Line(config, lineage.incarnation, clock)
+        around = Surroundings(time.perf_counter_ns, Doing(doing_path(config.run_dir, config.worker)),
+                              line.watch.unwanted, note or _to_stderr, _half_of_memory())
+        worker = open_worker(config, lineage.incarnation, around)
         try:
-            with Line(config, lineage.incarnation) as line:
+            with line:
                 return Loop(config, worker, line, lineage.fence, clock).run()
         except FrontEndGone as e:
             return str(e)
@@ -108,24 +117,24 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
 
 
 class Line:
-    """The worker's two connections to the front end: packets, and pulses from a thread."""
+    """The worker's two connections to the front end: packets, and signs of life (`pulse.py`)."""
 
-    def __init__(self, config: WorkerConfig, incarnation: int):
+    def __init__(self, config: WorkerConfig, incarnation: int, clock: Clock):
         self._config, self._incarnation = config, incarnation
         self._reader = Reader()
-        self._stop = threading.Event()
-        self._pulse = threading.Thread(target=self._send_pulses, name="pulse", daemon=True)
+        self.watch = Watch(lambda: self._connect(Kind.JOIN_PULSE), wire.signal(Kind.PULSE, config.epoch, config.worker),
+                           clock)
 
     def __enter__(self) -> Line:
         self._socket = self._connect(Kind.JOIN)
+        self.front = Computing(wire.other_end(self._socket))
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
-        self._pulse.start()
+        self.watch.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._stop.set()
-        self._pulse.join()
+        self.watch.close()
         with suppress(OSError):
             self._socket.sendall(wire.signal(Kind.GOODBYE, self._config.epoch, self._config.worker))
         self._socket.close()
@@ -140,12 +149,6 @@ class Line:
             line.close()
             raise
         return line
-
-    def _send_pulses(self) -> None:
-        beat = wire.signal(Kind.PULSE, self._config.epoch, self._config.worker)
-        with suppress(OSError), self._connect(Kind.JOIN_PULSE) as line:  # no front end: the lease decides
-            while not self._stop.wait(HEARTBEAT_MS / 1000):
-                line.sendall(beat)
 
     def arrived(self, wait_ms: int) -> bool:
         return bool(self._poll.poll(wait_ms))
@@ -181,7 +184,7 @@ class Loop:
 
     def run(self) -> str:
         self._line.send([Envelope(self._config.epoch, self._config.worker, 0, self._worker.hello())])
-        lease_ends, idle_due = self._renewed(), 0.0
+        self._heard_at, idle_due = self._clock(), 0.0
         more = True  # work that can wait may be there
         while not self._end:
             arrived = self._line.arrived(IDLE_AFTER_MS if more else self._config.lease_ms)
@@ -189,14 +192,15 @@ class Loop:
             if arrived:
                 packets, heard = self._read()
                 if heard:
-                    lease_ends = self._renewed()
+                    self._heard_at = self._clock()
+                    self._line.front.sign()
                 if packets:
                     self._line.send(self._worker.step(packets))
                     idle_due = idle_due if more else self._clock() + IDLE_DUE_S
                     more = True
                 if not more or self._clock() < idle_due:
                     continue
-            elif self._clock() > lease_ends:
+            elif self._lease_is_over():
                 return "lease"
             if more:
                 replies, more = self._worker.idle(IDLE_MS)
@@ -204,8 +208,15 @@ class Loop:
                 idle_due = self._clock() + IDLE_DUE_S
         return self._end
 
-    def _renewed(self) -> float:
-        return self._clock() + self._config.lease_ms / 1000
+    def _lease_is_over(self) -> bool:
+        """Nothing was heard of the front end for a lease, and it is not computing either."""
+        self._heard_at = max(self._heard_at, self._line.watch.heard_at)
+        if self._clock() <= self._heard_at + self._config.lease_ms / 1000:
+            return False
+        if not self._line.front.goes_on():
+            return True
+        self._heard_at = self._clock()
+        return False
 
     def _read(self) -> tuple[list[Envelope], bool]:
         """The packets of our front end that have arrived, and whether it was heard at all."""
@@ -232,7 +243,7 @@ def _to_stderr(text: str) -> None:
 
 
 # ---------------------------------------------------------------- the real worker
-def build_worker(config: WorkerConfig, incarnation: int) -> HostedWorker:
+def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -> HostedWorker:
     """Open the shard: store, symbols, published views, core.  Imported here, in the worker's process only."""
     from noria.dataflow.worker import Worker
     from noria.plan.lower import Lowering
@@ -251,8 +262,7 @@ def build_worker(config: WorkerConfig, incarnation: int) -> HostedWorker:
     views = ViewDirectory(str(published), symbols, incarnation)
     core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
                        memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS, read_files=_record_batches,
-                       pid=os.getpid())
-    core.engine.clock = time.perf_counter_ns
+                       pid=os.getpid(), around=around)
     return core  # type: ignore[no-any-return]  # imported in here only
 
 

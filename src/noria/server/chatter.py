@@ -28,7 +28,8 @@ VARIABLES: dict[str, Any] = {
     "collation_database": "utf8mb4_0900_ai_ci", "collation_server": "utf8mb4_0900_ai_ci", "default_storage_engine":
     "NORIA", "foreign_key_checks": 1, "have_ssl": "DISABLED", "init_connect": "", "interactive_timeout":
     limits.MYSQL_IDLE_S, "license": "Apache-2.0", "lower_case_table_names": 2, "max_allowed_packet":
-    limits.MAX_PACKET_BYTES, "net_buffer_length": 16384, "net_write_timeout": 60, "performance_schema": 0,
+    limits.MAX_PACKET_BYTES, "max_execution_time": limits.MAX_EXECUTION_MS,
+    "net_buffer_length": 16384, "net_write_timeout": 60, "performance_schema": 0,
     "query_cache_size": 0, "query_cache_type": "OFF", "sql_auto_is_null": 0, "sql_mode":
     "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO",
     "sql_notes": 1, "sql_safe_updates": 0, "sql_select_limit": 2**63 - 1, "system_time_zone": "UTC", "time_zone": "UTC",
@@ -109,6 +110,10 @@ _FUNCTIONS: dict[str, Callable[[About], Any]] = {
     "LAST_INSERT_ID": lambda a: a.last_insert_id,
     "ROW_COUNT": lambda a: a.row_count,
 }
+
+
+def processlist(rows: Sequence[Sequence[Any]]) -> ResultSet:
+    return texts(("Id", "User", "Host", "db", "Command", "Time", "State", "Info"), rows)
 
 
 # ---------------------------------------------------------------- SHOW
@@ -338,7 +343,6 @@ _SHOW: dict[str, Callable[[Show, Program, About], ResultSet]] = {
     "procedure status": _empty("Db", "Name", "Type", "Definer"),
     "function status": _empty("Db", "Name", "Type", "Definer"),
     "events": _empty("Db", "Name", "Definer", "Status"),
-    "processlist": _empty("Id", "User", "Host", "db", "Command", "Time", "State", "Info"),
 }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from noria.control.program import Program
 from noria.core.errors import SqlError, not_supported, unknown_column, unknown_table, wrong_value_count
+from noria.core.limits import MAX_EXECUTION_MS, READ_HOLD_MS
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Write, Wrote
@@ -33,11 +35,13 @@ from noria.server.mysql import encode_result
 from noria.server.mysql.backend import Client, Encoded, Outcome, ResultSet
 from noria.server.reads import Reads, first_of, typed_keys
 from noria.server.results import ReplyCache, Shape, no_rows
+from noria.server.running import Processes
 from noria.server.sessions import Session, run_text
 from noria.server.statements import Compiled, Statements, is_one_key
 from noria.sql import commands as sql
 from noria.views.reader import AttachedViews
 
+TOO_LONG = 3024  # the error of what takes a worker too long or too much
 TOUCH_EVERY = 64  # executions between two notes that an ad-hoc view is in use
 HTTP_CLIENT = Client("root", chatter.DATABASE, 0, "localhost", False, True)
 
@@ -48,10 +52,11 @@ class Executor:
     def __init__(self, program: Program, link: Link, attach: Callable[[], AttachedViews], bulk: Bulk | None,
                  reply_bytes: int):
         self.program, self._link, self._bulk = program, link, bulk
-        self.reads = Reads(link, attach)
+        self.reads = Reads(link, attach, MAX_EXECUTION_MS if bulk is None else READ_HOLD_MS)
         self.statements = Statements(program)
         self.explainer = Explainer(self)
         self.replies = ReplyCache(reply_bytes)
+        self.processes = Processes()
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
 
     def connect(self, client: Client) -> Session:
@@ -80,7 +85,8 @@ class Executor:
             return ResultSet(shape.shown, shape.apply([]))
         found = self.reads.local(reader, key, reply_key is not None)
         if found is None:
-            return self._fetched(reader, shape, key)
+            fetched = self._fetched(reader, shape, key)
+            return self._or_by_spark(fetched, reader, lambda: _bound(compiled, values), session)
         rows = shape.apply(found.rows)
         if reply_key is None or found.entry is None:
             return ResultSet(shape.shown, rows)
@@ -107,7 +113,8 @@ class Executor:
         view = select.view
         assert view is not None
         if select.arguments and select.arguments[0][0] == "range":
-            return self._fetched_between(reader, view, range_of(select.arguments[0][1], reader.key_fields[0]))
+            between = range_of(select.arguments[0][1], reader.key_fields[0])
+            return self._or_by_spark(self._fetched_between(reader, view, between), reader, lambda: select, session)
         try:
             keys, nulls = keys_of(select.arguments, reader.key_fields)
         except SqlError as e:
@@ -116,7 +123,8 @@ class Executor:
         shape = Shape.of(view)
         found = self.reads.several(reader, keys, nulls)
         if found is None:
-            return self._fetched_several(reader, shape, keys, nulls)
+            fetched = self._fetched_several(reader, shape, keys, nulls)
+            return self._or_by_spark(fetched, reader, lambda: select, session)
         return ResultSet(shape.shown, shape.rows_of(found))
 
     async def _fetched_several(self, reader: ViewDef, shape: Shape, keys: list[tuple[Any, ...]], nulls: bool
@@ -138,6 +146,7 @@ class Executor:
         view = select.view
         if view is None:
             return await self._by_spark(sql.as_batch(select), None, session)
+        session.running.state = "making an ad-hoc view"
         try:
             reader = await self.program.reader(view)
         except SqlError as e:
@@ -155,8 +164,21 @@ class Executor:
             return ResultSet(shape.shown, shape.apply([]))
         found = self.reads.local(reader, key, False)
         if found is None:
-            return await self._fetched(reader, shape, key)
+            return await self._or_by_spark(self._fetched(reader, shape, key), reader, lambda: select, session)
         return ResultSet(shape.shown, shape.apply(found.rows))
+
+    async def _or_by_spark(self, fetched: Awaitable[ResultSet], reader: ViewDef, select: Callable[[], sql.Select],
+                           session: Session) -> ResultSet:
+        """What the worker derives; of an ad-hoc view that takes it too long or too much, what Spark does."""
+        session.running.state = "waiting for the worker"
+        try:
+            return await fetched
+        except SqlError as e:
+            if e.code != TOO_LONG or not reader.adhoc or self._bulk is None:
+                raise
+            wanted = select()
+            batch = sql.as_batch(wanted, "its rows take the worker too long to derive")
+            return await self._by_spark(batch, wanted.view, session)
 
     def _unlike(self, error: SqlError, select: sql.Select, session: Session) -> Awaitable[ResultSet]:
         """The answer to a bound SELECT by values that are no keys, such as a number for a text, which several texts
@@ -173,6 +195,7 @@ class Executor:
             raise not_supported(f"this SELECT ({batch.reason or 'no view answers it'})",
                                 "an embedded database has no Spark: run it with a server")
         self.spark_queries += 1
+        session.running.state = "answered by Spark"
         rows = await self._bulk.query(batch)
         if not rows and view is not None and view.empty_row is not None:
             rows = [view.empty_row[: view.visible]]
@@ -205,7 +228,8 @@ class Executor:
             raise SqlError(1210, "HY000", f"the keys have {keys.num_columns} columns and the view has "
                                           f"{len(asks.names)} parameters: {', '.join(asks.names)}")
         select = sql.Select(view, asks.arguments, limit=asks.limit, offset=asks.offset)
-        session = Session(self, HTTP_CLIENT, encoded=False)
+        session = Session(self, replace(HTTP_CLIENT, connection_id=self.processes.number()), encoded=False)
+        session.close()  # it lives for its warnings only
         ordinals: list[int] = []
         rows: list[Any] = []
         for i, values in enumerate(zip(*(c.to_pylist() for c in keys.columns), strict=True)):
@@ -227,6 +251,10 @@ class Executor:
         `result_of` tells."""
         self.writes += 1
         return self._link.submit(Write((self._at_its_time(statement, offset),)))
+
+    def give_up(self, write: asyncio.Future[Any]) -> None:
+        """Ask that a write be given up, if it has not committed; its future tells."""
+        self._link.cancel(write)
 
     def result_of(self, done: asyncio.Future[Any]) -> WriteResult:
         """What became of a write; raises its SqlError, or WorkerGone."""
@@ -266,11 +294,13 @@ class Executor:
     # ------------------------------------------------------------ questions
     async def run_sql(self, text: str, parameters: list[Any]) -> tuple[list[Outcome], list[tuple[str, int, str]]]:
         """A text in a session of its own."""
-        session = Session(self, HTTP_CLIENT, encoded=False)
+        session = Session(self, replace(HTTP_CLIENT, connection_id=self.processes.number()), encoded=False)
         try:
             outcomes = await run_text(session, text, parameters)
         except WorkerGone as e:
             raise ConnectionError(str(e)) from e
+        finally:
+            session.close()
         return outcomes, list(session.warnings)
 
     async def ask(self, question: Ask) -> Any:

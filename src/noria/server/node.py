@@ -35,6 +35,7 @@ from noria.dataflow.render import size
 from noria.plan.mir import ViewDef
 from noria.runtime import warm
 from noria.runtime.link import LinkState, WorkerLink
+from noria.runtime.pulse import doing_path
 from noria.runtime.worker_main import WorkerConfig
 from noria.server.bulk import Bulk
 from noria.server.executor import Executor
@@ -124,7 +125,8 @@ class Node:
         run_dir = make_run_dir(settings.data_dir, settings.run_root)
         self._closers.append(("run directory", lambda: shutil.rmtree(run_dir, ignore_errors=True)))
         self.views_dir = run_dir / "views"
-        self.link = WorkerLink(f"ipc://{run_dir}/link", claim.epoch, on_hello=self._hello, note=log.info)
+        self.link = WorkerLink(f"ipc://{run_dir}/link", claim.epoch, on_hello=self._hello, note=log.info,
+                               doing=doing_path(run_dir, 0))
         self.program = Program(self.link)
         await self.link.start()
         worker_bytes = int(settings.memory_bytes * WORKER_MEMORY_SHARE)
@@ -165,6 +167,7 @@ class Node:
     async def _listen(self, mysql: socket.socket, http: socket.socket) -> None:
         settings = self.settings
         self.mysql = await listen(mysql, self.executor, self._users(), None, self.certificates, settings.tls_require)
+        self.executor.processes.hang_up = self.mysql.hang_up
         self._closers.append(("MySQL clients", self._stop_mysql))
         policy = Policy.of([*settings.http_names, settings.http_host], settings.tls_require)
         self.http = HttpServer(make_app(self, policy), self.certificates)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.errors import SqlError
+from noria.core.limits import VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type
 from noria.dataflow.packets import Read, Rows
@@ -50,14 +51,22 @@ class Found:
     version: int
 
 
-class Reads:
-    """Lookups in the views of one worker."""
+@dataclass(slots=True)
+class _Asked:
+    """A read under way and how many wait for it."""
 
-    def __init__(self, link: Link, attach: Callable[[], AttachedViews]):
-        self._link = link
+    task: asyncio.Task[list[Any]]
+    waiting: int = 0
+
+
+class Reads:
+    """Lookups in the views of one worker.  hold_ms: how long an ad-hoc view's read may keep the worker."""
+
+    def __init__(self, link: Link, attach: Callable[[], AttachedViews], hold_ms: int):
+        self._link, self._hold_ms = link, hold_ms
         self._attach = attach
         self._views: AttachedViews | None = None
-        self._asked: dict[tuple[str, Key], asyncio.Task[list[Any]]] = {}
+        self._asked: dict[tuple[str, Key], _Asked] = {}
         self.hits = 0
         self.upqueries = 0
         self._hits_of: defaultdict[str, int] = defaultdict(int)
@@ -102,19 +111,35 @@ class Reads:
         """The key's rows from the worker, which fills the key on the way."""
         self._asks_of[view.name] += 1
         wanted = (view.name, key)
-        task = self._asked.get(wanted)
-        if task is None:
+        asked = self._asked.get(wanted)
+        if asked is None:
             self.upqueries += 1
-            task = asyncio.ensure_future(self._read(view, key))
-            self._asked[wanted] = task
-            task.add_done_callback(lambda _: self._asked.pop(wanted, None))
-        return await asyncio.shield(task)
+            asked = self._asked[wanted] = _Asked(asyncio.ensure_future(self._read(view, key)))
+            asked.task.add_done_callback(partial(self._answered, wanted))
+        asked.waiting += 1
+        try:
+            return await asyncio.shield(asked.task)
+        finally:
+            asked.waiting -= 1
+            if not asked.waiting and not asked.task.done():  # nobody wants it any more
+                asked.task.cancel()
+                self._asked.pop(wanted, None)
+
+    def _answered(self, wanted: tuple[str, Key], task: asyncio.Task[list[Any]]) -> None:
+        asked = self._asked.get(wanted)
+        if asked is not None and asked.task is task:
+            del self._asked[wanted]
+        if not task.cancelled():
+            task.exception()  # looked at: whoever waited may be gone
+
+    def _limit_ms(self, view: ViewDef) -> int:
+        return self._hold_ms if view.adhoc else VIEW_HOLD_MS
 
     async def _read(self, view: ViewDef, key: Key) -> list[Any]:
         """The rows are read from shared memory once they are there: the worker need not send them.  It does where they
         were evicted between, or cannot be published."""
         if self.attached(view) is not None:
-            await self._ask(Read(0, view.name, [key], fill=True))
+            await self._ask(Read(0, view.name, [key], fill=True, limit_ms=self._limit_ms(view)))
             attached = self.attached(view)
             rows = None if attached is None else attached.lookup(key)
             if rows is not None:
@@ -124,7 +149,7 @@ class Reads:
         return list(zip(*columns, strict=True))
 
     async def _rows(self, view: ViewDef, keys: Any, nulls: bool = False) -> pa.Table:
-        rows = await self._ask(Read(0, view.name, keys, nulls))
+        rows = await self._ask(Read(0, view.name, keys, nulls, limit_ms=self._limit_ms(view)))
         return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
 
     async def _ask(self, read: Read) -> Any:
@@ -158,7 +183,8 @@ class Reads:
         self.upqueries += 1
         self._asks_of[view.name] += 1
         rows, descending = first or (None, False)
-        read = Read(0, view.name, (), between=(low, high), first=rows, descending=descending)
+        read = Read(0, view.name, (), between=(low, high), first=rows, descending=descending,
+                    limit_ms=self._limit_ms(view))
         return cast(pa.Table, await self._ask(read))
 
     async def many(self, view: ViewDef, keys: pa.Table) -> pa.Table:

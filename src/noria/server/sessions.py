@@ -14,15 +14,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from noria.core.errors import SqlError, not_supported
+from noria.core.limits import OFF_LOOP_CHARACTERS, OFF_LOOP_ROWS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
 from noria.runtime.link import WorkerGone
 from noria.server import chatter, zones
+from noria.server.mysql import encode_result
 from noria.server.mysql.backend import (
     AUTOCOMMIT,
     IN_TRANSACTION,
     Answer,
     Client,
+    Encoded,
     Failed,
     Later,
     Ok,
@@ -31,6 +34,7 @@ from noria.server.mysql.backend import (
     ResultSet,
 )
 from noria.server.mysql.variables import changes
+from noria.server.running import Running, hinted_ms
 from noria.server.statements import Compiled
 from noria.sql import commands as sql
 from noria.sql.shape import split
@@ -50,8 +54,10 @@ class Session:
     def __init__(self, executor: Executor, client: Client, encoded: bool = True):
         self._executor, self._client, self._encoded = executor, client, encoded
         self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
+        self.running = Running(executor.give_up)
         self.reset()
         self.database = client.database
+        executor.processes.add(self)
 
     # ------------------------------------------------------------ state
     def reset(self) -> None:
@@ -70,7 +76,17 @@ class Session:
         self.reply_form = status << 1 | self._client.deprecate_eof  # replies kept for one form fit no other
 
     def close(self) -> None:
-        """Nothing is held for a session but itself."""
+        """The client is gone: so is what it asked, but for a write that has been sent on."""
+        self.running.leave()
+        self._executor.processes.remove(self)
+
+    def kill(self, number: int) -> None:
+        """End another session's statement and its connection."""
+        self._executor.processes.kill(number, True)
+
+    def _limit_ms(self, text: str) -> int:
+        hinted = hinted_ms(text)
+        return int(self.variables["max_execution_time"]) if hinted is None else hinted
 
     def use(self, database: str) -> None:
         self.database = database
@@ -92,18 +108,40 @@ class Session:
         if known is not None:
             compiled, literals = known
             key = (text.encode(), self.reply_form) if self._encoded else None
-            return self._run_compiled(compiled, literals, key, False)
-        return self._query_parsed(text, multi)
+            return self._stoppable(self._run_compiled(compiled, literals, key, False), text, False)
+        return self.running.bounded(self._query_parsed(text, multi), text)
+
+    def _stoppable(self, answer: Outcome | Awaitable[Outcome] | Later, text: str, binary: bool
+                   ) -> Outcome | Awaitable[Outcome] | Later:
+        """An answer that is not there yet can be stopped."""
+        if isinstance(answer, Outcome):
+            return answer
+        if isinstance(answer, Later):
+            self.running.write(answer.future, text)
+            return answer
+        return self.running.bounded(self._light(answer, binary), text)
+
+    async def _light(self, answer: Awaitable[Outcome], binary: bool) -> Outcome:
+        """The answer in time; one of many rows encoded beside the loop."""
+        outcome = await self.running.limited(answer, self._limit_ms(self.running.text))
+        return await self._encoded_beside(outcome, binary)
+
+    async def _encoded_beside(self, outcome: Outcome, binary: bool) -> Outcome:
+        if not self._encoded or not isinstance(outcome, ResultSet) or len(outcome.rows) < OFF_LOOP_ROWS:
+            return outcome
+        return Encoded(await asyncio.to_thread(encode_result, outcome.fields, outcome.rows, binary,
+                                               self._client.deprecate_eof, self.status, outcome.warnings))
 
     async def _query_parsed(self, text: str, multi: bool) -> Answer:
-        statements = split(text) or [text]
+        long = len(text) > OFF_LOOP_CHARACTERS
+        statements = (await asyncio.to_thread(split, text) if long else split(text)) or [text]
         if len(statements) > 1 and not multi:
             raise SqlError(1064, "42000", "You have an error in your SQL syntax: several statements in one text; send "
                                           "them one by one, or connect with the multi-statements option")
         outcomes: list[Outcome] = []
         for one in statements:
             try:
-                outcomes.append(await self._run_text(one))
+                outcomes.append(await self._encoded_beside(await self._run_text(one), False))
             except SqlError as e:
                 if not outcomes:
                     raise
@@ -112,8 +150,10 @@ class Session:
         return outcomes[0] if len(outcomes) == 1 else outcomes
 
     async def _run_text(self, text: str) -> Outcome:
+        statements = self._executor.statements
         try:
-            command = self._executor.statements.parse(text)
+            long = len(text) > OFF_LOOP_CHARACTERS
+            command = await statements.parse_beside(text) if long else statements.parse(text)
         except SqlError as e:
             self._note_error(e)
             raise
@@ -148,7 +188,7 @@ class Session:
         if compiled.version != self._executor.program.version:
             compiled = self._executor.statements.prepare(compiled.text)
         key = None if parameters is None else (handle, parameters, self.reply_form)
-        return self._run_compiled(compiled, values, key, True)
+        return self._stoppable(self._run_compiled(compiled, values, key, True), compiled.text, True)
 
     def _run_compiled(self, compiled: Compiled, values: Sequence[Any], key: Any, binary: bool
                       ) -> Outcome | Awaitable[Outcome] | Later:
@@ -181,14 +221,11 @@ class Session:
     async def _dispatch(self, command: sql.Command) -> Outcome:
         if isinstance(command, sql.Timed):
             command = self._now(command)
-        if isinstance(command, sql.Select) and self.offset:
-            found = await self._executor.select_bound(zones.in_utc(command, self.offset), self)
-            return zones.shown(found, self.offset)
         if isinstance(command, sql.Select):
-            return await self._executor.select_bound(command, self)
+            return await self.running.limited(self._select(command), self._limit_ms(self.running.text))
         if isinstance(command, _WRITES):
             later = self._begin_write(command)
-            await asyncio.wait((later.future,))
+            await self.running.written(later.future)
             return later.then(later.future)
         if isinstance(command, _DEFINITIONS):
             change = await self._executor.program.define(command)
@@ -196,6 +233,11 @@ class Session:
             return Ok(warnings=len(change.warnings))
         if isinstance(command, sql.SelectItems):
             return chatter.select_items(command, self)
+        if isinstance(command, sql.Kill):
+            self._executor.processes.kill(command.number, command.connection)
+            return Ok()
+        if isinstance(command, sql.Show) and command.what == "processlist":
+            return chatter.processlist(self._executor.processes.rows(command.full))
         if isinstance(command, sql.Show) and command.what.startswith("noria "):
             return await self._executor.explainer.show(command)
         if isinstance(command, sql.Show):
@@ -203,8 +245,14 @@ class Session:
         if isinstance(command, sql.Explain):
             if isinstance(command.command, sql.Timed):
                 command = replace(command, command=self._now(command.command))
-            return await self._executor.explainer.explain(command, self)
+            explained = self._executor.explainer.explain(command, self)
+            return await self.running.limited(explained, self._limit_ms(self.running.text))
         return self._session_command(command)
+
+    async def _select(self, command: sql.Select) -> ResultSet:
+        if not self.offset:
+            return await self._executor.select_bound(command, self)
+        return zones.shown(await self._executor.select_bound(zones.in_utc(command, self.offset), self), self.offset)
 
     def _begin_write(self, command: Insert | Update | Delete) -> Later:
         return Later(self._executor.submit(command, self.offset), partial(self._written, command))

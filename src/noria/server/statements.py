@@ -7,12 +7,14 @@ another version of the program is parsed again.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
 from noria.control.program import Program
 from noria.core.errors import SqlError
+from noria.core.limits import OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update
 from noria.plan.after import parameters_of
 from noria.plan.mir import ViewDef
@@ -96,8 +98,14 @@ class Statements:
 
     def parse(self, text: str) -> Command:
         """The command of a text with one statement; its shape is learnt."""
+        return self._single(text, parse(text, self._program))
+
+    async def parse_beside(self, text: str) -> Command:
+        """`parse` for a long text, beside the loop."""
+        return self._single(text, await asyncio.to_thread(parse, text, self._program))
+
+    def _single(self, text: str, commands: Sequence[Command]) -> Command:
         self.parsed += 1
-        commands = parse(text, self._program)
         if not commands:
             raise SqlError(1065, "42000", "Query was empty")
         (command,) = commands
@@ -105,7 +113,7 @@ class Statements:
             return Explain(self._as_run(command.text, command.command), command.analyze)
         if isinstance(command, Select):
             command = self._best(command)
-        if isinstance(command, Select | Insert | Update | Delete):
+        if isinstance(command, Select | Insert | Update | Delete) and len(text) <= OFF_LOOP_CHARACTERS:
             self._learn(text, command)
         return command
 

@@ -17,6 +17,7 @@ from noria.sql.commands import (
     Assignment,
     Command,
     Item,
+    Kill,
     Nothing,
     SetVariable,
     Show,
@@ -284,6 +285,17 @@ def _ended(what: str) -> Callable[[_Reader], Command]:
     return handler
 
 
+def _kill(r: _Reader) -> Command:
+    query = r.take("QUERY")
+    if not query:
+        r.take("CONNECTION")
+    number = r.next().text
+    if not number.isdigit():
+        raise parse_error(f"KILL wants the number of a connection, not '{number[:40]}'")
+    r.end()
+    return Kill(int(number), not query)
+
+
 def _nothing(r: _Reader) -> Command:
     return Nothing(r.tokens[0].text.lower())
 
@@ -317,5 +329,5 @@ _WORDS: dict[str, Callable[[_Reader], Command | None]] = {
     "PREPARE": _refused("prepare through the client protocol"),
     "EXECUTE": _refused("prepare through the client protocol"),
     "DEALLOCATE": _refused("prepare through the client protocol"),
-    "KILL": _refused("close the connection"),
+    "KILL": _kill,
 }

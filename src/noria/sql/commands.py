@@ -209,6 +209,14 @@ class Transaction:
 
 
 @dataclass(frozen=True)
+class Kill:
+    """KILL [CONNECTION | QUERY] number."""
+
+    number: int
+    connection: bool
+
+
+@dataclass(frozen=True)
 class Nothing:
     """A statement that asks for nothing here: FLUSH, LOCK and UNLOCK TABLES, ANALYZE, OPTIMIZE, a comment; `what`
     is its word."""
@@ -217,7 +225,7 @@ class Nothing:
 
 
 Command = (CreateTable | DropTable | CreateView | DropView | Select | Timed | SelectItems | Explain | Show | SetVariable
-           | Use | CreateDatabase | DropDatabase | Transaction | Nothing | Insert | Update | Delete)
+           | Use | CreateDatabase | DropDatabase | Transaction | Kill | Nothing | Insert | Update | Delete)
 
 
 @dataclass(frozen=True)

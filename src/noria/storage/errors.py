@@ -7,9 +7,10 @@ error 1021; the store goes on when there is space again.
 from __future__ import annotations
 
 from noria.core.errors import SqlError
+from noria.dataflow.protocols import StoreBroken
 
 
-class StoreError(Exception):
+class StoreError(StoreBroken):
     """The data directory cannot be used; the message says why and what to do."""
 
 

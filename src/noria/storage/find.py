@@ -23,6 +23,7 @@ from noria.core.types import Kind, SqlType
 from noria.core.values import encode
 from noria.storage.stage import Stage
 
+KEY_WORDS = 8  # what a row's key takes in memory, in columns
 MAX_POINTS = 10_000  # an IN list, or a product of them, beyond this is a scan
 _SAFE = frozenset("eq ne lt le gt ge nseq and or not xor is_null is_true in like".split())  # never overflow
 
@@ -52,6 +53,8 @@ def find(stage: Stage, where: Expr | None, symbols: Symbols) -> Found:
         if codes.shape[1]:
             keys += table.keys(codes) if some is None else some
             pieces.append(codes)
+            if stage.work is not None:
+                stage.work.product(len(keys), table.width + KEY_WORDS)
     if len(pieces) == 1:
         return Found(keys, pieces[0])
     return Found(keys, np.concatenate(pieces, axis=1) if pieces else np.empty((table.width, 0), np.int64))

@@ -16,6 +16,7 @@ import numpy as np
 from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes, concat
+from noria.dataflow.work import Work
 from noria.storage.engine import Engine
 from noria.storage.table import Counters, Index, Table
 
@@ -49,6 +50,7 @@ class Stage:
     engine: Engine
     table: Table
     counters: Counters
+    work: Work | None = None  # asked between two slices of a scan
     effects: list[Effect] = field(default_factory=list)
     _seen: int = 0  # effects already in the overlays
     _overlays: dict[str, dict[bytes, bytes | None]] = field(default_factory=dict)
@@ -134,14 +136,20 @@ class Stage:
         if self.table.key and not overlay:
             stored = iter(source.values())
             while values := list(islice(stored, SCAN_ROWS)):
+                self._check()
                 yield None, values
             return
         items = iter(source.items())
         while pairs := list(islice(items, SCAN_ROWS)):
+            self._check()
             kept = [p for p in pairs if p[0] not in overlay]
             yield [k for k, _ in kept], [v for _, v in kept]
         live = [(k, v) for k, v in overlay.items() if v is not None]
         yield [k for k, _ in live], [v for _, v in live]
+
+    def _check(self) -> None:
+        if self.work is not None:
+            self.work.check()
 
     # ---------------------------------------------------------------- to disk and to the data-flow
     def fill(self, batch: WriteBatch) -> None:

@@ -24,6 +24,7 @@ from noria.core.errors import InvariantViolation, SqlError, table_exists, unknow
 from noria.core.statements import Insert, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
+from noria.dataflow.work import Work
 from noria.storage import bulk, meta
 from noria.storage.catalog import Done
 from noria.storage.encoding import first_codes
@@ -132,7 +133,7 @@ class RocksStore:
     def recipe(self) -> tuple[str, ...]:
         return self._recipe
 
-    def add_index(self, table: str, columns: tuple[int, ...]) -> None:
+    def add_index(self, table: str, columns: tuple[int, ...], work: Work | None = None) -> None:
         """A key, prefix or index that serves these columns already is used."""
         into = self.table(table)
         if into.access(columns) is not None:
@@ -140,15 +141,15 @@ class RocksStore:
         index = Index.of(into.definition, tuple(columns))
         self._engine.create_family(index.family)
         try:
-            self._fill_index(into, index)
+            self._fill_index(into, index, work)
         except BaseException:
             self._engine.drop_family(index.family)
             raise
         into.indexes.append(index)
 
-    def _fill_index(self, into: Table, index: Index) -> None:
+    def _fill_index(self, into: Table, index: Index, work: Work | None) -> None:
         """Index the rows that are there; the index counts only once its entry in the catalog is committed."""
-        for keys, values in Stage(self._engine, into, into.counters).scan():
+        for keys, values in Stage(self._engine, into, into.counters, work).scan():
             batch = WriteBatch(raw_mode=True)
             batch.set_default_column_family(self._engine.handle(index.family))
             codes = into.codes(values)
@@ -162,13 +163,13 @@ class RocksStore:
 
     # ---------------------------------------------------------------- writing
     def write(
-        self, statements: Sequence[Statement], epoch: int, seq: int
+        self, statements: Sequence[Statement], epoch: int, seq: int, work: Work | None = None
     ) -> tuple[list[WriteResult], dict[str, Batch]]:
         repeated = self._repeated(epoch, seq)
         if repeated is not None:
             return list(repeated.results), {}
         stages: dict[str, Stage] = {}
-        results = self._run_all(statements, stages)
+        results = self._run_all(statements, stages, work)
 
         def fill(batch: WriteBatch) -> None:
             for stage in stages.values():
@@ -189,7 +190,8 @@ class RocksStore:
                 deltas[name] = delta
         return results, deltas
 
-    def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage]) -> list[WriteResult]:
+    def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None
+                 ) -> list[WriteResult]:
         """Run statements in order.  No statement reads another's table, so only the order within a table
         counts, and plain INSERTs that follow each other there are run as one."""
         results: list[WriteResult] = [WriteResult()] * len(statements)
@@ -199,7 +201,7 @@ class RocksStore:
             places = runs.pop(table, None)
             if places is None:
                 return
-            stage = self._stage(table, stages)
+            stage = self._stage(table, stages, work)
             inserts = [s for s in (statements[i] for i in places) if isinstance(s, Insert)]
             if len(inserts) > 1:
                 answers = run_inserts(stage, inserts, self._symbols)
@@ -223,11 +225,11 @@ class RocksStore:
             flush(table)
         return results
 
-    def _stage(self, name: str, stages: dict[str, Stage]) -> Stage:
+    def _stage(self, name: str, stages: dict[str, Stage], work: Work | None) -> Stage:
         stage = stages.get(name)
         if stage is None:
             table = self._tables[name]
-            stage = stages[name] = Stage(self._engine, table, table.counters)
+            stage = stages[name] = Stage(self._engine, table, table.counters, work)
         return stage
 
     def _repeated(self, epoch: int, seq: int) -> Done | None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from noria.core import evaluate
 from noria.core.batch import Batch, Codes
 from noria.core.coerce import integer_bounds
-from noria.core.errors import SqlError, division_by_zero, wrong_value_count
+from noria.core.errors import InvariantViolation, SqlError, division_by_zero, wrong_value_count
 from noria.core.expr import Expr
 from noria.core.functions import zero_divisors
 from noria.core.limits import NULL_CODE
@@ -28,6 +28,7 @@ from noria.core.statements import Delete, Insert, Statement, Update, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import Column
 from noria.core.values import convert, default_code, recode
+from noria.dataflow.protocols import StoreBroken
 from noria.storage.find import Found, find
 from noria.storage.stage import MANY_ROWS, Change, Effect, Stage, key_order
 from noria.storage.table import Index
@@ -51,6 +52,13 @@ def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
     except SqlError as error:
         stage.undo(mark)
         return WriteResult(error=bare(error))
+    except (InvariantViolation, StoreBroken):
+        raise
+    except Exception as bug:
+        if stage.work is None:
+            raise
+        stage.undo(mark)
+        return WriteResult(error=stage.work.defect(bug))
 
 
 def bare(error: SqlError) -> SqlError:
@@ -67,7 +75,9 @@ def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> lis
     mark = stage.mark()
     try:
         whole.run()
-    except SqlError:
+    except (InvariantViolation, StoreBroken):
+        raise
+    except Exception:  # whose fault it is shows one by one
         stage.undo(mark)
         return [run(stage, statement, symbols) for statement in statements]
     if whole.made is None:

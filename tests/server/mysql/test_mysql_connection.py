@@ -76,7 +76,7 @@ def test_errors_that_come_later(serving: Serving) -> None:
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_a_bug_closes_its_connection_and_is_logged(serving: Serving, later: bool,
+def test_a_bug_is_its_commands_error_and_is_logged(serving: Serving, later: bool,
                                                    caplog: pytest.LogCaptureFixture) -> None:
     def now() -> Ok:
         raise RuntimeError("the backend is broken")
@@ -87,9 +87,9 @@ def test_a_bug_closes_its_connection_and_is_logged(serving: Serving, later: bool
     serving.backend.answers["BUG"] = soon if later else now
     with RawClient(serving.port) as client:
         code, message = client.login().ask_error(b"\x03BUG")
-        assert code == 1105 and "RuntimeError" in message and "broken" not in message
-        assert client.receive() == (-1, b"")
-    assert "the backend is broken" in caplog.text
+        assert code == 1105 and "M1.1" in message and "broken" not in message
+        assert client.ask_error(b"\x03BUG")[0] == 1105  # the connection goes on
+    assert "the backend is broken" in caplog.text and "internal error M1.1" in caplog.text
     serves_on(serving)
 
 

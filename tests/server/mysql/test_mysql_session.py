@@ -89,7 +89,7 @@ def test_an_oversized_command_is_refused_and_the_next_one_served(backend: FakeBa
     assert replies(conversation.command(b"\x0e"))[0][0] == 0
 
 
-@pytest.mark.parametrize("payload", [b"", b"\x05", b"\x0c", b"\x1c\0\0\0\0\0\0\0\0", b"\xff"])
+@pytest.mark.parametrize("payload", [b"", b"\x05", b"\x0d", b"\x1c\0\0\0\0\0\0\0\0", b"\xff"])
 def test_unknown_commands(backend: FakeBackend, payload: bytes) -> None:
     conversation = ready(backend)
     assert error_of(conversation.command(payload))[0] == 1047

@@ -34,7 +34,8 @@ ISOLATION = ("transaction_isolation", "tx_isolation")
     ("tx_isolation", "REPEATABLE-READ", dict.fromkeys(ISOLATION, "REPEATABLE-READ"), True),
     ("foreign_key_checks", 0, {"foreign_key_checks": 0}, False),
     ("sql_select_limit", "DEFAULT", {"sql_select_limit": 2**63 - 1}, False),
-    ("max_execution_time", 100, {"max_execution_time": 100}, True),
+    ("max_execution_time", 100, {"max_execution_time": 100}, False),
+    ("max_execution_time", 10**9, {"max_execution_time": 3_600_000}, True),
     ("sql_safe_updates", 0, {"sql_safe_updates": 0}, False),
     ("wait_timeout", 2147483, {"wait_timeout": 2147483}, False),
 ])

@@ -122,7 +122,7 @@ class Aggregate(Operator):
         if dirty is None:
             return None
         if not self.group:
-            rows = concat(list(node.parents[0].op.stream(engine, node.parents[0])), node.parents[0].width)
+            rows = engine.everything(node.parents[0])
             return _groups(node).refill(dirty, rows)
         rest = np.ones(dirty.keys.shape[1], np.bool_)
         found: list[Batch] = []
@@ -143,7 +143,7 @@ class Aggregate(Operator):
     # -------------------------------------------------------------- reading
     def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         if not cols:
-            return under_each(node.state.rows(), keys.shape[1])
+            return under_each(node.state.rows(), keys.shape[1], engine.work)
         out: tuple[Batch, Codes] = node.state.lookup(cols, keys, engine.tick_number)
         return out
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from noria.core.batch import Batch, Codes, concat
+from noria.core.batch import Batch, Codes
 from noria.core.types import Field, TableDef
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import (
@@ -48,7 +48,7 @@ class Base(Operator):
     def make_state(self, engine: Engine, node: Node) -> None:
         for cols in sorted(node.pulled):
             if cols:
-                engine.store.add_index(self.table.name, cols)
+                engine.store.add_index(self.table.name, cols, engine.work)
         if not node.kept:
             node.state, self.drops = None, False
             return
@@ -84,7 +84,7 @@ class Base(Operator):
 
     def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         if not cols:
-            return under_each(concat(list(self.stream(engine, node)), node.width), keys.shape[1])
+            return under_each(engine.everything(node), keys.shape[1], engine.work)
         if node.state is None:
             return engine.store.lookup(self.table.name, cols, keys)
         if mode is Mode.FILL:
@@ -107,6 +107,8 @@ class Base(Operator):
     def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
         after: bytes | None = None
         while True:
+            if engine.work is not None:
+                engine.work.check()
             rows, after = engine.store.scan(self.table.name, after, SCAN_ROWS)
             if len(rows):
                 yield rows

@@ -37,6 +37,8 @@ from noria.state import probe
 from noria.state.netting import netted
 
 Rows = Counter[tuple[int, ...]]
+SLICE_ROWS = 4_096  # of one side are joined at a time where the request is bounded: a row may meet very many
+PRODUCT_ROWS = 262_144  # about so many rows a slice of a product has
 
 
 class Join(Operator):
@@ -134,6 +136,8 @@ class Join(Operator):
     def _lookup(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None = None
                 ) -> tuple[Batch, Codes]:
         """delta x the other side as it is now, and for each output row the delta's row."""
+        if engine.work is not None and len(delta) > SLICE_ROWS:
+            return self._in_slices(engine, node, side, delta, mode)
         keys = delta.columns[list(self.keys[side])]
         null, some = self._null(keys)
         at = np.flatnonzero(~null) if some else None
@@ -142,7 +146,22 @@ class Join(Operator):
         other = 1 - side
         rows, ordinal = engine.fetch(node.parents[other], self.keys[other], keys, mode or self._mode(node, side))
         mine = ordinal if at is None else at[ordinal]
+        if engine.work is not None:
+            engine.work.product(len(mine), node.width)
         return self._matching(engine, self._beside(side, delta, mine, rows, np.arange(len(rows))), mine)
+
+    def _in_slices(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None
+                   ) -> tuple[Batch, Codes]:
+        """`_lookup` of many rows, so that what it takes is known before it is taken."""
+        assert engine.work is not None
+        parts: list[Batch] = []
+        whose: list[Codes] = []
+        for start in range(0, len(delta), SLICE_ROWS):
+            part, mine = self._lookup(engine, node, side, _rows_from(delta, start, SLICE_ROWS), mode)
+            parts.append(part)
+            whose.append(mine + start)
+            engine.work.product(sum(map(len, parts)), node.width)
+        return concat(parts, node.width), np.concatenate(whose)
 
     def _matching(self, engine: Engine, rows: Batch, mine: Codes) -> tuple[Batch, Codes]:
         """Those that meet the residual condition."""
@@ -286,7 +305,30 @@ class Join(Operator):
     def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
         left = node.parents[0]
         for rows in left.op.stream(engine, left):
-            out, mine = self._lookup(engine, node, 0, rows, Mode.FILL)
-            yield out
-            if self.outer:
-                yield self._unmatched(rows, mine)
+            for part, out, mine in self._products(engine, node, rows):
+                yield out
+                if self.outer:
+                    yield self._unmatched(part, mine)
+
+    def _products(self, engine: Engine, node: Node, rows: Batch) -> Iterator[tuple[Batch, Batch, Codes]]:
+        """Slices of left rows, each with its product and whose each output row is."""
+        if self.keys[1]:
+            for start in range(0, len(rows), SLICE_ROWS):
+                part = _rows_from(rows, start, SLICE_ROWS)
+                yield part, *self._lookup(engine, node, 0, part, Mode.FILL)
+            return
+        right, _ = engine.fetch(node.parents[1], (), np.empty((0, 1), np.int64), Mode.FILL)
+        step = max(1, PRODUCT_ROWS // max(1, len(right)))
+        for start in range(0, len(rows), step):
+            if engine.work is not None:
+                engine.work.check()
+            part = _rows_from(rows, start, step)
+            mine = np.repeat(np.arange(len(part)), len(right))
+            out = self._beside(0, part, mine, right, np.tile(np.arange(len(right)), len(part)))
+            yield part, *self._matching(engine, out, mine)
+
+
+def _rows_from(rows: Batch, start: int, count: int) -> Batch:
+    if start == 0 and count >= len(rows):
+        return rows
+    return Batch(np.ascontiguousarray(rows.columns[:, start:start + count]), rows.weights[start:start + count])

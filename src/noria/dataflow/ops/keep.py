@@ -51,7 +51,7 @@ class Keep(Operator):
 
     def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         if not cols:
-            return under_each(node.state.rows(), keys.shape[1])
+            return under_each(node.state.rows(), keys.shape[1], engine.work)
         out: tuple[Batch, Codes] = node.state.lookup(cols, keys, engine.tick_number)
         return out
 

@@ -90,7 +90,7 @@ class PerGroup(Operator):
         """All rows of the delta's groups as they are after the tick."""
         parent, cols = node.parents[0], list(self._by)
         if not cols:
-            return concat(list(parent.op.stream(engine, parent)), parent.width)
+            return engine.everything(parent)
         keys = folded_keys(engine.symbols, [self.types[c].folds for c in cols], delta.columns[cols])
         mode = Mode.FILL if node.full_below else Mode.STORED
         return engine.fetch(parent, self._by, distinct(np.ascontiguousarray(keys)), mode)[0]
@@ -110,7 +110,7 @@ class PerGroup(Operator):
 
     def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
         parent = node.parents[0]
-        yield self.of(engine, concat(list(parent.op.stream(engine, parent)), parent.width))
+        yield self.of(engine, engine.everything(parent))
 
 
 def _without(rows: Batch, delta: Batch) -> Batch:

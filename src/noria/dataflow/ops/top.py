@@ -232,7 +232,7 @@ class Top(Operator):
         if engine.trace:
             engine.trace(f"n{node.id} pulls {engine.show_keys(node, self.group, groups)} again")
         if not self.group:
-            return concat(list(parent.op.stream(engine, parent)), parent.width)
+            return engine.everything(parent)
         rest, found = np.ones(groups.shape[1], np.bool_), []
         for cols in [self._own] if node.full else node.indexes:
             keys = np.ascontiguousarray(groups[[self.group.index(c) for c in cols]])
@@ -250,7 +250,7 @@ class Top(Operator):
     # -------------------------------------------------------------- reading
     def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         if not cols:
-            return under_each(self._shown(engine, node.state.rows()), keys.shape[1])
+            return under_each(self._shown(engine, node.state.rows()), keys.shape[1], engine.work)
         rows, ordinal = node.state.lookup(cols, keys, engine.tick_number)
         if not len(rows):
             return rows, ordinal

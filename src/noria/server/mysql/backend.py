@@ -134,6 +134,9 @@ class Session(Protocol):
     def reset(self) -> None:
         """Back to the state after connect.  The prepared statements have been closed one by one before."""
 
+    def kill(self, number: int) -> None:
+        """End the statement and the connection of this number: COM_PROCESS_KILL."""
+
     def close(self) -> None:
         """The client is gone.  May come while an awaitable of this session is still running: what was begun
         is finished or given up as the backend sees fit, and its outcome is dropped."""

@@ -7,7 +7,7 @@ bytes; they are answered in order.
 Keeps true: a client that reads slowly stops being read from; what is held of a client is bounded
 (`limits.MAX_PACKET_BYTES` and a read-ahead); a client that breaks the protocol, falls silent, stops within a packet,
 no longer reads or vanishes costs its own connection and nothing else; what comes after a request for TLS is TLS; a bug
-in answering closes the connection it showed in, and is logged.
+in answering is that command's error, and is logged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from noria.core import limits
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, internal_error
 from noria.server.mysql import auth, codec
 from noria.server.mysql.auth import Account
 from noria.server.mysql.backend import Backend
@@ -30,6 +30,7 @@ from noria.server.tls import Certificates, TlsTransport
 
 log = logging.getLogger(__name__)
 
+MOST_BUGS = 100  # after so many the connection is closed
 _WRITE_BYTES = 256 * 1024  # replies to pipelined commands are written in pieces of about this size
 
 
@@ -85,6 +86,13 @@ class MysqlServer:
         for connection in tuple(self.connections):
             connection.abort()
 
+    def hang_up(self, number: int) -> bool:
+        """Close the connection of this number; False if there is none."""
+        found = next((c for c in self.connections if c.number == number), None)
+        if found is not None:
+            found.finish()
+        return found is not None
+
     async def wait_closed(self) -> None:
         """Until the last client is gone."""
         await self._empty.wait()
@@ -127,6 +135,7 @@ class Connection(asyncio.Protocol):
         self._full = False  # the client does not read what it was sent
         self._heard = True  # since the timer last looked
         self._finishing = self._admitted = False
+        self._bugs = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None  # runs while a packet has begun and is not whole
         self._unread: asyncio.TimerHandle | None = None  # runs while the client does not read
@@ -304,6 +313,10 @@ class Connection(asyncio.Protocol):
 
     # --- Ends ------------------------------------------------------------------------------------------------
 
+    @property
+    def number(self) -> int:
+        return self._conversation.connection_id
+
     def finish(self) -> None:
         """The server closes: hang up once the running command has its answer."""
         self._finishing = True
@@ -319,12 +332,16 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def _bug(self, bug: BaseException) -> None:
-        """Not the client's fault: log it, tell the client as much, and close."""
-        log.error("connection %d: a command could not be answered", self._conversation.connection_id,
-                  exc_info=bug)
-        failure = SqlError(1105, "HY000", f"Internal error: {type(bug).__name__}; the server's log has the details")
-        self._transport.write(self._conversation.refuse(failure))
-        self._hang_up()
+        """Not the client's fault: log it under a number and tell the client that; whoever has not logged in yet is
+        hung up on."""
+        bugs = next(self._bugs)
+        number = f"M{self.number}.{bugs}"
+        log.error("internal error %s: a command could not be answered", number, exc_info=bug)
+        self._transport.write(self._conversation.refuse(internal_error(number)))
+        if self._conversation.closed or self._finishing or bugs > MOST_BUGS:
+            self._hang_up()
+        elif not self._unframer.clean:
+            self._loop.call_soon(self._pump)
 
     def _set_timer(self, seconds: float, then: Callable[[], None]) -> None:
         if self._timer is not None:

@@ -247,6 +247,13 @@ class Conversation:
     def _statistics(self, session: Session, payload: bytes) -> bytes:
         return codec.frame(b"Noria", self._seq)
 
+    def _process_kill(self, session: Session, payload: bytes) -> bytes:
+        session.kill(codec.Reader(payload, 1).integer(4))
+        return self._ok()
+
+    def _process_info(self, session: Session, payload: bytes) -> Reply:
+        return self._query(session, b"\x03SHOW PROCESSLIST")
+
     def _set_option(self, session: Session, payload: bytes) -> bytes:
         option = codec.Reader(payload, 1).integer(2)
         if option > 1:
@@ -416,6 +423,8 @@ _COMMANDS: dict[int, Callable[[Conversation, Session, bytes], Reply]] = {
     0x03: Conversation._query,
     0x04: Conversation._field_list,
     0x09: Conversation._statistics,
+    0x0A: Conversation._process_info,
+    0x0C: Conversation._process_kill,
     0x0E: Conversation._ping,
     0x11: Conversation._change_user,
     0x16: Conversation._prepare,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from noria.core.errors import SqlError
+from noria.core.limits import LONGEST_EXECUTION_MS
 
 Value = Any  # int, str, bool or None
 Kept = tuple[Value, str]  # the value as it is kept, and what to warn the client of ("" for nothing)
@@ -171,7 +172,9 @@ def _select_limit(name: str, value: Value) -> Kept:
 
 def _execution_time(name: str, value: Value) -> Kept:
     limit, _ = _number(name, value)
-    return limit, "Noria does not interrupt statements by max_execution_time" if limit else ""
+    if limit > LONGEST_EXECUTION_MS:
+        return LONGEST_EXECUTION_MS, f"Truncated incorrect max_execution_time value: '{limit}'"
+    return limit, ""
 
 
 def _read_only(name: str, value: Value) -> Kept:

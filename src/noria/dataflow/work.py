@@ -1,0 +1,62 @@
+"""What one request may take of its worker: time, memory, and whether anybody still wants it.
+
+An engine with a `work` asks it on the way of an upquery or of a first state, before each pull and before each
+product of rows.  Keeps true: it is asked only where every state is whole (between two fills, two slices of a first
+state, two slices of a scan before the commit), so whoever gives up leaves nothing half done.  Ticks of committed
+writes have no `work`: they go to their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from noria.core.errors import SqlError, interrupted, too_much_at_once, took_too_long
+from noria.core.limits import REQUEST_BYTES
+
+Clock = Callable[[], int]
+
+
+class Work:
+    """clock: nanoseconds; limit_ms: the time it may take (0: any); unwanted: has it been cancelled?  nbytes: of one
+    intermediate result; state_bytes: of a full state that it makes (0: any).  unforeseen: notes a defect in a part of
+    the request (one statement of many) and gives the error to answer with."""
+
+    __slots__ = ("_clock", "_ends", "_limit_ms", "_nbytes", "_state_bytes", "_unforeseen", "_unwanted")
+
+    def __init__(self, clock: Clock | None = None, limit_ms: int = 0, unwanted: Callable[[], bool] | None = None,
+                 nbytes: int = REQUEST_BYTES, state_bytes: int = 0,
+                 unforeseen: Callable[[Exception], SqlError] | None = None):
+        self._state_bytes, self._unforeseen = state_bytes, unforeseen
+        self._clock = clock if limit_ms else None
+        self._limit_ms, self._unwanted, self._nbytes = limit_ms, unwanted, nbytes
+        self._ends = clock() + limit_ms * 1_000_000 if clock is not None and limit_ms else 0
+
+    def check(self) -> None:
+        """SqlError 1317 if it was cancelled, 3024 if its time is over."""
+        if self._unwanted is not None and self._unwanted():
+            raise interrupted()
+        if self._clock is not None and self._clock() > self._ends:
+            raise self.late()
+
+    def product(self, rows: int, width: int) -> None:
+        """Before so many rows are made: SqlError 3024 if they are more than one request may hold."""
+        self.check()
+        if 8 * rows * (width + 1) > self._nbytes:
+            raise too_much_at_once(rows, self._nbytes)
+
+    def grown(self, nbytes: int, what: str) -> None:
+        """Between two slices of a first state: SqlError 1114 if it is more than this machine can hold."""
+        self.check()
+        if self._state_bytes and nbytes > self._state_bytes:
+            raise SqlError(1114, "HY000", f"The table '{what}' is full: its state passes the "
+                                          f"{self._state_bytes >> 20} MB that one may take here; give the view a "
+                                          "`column = ?` to be read by")
+
+    def defect(self, bug: Exception) -> SqlError:
+        """The error for a part of the request; the defect itself where nobody takes note of it."""
+        if self._unforeseen is None:
+            raise bug
+        return self._unforeseen(bug)
+
+    def late(self) -> SqlError:
+        return took_too_long(self._limit_ms)

@@ -1,0 +1,156 @@
+"""What every session is at, for how long, and where: SHOW PROCESSLIST, KILL, the bounds of a statement's time.
+
+Keeps true: a SELECT ends within its session's `max_execution_time` (or the hint's) with error 3024; KILL, a hint's or
+a client's end stops what runs, at the worker and on Spark too; an answer that is there at once passes here untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+from noria.core.errors import SqlError, interrupted, took_too_long
+from noria.core.limits import LONGEST_EXECUTION_MS, SHOWN_STATEMENT_CHARACTERS
+
+T = TypeVar("T")
+_HINT = re.compile(r"\A[\s(]*SELECT\s*/\*\+(.*?)\*/", re.IGNORECASE | re.DOTALL)
+_TIME = re.compile(r"\bMAX_EXECUTION_TIME\s*\(\s*(\d+)\s*\)", re.IGNORECASE)
+HTTP_NUMBERS = 2**30  # sessions of HTTP requests and embedded calls are numbered from here, connections below
+
+
+def hinted_ms(text: str) -> int | None:
+    """The bound that the optimizer hint MAX_EXECUTION_TIME(ms) of a SELECT gives.
+
+    >>> hinted_ms("SELECT /*+ MAX_EXECUTION_TIME(50) */ 1")
+    50
+    """
+    hint = _HINT.match(text) if "/*+" in text else None
+    found = _TIME.search(hint[1]) if hint is not None else None
+    return int(found[1]) if found is not None else None
+
+
+class Running:
+    """The statement that one session is at.  give_up: asks that a write be given up, whose future tells the outcome."""
+
+    def __init__(self, give_up: Callable[[asyncio.Future[Any]], None]) -> None:
+        self._give_up = give_up
+        self.text, self.state, self.command = "", "", "Sleep"
+        self.since = time.monotonic()
+        self._task: asyncio.Task[Any] | None = None
+        self._write: asyncio.Future[Any] | None = None
+        self._why: SqlError | None = None
+
+    def begin(self, text: str) -> None:
+        self.text, self.command, self.state, self.since = text, "Query", "", time.monotonic()
+
+    def end(self, done: object = None) -> None:
+        self.text, self.command, self.state, self.since = "", "Sleep", "", time.monotonic()
+        self._task = self._write = self._why = None
+
+    async def bounded(self, answer: Awaitable[T], text: str) -> T:
+        """The answer, unless it is stopped before: then the reason as an error."""
+        self.begin(text)
+        task = self._task = asyncio.current_task()
+        assert task is not None
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if self._why is None:
+                raise
+            task.uncancel()
+            raise self._why from None
+        finally:
+            self.end()
+
+    async def limited(self, answer: Awaitable[T], limit_ms: int) -> T:
+        """Within `bounded`: an answer that must come in time (0: the longest time there is)."""
+        limit = min(limit_ms or LONGEST_EXECUTION_MS, LONGEST_EXECUTION_MS)
+        timer = asyncio.get_running_loop().call_later(limit / 1000, self.stop, took_too_long(limit))
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+
+    def write(self, future: asyncio.Future[Any], text: str) -> None:
+        """A write is under way by itself."""
+        self.begin(text)
+        self._write = future
+        future.add_done_callback(self.end)
+
+    async def written(self, future: asyncio.Future[Any]) -> None:
+        """Within `bounded`: until a write is done; one that is stopped tells what became of it."""
+        try:
+            await asyncio.wait((future,))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._why is None or task is None:
+                raise
+            task.uncancel()
+            self._give_up(future)
+            await asyncio.wait((future,))
+
+    def stop(self, why: SqlError) -> None:
+        """End the statement under way with this error; a write only as long as it has not been committed."""
+        if self._write is not None:
+            self._give_up(self._write)
+        elif self._task is not None and self._why is None:
+            self._why = why
+            self._task.cancel()
+
+    def leave(self) -> None:
+        """The client is gone: nobody reads an answer any more; a write that was sent goes its way."""
+        if self._write is None:
+            self.stop(interrupted())
+
+
+class About(Protocol):
+    """A session, as others see it."""
+
+    connection_id: int
+    user: str
+    address: str
+    database: str
+    running: Running
+
+
+class Processes:
+    """The sessions of a server.  hang_up: closes the connection of a number, False if there is none."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, About] = {}
+        self._numbers = itertools.count(HTTP_NUMBERS)
+        self.hang_up: Callable[[int], bool] = lambda number: False
+
+    def number(self) -> int:
+        """For a session without a connection."""
+        return next(self._numbers)
+
+    def add(self, session: About) -> None:
+        self._sessions[session.connection_id] = session
+
+    def remove(self, session: About) -> None:
+        if self._sessions.get(session.connection_id) is session:
+            del self._sessions[session.connection_id]
+
+    def kill(self, number: int, connection: bool) -> None:
+        """Stop the session's statement, and close its connection too if that is asked for."""
+        session = self._sessions.get(number)
+        if session is None:
+            raise SqlError(1094, "HY000", f"Unknown thread id: {number}")
+        session.running.stop(interrupted())
+        if connection:
+            self.hang_up(number)
+
+    def rows(self, full: bool) -> list[tuple[Any, ...]]:
+        """Id, User, Host, db, Command, Time (s), State, Info of each session."""
+        now = time.monotonic()
+        return [(number, s.user, s.address, s.database or None, s.running.command, int(now - s.running.since),
+                 s.running.state, _shown(s.running.text, full)) for number, s in sorted(self._sessions.items())]
+
+
+def _shown(text: str, full: bool) -> str | None:
+    return (text if full else text[:SHOWN_STATEMENT_CHARACTERS]) or None
