@@ -78,7 +78,8 @@ class Line:
             line.sendall(sent)
             if half:
                 line.shutdown(socket.SHUT_WR)
-            return self._answer(line)
+            status, body = self._answer(line)
+            return status, b"" if sent.startswith(b"HEAD ") else body  # what follows the head of HEAD is another answer
         finally:
             if half:
                 self.close()
