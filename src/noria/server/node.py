@@ -58,6 +58,10 @@ MEMORY_WATCH_S = 10  # between two looks at what cannot be evicted
 LEAST_LIMIT = 2**20  # bytes that a limit set while the server runs may be
 
 
+class StartFailed(Exception):
+    """The server cannot start: why, and what to do."""
+
+
 def reply_bytes(limit: int) -> int:
     """What kept replies may take of a memory limit; without a limit what they may of the one by default."""
     limit = limit or DEFAULT_MEMORY_BYTES
@@ -71,7 +75,7 @@ def serve(settings: Settings, log_level: str) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))
-    except (CannotListen, DirectoryInUse, SparkUnavailable, SettingsError) as e:
+    except (CannotListen, StartFailed, DirectoryInUse, SparkUnavailable, SettingsError) as e:
         print(f"noria serve: {e}", file=sys.stderr)
         return 1
     return 0
@@ -142,10 +146,21 @@ class Node:
                                  reply_bytes(settings.memory_bytes))
         # A first compilation must not hold up a lease or a client; Spark starts meanwhile.
         await asyncio.gather(self.supervisor.start(), asyncio.to_thread(warm.kernels, str(run_dir)))
-        await self.link.up()
+        await self._worker_up()
         watching = asyncio.ensure_future(self._watch_memory())
         self._closers.append(("watch over memory", lambda: _stopped(watching)))
         await self._listen(*ports)
+
+    async def _worker_up(self) -> None:
+        """Wait for the worker; `StartFailed` if it cannot open the store, which no further try would change."""
+        up, unusable = asyncio.ensure_future(self.link.up()), self.supervisor.unusable
+        assert unusable is not None, "the supervisor has started"
+        try:
+            await asyncio.wait((up, unusable), return_when=asyncio.FIRST_COMPLETED)
+            if unusable.done() and not up.done():
+                raise StartFailed(unusable.result())
+        finally:
+            up.cancel()
 
     def _ports(self) -> tuple[socket.socket, socket.socket]:
         """Of MySQL and of HTTP: ours from now on, though nobody is answered yet."""
@@ -293,6 +308,9 @@ class Node:
 
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         return self.bulk.load(request)
+
+    def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        return self.bulk.backup(request)
 
     def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         return self.bulk.verify(request)

@@ -10,6 +10,7 @@
     POST /views/NAME/lookup           an Arrow stream of keys; answers rows and `__key`, the key's ordinal
     GET  /attach                      where the views are in this host's memory
     POST /load, /verify               bulk jobs on Spark; progress as lines of JSON
+    POST /backup                      a checkpoint on the server's host, there until the asker hangs up
     POST /evict                       {"bytes": n}: forget least recently read keys; without n all of them
     POST /limit                       {"memory_limit": "64M"}: another memory limit until the server ends
 
@@ -89,6 +90,8 @@ class Services(Protocol):
 
     def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
 
+    def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
+
 
 def make_app(services: Services, policy: Policy | None = None) -> Starlette:
     policy = policy or Policy()
@@ -153,7 +156,7 @@ class Api:
             ("POST", "/sql", self.sql), ("POST", "/tables/{name}/rows", self.insert),
             ("POST", "/views/{name}/lookup", self.lookup), ("GET", "/attach", self.attach),
             ("POST", "/load", self.load), ("POST", "/verify", self.verify), ("POST", "/limit", self.limit),
-            ("POST", "/evict", self.evict),
+            ("POST", "/evict", self.evict), ("POST", "/backup", self.backup),
         ]
 
     async def health(self, request: Request) -> Response:
@@ -230,6 +233,9 @@ class Api:
         raw = await bodies.read(request, JSON)
         asked = self._s.permitted(bodies.parse(raw, LOAD_KEYS), raw, request.headers.get(PROOF_HEADER))
         return _lines(self._s.load(asked))
+
+    async def backup(self, request: Request) -> Response:
+        return _lines(self._s.backup(bodies.parse(await bodies.read(request, JSON), {}, empty=True)))
 
     async def verify(self, request: Request) -> Response:
         body = bodies.parse(await bodies.read(request, JSON), {"views": "a list of names"}, empty=True)
