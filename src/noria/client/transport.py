@@ -15,7 +15,7 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -117,11 +117,11 @@ class HttpTransport:
         return self._lines("/load", body, {} if token is None else {PROOF_HEADER: proof(token, body)})
 
     # ------------------------------------------------------------ HTTP
-    def lines(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def lines(self, path: str, body: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         """The lines of JSON of a bulk job, as they come."""
         return self._lines(path, json.dumps(body).encode(), {})
 
-    def _lines(self, path: str, body: bytes, headers: dict[str, str]) -> Iterator[dict[str, Any]]:
+    def _lines(self, path: str, body: bytes, headers: dict[str, str]) -> Generator[dict[str, Any], None, None]:
         connection = self._connect(None)  # a job may be silent for long
         try:
             connection.request("POST", path, body, {"Content-Type": JSON, **headers, **self._headers})
