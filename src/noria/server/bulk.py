@@ -34,6 +34,7 @@ from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Read, Snapshot
 from noria.plan.mir import Mir, ViewDef
 from noria.plan.told import told
 from noria.runtime.link import Link
+from noria.server.loading import keep_rejects
 from noria.server.snapshots import Snapshots
 from noria.sql.commands import BatchQuery
 
@@ -156,20 +157,17 @@ class Bulk:
 
     # ------------------------------------------------------------ load
     async def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Steps of progress, the last with `rows` and `rejected`."""
+        """Steps of progress, the last with `rows` and `rejected`.  request: checked by `loading.LoadPermit`."""
         from noria.spark.files import Reading
         from noria.spark.load import LoadSpec
 
         table = self._program.table(str(request.get("table", "")))
         if table is None:
             raise unknown_table(str(request.get("table", "")))
-        files = tuple(str(f) for f in request.get("files", ()))
-        if not files:
-            raise SqlError(1105, "HY000", "there are no files to load")
         async with self._in_slot(self.jobs), self._place("load") as place:
             about = await self._asked(Ask(0, "table", table.name))
             reading = Reading(**{k: request[k] for k in ("format", "header", "delimiter", "null") if k in request})
-            spec = LoadSpec(table, files, str(place / "sst"), str(request.get("reject") or place / "rejected"), reading,
+            spec = LoadSpec(table, tuple(request["files"]), str(place / "sst"), str(place / "rejected"), reading,
                             about["indexes"], request.get("max_rejects"), about["auto_increment"])
             report: LoadReport | None = None
             async for step in self._steps("noria.spark.load:load", spec=spec):
@@ -178,6 +176,9 @@ class Bulk:
                 else:
                     yield step
             assert report is not None
+            reject_file = str(request.get("reject", "")) if report.rejected else ""
+            if reject_file:
+                await asyncio.to_thread(keep_rejects, report.reject_file, reject_file)
             yield {"step": f"taking {report.rows:,} rows in"}
             if report.rows:
                 done: Done = await self._link.change(Ingest(table.name, report.files, report.rows,
@@ -185,7 +186,7 @@ class Bulk:
                 if done.error is not None:
                     raise done.error
             yield {"step": "done", "rows": report.rows, "rejected": report.rejected, "examples": report.examples,
-                   "reject_file": report.reject_file}
+                   "reject_file": reject_file}
 
     async def _steps(self, job: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
         """The progress of a job as it goes, then its result; closing the iterator cancels the job."""
