@@ -27,7 +27,7 @@ from e2e.serving import Served, alive, processes_with, until
 
 KILLED, TOO_LATE, DISK_FULL, NO_MEMORY, TABLE_FULL, INTERNAL = 1317, 3024, 1021, 1041, 1114, 1105
 REFUSED = frozenset({INTERNAL})  # what ended two workers is refused: kills look like that to the server
-UP_S = 180  # a busy machine compiles nothing, but starts a JVM
+UP_S = 400  # a busy machine takes long to start a worker
 
 
 @dataclass

@@ -24,9 +24,11 @@ VALUES: tuple[Any, ...] = (
     b"\0" * 30, bytearray(b"x"), date(1, 1, 1), date(9999, 12, 31), datetime(1, 1, 1),
     datetime(9999, 12, 31, 23, 59, 59, 999999), time(1, 2), timedelta(days=10**6),
     timedelta(microseconds=-1),
-    (), (1,), (1, 2, 3), ((),), [], [1], [[1]], [None], {}, {"a": 1}, set(), frozenset({1}), range(3), object, DEFAULT, int, ..., NotImplemented, 1j,
+    (), (1,), (1, 2, 3), ((),), [], [1], [[1]], [None], {}, {"a": 1}, set(), frozenset({1}), range(3), object,
+    DEFAULT, int, ..., NotImplemented, 1j,
     ValueError("x"), SqlError(1, "x", "y"), np.int64(5), np.float64("nan"), np.array([1, 2]),
-    np.array(["a"]), np.datetime64("NaT"), pa.array([1, None]), pa.array(["\ud7ff"]), pa.scalar(5), pa.table({"a": [1]}),
+    np.array(["a"]), np.datetime64("NaT"), pa.array([1, None]), pa.array(["\ud7ff"]), pa.scalar(5),
+    pa.table({"a": [1]}),
     pa.RecordBatch.from_pydict({"a": [1, None]}), pa.RecordBatch.from_pydict({"a": ["x"]}),
     pa.RecordBatch.from_pydict({"a": pa.array([], pa.int64())}), pa.RecordBatch.from_pydict({}),
 )

@@ -35,7 +35,7 @@ from chaos.journal import Journal
 from e2e.crash_model import IDS, TABLES, TAGS, VIEWS
 from e2e.serving import Served, execute, rows, until
 
-RECOVERY_S = 150  # from the end of a fault until every writer was answered twice; busy machines start JVMs slowly
+RECOVERY_S = 400  # from the end of a fault until every client was answered; busy machines start JVMs slowly
 WRITERS = 5
 
 

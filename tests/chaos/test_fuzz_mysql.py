@@ -45,7 +45,8 @@ TEXTS = (
     "SELECT /*+ MAX_EXECUTION_TIME(1) */ * FROM joined WHERE id = 3", "SELECT x'ff', 'é', \"\\ud800\", _binary'a'",
 )
 PREPARED = ("SELECT * FROM by_s WHERE s = ?", "SELECT * FROM by_n_d WHERE n = ? AND d = ?",
-            "SELECT * FROM by_day WHERE day = ?", "INSERT INTO bag VALUES (?, ?, ?)", "UPDATE t SET x = ? WHERE id = ?", "SELECT ? + 1", "SELECT 1",
+            "SELECT * FROM by_day WHERE day = ?", "INSERT INTO bag VALUES (?, ?, ?)",
+            "UPDATE t SET x = ? WHERE id = ?", "SELECT ? + 1", "SELECT 1",
             "DELETE FROM bag WHERE k = ? AND v = ?")
 
 
@@ -88,7 +89,7 @@ class Client:
         self.connection = Connection(server)
         self.transport = Transport(self._loop, self.connection)
         self.connection.connection_made(self.transport)
-        [(seq, greeting)] = self.packets()
+        [(_, greeting)] = self.packets()
         at = greeting.index(b"\0", 1) + 5
         self.nonce = greeting[at:at + 8] + greeting[at + 8 + 1 + 18:][:12]
 
