@@ -42,8 +42,9 @@ ROWS = ("INSERT INTO t VALUES " + ", ".join(
 class Embedded:
     """`run` gives the loop to a coroutine until it is done."""
 
-    def __init__(self, directory: Path, program: tuple[str, ...] = PROGRAM, rows: tuple[str, ...] = ROWS):
-        self.config = WorkerConfig(0, 1, "", directory / "data", directory / "run", 1)
+    def __init__(self, directory: Path, program: tuple[str, ...] = PROGRAM, rows: tuple[str, ...] = ROWS,
+                 run_dir: Path | None = None):
+        self.config = WorkerConfig(0, 1, "", directory / "data", run_dir or directory / "run", 1)
         self.loop = asyncio.new_event_loop()
         self.link = InProcessLink(self.config)
         self.program = Program(self.link)

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -41,7 +40,7 @@ from noria.server.http.app import make_app
 from noria.server.http.server import HttpServer
 from noria.server.mysql import MysqlServer, account, listen
 from noria.server.mysql.backend import Outcome
-from noria.server.settings import Settings, SettingsError, make_run_dir, parse_size
+from noria.server.settings import Settings, SettingsError, make_run_dir, parse_size, remove_run_dir
 from noria.spark.session import SparkSettings, SparkUnavailable
 from noria.views.reader import attach
 
@@ -114,7 +113,7 @@ class Node:
         claim = Claim(settings.data_dir)
         self._closers.append(("data directory", claim.release))
         run_dir = make_run_dir(settings.data_dir, settings.run_root)
-        self._closers.append(("run directory", lambda: shutil.rmtree(run_dir, ignore_errors=True)))
+        self._closers.append(("run directory", lambda: remove_run_dir(run_dir)))
         self.views_dir = run_dir / "views"
         self.link = WorkerLink(f"ipc://{run_dir}/link", claim.epoch, on_hello=self._hello, note=log.info,
                                doing=doing_path(run_dir, 0))
