@@ -26,7 +26,7 @@ TOLD = (layout.MAGIC, layout.STATE, layout.TICK, layout.READY, layout.EPOCH)  # 
 @contextmanager
 def damaged(folder: Path, chance: random.Random, everything: bool) -> Iterator[str]:
     """One file of a view, damaged until the end."""
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix in (".view", ".json", ".stamps"))
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix in (".view", ".pool", ".json", ".stamps"))
     path = chance.choice(files)
     undo = chance.choice((_json, _json, _cut)) if path.suffix == ".json" else (
         _words if chance.random() < 0.85 else _cut)
@@ -65,7 +65,7 @@ def _cut(path: Path, chance: random.Random, everything: bool) -> Callable[[], ob
 
 
 def _words(path: Path, chance: random.Random, everything: bool) -> Callable[[], object]:
-    words: Codes = np.memmap(path, np.int64, "r+")
+    words = _region(path, np.memmap(path, np.int64, "r+"), chance)
     if path.suffix == ".stamps":
         places = [chance.randrange(len(words))]
     elif everything:
@@ -81,6 +81,17 @@ def _words(path: Path, chance: random.Random, everything: bool) -> Callable[[], 
         words[places] = was
 
     return restore
+
+
+def _region(path: Path, words: Codes, chance: random.Random) -> Codes:
+    """The memory of one view of a file that several share; the file's where it has one, or none."""
+    if path.suffix != ".pool":
+        return words
+    size = int(path.stem.rpartition("-")[2], 16)
+    backed = min(len(words), path.stat().st_blocks * 512 // 8)
+    serving = [at for at in range(0, backed, size) if words[at + layout.MAGIC] == layout.FORMAT]
+    start = chance.choice(serving or [0])
+    return words[start:start + size]
 
 
 def _of_blocks(words: Codes) -> list[int]:

@@ -56,15 +56,15 @@ class Sweep:
         self._next, self._lock = 0, threading.Lock()
         self.first_eviction = 0  # reads until then
         self.samples: list[dict[str, float]] = []
+        self.workers: set[int] = set()
 
     def run(self) -> None:
         threads = [threading.Thread(target=self._read) for _ in range(READERS)]
         threads.append(threading.Thread(target=self._write))
         for t in threads:
             t.start()
-        pids = {p: self.server.pid(p) for p in PROCESSES}
         while time.monotonic() < self.end and not self.wrong:
-            self.samples.append(self._sample(pids))
+            self.samples.append(self._sample())
             time.sleep(1)
         print(f"{len(self.samples)} samples, {self.reads} reads", flush=True)
         for t in threads:
@@ -97,9 +97,10 @@ class Sweep:
                 self.writes += 1
                 time.sleep(0.01)
 
-    def _sample(self, pids: dict[str, int]) -> dict[str, float]:
+    def _sample(self) -> dict[str, float]:
         sample = {"s": time.monotonic() - self.began, "reads": float(self.reads)}
-        sample.update({p: resident(pid) for p, pid in pids.items()})
+        sample.update({p: resident(self.server.pid(p)) for p in PROCESSES})
+        self.workers.add(self.server.pid("worker"))
         for name in ("worker_memory", "worker_evictions", "worker_misses"):
             try:
                 sample[name] = self.server.metric(name)
@@ -111,8 +112,11 @@ class Sweep:
 
 
 def resident(pid: int) -> float:
-    """Megabytes."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    """Megabytes; 0 of a process that is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except (OSError, IndexError):
+        return 0.0
 
 
 # ---------------------------------------------------------------- what is made of it
@@ -122,7 +126,7 @@ def report(sweep: Sweep, limit: str) -> str:
              f"keys: {sweep.keys / max(sweep.first_eviction, 1):.1f} times what fits",
              f"{last['s']:.0f} s, {sweep.reads} reads ({sweep.reads / last['s']:.0f}/s), {sweep.writes} writes, "
              f"{last['worker_misses']:.0f} keys pulled, {last['worker_evictions']:.0f} evicted; "
-             f"{len(sweep.wrong)} wrong answers"]
+             f"{len(sweep.wrong)} wrong answers, {len(sweep.workers)} worker process(es)"]
     settled = [s for s in sweep.samples if s["s"] >= min(SETTLED, last["s"] / 2)]
     half = len(settled) // 2
     for name, unit in (*((p, 1) for p in PROCESSES), ("worker_memory", 2**20)):
@@ -177,6 +181,7 @@ def main() -> int:
             fill(server, given.keys)
             sweep = Sweep(server, given.keys, given.seconds)
             sweep.run()
+            print(server.log())
         finally:
             server.close()
     print(report(sweep, given.limit), *sweep.wrong[:5], sep="\n")

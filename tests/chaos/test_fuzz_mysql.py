@@ -4,7 +4,7 @@ whole, well-numbered packets or the connection is closed; nothing escapes, and o
 The real `Connection` over the real executor and worker, on one loop, without a socket: bytes are fed to it in pieces
 as a socket would.
 
-    FUZZ_MYSQL_CASES=1500   FUZZ_SEED=… (printed; in CI always the same)
+    FUZZ_MYSQL_CASES=300   FUZZ_SEED=… (printed; in CI always the same)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from noria.server.mysql.connection import Bounds, Connection, MysqlServer
 from server.mysql.mysql_fakes import BASE, DEPRECATE_EOF, RawClient, native_token, packet, sha2_token
 
 pytestmark = pytest.mark.timeout(0)
-CASES = int(os.environ.get("FUZZ_MYSQL_CASES", "1500"))
+CASES = int(os.environ.get("FUZZ_MYSQL_CASES", "300"))
 SEED = int(os.environ.get("FUZZ_SEED", "6" if os.environ.get("CI") else str(random.randrange(10**6))))
 ANSWER_S = 30.0  # nobody waits longer
 CONTROL_EVERY = 50  # cases between two looks at whether a well-behaved client is served

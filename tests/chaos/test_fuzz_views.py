@@ -6,7 +6,7 @@ beside it, its name, the header's format, version and state, versions of blocks,
 `FUZZ_VIEWS_ALL=1` corrupts any word, also those by which readers find their way (index, offsets, masks): these are
 trusted, as memory of the same user, and readers may then crash; the count of crashes is printed.
 
-    FUZZ_VIEWS_CASES=400   FUZZ_SEED=… (printed; in CI always the same)
+    FUZZ_VIEWS_CASES=200   FUZZ_SEED=… (printed; in CI always the same)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from chaos.embedded import Embedded, forget, quick_directory
 from noria.spark.session import import_path
 
 pytestmark = pytest.mark.timeout(0)
-CASES = int(os.environ.get("FUZZ_VIEWS_CASES", "400"))
+CASES = int(os.environ.get("FUZZ_VIEWS_CASES", "200"))
 ALL = bool(os.environ.get("FUZZ_VIEWS_ALL"))
 SEED = int(os.environ.get("FUZZ_SEED", "6" if os.environ.get("CI") else str(random.randrange(10**6))))
 CASE_S = 60  # a reader that needs longer for one case goes on for ever
