@@ -20,7 +20,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
                           env={**os.environ, "PYTHONPATH": SRC}, check=False)
 
 
-@pytest.mark.parametrize("command", ["serve", "load", "verify", "sql", "version"])
+@pytest.mark.parametrize("command", ["serve", "load", "verify", "sql", "version", "check", "backup", "restore"])
 def test_every_command_has_help(command: str) -> None:
     out = run(command, "--help")
     assert out.returncode == 0 and len(out.stdout.splitlines()) > 4
@@ -44,6 +44,10 @@ def test_formats_by_name(tmp_path: Path) -> None:
     (("sql", "SELECT 1", "--url", "http://127.0.0.1:9"), "did not answer"),
     (("verify", "--url", "nonsense://x"), "is no server's address"),
     (("serve", "--data-dir", "/tmp/x", "--memory-limit", "lots"), "is no size"),
+    (("check", "/nonexistent"), "is no data directory"),
+    (("restore", "/nonexistent", "/tmp/x-restored"), "no whole backup"),
+    (("backup", "/tmp/x-backup", "--data-dir", "/nonexistent"), "is no data directory"),
+    (("backup", "/tmp/x-backup", "--url", "http://127.0.0.1:9"), "did not answer"),
 ])
 def test_mistakes_are_one_line(arguments: tuple[str, ...], words: str) -> None:
     out = run(*arguments)

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 
 from noria.core.batch import Batch
+from noria.core.errors import SqlError, interrupted
 from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.types import TableDef
 from noria.core.values import encode
 from noria.dataflow.engine import Engine
 from noria.dataflow.evict import evict, evictable, held
 from noria.dataflow.story import Story
+from noria.dataflow.work import Work
 from noria.plan.lower import Lowering
 from noria.plan.mir import ViewDef
 from reference import random_plans
 from reference.dict_symbols import DictSymbols
 from reference.memory_store import MemoryStore
 from reference.table_views import TableViews
+
+
+class GivesUp(Work):
+    """A request that is cancelled at its n-th look."""
+
+    def __init__(self, looks: int):
+        super().__init__()
+        self.left = looks
+
+    def check(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise interrupted()
 
 
 class Rig:
@@ -41,6 +57,25 @@ class Rig:
     def add_view(self, view: ViewDef) -> None:
         self.lowering.add_view(view)
         self.engine.relayout()
+
+    def given_up(self, rng: random.Random, request: Callable[[], object]) -> bool:
+        """Run a request that is cancelled at a random place, or comes to its end before; was it cancelled?"""
+        self.engine.work = GivesUp(rng.randrange(8))
+        try:
+            request()
+        except SqlError as e:
+            assert e.code == 1317, e
+            return True
+        finally:
+            self.engine.work = None
+        return False
+
+    def add_view_given_up(self, rng: random.Random, view: ViewDef) -> bool:
+        """As a worker takes a migration back that was cancelled."""
+        cancelled = self.given_up(rng, lambda: self.add_view(view))
+        if cancelled:
+            self.drop_view(view.name)
+        return cancelled
 
     def drop_view(self, name: str) -> None:
         self.lowering.drop_view(name)

@@ -1,5 +1,5 @@
-"""Random graphs, writes, reads, evictions and migrations; after every step all states equal a recomputation, and
-in the end every view equals a slow reference that shares no code with the engine.
+"""Random graphs, writes, reads, evictions and migrations, some cancelled in their midst; after every step all states
+equal a recomputation, and in the end every view equals a slow reference that shares no code with the engine.
 
     make soak                                                                  a night's length, of new seeds
     NORIA_ENGINE_SEEDS=5000 pytest tests/dataflow/test_engine_random.py        a longer run
@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -63,13 +64,20 @@ def _play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | No
             view = rng.choice(views)
             if view.ranged and rng.random() < 0.7:
                 first = rng.choice([None, None, 0, 1, 3])
-                rig.engine.read_between(view.name, *rig.random_range(rng, view), first, rng.random() < 0.5)
+                read = partial(rig.engine.read_between, view.name, *rig.random_range(rng, view), first,
+                               rng.random() < 0.5)
             else:
-                rig.engine.read(view.name, rig.random_key(rng, view))
+                read = partial(rig.engine.read, view.name, rig.random_key(rng, view))
+            if rng.random() < 0.7 or not rig.given_up(rng, read):
+                read()
         elif x < 0.95:
             rig.random_evict(rng)
         elif late is not None:
-            rig.add_view(late)
+            if rng.random() < 0.5 and rig.add_view_given_up(rng, late):
+                validate(rig.engine)
+                continue
+            if late.name not in rig.engine.readers:
+                rig.add_view(late)
             views.append(late)
             late = None
         elif len(views) > 1 and rng.random() < 0.3:

@@ -60,6 +60,9 @@ class MemoryStore:
     def hold_memory(self, limit: int) -> None:
         pass
 
+    def damage_of(self, name: str) -> None:
+        return None
+
     def row_count(self, table: str) -> int:
         return len(self._rows[table])
 

@@ -99,6 +99,8 @@ class FakeWorker:
             return Done(envelope.seq)
         if isinstance(body, Read):
             return Rows(body.request, list(self.values))
+        if isinstance(body, Ask) and body.what == "unwanted":
+            return Done(body.request, {"unwanted": self.around.unwanted(int(body.argument))})
         if isinstance(body, Ask) and body.what == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         assert isinstance(body, Ask | Snapshot)

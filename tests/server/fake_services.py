@@ -87,6 +87,9 @@ class FakeServices:
             raise SqlError(1146, "42S02", "no such table")
         yield {"step": "done", "rows": 3, "rejected": 1}
 
+    async def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        yield {"checkpoint": "/nowhere"}
+
     async def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         yield {"step": "snapshot"}
         yield {"view": "ById", "agrees": True, "rows": 3}

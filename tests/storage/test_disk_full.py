@@ -6,14 +6,17 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from noria.core.errors import SqlError
-from noria.core.statements import Insert
+from noria.core.expr import col, const
+from noria.core.functions import call
+from noria.core.statements import Delete, Insert
 from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
-from noria.storage.engine import Memory
+from noria.storage.engine import BALLAST, Memory
 from noria.storage.errors import StoreError, disk_full
 from noria.storage.store import RocksStore
 from reference.dict_symbols import DictSymbols
@@ -149,4 +152,31 @@ def test_opening_on_a_full_disk_says_so(disk: Path) -> None:
     (disk / "others").unlink()
     store = RocksStore(str(path), DictSymbols(), memory=memory(0))
     check(store, 2)
+    store.close()
+
+
+def test_rows_and_tables_go_from_a_full_disk(disk: Path) -> None:
+    """The ballast makes room for what shrinks the data; it is there again when there is space."""
+    store = RocksStore(str(disk / "data"), DictSymbols(), memory=memory(2**20))
+    store.create_table(TABLE)
+    store.create_table(replace(TABLE, name="other"))
+    store.set_recipe([], 1, 1)
+    for seq in range(2, 30):
+        store.write([Insert("t", (0, 1), rows_of(seq))], 1, seq)
+    ballast = disk / "data" / BALLAST
+    assert ballast.stat().st_size == 2**19
+    occupy(disk / "others")
+    last, error = fill(store)
+    assert error.code == 1021 and "DROP TABLE" in error.message
+    first = call("lt", col(0, BIGINT), const(3 * ROWS, BIGINT))
+    results, deltas = store.write([Delete("t", first)], 1, last + 1)
+    assert (results[0].error, results[0].affected) == (None, ROWS) and len(deltas["t"]) == ROWS
+    assert not ballast.exists()
+    store.drop_table("t")
+    store.set_recipe(["other"], 1, last + 2)
+    results, _ = store.write([Insert("other", (0, 1), rows_of(last + 3))], 1, last + 3)
+    (disk / "others").unlink()
+    store._engine._unchecked_bytes = 2**62
+    results, _ = store.write([Insert("other", (0, 1), rows_of(last + 4))], 1, last + 4)
+    assert results[0].affected == ROWS and ballast.exists()
     store.close()

@@ -292,8 +292,8 @@ class Program:
         for name, why in self._broken.items():
             view = self._views.get(name)
             if view is not None and (view.plan, view.key) == (wanted.plan, wanted.key):
-                raise SqlError(1356, "HY000", f"View '{view.name}' could not be brought back after a restart "
-                                              f"({why.message}): drop or replace it")
+                raise SqlError(why.code, why.state, f"View '{view.name}' could not be brought back after a restart "
+                                                    f"({why.message}): drop or replace it")
 
     def _made(self, same: tuple[Mir, tuple[int, ...], int], task: asyncio.Task[ViewDef]) -> None:
         self._pending.pop(same, None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import re
 import socket
 import sys
 import time
@@ -43,6 +44,7 @@ from noria.spark.driver import (
 from noria.spark.hosting import WorkersEnded, WorkersStarted
 from noria.spark.session import SparkSettings, SparkUnavailable, import_path
 
+_STORE_ERROR = re.compile(r"Store(?:Error|Damaged): (.+)")
 EVENTS = 1_000  # kept for the dashboard and error messages
 RESTART_S = (0.0, 1.0, 3.0, 10.0)  # before the next driver, by failed starts in a row; the last one stays
 
@@ -89,6 +91,7 @@ class Supervisor:
         self._jobs: dict[int, _Job] = {}
         self._next_job = 0
         self._up = asyncio.Event()
+        self.unusable: asyncio.Future[str] | None = None  # why the workers cannot open the store, once they cannot
         self._keeper: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -102,6 +105,7 @@ class Supervisor:
     async def start(self) -> Ready:
         """Start the driver and wait until its session is there; `SparkUnavailable` when there can be none."""
         first: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+        self.unusable = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep(first))
         try:
             return await first
@@ -242,6 +246,9 @@ class Supervisor:
             self._event("workers-started", f"attempt {message.attempt} of this driver")
         elif isinstance(message, WorkersEnded):
             self._event("workers-ended", f"after {message.seconds:.1f} s: {message.why}")
+            broken = _STORE_ERROR.match(message.why)
+            if broken and self.unusable is not None and not self.unusable.done():
+                self.unusable.set_result(broken[1])
         elif isinstance(message, Progress | JobDone | JobFailed):
             job = self._jobs.get(message.id)
             if job is None or job.future.done():

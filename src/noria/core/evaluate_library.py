@@ -79,14 +79,21 @@ def _over_values(e: Call, nodes: list[Node], function: Function) -> Node:
                 results.append(None)
             else:
                 try:
-                    results.append(f(*[None if c == NULL_CODE else read(c, symbols)
-                                       for c, read in zip(row, readers, strict=True)]))
+                    results.append(_storable(f(*[None if c == NULL_CODE else read(c, symbols)
+                                                 for c, read in zip(row, readers, strict=True)])))
                 except FAILURES:
                     results.append(_FAILED)
         out = writer(results, symbols)
         return out if place is None else out[place]
 
     return run
+
+
+def _storable(value: Any) -> Any:
+    """The value; UnicodeEncodeError for a text that is none, such as half of a surrogate pair from JSON."""
+    if type(value) is str and not value.isascii():
+        value.encode()
+    return value
 
 
 _ONE = np.zeros(1, np.int64)

@@ -43,3 +43,4 @@ OFF_LOOP_CHARACTERS = 4_096  # a longer text is parsed beside the loop
 OFF_LOOP_ROWS = 10_000  # a longer result is encoded beside the loop
 ADHOC_REFUSED = 1_000  # SELECTs that were found too costly for an ad-hoc view are remembered, so many
 LONGEST_EXECUTION_MS = 3_600_000  # max_execution_time = 0: no statement runs for ever
+BACKUP_LINE_S = 1  # between two lines to who copies a checkpoint: so soon is it noticed that he went away

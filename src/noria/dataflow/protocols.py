@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes
+from noria.core.errors import SqlError
 from noria.core.statements import Statement, WriteResult
 from noria.core.types import Field, TableDef
 from noria.dataflow.work import Work
@@ -69,6 +70,9 @@ class BaseStore(Protocol):
 
     def row_count(self, table: str) -> int:
         """Rows in the table (exact after a clean start, else an estimate good to a few per cent)."""
+
+    def damage_of(self, name: str) -> SqlError | None:
+        """Why no statement can use the table: a file of it cannot be read.  Its other methods raise this then."""
 
     def load_needs(self, table: str) -> tuple[tuple[tuple[tuple[int, ...], bool], ...], int]:
         """What a bulk load must bring files for: (columns, unique) of every index that is kept; and the

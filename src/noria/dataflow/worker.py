@@ -55,6 +55,9 @@ class Planner(Protocol):
     def input_plan(self, node: Any) -> Any:
         """The plan whose rows are a node's input."""
 
+    def tables(self, view: Any) -> Iterable[str]:
+        """The base tables that a view reads."""
+
 
 class Worker:
     """See the module.  `planner(engine)` makes the planner of this worker's graph.  large: first states over
@@ -70,6 +73,7 @@ class Worker:
         self._read_files, self._pid = read_files, pid
         self._planner = planner(self.engine)
         self._views: dict[str, Any] = {}
+        self._left_out: dict[str, SqlError] = {}  # views that could not be brought back, and why
         self._steps = self._bugs = 0
         self.around = around or Surroundings()
         self.engine.clock = self.around.clock
@@ -188,10 +192,8 @@ class Worker:
     def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Packet:
         if body.durable and self._store.applied() >= (e.epoch, e.seq):
             return packets.Migrated(e.seq)  # a resend: the recovered program has it already
-        failed: tuple[tuple[str, SqlError], ...] = ()
-        error = self._change(body.steps)
-        if error is not None and body.each:
-            error, failed = None, tuple(self._one_by_one(body.steps))
+        failed = tuple(self._each(body.steps)) if body.each else ()
+        error = None if body.each else self._change(body.steps)
         if error is not None:
             return packets.Migrated(e.seq, error)
         for s in body.steps:
@@ -225,18 +227,24 @@ class Worker:
             raise
         return None
 
-    def _one_by_one(self, steps: Sequence[packets.MigrationStep]) -> Iterator[tuple[str, SqlError]]:
-        """The views that cannot be made, the others made."""
-        for s in steps:
-            try:
-                error = self._change((s,))
-            except InvariantViolation:
-                raise
-            except Exception as bug:
-                self.around.note("".join(traceback.format_exception(bug)))
-                error = SqlError(1105, "HY000", f"{type(bug).__name__}: {bug}")
-            if error is not None and isinstance(s, packets.AddView):
-                yield s.view.name, error
+    def _each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:
+        """Make all of these, or where that fails one by one; the views that cannot be made."""
+        if self._noted_change(steps) is None:
+            return []
+        errors = [(s, self._noted_change((s,))) for s in steps]
+        failed = {s.view.name: e for s, e in errors if e is not None and isinstance(s, packets.AddView)}
+        self._left_out.update(failed)
+        return list(failed.items())
+
+    def _noted_change(self, steps: Sequence[packets.MigrationStep]) -> SqlError | None:
+        """`_change`, where a defect is an error like any other."""
+        try:
+            return self._change(steps)
+        except InvariantViolation:
+            raise
+        except Exception as bug:
+            self.around.note("".join(traceback.format_exception(bug)))
+            return SqlError(1105, "HY000", f"{type(bug).__name__}: {bug}")
 
     def _apply(self, s: packets.MigrationStep) -> Callable[[], None]:
         """One step; returns what takes it back."""
@@ -250,12 +258,16 @@ class Worker:
             return lambda: None
         if isinstance(s, packets.AddView):
             view = s.view
+            damages = map(self._store.damage_of, self._planner.tables(view))
+            if (damage := next((d for d in damages if d is not None), None)) is not None:
+                raise damage
             self._views[view.name] = view
             self._planner.add_view(view)
             return lambda: self._drop(view.name)
         dropped = self._views.get(s.view)
         if dropped is None:
-            return lambda: None  # it could not be brought back
+            self._left_out.pop(s.view, None)
+            return lambda: None
         self._drop(s.view)
         return lambda: self._planner.add_view(dropped)
 
@@ -284,6 +296,8 @@ class Worker:
     # -------------------------------------------------------------- reads and questions
     def _read(self, body: packets.Read) -> packets.Packet:
         view = self._views.get(body.view)
+        if body.view in self._left_out:
+            return packets.Rows(body.request, None, self._left_out[body.view])
         if view is None or body.view not in self.engine.readers:
             return packets.Rows(body.request, None, _no_view(body.view))
         if not self.engine.ready(body.view):
@@ -347,6 +361,8 @@ class Worker:
             self._store.checkpoint(body.path)
         except SqlError as error:
             return packets.Done(body.request, error=error)
+        except StoreBroken as error:  # of the copy: its directory went with whoever asked
+            return packets.Done(body.request, error=SqlError(1105, "HY000", f"no snapshot was made: {error}"))
         views = {name: export.view_tables(self.engine, name, self._symbols) for name in self.engine.readers
                  if body.views and self.engine.ready(name)}
         return packets.Done(body.request, {"watermark": self.watermark(), "views": views})
@@ -367,6 +383,8 @@ class Worker:
         if body.what == "graph":
             return packets.Done(body.request, render.nodes(self.engine))
         if body.what == "explain":
+            if body.argument in self._left_out:
+                return packets.Done(body.request, error=self._left_out[body.argument])
             if body.argument not in self.engine.readers:
                 return packets.Done(body.request, error=_no_view(body.argument))
             return packets.Done(body.request, render.explain(self.engine, body.argument))

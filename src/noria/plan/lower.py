@@ -156,6 +156,9 @@ class Lowering:
             (parent,) = parent.parents
         return next(m for m, n in self.made.items() if n is parent)
 
+    def tables(self, view: mir.ViewDef) -> list[str]:
+        return list(mir.tables_of(view.plan))
+
     def drop_table(self, name: str) -> None:
         node = self.engine.bases.get(name)
         if node is not None:

@@ -239,7 +239,9 @@ class Loop:
 
 
 def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    """A line for the log, whatever characters it has; a log that cannot be written ends nothing."""
+    with suppress(OSError, ValueError):
+        print(text.encode(errors="backslashreplace").decode(), file=sys.stderr, flush=True)
 
 
 # ---------------------------------------------------------------- the real worker

@@ -3,6 +3,7 @@
     query      a SELECT that no view answers
     bootstrap  the first state of a full node over large tables
     load       files → SST files built by Spark's tasks → one `Ingest`
+    backup     a checkpoint for the command line to copy
     verify     every view recomputed and compared
 
 Keeps true: a snapshot's directory exists only while its job runs; a job that failed leaves nothing behind.
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 from noria.control.program import Program
 from noria.control.supervisor import DriverGone, JobError, Supervisor
 from noria.core.errors import SqlError, unknown_table
+from noria.core.limits import BACKUP_LINE_S
 from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Snapshot
 from noria.plan.mir import Mir, ViewDef
 from noria.runtime.link import Link
@@ -141,6 +143,16 @@ class Bulk:
             yield {"result": await _told(task)}
         finally:
             task.cancel()
+
+    # ------------------------------------------------------------ backup
+    async def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """A checkpoint for somebody on this host to copy: its path, then a line now and then as long as it is there,
+        which is until the asker goes away."""
+        async with self._place("backup") as place:
+            yield {"checkpoint": await self._snapshot(place)}
+            while True:
+                await asyncio.sleep(BACKUP_LINE_S)
+                yield {"held": True}
 
     # ------------------------------------------------------------ verify
     async def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:

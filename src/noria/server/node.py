@@ -132,10 +132,21 @@ class Node:
                                  reply_bytes(settings.memory_bytes))
         # A first compilation must not hold up a lease or a client; Spark starts meanwhile.
         await asyncio.gather(self.supervisor.start(), asyncio.to_thread(warm.kernels, str(run_dir)))
-        await self.link.up()
+        await self._worker_up()
         watching = asyncio.ensure_future(self._watch_memory())
         self._closers.append(("watch over memory", lambda: _stopped(watching)))
         await self._listen()
+
+    async def _worker_up(self) -> None:
+        """Wait for the worker; `StartFailed` if it cannot open the store, which no further try would change."""
+        up, unusable = asyncio.ensure_future(self.link.up()), self.supervisor.unusable
+        assert unusable is not None, "the supervisor has started"
+        try:
+            await asyncio.wait((up, unusable), return_when=asyncio.FIRST_COMPLETED)
+            if unusable.done() and not up.done():
+                raise StartFailed(unusable.result())
+        finally:
+            up.cancel()
 
     async def _listen(self) -> None:
         settings = self.settings
@@ -269,6 +280,9 @@ class Node:
 
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         return self.bulk.load(request)
+
+    def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        return self.bulk.backup(request)
 
     def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         return self.bulk.verify(request)

@@ -27,7 +27,7 @@ JOB_GROUP = "noria-workers"
 STEADY_S = 5.0  # workers that lived this long are restarted at once
 BACKOFF_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)  # before the next try, by failures in a row; the last one stays
 _PR_SET_PDEATHSIG = 1
-_PYTHON_ERROR = r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Violation|Fenced|Busy|Gone|Unavailable): .+)$"
+_PYTHON_ERROR = r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Violation|Fenced|Busy|Gone|Unavailable|Damaged|InUse): .+)$"
 
 
 @dataclass(frozen=True)

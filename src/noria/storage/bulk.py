@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any
 
 from rocksdict import WriteBatch
@@ -31,13 +31,10 @@ _PROBE = "probe"  # the family in which files are looked at before they count
 
 def ingest(engine: Engine, table: Table, files: dict[str, list[str]], rows: int, auto_increment: int,
            done: Done) -> None:
-    described = {family: [describe(p) for p in paths] for family, paths in files.items() if paths}
-    _check_families(table, described)
-    _check_counts(table, described, rows)
-    engine.check_space(sum(f.nbytes for some in described.values() for f in some))
-    for family, some in described.items():
-        _check_disjoint(engine, table, family, some)
-    staged = _stage(engine, described)
+    try:
+        staged = _checked(engine, table, files, rows)
+    except StoreError as bad:  # the load is, the store is not: nothing was changed
+        raise SqlError(1105, "HY000", str(bad)) from bad
     counters = table.counters
     after = Counters(counters.rows + rows, max(counters.auto_increment, auto_increment), counters.row_number)
     intent = {"table": table.name, "files": staged, "counters": list(after), "epoch": done.epoch, "seq": done.seq}
@@ -49,6 +46,17 @@ def ingest(engine: Engine, table: Table, files: dict[str, list[str]], rows: int,
     except SqlError as e:
         raise StoreError(f"a load of table {table.name} was interrupted ({e}): start the worker again, "
                          "which finishes it") from e
+
+
+def _checked(engine: Engine, table: Table, files: dict[str, list[str]], rows: int) -> dict[str, list[str]]:
+    """The files, found to be what they should be and put into the data directory."""
+    described = {family: [describe(p) for p in paths] for family, paths in files.items() if paths}
+    _check_families(table, described)
+    _check_counts(table, described, rows)
+    engine.check_space(sum(f.nbytes for some in described.values() for f in some))
+    for family, some in described.items():
+        _check_disjoint(engine, table, family, some)
+    return _stage(engine, described)
 
 
 def finish_interrupted(engine: Engine, tables: dict[str, Table]) -> Done | None:
@@ -141,15 +149,14 @@ def _check_keys(engine: Engine, table: Table, family: str, file: SstFile) -> Non
     engine.create_family(_PROBE)
     try:
         engine.ingest(_PROBE, [copy])
-        keys = iter(engine.family(_PROBE).keys())
-        while some := list(islice(keys, _PROBE_ROWS)):
+        for some in engine.slices(_PROBE, _PROBE_ROWS, "keys"):
             _check_absent(engine, table, family, some)
     finally:
         engine.drop_family(_PROBE)
 
 
 def _check_absent(engine: Engine, table: Table, family: str, keys: list[bytes]) -> None:
-    held = engine.family(family).get(keys)
+    held = engine.get(family, keys)
     taken = next((k for k, v in zip(keys, held, strict=True) if v is not None), None)
     if taken is not None:
         raise _duplicate(engine, table, family, taken)
@@ -157,8 +164,8 @@ def _check_absent(engine: Engine, table: Table, family: str, keys: list[bytes]) 
 
 def _duplicate(engine: Engine, table: Table, family: str, key: bytes) -> Exception:
     index: Index | None = next((i for i in table.indexes if i.family == family), None)
-    row_key = key if index is None else engine.family(family).get(key)
-    stored = None if row_key is None else engine.family(table.family).get(row_key)
+    row_key = key if index is None else engine.get(family, key)
+    stored = None if row_key is None else engine.get(table.family, row_key)
     if stored is None:
         return StoreError(f"index {family} of table {table.name} names a row that is not there: rebuild it")
     return table.duplicate(index, table.codes([stored])[:, 0])

@@ -2,16 +2,19 @@
 
 Keeps true: what `commit` returned from is on disk (WAL on, synced).  What it refused (no space) is not in the
 database; where a failed write leaves that in doubt, the database is opened again before the next commit and
-the doubt is settled there.
+the doubt is settled there.  A file that cannot be read costs the table of its family: reads of it raise error
+1194, everything else goes on; only damage to the log, the catalog or the MANIFEST ends the store.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
+from pathlib import Path
+from typing import Any
 
 from rocksdict import (
     AccessType,
@@ -24,17 +27,29 @@ from rocksdict import (
     IngestExternalFileOptions,
     Options,
     Rdict,
-    ReadOptions,
     WriteBatch,
     WriteOptions,
 )
 
+from noria.core.errors import SqlError
 from noria.core.limits import STORE_SHARE
-from noria.storage.encoding import successor
-from noria.storage.errors import StoreError, disk_full, opening_error
+from noria.storage import reading, recovery
+from noria.storage.damage import Damage, is_damage, sst_in
+from noria.storage.errors import (
+    StoreDamaged,
+    StoreError,
+    StoreInUse,
+    damaged,
+    disk_full,
+    one_line,
+    opening_error,
+    table_damaged,
+)
+from noria.storage.mark import Mark
 
 META = "meta"
 DEFAULT = "default"  # RocksDB's own family, which we leave empty
+BALLAST = "noria-ballast"
 _BUFFERS = "rocksdb.cur-size-all-mem-tables"
 BLOOM_BITS = 10  # per key: one look-up of an absent key in a hundred goes to a block
 
@@ -57,9 +72,9 @@ class Memory:
                    min(cls.family_buffer_bytes, share // 2))
 
 
-def table_options() -> Options:
+def table_options(options: Options | None = None) -> Options:
     """What files on disk look like; Spark's tasks write theirs the same way."""
-    options = Options(raw_mode=True)
+    options = options or Options(raw_mode=True)
     options.set_compression_type(DBCompressionType.lz4())
     return options
 
@@ -69,9 +84,11 @@ class Engine:
 
     def __init__(self, path: str, memory: Memory):
         self.path, self.memory = path, memory
+        self._ballast = Path(path) / BALLAST
         self._unchecked_bytes = 2**62  # committed since the last look at the disk's free space
         self.in_doubt = False  # did a commit fail so that the log's end must be read again?
         self.reopened: Callable[[], object] = lambda: None  # called when the doubt can be settled
+        self.table_of: Callable[[str], str] = lambda family: family  # the name of a family's table
         self._cache = Cache(memory.cache_bytes)
         self._synced, self._unsynced = WriteOptions(), WriteOptions()
         self._synced.sync = True
@@ -83,17 +100,76 @@ class Engine:
     def _open(self) -> None:
         self._closed = True
         fresh = self._is_fresh()
-        options = self._options(fresh)
-        try:
-            names = [] if fresh else [n for n in Rdict.list_cf(self.path, options) if n != DEFAULT]
-            self._db = Rdict(self.path, options, {n: self._options(False) for n in names})
-        except Exception as e:  # rocksdict raises bare Exceptions
-            raise opening_error(self.path, e) from e
+        if not fresh:
+            recovery.check_log(self.path, lambda: self._options(False))
+        self.damage = Damage(self.path)
+        names = self._open_database(fresh)
         self._closed = False
         for name in names:
             self._hold(name)
-        if META not in names:
-            self.create_family(META)
+        try:
+            if META not in names:
+                self.create_family(META)
+            self._quiet_damaged()
+            self._set_mark()
+            self._fill_ballast()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_database(self, fresh: bool) -> list[str]:
+        """Open it and return its families.  The log is known to be whole: what cannot be read now belongs to a table,
+        and RocksDB is told to go on without it."""
+        try:
+            names = [] if fresh else [n for n in Rdict.list_cf(self.path, self._options(fresh)) if n != DEFAULT]
+            try:
+                self._db = self._rdict(fresh, names, not self.damage.families)
+            except Exception as e:
+                if fresh or not is_damage(str(e)) or isinstance(opening_error(self.path, e), StoreInUse):
+                    raise
+                self._db = self._rdict(fresh, names, False)
+                self._note_file(one_line(e), names)
+        except StoreError:
+            raise
+        except Exception as e:  # rocksdict raises bare Exceptions
+            raise opening_error(self.path, e) from e
+        return names
+
+    def _rdict(self, fresh: bool, names: list[str], strict: bool) -> Rdict:
+        """strict: RocksDB opens no database with a file that it cannot read, and stops writing when it meets one."""
+        options = self._options(fresh, recovery.tracked_options())
+        options.set_paranoid_checks(strict)
+        return Rdict(self.path, options, {n: self._options(False) for n in names})
+
+    def _note_file(self, text: str, names: list[str]) -> str:
+        """Remember the family of the file that RocksDB's words name, and return it; nothing if it is nobody's."""
+        number = sst_in(text)
+        for name in names if number is not None else ():
+            listed = self._db.get_column_family(name).property_value("rocksdb.sstables") or ""
+            if re.search(rf"^ *{number}:", listed, re.MULTILINE):
+                if name == META:
+                    raise damaged(self.path, f"its catalog cannot be read ({text})")
+                self.damage.note(name, text)
+                return name
+        return ""
+
+    def _quiet_damaged(self) -> None:
+        """No compaction tries again and again to read what cannot be read."""
+        for name in list(self.damage.families):
+            if name in self._families:
+                self._families[name].set_options({"disable_auto_compactions": "true"})
+            else:
+                self.damage.forget(name)
+
+    def _set_mark(self) -> None:
+        if self._families[META].get(recovery.MARKED) is None:
+            batch = WriteBatch(raw_mode=True)
+            batch.put(recovery.MARKED, b"1", self._handles[META])
+            self._guarded(lambda: self._db.write(batch, self._synced))
+        try:
+            self._mark = Mark(self.path, self._db.latest_sequence_number())
+        except OSError as e:
+            raise StoreError(f"cannot write to the data directory {self.path}: {e.strerror}") from e
 
     def _is_fresh(self) -> bool:
         """Nothing there yet; a directory that lost its heart is not taken for a new one."""
@@ -106,13 +182,14 @@ class Engine:
         if "CURRENT" in files:
             return False
         if any(f.endswith((".sst", ".log")) and os.path.getsize(os.path.join(self.path, f)) for f in files):
-            raise StoreError(f"the data directory {self.path} is damaged: it has data but no file CURRENT; "
-                             "restore it from a backup")
+            raise StoreDamaged(f"the data directory {self.path} is damaged: it has data but no file CURRENT; "
+                               "restore it from a backup")
         return True
 
-    def _options(self, fresh: bool) -> Options:
+    def _options(self, fresh: bool, base: Options | None = None) -> Options:
+        """Of a column family, or of the database: then `base` has what a family's options cannot say."""
         memory = self.memory
-        options = table_options()
+        options = table_options(base)
         options.create_if_missing(fresh)
         blocks = BlockBasedOptions()
         blocks.set_block_cache(self._cache)
@@ -153,6 +230,7 @@ class Engine:
         if self._closed:
             return
         self._closed = True
+        self._mark.close()
         self._handles.clear()
         for open_one in (*self._families.values(), self._db):
             with suppress(Exception):  # it cannot flush, on a full disk: the log has what is in memory
@@ -189,45 +267,118 @@ class Engine:
 
     def drop_family(self, name: str) -> None:
         del self._handles[name]
-        self._families.pop(name).close()
-        self._db.drop_column_family(name)
+        with suppress(Exception):  # it flushes, in vain, what cannot be read
+            self._families.pop(name).close()
+        try:
+            self._db.drop_column_family(name)
+        except Exception as e:  # a full disk: it is dropped, or goes when the store opens next
+            if "No space left" not in str(e):
+                raise
+        self.damage.forget(name)
 
     # ---------------------------------------------------------------- reading
+    def get(self, name: str, keys: Any) -> Any:
+        """The value of a key, or a list of those of a list of keys; None where there is none."""
+        try:
+            return self._families[name].get(keys)
+        except Exception as e:
+            raise self.unreadable(name, e) from e
+
     def values_with_prefix(self, name: str, prefix: bytes) -> list[bytes]:
         """Values of all keys that start with the prefix, in key order."""
-        bounds = ReadOptions()
-        bounds.set_iterate_upper_bound(successor(prefix))
-        return list(self._families[name].values(from_key=prefix, read_opt=bounds))
+        try:
+            return reading.values_under(self._families[name], prefix)
+        except Exception as e:
+            raise self.unreadable(name, e) from e
 
     def items_with_prefix(self, name: str, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        bounds = ReadOptions()
-        bounds.set_iterate_upper_bound(successor(prefix))
-        return list(self._families[name].items(from_key=prefix, read_opt=bounds))
+        try:
+            return reading.items_under(self._families[name], prefix)
+        except Exception as e:
+            raise self.unreadable(name, e) from e
 
     def keys_between(self, name: str, first: bytes, last: bytes, backwards: bool = False) -> Iterator[bytes]:
         """Keys from `first` to those that start with `last`, in order."""
-        bounds = ReadOptions()  # it owns the bound's bytes: it must live as long as the iterator
-        bounds.set_iterate_upper_bound(successor(last))  # beside which a lower bound has no effect
-        if backwards:
-            yield from takewhile(lambda key: key >= first, self._families[name].keys(backwards=True, read_opt=bounds))
-        else:
-            yield from self._families[name].keys(from_key=first, read_opt=bounds)
+        try:
+            yield from reading.keys_between(self._families[name], first, last, backwards)
+        except Exception as e:
+            raise self.unreadable(name, e) from e
 
     def any_between(self, name: str, first: bytes, last: bytes) -> bool:
         """Is there a key from `first` to `last`, both included?"""
-        found = next(iter(self._families[name].keys(from_key=first)), None)
-        return found is not None and found <= last
+        try:
+            return reading.any_between(self._families[name], first, last)
+        except Exception as e:
+            raise self.unreadable(name, e) from e
+
+    def values(self, name: str, rows: int, first: bytes | None = None) -> list[bytes]:
+        """So many values from a key on; fewer only at the end."""
+        try:
+            return reading.values(self._families[name], rows, first)
+        except Exception as e:
+            raise self.unreadable(name, e) from e
+
+    def items(self, name: str, rows: int, first: bytes | None = None) -> list[tuple[bytes, bytes]]:
+        try:
+            return reading.items(self._families[name], rows, first)
+        except Exception as e:
+            raise self.unreadable(name, e) from e
+
+    def slices(self, name: str, rows: int, what: str) -> Iterator[list[Any]]:
+        """All keys, values or items of a family, so many at a time."""
+        try:
+            yield from reading.slices(self._families[name], rows, what)
+        except Exception as e:
+            raise self.unreadable(name, e) from e
+
+    def unreadable(self, name: str, error: Exception) -> Exception:
+        """What a failed read of a family is to whoever asked."""
+        text = one_line(error)
+        error.__traceback__ = None  # its frames have iterators, which would keep the database open
+        if isinstance(error, SqlError | StoreError):
+            return error
+        if not is_damage(text):
+            return StoreError(f"cannot read the data directory {self.path}: {text}")
+        if name == META:
+            return damaged(self.path, f"its catalog cannot be read ({text})")
+        self.damage.note(name, text)
+        self._quiet_damaged()
+        return self.damage_error(name)
+
+    def damage_error(self, name: str) -> SqlError:
+        return table_damaged(self.table_of(name), self.damage.families[name])
 
     # ---------------------------------------------------------------- writing
-    def commit(self, batch: WriteBatch, sync: bool = True) -> None:
-        """Write the batch whole; SqlError 1021 and nothing written if the disk is full."""
+    def commit(self, batch: WriteBatch, sync: bool = True, shrinks: bool = False) -> None:
+        """Write the batch whole; SqlError 1021 and nothing written if the disk is full.  shrinks: it makes room in the
+        end, so it may use the ballast."""
         nbytes = batch.size_in_bytes()
         self._unchecked_bytes += nbytes
         if self.in_doubt or self._unchecked_bytes > self.memory.reserve_bytes // 16:
-            self.check_space(nbytes)
+            self._make_room(nbytes, shrinks)
             self._unchecked_bytes = 0
         self.settle()
         self._guarded(lambda: self._db.write(batch, self._synced if sync else self._unsynced))
+        if sync:
+            self._mark.reach(self._db.latest_sequence_number())
+
+    def _make_room(self, nbytes: int, shrinks: bool) -> None:
+        """Refuse without space; what shrinks the data may go on with the room that the ballast takes."""
+        if not shrinks or self.has_space(nbytes):
+            self.check_space(nbytes)
+            self._fill_ballast()
+            return
+        self._ballast.unlink(missing_ok=True)
+        if self._free_bytes() < self.memory.reserve_bytes // 8 + 2 * nbytes:
+            self.check_space(nbytes)
+
+    def _fill_ballast(self) -> None:
+        """A file that only takes room: on a full disk it goes, so that DELETE and DROP TABLE find some."""
+        size = self.memory.reserve_bytes // 2
+        if not size or self._ballast.exists() or not self.has_space(size):
+            return
+        with suppress(OSError), open(self._ballast, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
 
     def check_space(self, nbytes: int) -> None:
         """Refuse before RocksDB runs into a full disk: room for the log and the flush of these bytes."""
@@ -249,6 +400,8 @@ class Engine:
             self.in_doubt = True
             if "No space left" in str(e):
                 raise disk_full(self.path, "the write found no space") from e
+            if is_damage(str(e)) and (family := self._note_file(one_line(e), list(self._families))):
+                raise self.damage_error(family) from e  # a compaction met it; opened again, the others go on
             raise StoreError(f"cannot write to the data directory {self.path}: {e}") from e
 
     def ingest(self, name: str, paths: list[str]) -> None:
@@ -273,7 +426,8 @@ class Engine:
 def open_read_only(path: str, names: list[str]) -> Rdict:
     """A checkpoint's families for reading; any number of processes may."""
     try:
-        return Rdict(path, table_options(), {n: table_options() for n in names}, AccessType.read_only(False))
+        options = table_options(recovery.tracked_options())  # without, a note of a log would have to be written away
+        return Rdict(path, options, {n: table_options() for n in names}, AccessType.read_only(False))
     except Exception as e:
         raise opening_error(path, e) from e
 

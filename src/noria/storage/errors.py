@@ -14,6 +14,10 @@ class StoreError(StoreBroken):
     """The data directory cannot be used; the message says why and what to do."""
 
 
+class StoreDamaged(StoreError):
+    """What is on disk is not what was written: no new start helps."""
+
+
 class StoreInUse(StoreError):
     """Another process holds the data directory."""
 
@@ -24,12 +28,23 @@ class StoreFenced(StoreError):
 
 def disk_full(path: str, detail: str) -> SqlError:
     return SqlError(1021, "HY000", f"Disk full ({path}): {detail}; the statement changed nothing, "
-                                   "free some space and send it again")
+                                   "free some space and send it again (DELETE and DROP TABLE may use a small "
+                                   "reserve; DROP TABLE frees space at once)")
+
+
+def table_damaged(table: str, detail: str) -> SqlError:
+    return SqlError(1194, "HY000", f"Table '{table}' is marked as crashed: a file of it cannot be read ({detail}); the "
+                                   "other tables are served. Restore a backup (noria restore), or DROP TABLE and load "
+                                   "it again")
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def opening_error(path: str, error: Exception) -> StoreError:
     """What RocksDB's words mean for the one who starts the store."""
-    text = str(error)
+    text = one_line(error)
     if "LOCK:" in text and "available" in text:  # "Resource temporarily unavailable", "No locks available"
         return StoreInUse(f"the data directory {path} is in use by another process: stop it first, "
                           "or give another --data-dir")
@@ -40,6 +55,6 @@ def opening_error(path: str, error: Exception) -> StoreError:
     return damaged(path, text)
 
 
-def damaged(path: str, detail: str) -> StoreError:
-    return StoreError(f"the data directory {path} is damaged: {detail}; restore it from a backup "
-                      "or load the data again into an empty directory")
+def damaged(path: str, detail: str) -> StoreDamaged:
+    return StoreDamaged(f"the data directory {path} is damaged: {detail}; restore it from a backup "
+                        "(noria restore) or load the data again into an empty directory")

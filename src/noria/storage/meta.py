@@ -20,11 +20,11 @@ from rocksdict import WriteBatch
 from noria.core.types import TableDef
 from noria.storage.catalog import FORMAT, Done, family_of, table_from_json, table_to_json
 from noria.storage.engine import META, Engine
-from noria.storage.errors import StoreError, StoreFenced
+from noria.storage.errors import StoreDamaged, StoreError, StoreFenced
 from noria.storage.table import Counters, Index, Table
 
 RECENT_RESULTS = 1024  # so many writes may be unacknowledged at a time and still be resent
-_FORMAT, _FENCE, _CATALOG = b"format", b"fence", b"catalog"
+_FORMAT, FENCE, _CATALOG = b"format", b"fence", b"catalog"
 _INDEX, _COUNTERS, _DONE = b"index:", b"counters:", b"done:"
 
 
@@ -33,7 +33,7 @@ def put(engine: Engine, batch: WriteBatch, key: bytes, value: bytes) -> None:
 
 
 def get(engine: Engine, key: bytes) -> bytes | None:
-    value: bytes | None = engine.family(META).get(key)
+    value: bytes | None = engine.get(META, key)
     return value
 
 
@@ -48,21 +48,21 @@ def check_format(engine: Engine, path: str) -> None:
         put(engine, batch, _FORMAT, str(FORMAT).encode())
         engine.commit(batch)
     elif not stored.isdigit():
-        raise StoreError(f"the data directory {path} is damaged: its format version reads {stored!r}; "
-                         "restore it from a backup")
+        raise StoreDamaged(f"the data directory {path} is damaged: its format version reads {stored!r}; "
+                           "restore it from a backup")
     elif int(stored) > FORMAT:
         raise StoreError(f"the data directory {path} was written by a newer version (format {int(stored)}, "
                          f"this one reads {FORMAT}): start that version")
 
 
 def check_fence(engine: Engine, path: str, fence: int | None) -> None:
-    stored = int(get(engine, _FENCE) or b"0")
+    stored = int(get(engine, FENCE) or b"0")
     if fence is None or fence == stored:
         return
     if fence < stored:
         raise StoreFenced(f"the data directory {path} belongs to epoch {stored}, this process is of epoch {fence}")
     batch = WriteBatch(raw_mode=True)
-    put(engine, batch, _FENCE, str(fence).encode())
+    put(engine, batch, FENCE, str(fence).encode())
     engine.commit(batch)
 
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from rocksdict import ReadOptions
 
 from noria.core.coerce import coerce
 from noria.core.types import Column, TableDef
 from noria.core.values import arrow_type, bytes_of, to_arrow
+from noria.storage import reading
 from noria.storage.catalog import family_of, table_from_json
 from noria.storage.encoding import unpack_parts
 from noria.storage.engine import META, open_read_only
@@ -52,11 +51,7 @@ def read_checkpoint(
     try:
         family = db.get_column_family(family_of(table))
         for first, end in ranges:
-            bounds = ReadOptions()
-            if end is not None:
-                bounds.set_iterate_upper_bound(end)
-            values = iter(family.values(from_key=first, read_opt=bounds))
-            while some := list(islice(values, BATCH_ROWS)):
+            for some in reading.slices(family, BATCH_ROWS, "values", first, end):
                 yield from _batches(some, table, wanted)
     finally:
         db.close()
@@ -66,7 +61,7 @@ def _batches(values: list[bytes], table: TableDef, wanted: list[int]) -> Iterato
     types = [c.type for c in table.columns]
     for _, parts in unpack_parts(values, types):
         rows = len(parts[0]) if parts else 0
-        arrays = [_array(parts[c], table.columns[c]) if c < len(parts) else _default(table.columns[c], rows)
+        arrays = [_array(parts[c], table.columns[c]) if c < len(parts) else default_array(table.columns[c], rows)
                   for c in wanted]
         names = [table.columns[c].name for c in wanted]
         yield pa.RecordBatch.from_arrays(arrays, names)
@@ -78,7 +73,7 @@ def _array(part: Any, column: Column) -> pa.Array:
     return bytes_of(part) if column.type.is_bytes else part
 
 
-def _default(column: Column, rows: int) -> pa.Array:
+def default_array(column: Column, rows: int) -> pa.Array:
     """A column that the rows do not have yet."""
     value = None if not column.has_default or column.default is None else coerce(column.default, column, 1)
     return pa.repeat(pa.scalar(value, arrow_type(column.type)), rows)

@@ -94,16 +94,15 @@ class Stage:
     def _stored(self, family: str, keys: list[bytes]) -> list[bytes | None]:
         if not keys:
             return []
-        source = self.engine.family(family)
         found: list[bytes | None]
         if len(keys) < MANY_ROWS:
-            found = source.get(keys)
+            found = self.engine.get(family, keys)
             return found
         order = key_order(keys)
         if not self.engine.any_between(family, keys[order[0]], keys[order[-1]]):
             return [None] * len(keys)
         found = [None] * len(keys)
-        for row, value in zip(order, source.get([keys[r] for r in order]), strict=True):
+        for row, value in zip(order, self.engine.get(family, [keys[r] for r in order]), strict=True):
             found[row] = value
         return found
 
@@ -132,15 +131,12 @@ class Stage:
         """Packed rows of the whole table in slices, and their keys: None where `table.keys` of the rows gives
         them, which is cheaper for the few that a condition leaves."""
         overlay = self.overlay(self.table.family)
-        source = self.engine.family(self.table.family)
         if self.table.key and not overlay:
-            stored = iter(source.values())
-            while values := list(islice(stored, SCAN_ROWS)):
+            for values in self.engine.slices(self.table.family, SCAN_ROWS, "values"):
                 self._check()
                 yield None, values
             return
-        items = iter(source.items())
-        while pairs := list(islice(items, SCAN_ROWS)):
+        for pairs in self.engine.slices(self.table.family, SCAN_ROWS, "items"):
             self._check()
             kept = [p for p in pairs if p[0] not in overlay]
             yield [k for k, _ in kept], [v for _, v in kept]

@@ -21,7 +21,7 @@ from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation, SqlError, table_exists, unknown_table
-from noria.core.statements import Insert, Statement, WriteResult
+from noria.core.statements import Delete, Insert, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.dataflow.work import Work
@@ -45,6 +45,8 @@ class RocksStore:
         self._refused: Done | None = None
         self._engine = Engine(path, memory or Memory())
         self._engine.reopened = self._settle
+        self._engine.table_of = self._table_of
+        self._tables: dict[str, Table] = {}
         try:
             self._load(fence)
         except BaseException as e:
@@ -59,7 +61,6 @@ class RocksStore:
         meta.check_fence(engine, self.path, fence)
         self._recipe, definitions, self._last_table_id = meta.read_catalog(engine)
         indexes = meta.read_indexes(engine)
-        self._tables: dict[str, Table] = {}
         for definition in definitions:
             own = [i for id, i in indexes if id == definition.table_id]
             table = Table(definition, self._symbols, own)
@@ -94,6 +95,29 @@ class RocksStore:
             raise unknown_table(name)
         return found
 
+    def damage_of(self, name: str) -> SqlError | None:
+        """Why the table cannot be used, if a file of it (or of an index of it) cannot be read."""
+        bad = self._engine.damage.families
+        table = self._tables.get(name) if bad else None
+        families = () if table is None else (table.family, *(i.family for i in table.indexes))
+        return next((self._engine.damage_error(f) for f in families if f in bad), None)
+
+    def _readable(self, name: str) -> Table:
+        damage = self.damage_of(name)
+        if damage is not None:
+            raise damage
+        return self.table(name)
+
+    def _table_of(self, family: str) -> str:
+        """The name of the table a column family belongs to, and of the index."""
+        for table in self._tables.values():
+            if family == table.family:
+                return table.name
+            for index in table.indexes:
+                if family == index.family:
+                    return table.name
+        return family
+
     def create_table(self, table: TableDef) -> None:
         """Durable with the next `set_recipe`.  A table without an id (0) gets the next one."""
         if table.name in self._tables:
@@ -123,7 +147,7 @@ class RocksStore:
             for table in self._dropped:
                 meta.forget_table(self._engine, batch, table)
 
-        self._commit(fill, Done(epoch, seq), True)
+        self._commit(fill, Done(epoch, seq), True, bool(self._dropped))
         self._recipe = tuple(recipe)
         for table in self._dropped:
             for family in (table.family, *(i.family for i in table.indexes)):
@@ -135,7 +159,7 @@ class RocksStore:
 
     def add_index(self, table: str, columns: tuple[int, ...], work: Work | None = None) -> None:
         """A key, prefix or index that serves these columns already is used."""
-        into = self.table(table)
+        into = self._readable(table)
         if into.access(columns) is not None:
             return
         index = Index.of(into.definition, tuple(columns))
@@ -179,7 +203,8 @@ class RocksStore:
 
         changed = any(stage.effects for stage in stages.values())
         try:
-            self._commit(fill, Done(epoch, seq, tuple(results)), changed)
+            shrinks = all(isinstance(s, Delete) for s in statements)
+            self._commit(fill, Done(epoch, seq, tuple(results)), changed, shrinks)
         except SqlError as full:
             return [r if r.error else WriteResult(error=bare(full)) for r in results], {}
         deltas = {}
@@ -215,6 +240,9 @@ class RocksStore:
             if table not in self._tables:
                 results[place] = WriteResult(error=unknown_table(table))
                 continue
+            if (damage := self.damage_of(table)) is not None:
+                results[place] = WriteResult(error=damage)
+                continue
             before = runs.get(table)
             if before is not None and _joins(statement, statements[before[0]]):
                 before.append(place)
@@ -244,11 +272,11 @@ class RocksStore:
                                      f"{self.last_epoch}.{self.last_seq} and its results are not kept")
         return done
 
-    def _commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool) -> None:
+    def _commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool, shrinks: bool = False) -> None:
         """Commit what `fill` puts into a batch, as (epoch, seq)."""
         engine = self._engine
         try:
-            engine.commit(self._batch(fill, done), sync)
+            engine.commit(self._batch(fill, done), sync, shrinks)
         except SqlError:
             if not engine.in_doubt:
                 raise
@@ -291,7 +319,7 @@ class RocksStore:
 
     def lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> tuple[Batch, Codes]:
         """As the protocol says; needs a key or index whose first columns these are (`add_index`)."""
-        source = self.table(table)
+        source = self._readable(table)
         access = source.access(columns)
         if access is None:
             raise KeyError(f"no index of {table} on columns {columns}: add_index first")
@@ -301,7 +329,7 @@ class RocksStore:
             return Batch.empty(source.width), np.empty(0, np.int64)
         prefixes = source.columns_key([keys[columns.index(c)] for c in order], order)
         if index is None and order == source.key:
-            values, ordinals = _present(self._engine.family(source.family).get(prefixes), ordinals)
+            values, ordinals = _present(self._engine.get(source.family, prefixes), ordinals)
         else:
             values, ordinals = self._under(source, index, prefixes, ordinals)
         return Batch.of(source.codes(values)), ordinals
@@ -316,17 +344,16 @@ class RocksStore:
         values = [v for some in found for v in some]
         if index is None or not values:
             return values, ordinals
-        return _present(engine.family(source.family).get(values), ordinals)
+        return _present(engine.get(source.family, values), ordinals)
 
     def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
-        source = self.table(table)
-        family = self._engine.family(source.family)
+        source = self._readable(table)
         start = None if after is None else after + b"\0"  # the least key above it
         if source.key:
-            values = list(islice(family.values(from_key=start), rows))
+            values = self._engine.values(source.family, rows, start)
             codes = source.codes(values)
             return Batch.of(codes), source.keys(codes[:, -1:])[0] if len(values) == rows else None
-        pairs = list(islice(family.items(from_key=start), rows))
+        pairs = self._engine.items(source.family, rows, start)
         codes = source.codes([v for _, v in pairs])
         return Batch.of(codes), pairs[-1][0] if len(pairs) == rows else None
 
@@ -343,7 +370,7 @@ class RocksStore:
 
     def _index_keys(self, table: str, column: int, low: int, high: int, descending: bool = False) -> Iterator[bytes]:
         """Keys of an index that begins with the column, from low to high."""
-        source = self.table(table)
+        source = self._readable(table)
         access = source.access((column,))
         if access is None:
             raise KeyError(f"no index of {table} on column {column}: add_index first")
@@ -369,7 +396,7 @@ class RocksStore:
         """Take files of `storage.sst` over, whole or not at all.  files: family -> paths.  SqlError 1062 if
         they bring a key that is there already."""
         if self._repeated(epoch, seq) is None:
-            bulk.ingest(self._engine, self.table(table), files, rows, auto_increment, Done(epoch, seq))
+            bulk.ingest(self._engine, self._readable(table), files, rows, auto_increment, Done(epoch, seq))
             self._done[seq % meta.RECENT_RESULTS] = Done(epoch, seq)
             self.last_epoch, self.last_seq = epoch, seq
 

@@ -33,12 +33,14 @@ from noria.dataflow.graph import (
     distinct,
     folded_keys,
 )
+from noria.dataflow.work import Work
 from noria.state import probe
 from noria.state.netting import netted
 
 Rows = Counter[tuple[int, ...]]
-SLICE_ROWS = 4_096  # of one side are joined at a time where the request is bounded: a row may meet very many
-PRODUCT_ROWS = 262_144  # about so many rows a slice of a product has
+FIRST_SLICE = 8  # rows of one side that are joined at first where the request is bounded: each may meet very many
+SLICE_ROWS = 4_096  # the most that are joined at a time then
+PRODUCT_ROWS = 262_144  # about so many rows the product of a slice has
 
 
 class Join(Operator):
@@ -136,8 +138,13 @@ class Join(Operator):
     def _lookup(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None = None
                 ) -> tuple[Batch, Codes]:
         """delta x the other side as it is now, and for each output row the delta's row."""
-        if engine.work is not None and len(delta) > SLICE_ROWS:
-            return self._in_slices(engine, node, side, delta, mode)
+        if engine.work is not None and len(delta) > FIRST_SLICE:
+            return self._in_slices(engine, node, side, delta, mode, engine.work)
+        return self._at_once(engine, node, side, delta, mode)[:2]
+
+    def _at_once(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None
+                 ) -> tuple[Batch, Codes, int]:
+        """`_lookup`, and how many rows met, before the residual condition."""
         keys = delta.columns[list(self.keys[side])]
         null, some = self._null(keys)
         at = np.flatnonzero(~null) if some else None
@@ -148,20 +155,33 @@ class Join(Operator):
         mine = ordinal if at is None else at[ordinal]
         if engine.work is not None:
             engine.work.product(len(mine), node.width)
-        return self._matching(engine, self._beside(side, delta, mine, rows, np.arange(len(rows))), mine)
+        out = self._beside(side, delta, mine, rows, np.arange(len(rows)))
+        return *self._matching(engine, out, mine), len(mine)
 
-    def _in_slices(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None
+    def _in_slices(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None, work: Work
                    ) -> tuple[Batch, Codes]:
         """`_lookup` of many rows, so that what it takes is known before it is taken."""
-        assert engine.work is not None
         parts: list[Batch] = []
         whose: list[Codes] = []
-        for start in range(0, len(delta), SLICE_ROWS):
-            part, mine = self._lookup(engine, node, side, _rows_from(delta, start, SLICE_ROWS), mode)
-            parts.append(part)
+        total = 0
+        for start, _, out, mine in self._slices(engine, node, side, delta, mode):
+            parts.append(out)
             whose.append(mine + start)
-            engine.work.product(sum(map(len, parts)), node.width)
+            total += len(out)
+            work.product(total, node.width)
         return concat(parts, node.width), np.concatenate(whose)
+
+    def _slices(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None
+                ) -> Iterator[tuple[int, Batch, Batch, Codes]]:
+        """Slices of a delta, where each begins, and their products: as many rows at a time as gave about
+        PRODUCT_ROWS before."""
+        start, step = 0, FIRST_SLICE
+        while start < len(delta):
+            part = _rows_from(delta, start, step)
+            out, mine, met = self._at_once(engine, node, side, part, mode)
+            yield start, part, out, mine
+            start += len(part)
+            step = max(1, min(8 * step, SLICE_ROWS, PRODUCT_ROWS * len(part) // max(1, met)))
 
     def _matching(self, engine: Engine, rows: Batch, mine: Codes) -> tuple[Batch, Codes]:
         """Those that meet the residual condition."""
@@ -305,27 +325,10 @@ class Join(Operator):
     def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
         left = node.parents[0]
         for rows in left.op.stream(engine, left):
-            for part, out, mine in self._products(engine, node, rows):
+            for _, part, out, mine in self._slices(engine, node, 0, rows, Mode.FILL):
                 yield out
                 if self.outer:
                     yield self._unmatched(part, mine)
-
-    def _products(self, engine: Engine, node: Node, rows: Batch) -> Iterator[tuple[Batch, Batch, Codes]]:
-        """Slices of left rows, each with its product and whose each output row is."""
-        if self.keys[1]:
-            for start in range(0, len(rows), SLICE_ROWS):
-                part = _rows_from(rows, start, SLICE_ROWS)
-                yield part, *self._lookup(engine, node, 0, part, Mode.FILL)
-            return
-        right, _ = engine.fetch(node.parents[1], (), np.empty((0, 1), np.int64), Mode.FILL)
-        step = max(1, PRODUCT_ROWS // max(1, len(right)))
-        for start in range(0, len(rows), step):
-            if engine.work is not None:
-                engine.work.check()
-            part = _rows_from(rows, start, step)
-            mine = np.repeat(np.arange(len(part)), len(right))
-            out = self._beside(0, part, mine, right, np.tile(np.arange(len(right)), len(part)))
-            yield part, *self._matching(engine, out, mine)
 
 
 def _rows_from(rows: Batch, start: int, count: int) -> Batch:

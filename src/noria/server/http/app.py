@@ -10,6 +10,7 @@
     POST /views/NAME/lookup           an Arrow stream of keys; answers rows and `__key`, the key's ordinal
     GET  /attach                      where the views are in this host's memory
     POST /load, /verify               bulk jobs on Spark; progress as lines of JSON
+    POST /backup                      a checkpoint on the server's host, there until the asker hangs up
     POST /evict                       {"bytes": n}: forget least recently read keys; without n all of them
     POST /limit                       {"memory_limit": "64M"}: another memory limit until the server ends
 
@@ -82,6 +83,8 @@ class Services(Protocol):
 
     def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
 
+    def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
+
 
 def make_app(services: Services) -> Starlette:
     routes = Api(services).routes()
@@ -135,7 +138,7 @@ class Api:
             ("POST", "/sql", self.sql), ("POST", "/tables/{name}/rows", self.insert),
             ("POST", "/views/{name}/lookup", self.lookup), ("GET", "/attach", self.attach),
             ("POST", "/load", self.load), ("POST", "/verify", self.verify), ("POST", "/limit", self.limit),
-            ("POST", "/evict", self.evict),
+            ("POST", "/evict", self.evict), ("POST", "/backup", self.backup),
         ]
 
     async def health(self, request: Request) -> Response:
@@ -208,6 +211,9 @@ class Api:
 
     async def load(self, request: Request) -> Response:
         return _lines(self._s.load(await _json(request)))
+
+    async def backup(self, request: Request) -> Response:
+        return _lines(self._s.backup(await _json(request, default={})))
 
     async def verify(self, request: Request) -> Response:
         return _lines(self._s.verify(await _json(request, default={})))

@@ -1,0 +1,87 @@
+"""`noria backup`: a copy of a running server's tables, or of a stopped one's."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from noria.cli.options import DEFAULT_URL, Url
+
+
+def command(
+    target: Annotated[Path, typer.Argument(help="The backup: a directory that does not exist yet.")],
+    data_dir: Annotated[Path | None, typer.Option(
+        "--data-dir", help="Back up this directory of a stopped server, instead of asking a running one.")] = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Copy all tables, as they are between two commits, to a new directory, with a checksum for each file.
+
+    A running server goes on meanwhile; run this on its host, as its user: the server makes a checkpoint below its data
+    directory, this command copies it.  TARGET appears when it is whole.
+    """
+    from datetime import UTC, datetime
+
+    from noria import __version__
+    from noria.cli.progress import copying
+    from noria.control.leases import DirectoryInUse
+    from noria.storage import backup
+    from noria.storage.errors import StoreError
+
+    try:
+        if target.exists():
+            raise backup.BackupError(f"{target} exists: a backup is a new directory, give another name")
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        with (_stopped(data_dir) if data_dir else _running(url)) as checkpoint, copying("copying") as progress:
+            about = backup.make(checkpoint, target, made, __version__, progress)
+    except (StoreError, DirectoryInUse) as e:
+        sys.exit(f"noria backup: {e}")
+    rows = sum(about.tables.values())
+    print(f"{target}: {len(about.tables)} tables, {rows:,} rows, {about.nbytes:,} bytes; noria restore {target} DIR")
+
+
+@contextmanager
+def _running(url: str) -> Iterator[Path]:
+    """A checkpoint that the server keeps as long as it is asked for."""
+    from contextlib import closing
+
+    from noria.client.transport import HttpTransport
+    from noria.storage.backup import BackupError
+
+    with closing(HttpTransport(url).lines("/backup", {})) as lines:
+        try:
+            checkpoint = Path(next(lines)["checkpoint"])
+        except OSError as e:
+            raise BackupError(f"the server at {url} did not answer: {e}") from e
+        if not checkpoint.is_dir():
+            raise BackupError(f"{checkpoint}, which the server made, cannot be seen here: run this on the server's "
+                              "host, as its user")
+        yield checkpoint
+
+
+@contextmanager
+def _stopped(data_dir: Path) -> Iterator[Path]:
+    from noria.control.leases import Claim
+    from noria.core.plain_symbols import PlainSymbols
+    from noria.storage.backup import BackupError
+    from noria.storage.store import RocksStore
+
+    base = data_dir / "worker-0" / "base"
+    if not (base / "CURRENT").exists():
+        raise BackupError(f"{data_dir} is no data directory of noria: it has no {base / 'CURRENT'}")
+    claim = Claim(data_dir)
+    try:
+        with tempfile.TemporaryDirectory(prefix="backup-", dir=data_dir) as place:
+            store = RocksStore(str(base), PlainSymbols())
+            try:
+                store.checkpoint(f"{place}/checkpoint")
+            finally:
+                store.close()
+            yield Path(place) / "checkpoint"
+    finally:
+        claim.release()

@@ -1,0 +1,67 @@
+"""`noria check`: is a stopped server's data whole?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from noria.storage.check import Report
+
+
+def command(
+    data_dir: Annotated[Path, typer.Argument(help="The data directory of a stopped server.")],
+    accept_loss: Annotated[bool, typer.Option(
+        "--accept-loss", help="First give up what the write-ahead log has lost, for good, so that the server starts "
+                              "again with what is there.")] = False,
+) -> None:
+    """Read every block of every file and of the write-ahead log, and compare every index with its table.
+
+    Status 0: all is whole; 1: what is not is listed, with table, index and file.
+    """
+    from noria.control.leases import Claim, DirectoryInUse
+    from noria.storage.errors import StoreError
+
+    base = data_dir / "worker-0" / "base"
+    if not base.is_dir():
+        sys.exit(f"noria check: {data_dir} is no data directory of noria: it has no {base}")
+    try:
+        claim = Claim(data_dir)
+    except DirectoryInUse as e:
+        sys.exit(f"noria check: {e}")
+    try:
+        report = _checked(base, accept_loss)
+    except StoreError as e:
+        sys.exit(f"noria check: {e}")
+    finally:
+        claim.release()
+    for finding in report.findings:
+        print(finding)
+    rows = sum(report.tables.values())
+    print(f"{data_dir}: {len(report.tables)} tables, {rows:,} rows, {report.indexes} indexes: "
+          + (f"{len(report.findings)} findings" if report.findings else "all whole"))
+    raise typer.Exit(1 if report.findings else 0)
+
+
+def _checked(base: Path, accept_loss: bool) -> Report:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from noria.storage import recovery
+    from noria.storage.check import Check
+    from noria.storage.engine import table_options
+
+    if accept_loss:
+        lost = recovery.accept_loss(str(base), table_options)
+        print(f"{base}: {lost:,} acknowledged changes are given up" if lost else f"{base}: the log is taken as it is")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("the write-ahead log", total=None)
+
+        def told(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        return Check(str(base), told, mend=accept_loss).run()

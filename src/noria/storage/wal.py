@@ -1,0 +1,61 @@
+"""Which record of a write-ahead log is damaged: RocksDB says that one is, not where.
+
+A log is blocks of 32 KB; a record has a checksum (CRC-32C, masked), a length and a type, and ends within its block.
+Only asked when something is wrong already, so the kernel is compiled then.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+_BLOCK, _HEADER, _RECYCLED_HEADER = 32 * 2**10, 7, 11
+_POLYNOMIAL, _MASK, _ONES = 0x82F63B78, 0xA282EAD8, 0xFFFFFFFF
+Bytes = npt.NDArray[np.uint8]
+
+
+def _table() -> npt.NDArray[np.uint32]:
+    rows = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        rows = np.where(rows & 1, rows >> 1 ^ np.uint32(_POLYNOMIAL), rows >> 1).astype(np.uint32)
+    return rows
+
+
+def damaged_at(path: Path) -> int | None:
+    """Where the first record begins whose checksum does not hold; None: all do, as far as the file goes."""
+    data = np.fromfile(path, np.uint8)
+    at = int(_first_bad(data, _table()))
+    return None if at < 0 else at
+
+
+@numba.njit(nogil=True)  # type: ignore[untyped-decorator]
+def _first_bad(data: Bytes, table: npt.NDArray[np.uint32]) -> int:
+    at = 0
+    while at + _HEADER <= len(data):
+        left = _BLOCK - at % _BLOCK
+        if left < _HEADER:
+            at += left
+            continue
+        size, kind = int(data[at + 4]) | int(data[at + 5]) << 8, data[at + 6]
+        if kind == 0 and size == 0:  # room that was set aside and not written
+            at += left
+            continue
+        head = _RECYCLED_HEADER if kind >= 5 and kind <= 8 else _HEADER
+        if head + size > left:
+            return at
+        if at + head + size > len(data):
+            return -1  # torn
+        crc = _ONES
+        for i in range(at + 6, at + head + size):
+            crc = int(table[(crc ^ int(data[i])) & 255]) ^ crc >> 8
+        crc ^= _ONES
+        masked = ((crc >> 15 | crc << 17) + _MASK) & _ONES
+        stored = (int(data[at]) | int(data[at + 1]) << 8 | int(data[at + 2]) << 16
+                  | int(data[at + 3]) << 24)
+        if masked != stored:
+            return at
+        at += head + size
+    return -1

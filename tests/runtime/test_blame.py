@@ -1,0 +1,121 @@
+"""What ended a worker twice is refused; what happened to be in flight is not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from noria.core.errors import SqlError
+from noria.dataflow.packets import Ask, Read
+from noria.runtime.blame import Blame, signature
+from noria.runtime.lineage import Process
+from noria.runtime.pulse import Computing, Doing, doing_path
+from runtime.fake_worker import insert
+from runtime.processes import linked, run, within
+
+
+def test_requests_are_known_by_what_they_ask() -> None:
+    assert signature(Read(1, "v", [(1,)])) == signature(Read(2, "v", [(1,)]))
+    assert signature(Read(1, "v", [(1,)])) != signature(Read(1, "v", [(2,)]))
+
+
+def test_a_request_is_refused_after_its_second_death_and_what_is_remembered_is_bounded() -> None:
+    blame = Blame()
+    assert not blame and blame.refusal(Read(1, "v", [(1,)])) is None
+    assert blame.note(Read(1, "v", [(1,)])) == 1 and blame.refusal(Read(9, "v", [(1,)])) is None
+    assert blame.note(Read(2, "v", [(1,)])) == 2
+    refusal = blame.refusal(Read(9, "v", [(1,)]))
+    assert refusal is not None and refusal.code == 1105 and "2 times" in refusal.message
+    assert blame.refusal(Read(9, "v", [(2,)])) is None
+    for i in range(2_000):
+        blame.note(Read(1, "w", [(i,)]))
+    assert len(blame._deaths) == 1_000
+
+
+def test_a_question_that_ends_its_worker_twice_is_refused_and_others_are_answered(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with linked(tmp_path, doing=doing_path(tmp_path / "run", 0)) as (link, nursery):
+            poison = asyncio.create_task(link.ask(Ask(0, "die"), retry=True))
+            innocent = [asyncio.create_task(link.ask(Read(0, "v", [i]), retry=True)) for i in range(20)]
+            with pytest.raises(SqlError, match="ended 2 times"):
+                await within(poison)
+            for task in innocent:
+                assert (await within(task)).error is None
+            assert len(nursery.children) == 3
+            with pytest.raises(SqlError, match="refused"):
+                await link.ask(Ask(0, "die"), retry=True)
+            assert len(nursery.children) == 3
+            assert (await within(link.change(insert(1)))).results[0].last_insert_id == 1
+
+    run(test)
+
+
+def test_a_kill_from_outside_blames_nobody_that_the_worker_was_not_at(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with linked(tmp_path, doing=doing_path(tmp_path / "run", 0)) as (link, nursery):
+            for _ in range(3):
+                await within(link.up())
+                os.kill(nursery.children[-1].pid, signal.SIGSTOP)  # it is at nothing
+                write = asyncio.create_task(link.change(insert(1)))
+                await asyncio.sleep(0)
+                nursery.children[-1].kill()
+                assert (await within(write)).results[0].error is None
+            assert not link._book.blame
+
+    run(test)
+
+
+def test_a_cancelled_question_is_told_to_the_worker(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with linked(tmp_path) as (link, nursery):
+            os.kill(nursery.children[0].pid, signal.SIGSTOP)
+            asked = asyncio.create_task(link.ask(Read(0, "v", [])))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            number = next(iter(link._book.asks))
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+            os.kill(nursery.children[0].pid, signal.SIGCONT)
+            heard = None
+            while not heard:  # the fake worker tells what it was told
+                heard = (await within(link.ask(Ask(0, "unwanted", str(number))))).value["unwanted"]
+
+    run(test)
+
+
+def test_what_a_worker_is_at_outlives_it(tmp_path: Path) -> None:
+    path = doing_path(tmp_path, 0)
+    assert Doing.last(path) is None
+    doing = Doing(path)
+    assert Doing.last(path) == 0
+    doing(2**40 + 7)
+    assert Doing.last(path) == 2**40 + 7
+
+
+def test_computing_is_told_from_being_stopped() -> None:
+    pid = os.fork()
+    if not pid:
+        while True:
+            pass
+    try:
+        process = Process.of(pid)
+        now = 0.0
+        watched = Computing(process, lambda: now)
+        before = 0
+        while before < 20:  # processor time comes in hundredths of a second
+            before += watched.goes_on()
+        now = 1_000.0
+        assert not watched.goes_on()  # without any sign for so long
+        watched.sign()
+        os.kill(pid, signal.SIGSTOP)
+        while watched.goes_on():
+            pass
+        assert not any(watched.goes_on() for _ in range(100))
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
