@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -185,14 +186,14 @@ class Prepared(Way):
         return self._open.cursor(prepared=True)
 
     def execute(self, text: str) -> int:
-        cursor = self._cursor()
-        cursor.execute(*with_parameters(text))
-        return int(cursor.rowcount)
+        with closing(self._cursor()) as cursor:
+            cursor.execute(*with_parameters(text))
+            return int(cursor.rowcount)
 
     def rows(self, text: str) -> list[Any]:
-        cursor = self._cursor()
-        cursor.execute(*with_parameters(text))
-        return list(cursor.fetchall())
+        with closing(self._cursor()) as cursor:
+            cursor.execute(*with_parameters(text))
+            return list(cursor.fetchall())
 
     def number(self) -> int:
         return 0 if self._open is None else int(self._open.connection_id)
