@@ -71,5 +71,5 @@ class TableViews:
     def __init__(self, symbols: Symbols):
         self.symbols = symbols
 
-    def create(self, name, fields, key, visible, full):
+    def create(self, name, fields, key, visible, full, definition=0):
         return TableView(name, fields, key, full, self.symbols)

@@ -51,7 +51,7 @@ class Entry:
     """A view's entry: its version, and how often it was stamped."""
 
     def __init__(self, version: int = 1) -> None:
-        self.version, self.stamps = version, 0
+        self.version, self.stamps, self.view = version, 0, object()
 
     def watch(self) -> Callable[[], int]:
         return lambda: self.version
@@ -70,8 +70,21 @@ def test_a_reply_goes_when_its_entry_changes() -> None:
     assert cache.get("q") is None
 
 
+def test_replies_of_a_dropped_view_go_and_the_texts_asked_for_count() -> None:
+    entry, other, cache = Entry(), Entry(), ReplyCache(1 << 20)
+    cache.put((b"SELECT 1", 0), b"one", entry, 1)
+    cache.put((b"SELECT 2", 0), b"two", other, 1)
+    assert cache.nbytes == 2 * (ReplyCache.ENTRY_BYTES + len(b"SELECT 1") + 3)
+    cache.forget(entry.view)
+    assert cache.get((b"SELECT 1", 0)) is None and cache.get((b"SELECT 2", 0)) == b"two"
+    cache.put((b"SELECT 3" + bytes(1 << 16), 0), b"three", entry, 1)
+    assert len(cache) == 1, "the text takes more of the room than one reply may"
+    cache.forget(other.view)
+    assert cache.nbytes == len(cache) == 0 and not cache._of_view
+
+
 def test_the_least_recently_used_replies_go_first_and_bytes_are_counted() -> None:
-    limit = 100 * (ReplyCache.ENTRY_BYTES + 100)
+    limit = 100 * (ReplyCache.ENTRY_BYTES + 100)  # the keys of this test are numbers
     cache, entries = ReplyCache(limit), [Entry() for _ in range(300)]
     for i, entry in enumerate(entries):
         cache.put(i, bytes(100), entry, 1)

@@ -138,7 +138,8 @@ def test_a_killed_writer_leaves_whole_versions_and_the_next_takes_over(tmp_path:
     successor.begin_tick(1)
     assert view.version(handle) == -1
     assert view.lookup((0,)) is None
-    assert len(list((tmp_path / "views" / "view.v").glob("*.view"))) == 1
+    assert len(list((tmp_path / "views" / "view.v").glob("*.json"))) == 1
+    assert len(list((tmp_path / "views").glob("*.pool"))) == 1
     columns = hammer.version(0, 5)
     successor.fill(np.zeros((1, 1), np.int64), hammer.Batch.of(columns))
     assert sorted(view.lookup((0,)) or []) == sorted(map(tuple, columns.T.tolist()))

@@ -18,7 +18,7 @@ def command(
         "--mysql-host", help="Address to listen on; other than loopback wants a password.")] = "127.0.0.1",
     http_host: Annotated[str, typer.Option("--http-host", help="Likewise, for HTTP.")] = "127.0.0.1",
     master: Annotated[str, typer.Option(
-        "--master", help="Spark's master; by default local[workers + 2].")] = "",
+        "--master", help="Spark's master; by default slots in the JVM for the workers and for batch jobs.")] = "",
     workers: Annotated[int, typer.Option("--workers", help="Shards of the data-flow.")] = 1,
     memory_limit: Annotated[str, typer.Option(
         "--memory-limit", help="Bound of states, views, strings, RocksDB's cache and kept replies: 512M, 2G; 0: none. "

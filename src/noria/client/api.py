@@ -176,6 +176,13 @@ class View:
     def _keys(self, keys: Any) -> pa.Table:
         if isinstance(keys, pa.Table):
             return keys
+        try:
+            return self._key_table(keys)
+        except ValueError:
+            self.__dict__.pop("_about", None)  # the view may have been defined anew, with another key
+            return self._key_table(keys)
+
+    def _key_table(self, keys: Any) -> pa.Table:
         names = [f"key{i}" for i in range(len(self.key))]
         if isinstance(keys, (pa.Array, pa.ChunkedArray)):
             return pa.Table.from_arrays([keys], names=names)

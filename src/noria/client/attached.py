@@ -1,6 +1,7 @@
 """A view read straight from this host's shared memory (DESIGN section 5); the server is asked for missing keys only.
 
-Keeps true: what a lookup gives is a whole version of each key.  An object belongs to one thread.
+Keeps true: what a lookup gives is a whole version of each key, of one definition of the view; where it is defined anew
+the object learns the new one.  An object belongs to one thread.
 """
 
 from __future__ import annotations
@@ -8,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from noria.client.transport import Transport
+from noria.core.errors import view_changed
+from noria.core.limits import VIEW_BINDS
 from noria.core.types import Kind
 from noria.server.results import Shape
 from noria.views.reader import attach
+
+T = TypeVar("T")
 
 
 class SharedView:
@@ -29,12 +34,22 @@ class SharedView:
         if not Path(path).is_dir():
             raise ConnectionError(f"the views are in {path} of the server's host, which is not there on this host: "
                                   "attach on the server's host, or use lookup()")
-        about = transport.describe("views", name)
-        if not about["plain"]:
-            raise ValueError(f"a lookup in {name} by {', '.join(about['key'])} is more than the rows of one key: "
-                             "use lookup()")
-        self._view = attach(path).view(about["name"])
-        self._shape = self._shape_of(about)
+        self._views = attach(path)
+        self._bind()
+
+    def _bind(self) -> None:
+        """Learn what the view is now, from the server and from its memory, which may be a moment apart."""
+        for _ in range(VIEW_BINDS):
+            about = self._transport.describe("views", self.name)
+            if not about["plain"]:
+                raise ValueError(f"a lookup in {self.name} by {', '.join(about['key'])} is more than the rows of one "
+                                 "key: use lookup()")
+            self._view = self._views.view(about["name"])
+            self._view.refresh()
+            if self._view.definition == about["definition"]:
+                self._definition, self._shape = about["definition"], self._shape_of(about)
+                return
+        raise view_changed(self.name)
 
     def _shape_of(self, about: dict[str, Any]) -> Shape | None:
         """What is done to the rows of a lookup; None for nothing at all."""
@@ -46,8 +61,37 @@ class SharedView:
         shape = Shape(fields, len(about["columns"]), order, about["limit"], about["offset"], empty)
         return shape if shape.changes_rows or shape.visible < self._view.visible else None
 
+    def _of_one_definition(self, read: Callable[[], T | None]) -> T:
+        """What `read` gives, or raises, while the view is what this object knows it as; None: read again."""
+        for _ in range(VIEW_BINDS):
+            try:
+                found = read()
+            except Exception:
+                if self._still():
+                    raise
+            else:
+                if self._still() and found is not None:
+                    return found
+            self._bind()
+        raise view_changed(self.name)
+
+    def _still(self) -> bool:
+        self._view.refresh()
+        return bool(self._view.definition == self._definition)
+
     def lookup(self, key: Any = ()) -> list[tuple[Any, ...]]:
         """The rows of one key: a value, or a tuple of values."""
+        view = self._view
+        try:
+            rows = view.lookup(key if isinstance(key, tuple) else (key,))
+            if rows is not None and view.definition == self._definition:
+                return rows if self._shape is None else self._shape.apply(rows)
+        except Exception:
+            if self._still():
+                raise
+        return self._of_one_definition(lambda: self._lookup(key))
+
+    def _lookup(self, key: Any) -> list[tuple[Any, ...]]:
         rows = self._view.lookup(key if isinstance(key, tuple) else (key,))
         if rows is None:
             self.misses += 1
@@ -57,6 +101,9 @@ class SharedView:
 
     def lookup_many(self, keys: Any) -> pa.Table:
         """The rows of many keys and, as `__key`, the ordinal of the key each row belongs to."""
+        return self._of_one_definition(lambda: self._lookup_many(keys))
+
+    def _lookup_many(self, keys: Any) -> pa.Table | None:
         table = self._keys(keys)
         if self._shape is not None:  # order and limit are per key, and the server's to apply
             self.misses += table.num_rows
@@ -67,6 +114,10 @@ class SharedView:
         ordinals = np.flatnonzero(missing)
         self.misses += len(ordinals)
         fetched = self._transport.lookup(self.name, table.take(pa.array(ordinals)))
+        if missing.all():
+            return fetched
+        if not self._still() or not self._view.there:
+            return None  # the two parts may be of two definitions
         own = pa.array(ordinals[fetched.column("__key").to_numpy()], pa.int64())
         fetched = fetched.set_column(fetched.num_columns - 1, "__key", own)
         return pa.concat_tables([rows, fetched.cast(rows.schema)])

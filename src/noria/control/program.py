@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from noria.core import limits
-from noria.core.errors import SqlError, not_supported, table_exists
+from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError, not_supported, table_exists
 from noria.core.types import TableDef
 from noria.dataflow import packets
 from noria.plan.mir import Mir, ViewDef, tables_of
@@ -95,7 +95,7 @@ class Program:
         self._pending: dict[tuple[Mir, tuple[int, ...], int], _Pending] = {}
         self._explain: dict[str, str] = {}
         self._last_table_id = 0
-        self._adhoc_made = 0
+        self._adhoc_made = self._definitions = 0
         self._lock = asyncio.Lock()
         self._filling: dict[str, asyncio.Task[None]] = {}
         self._sent: tuple[asyncio.Task[Any] | None, asyncio.Future[Any]] | None = None  # the change under way
@@ -106,6 +106,7 @@ class Program:
         self.version = 0
         self.generation = 0
         self.bootstrap: Bootstrapper | None = None  # gives a full node its first state by Spark
+        self.on_forget: Callable[[ViewDef], None] = lambda view: None  # told of each definition that is no more
 
     # ------------------------------------------------------------ the catalog
     def table(self, name: str) -> TableDef | None:
@@ -172,6 +173,16 @@ class Program:
                 return await self._drop_views(command)
         raise TypeError(f"{type(command).__name__} does not change the program")
 
+    async def settled(self) -> None:
+        """When no change is under way any more."""
+        async with self._lock:
+            pass
+
+    def _numbered(self, view: ViewDef) -> ViewDef:
+        """The view as a definition of its own."""
+        self._definitions += 1
+        return replace(view, definition=self._definitions)
+
     async def _create_table(self, command: commands.CreateTable) -> Change:
         name = _fold(command.table.name)
         if name in self._tables and command.if_not_exists:
@@ -186,7 +197,7 @@ class Program:
         return Change()
 
     async def _create_view(self, command: commands.CreateView) -> Change:
-        view, name = command.view, _fold(command.view.name)
+        view, name = self._numbered(command.view), _fold(command.view.name)
         old = self._views.get(name)
         if name in self._tables or (old is not None and not command.or_replace):
             raise table_exists(view.name)
@@ -198,7 +209,7 @@ class Program:
                 raise SqlError(1462, "HY000", f"View '{view.name}' cannot read itself")
             steps.append(packets.DropView(old.name))
         texts = [self._texts[n] for n in self._views if n != name]
-        reply = await self._migrate((*steps, _published(view)), (*texts, command.text))
+        reply = await self._with_room((*steps, _published(view)), (*texts, command.text), True)
         self._remember(view, used, command.text)
         self.version += 1
         self._planned(reply)
@@ -308,12 +319,8 @@ class Program:
             if rows > limits.ADHOC_FULL_ROWS and not wanted.key:
                 raise _too_large(rows)
             self._adhoc_made += 1
-            view = replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True)
-            evicted = list(self._adhoc)[: max(0, len(self._adhoc) + 1 - self._adhoc_views)]
-            steps: list[packets.MigrationStep] = [packets.DropView(self._adhoc[n].name) for n in evicted]
-            reply = await self._migrate_adhoc(wanted, (*steps, _published(view)))
-            for n in evicted:
-                self._forget(n)
+            view = self._numbered(replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True))
+            reply = await self._migrate_adhoc(wanted, _published(view))
             if rows > limits.ADHOC_FULL_ROWS and any(" | full" in text.splitlines()[-1] for _, text in reply.explain):
                 await self._migrate((packets.DropView(view.name),), self.recipe(), durable=False)
                 raise _too_large(rows)
@@ -321,10 +328,29 @@ class Program:
             self._planned(reply)
             return view
 
-    async def _migrate_adhoc(self, wanted: ViewDef, steps: tuple[packets.MigrationStep, ...]) -> packets.Migrated:
+    async def _with_room(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool,
+                         evicted: int = 0, limit_ms: int = 0) -> packets.Migrated:
+        """Add a view and drop at least so many ad-hoc ones, least recently used ones first: more where there is no
+        memory, mapping or descriptor for it, until none is left to drop."""
+        while True:
+            gone = list(self._adhoc)[: max(0, evicted)]
+            drops = tuple(packets.DropView(self._adhoc[n].name) for n in gone)
+            try:
+                reply = await self._migrate((*drops, *steps), recipe, durable, limit_ms)
+            except SqlError as e:
+                if e.code not in (OUT_OF_RESOURCES, DISK_FULL) or len(gone) == len(self._adhoc):
+                    raise
+                evicted = max(len(self._adhoc) // 4, 2 * evicted, 1)
+                continue
+            for n in gone:
+                self._forget(n)
+            return reply
+
+    async def _migrate_adhoc(self, wanted: ViewDef, add: packets.AddView) -> packets.Migrated:
         """Error 1235 for a view that takes its worker too long: it is not tried again while the program stays."""
         try:
-            return await self._migrate(steps, self.recipe(), durable=False, limit_ms=self.hold_ms)
+            return await self._with_room((add,), self.recipe(), False, len(self._adhoc) + 1 - self._adhoc_views,
+                                         self.hold_ms)
         except SqlError as e:
             if e.code != TOO_LONG:
                 raise
@@ -361,6 +387,7 @@ class Program:
         self._broken.pop(name, None)
         self._deaths.pop(name, None)
         self.generation += 1
+        self.on_forget(view)
         names = self._by_plan.get((view.plan, view.key), [])
         if name in names:
             names.remove(name)
@@ -418,7 +445,7 @@ class Program:
             self._forget(name)
         for text in hello.recipe:
             for command in self._parse_recipe(text):
-                self._remember(command.view, self._names_in(command.view.text), text)
+                self._remember(self._numbered(command.view), self._names_in(command.view.text), text)
         for view in adhoc:
             if all(_fold(t) in self._tables for t in tables_of(view.plan)):
                 self._remember(view, set())

@@ -1,10 +1,11 @@
 """Keeps a Spark driver running, hands it jobs, and tells what happens to it and its workers.
 
-The driver (`spark/driver.py`) is a child process; when it or its JVM dies another is started at once, which
-submits the workers' job anew.  Meanwhile the front end serves reads; jobs that were running fail with
-`DriverGone` and are the caller's to repeat, jobs that come wait for the next driver.
+The driver (`spark/driver.py`) is a child process; when it or its JVM dies, or is frozen, another is started at once,
+which submits the workers' job anew.  Meanwhile the front end serves reads; jobs that were running fail with
+`DriverGone` and are the caller's to repeat, jobs that come wait for the next driver, for a bounded time.
 
-Keeps true: at most one driver lives; `stop` leaves no process behind, within seconds, whatever state Spark is in.
+Keeps true: at most one driver lives; `stop` leaves no process behind, within seconds, whatever state Spark is in; a
+job that was cancelled ends in the driver too, or the driver is replaced.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from noria.control.pulse import Pulse
+from noria.core.limits import SPARK_BEAT_S, SPARK_CANCEL_S, SPARK_START_S, SPARK_WAIT_S
 from noria.runtime.lineage import Process
 from noria.runtime.worker_main import WorkerConfig
 from noria.spark.driver import (
+    JVM_WITHOUT_MEMORY,
     LENGTH,
     STOP_SESSION_S,
     STOP_WORKERS_S,
@@ -33,6 +37,8 @@ from noria.spark.driver import (
     HostWorkers,
     JobDone,
     JobFailed,
+    Ping,
+    Pong,
     Progress,
     Ready,
     RunJob,
@@ -51,6 +57,10 @@ RESTART_S = (0.0, 1.0, 3.0, 10.0)  # before the next driver, by failed starts in
 
 class DriverGone(ConnectionError):
     """The Spark driver ended while it worked on a job; a new one is on its way."""
+
+
+class NoDriver(DriverGone):
+    """There is no Spark driver, and none came while a job waited for one."""
 
 
 class JobError(Exception):
@@ -72,17 +82,33 @@ class Event:
 
 @dataclass
 class _Job:
+    """on_end is called once: when the driver has ended the job, or there is no driver with it any more."""
+
     function: str
     future: asyncio.Future[Any]
     progress: Callable[..., None] | None
+    on_end: Callable[[], None]
+    overdue: asyncio.TimerHandle | None = None  # of a cancelled one
+
+    def end(self) -> None:
+        if self.overdue is not None:
+            self.overdue.cancel()
+        self.on_end()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 class Supervisor:
-    """To be used from the event loop that started it.  workers None: batch jobs only."""
+    """To be used from the event loop that started it.  workers None: batch jobs only.  name: what its events and
+    messages call the driver."""
 
     def __init__(self, settings: SparkSettings, workers: WorkerConfig | None = None, *,
-                 log_path: Path | None = None, on_event: Callable[[Event], None] | None = None):
-        self.settings, self.workers = settings, workers
+                 log_path: Path | None = None, on_event: Callable[[Event], None] | None = None,
+                 name: str = "driver"):
+        self.settings, self.workers, self.name = settings, workers, name
+        self.title = "Spark driver" if name == "driver" else f"Spark {name} driver"
         self.events: deque[Event] = deque(maxlen=EVENTS)
         self.state = "stopped"  # starting | up | down | stopping | stopped
         self.ready: Ready | None = None
@@ -96,6 +122,8 @@ class Supervisor:
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._jvm: Process | None = None
+        self._pulse = Pulse()
+        self._last_end = ""
 
     def processes(self) -> list[int]:
         """The driver's process and its JVM's, as far as they are there."""
@@ -112,6 +140,11 @@ class Supervisor:
         except SparkUnavailable:
             await self.stop()
             raise
+
+    def start_soon(self) -> None:
+        """Start the driver and do not wait: a job does."""
+        if self._keeper is None:
+            self._keeper = asyncio.create_task(self._keep(None))
 
     async def stop(self) -> None:
         """Workers should have been told goodbye by their links before."""
@@ -132,8 +165,8 @@ class Supervisor:
         self._fail_jobs(DriverGone("the front end is stopping"))
         self.state = "stopped"
 
-    async def _keep(self, first: asyncio.Future[Ready]) -> None:
-        """One driver after the other."""
+    async def _keep(self, first: asyncio.Future[Ready] | None) -> None:
+        """One driver after the other.  first: gets what becomes of the first one, which is the only one if it fails."""
         failures = 0
         while self.state != "stopping":
             self.state = "starting"
@@ -142,45 +175,73 @@ class Supervisor:
                 failures = 0
             except SparkUnavailable as e:
                 failures += 1
-                self._event("driver-failed", str(e))
-                if not first.done():
+                self._last_end = str(e)
+                self._event("failed", str(e))
+                if first is not None and not first.done():
                     first.set_exception(e)
                     return
             finally:
-                self._bury()
+                await self._bury()
             if self.state != "stopping":
                 self.state = "down"
                 self.restarts += 1
                 await asyncio.sleep(RESTART_S[min(failures, len(RESTART_S) - 1)])
 
-    async def _one_driver(self, first: asyncio.Future[Ready]) -> None:
+    async def _one_driver(self, first: asyncio.Future[Ready] | None) -> None:
         reader = await self._spawn()
         self._send(Start(self.settings))
+        pulse = self._pulse = Pulse()
+        watch = asyncio.create_task(self._watch(pulse))
         try:
-            while True:
-                head = await reader.readexactly(LENGTH.size)
-                message = pickle.loads(await reader.readexactly(LENGTH.unpack(head)[0]))
-                if isinstance(message, StartFailed):
-                    raise SparkUnavailable(message.message)
-                if isinstance(message, Ready):
-                    self._became_ready(message)
-                    if not first.done():
-                        first.set_result(message)
-                else:
-                    self._take(message)
+            await self._listen(reader, pulse, first)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
+        finally:
+            watch.cancel()
         assert self._process is not None
         code = await self._process.wait()
-        if self.state != "stopping":
-            if self.ready is None:
-                raise SparkUnavailable(f"the Spark driver ended with code {code} before it was ready"
-                                       f"{self._log_tail()}")
-            self._event("driver-ended", f"process {self._process.pid} ended with code {code}; starting another")
+        if self.state == "stopping":
+            return
+        why = pulse.verdict or ("it ran out of memory" if code == JVM_WITHOUT_MEMORY else f"it ended with code {code}")
+        if self.ready is None:
+            raise SparkUnavailable(f"the {self.title} was not ready: {why}{self._log_tail()}")
+        self._last_end = why
+        self._event("ended", f"process {self._process.pid}: {why}; starting another")
+
+    async def _listen(self, reader: asyncio.StreamReader, pulse: Pulse, first: asyncio.Future[Ready] | None) -> None:
+        """Take the driver's messages, until the stream ends."""
+        while True:
+            head = await reader.readexactly(LENGTH.size)
+            message = pickle.loads(await reader.readexactly(LENGTH.unpack(head)[0]))
+            if isinstance(message, Pong):
+                pulse.heard(message.jvm_missed)
+            elif isinstance(message, StartFailed):
+                raise SparkUnavailable(message.message)
+            elif isinstance(message, Ready):
+                self._became_ready(message)
+                if first is not None and not first.done():
+                    first.set_result(message)
+            else:
+                self._take(message)
+
+    async def _watch(self, pulse: Pulse) -> None:
+        """Ask the driver whether it lives; kill one that is frozen or never becomes ready."""
+        assert self._process is not None
+        beats = 0
+        while not pulse.verdict:
+            self._send(Ping())
+            await asyncio.sleep(SPARK_BEAT_S)
+            beats += 1
+            pulse.beat(self._process.pid, None if self._jvm is None else self._jvm.pid)
+            if self.ready is None and beats * SPARK_BEAT_S > SPARK_START_S:
+                pulse.verdict = f"it had no session after {SPARK_START_S} s and was killed"
+        self._event("frozen", f"process {self._process.pid}: {pulse.verdict}")
+        self._kill()
 
     async def _spawn(self) -> asyncio.StreamReader:
         ours, theirs = socket.socketpair()
-        log: IO[bytes] | None = self._log_path.open("ab") if self._log_path else None
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        log = os.open(self._log_path, flags, 0o600) if self._log_path else None
         try:
             # A session of its own: an interrupt at the terminal is the front end's, which then stops it.
             self._process = await asyncio.create_subprocess_exec(
@@ -190,55 +251,79 @@ class Supervisor:
         finally:
             theirs.close()
             if log is not None:
-                log.close()
-        self._event("driver-started", f"process {self._process.pid}")
+                os.close(log)
+        self._event("started", f"process {self._process.pid}")
         reader, self._writer = await asyncio.open_connection(sock=ours)
         return reader
 
     def _became_ready(self, ready: Ready) -> None:
         self.ready, self.state, self._jvm = ready, "up", Process.of(ready.jvm_pid)
-        self._event("driver-ready", f"Spark {ready.spark_version} at {ready.master} after {ready.seconds:.1f} s, "
-                                    f"driver process {ready.pid}, JVM process {ready.jvm_pid}")
+        self._event("ready", f"Spark {ready.spark_version} at {ready.master} after {ready.seconds:.1f} s, "
+                             f"{self.name} process {ready.pid}, JVM process {ready.jvm_pid}")
         if self.workers is not None:
             self._send(HostWorkers(self.workers))
         self._up.set()
 
-    def _bury(self) -> None:
+    async def _bury(self) -> None:
         """Nothing of the last driver stays: its process, its JVM (and so its workers), its jobs."""
         self._up.clear()
         self._kill()
+        jvm, self._jvm = self._jvm, None
         if self._writer is not None:
             self._writer.close()
         self._writer, self.ready = None, None
-        self._fail_jobs(DriverGone("the Spark driver ended while the job was running; another one is starting: "
+        self._fail_jobs(DriverGone(f"the {self.title} ended while the job was running"
+                                   f"{f' ({self._last_end})' if self._last_end else ''}; another one is starting: "
                                    "run it again"))
+        if jvm is not None:
+            await asyncio.to_thread(jvm.kill)  # and see it end
 
     def _kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
         if self._jvm is not None:
-            self._jvm.kill()
-            self._jvm = None
+            end = self._jvm.send_kill()
+            if end is not None:
+                os.close(end)
 
     # ------------------------------------------------------------ jobs
-    async def run_job(self, function: str, progress: Callable[..., None] | None = None, **kwargs: Any) -> Any:
+    async def run_job(self, function: str, progress: Callable[..., None] | None = None, *, pool: str = "default",
+                      on_end: Callable[[], None] = _nothing, **kwargs: Any) -> Any:
         """The result of "module:function"(session, **kwargs) in the driver.  Raises noria's own errors
-        (a `SqlError`, say) as they are, others as `JobError`; `DriverGone` when the driver dies.  Cancelling
-        the call cancels the job."""
-        if self._keeper is None:
-            raise DriverGone("the Spark driver is not started")
-        await self._up.wait()
+        (a `SqlError`, say) as they are, others as `JobError`; `DriverGone` when the driver dies, `NoDriver` when there
+        is none for SPARK_WAIT_S.  Cancelling the call cancels the job, wherever it is; `on_end` is called when
+        nothing of it runs any more, which may be after the call."""
+        try:
+            await self._driver()
+        except BaseException:
+            on_end()
+            raise
         self._next_job += 1
         number = self._next_job
-        job = self._jobs[number] = _Job(function, asyncio.get_running_loop().create_future(), progress)
-        self._send(RunJob(number, function, kwargs))
+        job = self._jobs[number] = _Job(function, asyncio.get_running_loop().create_future(), progress, on_end)
+        self._send(RunJob(number, function, kwargs, pool))
         try:
             return await job.future
         except asyncio.CancelledError:
-            self._send(CancelJob(number))
+            if number in self._jobs:
+                self._send(CancelJob(number))
+                job.overdue = asyncio.get_running_loop().call_later(SPARK_CANCEL_S, self._overdue, function)
             raise
-        finally:
-            self._jobs.pop(number, None)
+
+    async def _driver(self) -> None:
+        """Wait for a driver that takes jobs."""
+        if self._keeper is None:
+            raise NoDriver(f"the {self.title} is not started")
+        try:
+            await asyncio.wait_for(self._up.wait(), SPARK_WAIT_S)
+        except TimeoutError:
+            why = f"; the last one: {self._last_end}" if self._last_end else ""
+            raise NoDriver(f"there has been no {self.title} for {SPARK_WAIT_S} s{why}; one is being started: "
+                             "try again") from None
+
+    def _overdue(self, function: str) -> None:
+        """A cancelled job does not end: code that nothing interrupts."""
+        self._pulse.verdict = f"the cancelled job {function} still ran after {SPARK_CANCEL_S} s, so it was killed"
 
     def _take(self, message: Any) -> None:
         if isinstance(message, WorkersStarted):
@@ -249,22 +334,31 @@ class Supervisor:
             broken = _STORE_ERROR.match(message.why)
             if broken and self.unusable is not None and not self.unusable.done():
                 self.unusable.set_result(broken[1])
-        elif isinstance(message, Progress | JobDone | JobFailed):
+        elif isinstance(message, Progress):
             job = self._jobs.get(message.id)
-            if job is None or job.future.done():
-                return
-            if isinstance(message, Progress):
-                if job.progress is not None:
-                    job.progress(*message.values)
-            elif isinstance(message, JobDone):
-                job.future.set_result(message.value)
-            else:
-                job.future.set_exception(message.error or JobError(job.function, message.text, message.details))
+            if job is not None and job.progress is not None and not job.future.done():
+                job.progress(*message.values)
+        elif isinstance(message, JobDone | JobFailed):
+            self._end_job(message)
+
+    def _end_job(self, message: JobDone | JobFailed) -> None:
+        job = self._jobs.pop(message.id, None)
+        if job is None:
+            return
+        if job.future.done():  # cancelled
+            pass
+        elif isinstance(message, JobDone):
+            job.future.set_result(message.value)
+        else:
+            job.future.set_exception(message.error or JobError(job.function, message.text, message.details))
+        job.end()
 
     def _fail_jobs(self, error: Exception) -> None:
-        for job in self._jobs.values():
+        jobs, self._jobs = self._jobs, {}
+        for job in jobs.values():
             if not job.future.done():
                 job.future.set_exception(error)
+            job.end()
 
     def _send(self, command: Command) -> None:
         if self._writer is not None and not self._writer.is_closing():
@@ -272,7 +366,7 @@ class Supervisor:
 
     # ------------------------------------------------------------ telling
     def _event(self, what: str, detail: str) -> None:
-        event = Event(time.time(), what, detail)
+        event = Event(time.time(), what if what.startswith("workers-") else f"{self.name}-{what}", detail)
         self.events.append(event)
         if self._on_event is not None:
             self._on_event(event)

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+VIEW_CHANGED, OUT_OF_RESOURCES, DISK_FULL = 1412, 1041, 1021
+
 
 class SqlError(Exception):
     """An error a client sees: `code` is MySQL's number, `state` the five-letter SQLSTATE."""
@@ -89,6 +91,17 @@ def value_overflow(what: str) -> SqlError:
 def division_by_zero() -> SqlError:
     """Strict mode's error in a write; a query gives NULL."""
     return SqlError(1365, "22012", "Division by 0")
+
+
+def too_many_jobs(what: str, waiting: int, instead: str) -> SqlError:
+    """No room in the queue before Spark."""
+    return SqlError(1637, "HY000", f"Too many {what} for Spark: {waiting} wait already; try again later, or {instead}")
+
+
+def view_changed(name: str) -> SqlError:
+    """A read was meant for a definition that is no more; whoever has the statement's text binds it anew."""
+    return SqlError(VIEW_CHANGED, "HY000", f"The definition of view '{name}' has changed, please run the statement "
+                                           "again")
 
 
 def not_supported(what: str, instead: str = "") -> SqlError:

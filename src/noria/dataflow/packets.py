@@ -42,7 +42,8 @@ class Read:
     nulls: a NULL in a key is looked up like any value; else it finds nothing.  between: instead of keys, the least
     and greatest code of the one key column; `__key` then numbers the values found.  first: so many rows of the least
     keys are enough, or of the greatest (descending).  fill: the keys are to be present, and the answer has no rows:
-    whoever asks reads them from shared memory.  limit_ms: how long it may keep the worker (0: any time)."""
+    whoever asks reads them from shared memory.  definition: of the view that is meant; error 1412 where another one has
+    the name by now, or none (0: whichever has it).  limit_ms: how long it may keep the worker (0: any time)."""
 
     request: int
     view: str
@@ -52,6 +53,7 @@ class Read:
     between: tuple[int, int] | None = None
     first: int | None = None
     descending: bool = False
+    definition: int = 0
     limit_ms: int = 0
 
 

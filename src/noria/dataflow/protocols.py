@@ -141,5 +141,8 @@ class ViewState(Protocol):
 
 
 class ViewFactory(Protocol):
-    def create(self, name: str, fields: Sequence[Field], key: tuple[int, ...], visible: int, full: bool
-               ) -> ViewState: ...
+    def create(self, name: str, fields: Sequence[Field], key: tuple[int, ...], visible: int, full: bool,
+               definition: int = 0) -> ViewState:
+        """The state of a new view, instead of one that has its name.  SqlError where there is no room for it.
+        definition: what readers tell it by from others of its name."""
+        ...

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.errors import InvariantViolation, SqlError, internal_error
+from noria.core.errors import InvariantViolation, SqlError, internal_error, view_changed
 from noria.core.limits import ERROR_CODE
 from noria.core.statements import WriteResult
 from noria.core.symbols import Symbols
@@ -298,6 +298,8 @@ class Worker:
         view = self._views.get(body.view)
         if body.view in self._left_out:
             return packets.Rows(body.request, None, self._left_out[body.view])
+        if body.definition and (view is None or view.definition != body.definition):
+            return packets.Rows(body.request, None, view_changed(body.view))
         if view is None or body.view not in self.engine.readers:
             return packets.Rows(body.request, None, _no_view(body.view))
         if not self.engine.ready(body.view):
@@ -327,7 +329,8 @@ class Worker:
         """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""
         bodies = [e.body for e in together if isinstance(e.body, packets.Read)]
         view = self._views.get(bodies[0].view)
-        reads = [b for b in bodies if b.between is None and not self.around.unwanted(b.request)]
+        reads = [b for b in bodies if b.between is None and not self.around.unwanted(b.request)
+                 and view is not None and b.definition in (0, view.definition)]
         if len(reads) < 2 or view is None or not view.key or view.name not in self.engine.readers:
             return
         if not self.engine.ready(view.name):

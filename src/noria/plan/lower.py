@@ -127,7 +127,7 @@ class Lowering:
         self.views[view.name] = view
         top = self.node(view.plan)
         if not view.internal:
-            reader = Reader(view.name, view.plan.fields, view.key, view.visible)
+            reader = Reader(view.name, view.plan.fields, view.key, view.visible, view.definition)
             node = self.engine.graph.add(reader, [top])
             self.engine.readers[view.name] = node
             self.engine.reads[node] = view.key

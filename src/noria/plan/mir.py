@@ -428,6 +428,7 @@ class ViewDef:
     after: what is done to the rows of a lookup before order and limit, a plan over `plan.after.Found`; its columns
     take the place of the plan's in visible and order.  asks: None where parameter i binds key[i] and that is all.
     ranged: its only key column, of numbers or dates, is looked up by ranges, too.
+    definition: a number that tells it from other views that have or had its name; 0 where there are none.
     """
 
     name: str
@@ -444,6 +445,7 @@ class ViewDef:
     after: Mir | None = None
     asks: Asks | None = None
     ranged: bool = False
+    definition: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         _check(0 < self.visible <= self.result.width, f"view {self.name} shows {self.visible} columns")

@@ -69,6 +69,10 @@ class ChangeQueue:
     statements: int = 0
     _careful: bool = False
 
+    @property
+    def settled(self) -> bool:
+        return not self.waiting and not self.flying
+
     def add(self, body: Change, future: asyncio.Future[Any]) -> None:
         self.waiting.append((body, future))
 

@@ -71,6 +71,9 @@ class InProcessLink:
             raise WorkerGone(f"the worker is {self.state.value}: {self.why}")
 
     # ------------------------------------------------------------ requests
+    def settled(self) -> bool:
+        return self._book.changes.settled
+
     def submit(self, body: Change) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.state is not LinkState.UP:

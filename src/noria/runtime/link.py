@@ -77,6 +77,8 @@ class Link(Protocol):
 
     async def up(self) -> None: ...
 
+    def settled(self) -> bool: ...
+
     def submit(self, body: Change) -> asyncio.Future[Any]: ...
 
     def cancel(self, change: asyncio.Future[Any]) -> None: ...
@@ -166,6 +168,10 @@ class WorkerLink:
     async def up(self) -> None:
         """Wait until a worker serves."""
         await self._up.wait()
+
+    def settled(self) -> bool:
+        """Is every change answered that was submitted?"""
+        return self._book.changes.settled
 
     # ------------------------------------------------------------ requests
     def submit(self, body: Change) -> asyncio.Future[Any]:

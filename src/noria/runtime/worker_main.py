@@ -27,6 +27,7 @@ from noria.dataflow.surroundings import Surroundings
 from noria.runtime import wire
 from noria.runtime.lineage import Fence, Lineage
 from noria.runtime.pulse import Computing, Doing, Watch, doing_path
+from noria.runtime.resources import raise_open_files
 from noria.runtime.wire import Kind, Reader, WireError
 
 Clock = Callable[[], float]
@@ -99,6 +100,7 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
                ) -> str:
     """Serve until the end and return why: "goodbye", "lease" or that the front end is gone.  Raises `Fenced`,
     `LockBusy` or what broke."""
+    raise_open_files()
     lineage = Lineage(config.shard_dir, config.epoch, note=note or _to_stderr)
     try:
         line = Line(config, lineage.incarnation, clock)

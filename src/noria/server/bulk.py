@@ -6,7 +6,9 @@
     backup     a checkpoint for the command line to copy
     verify     every view recomputed and compared
 
-Keeps true: a snapshot's directory exists only while its job runs; a job that failed leaves nothing behind.
+Keeps true: a snapshot of a job's own exists only while the job runs; a job that failed leaves nothing behind; of each
+kind a bounded number runs, and one too many is refused at once; a job under which Spark died is not another's fault:
+queries that were running then run again, alone, and the one that ends it again has the error.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,17 +25,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from noria.control.program import Program
-from noria.control.supervisor import DriverGone, JobError, Supervisor
-from noria.core.errors import SqlError, unknown_table
-from noria.core.limits import BACKUP_LINE_S
+from noria.control.slots import Slots
+from noria.control.supervisor import DriverGone, JobError, NoDriver, Supervisor
+from noria.core.errors import SqlError, too_many_jobs, unknown_table
+from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPARK_QUEUE
 from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Snapshot
 from noria.plan.mir import Mir, ViewDef
 from noria.runtime.link import Link
+from noria.server.snapshots import Snapshots
 from noria.sql.commands import BatchQuery
 
 if TYPE_CHECKING:  # at run time they are imported by the jobs that need them: pyspark is no part of serving
     from noria.spark.load import LoadReport
     from noria.spark.verify import Maintained, VerifyReport
+
+
+WAITING, RUNNING = "waiting for a Spark slot", "running on Spark"  # what SHOW PROCESSLIST says of a query
+ROWS_AT_ONCE = 10_000  # made objects in one go, in a thread: the event loop is served in between
+Tell = Callable[[str], None]
+
+
+def _silent(state: str) -> None:
+    """Nobody wants to know."""
 
 
 class Bulk:
@@ -46,6 +59,13 @@ class Bulk:
         self._numbers = itertools.count(1)
         shutil.rmtree(directory, ignore_errors=True)  # of a server that was killed
         directory.mkdir(mode=0o700, parents=True)
+        self.snapshots = Snapshots(link, directory)
+        self.queries = Slots(SPARK_QUERIES, SPARK_QUEUE, lambda: too_many_jobs(
+            "queries", SPARK_QUEUE, "create a view that answers it"))
+        self.jobs = Slots(SPARK_BULK_JOBS, SPARK_QUEUE, lambda: too_many_jobs(
+            "loads and verifications", SPARK_QUEUE, "load several files at once"))
+        self._first_states = Slots(SPARK_BULK_JOBS, SPARK_QUEUE, lambda: too_many_jobs(
+            "first states", SPARK_QUEUE, "create fewer views at once"))
 
     @asynccontextmanager
     async def _place(self, what: str) -> AsyncIterator[Path]:
@@ -56,6 +76,14 @@ class Bulk:
             yield path
         finally:
             await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+
+    @asynccontextmanager
+    async def _in_slot(self, slots: Slots) -> AsyncIterator[None]:
+        give = await slots.take()
+        try:
+            yield
+        finally:
+            give()
 
     async def _snapshot(self, place: Path) -> str:
         path = place / "checkpoint"
@@ -69,19 +97,48 @@ class Bulk:
         return reply.value
 
     # ------------------------------------------------------------ query
-    async def query(self, batch: BatchQuery) -> list[tuple[Any, ...]]:
-        async with self._place("query") as place:
-            checkpoint = await self._snapshot(place)
-            answer = await self._supervisor.run_job("noria.spark.query:query", checkpoint=checkpoint,
-                                                    tables=list(self._program.tables()), plan=batch.plan,
-                                                    visible=batch.visible)
-        columns = [column.to_pylist() for column in answer.rows.columns]
-        return list(zip(*columns, strict=True))
+    async def query(self, batch: BatchQuery, tell: Tell = _silent) -> list[tuple[Any, ...]]:
+        """The rows; `tell` is called with what the query waits for.  Cancelling the call ends it on Spark."""
+        if self.queries.must_wait():
+            tell(WAITING)
+        try:
+            answer = await self._answer(batch, tell, await self.queries.take())
+        except NoDriver as e:
+            raise SqlError(1041, "HY000", str(e)) from e
+        except DriverGone:
+            answer = await self._alone(batch, tell)
+        except JobError as e:
+            raise SqlError(1105, "HY000", str(e)) from e
+        return await asyncio.to_thread(lambda: list(_rows(answer.rows)))
+
+    async def _alone(self, batch: BatchQuery, tell: Tell) -> Any:
+        """Again, with no other query beside it: if the driver dies again this one is why."""
+        tell(WAITING)
+        try:
+            return await self._answer(batch, tell, await self.queries.take_all())
+        except DriverGone as e:
+            raise SqlError(1041, "HY000", "Spark ended twice while it worked on this query, most likely for lack of "
+                                          f"memory; narrow it with a WHERE, or create a view for it: {e}") from e
+        except JobError as e:
+            raise SqlError(1105, "HY000", str(e)) from e
+
+    async def _answer(self, batch: BatchQuery, tell: Tell, give: Callable[[], None]) -> Any:
+        """Run the query in a slot, which is given back when nothing of it runs on Spark any more."""
+        tell(RUNNING)
+        try:
+            async with self.snapshots.use() as checkpoint:
+                job = self._supervisor.run_job(
+                    "noria.spark.query:query", pool=f"queries-{next(self._numbers) % SPARK_QUERIES}", on_end=give,
+                    checkpoint=checkpoint, tables=list(self._program.tables()), plan=batch.plan, visible=batch.visible)
+                give = _nothing
+                return await job
+        finally:
+            give()
 
     # ------------------------------------------------------------ first states
     async def bootstrap(self, view: ViewDef, node: int, plan: Mir) -> None:
         """Compute a node's input rows over a snapshot taken now; deltas since then wait in the worker."""
-        async with self._place("bootstrap") as place:
+        async with self._in_slot(self._first_states), self._place("bootstrap") as place:
             checkpoint = await self._snapshot(place)
             replayed = await self._repeated("noria.spark.bootstrap:bootstrap", checkpoint=checkpoint, plan=plan,
                                             tables=list(self._program.tables()), out=str(place / "rows"))
@@ -91,7 +148,7 @@ class Bulk:
         """A job's result, however many drivers die on the way: for jobs whose input outlives a driver."""
         while True:
             try:
-                return await self._supervisor.run_job(job, **arguments)
+                return await self._supervisor.run_job(job, pool="bulk", **arguments)
             except DriverGone:
                 shutil.rmtree(arguments["out"], ignore_errors=True)
 
@@ -107,7 +164,7 @@ class Bulk:
         files = tuple(str(f) for f in request.get("files", ()))
         if not files:
             raise SqlError(1105, "HY000", "there are no files to load")
-        async with self._place("load") as place:
+        async with self._in_slot(self.jobs), self._place("load") as place:
             about = await self._asked(Ask(0, "table", table.name))
             reading = Reading(**{k: request[k] for k in ("format", "header", "delimiter", "null") if k in request})
             spec = LoadSpec(table, files, str(place / "sst"), str(request.get("reject") or place / "rejected"), reading,
@@ -135,7 +192,7 @@ class Bulk:
         def tell(done: int, total: int, what: str) -> None:
             steps.put_nowait({"step": what, "done": done, "total": total})
 
-        task = asyncio.ensure_future(self._supervisor.run_job(job, progress=tell, **arguments))
+        task = asyncio.ensure_future(self._supervisor.run_job(job, progress=tell, pool="bulk", **arguments))
         task.add_done_callback(lambda _: steps.put_nowait(None))
         try:
             while (step := await steps.get()) is not None:
@@ -161,7 +218,7 @@ class Bulk:
         for name in wanted:
             if self._program.view(name) is None:
                 raise unknown_table(name)
-        async with self._place("verify") as place:
+        async with self._in_slot(self.jobs), self._place("verify") as place:
             yield {"step": "snapshot of the base tables and the views"}
             path = place / "checkpoint"
             taken = await self._asked(Snapshot(0, str(path), views=True))
@@ -180,6 +237,15 @@ class Bulk:
         for view in report.views:
             yield {"view": view.view, "agrees": view.ok, "rows": view.rows, "keys": view.keys,
                    "differences": [*map(str, view.differences), *([view.error] if view.error else [])]}
+
+
+def _nothing() -> None:
+    """What was to be given back is somebody else's."""
+
+
+def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 async def _told(task: asyncio.Future[Any]) -> Any:

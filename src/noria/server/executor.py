@@ -18,8 +18,16 @@ from typing import Any
 import pyarrow as pa
 
 from noria.control.program import Program
-from noria.core.errors import SqlError, not_supported, unknown_column, unknown_table, wrong_value_count
-from noria.core.limits import MAX_EXECUTION_MS, READ_HOLD_MS
+from noria.core.errors import (
+    VIEW_CHANGED,
+    SqlError,
+    not_supported,
+    unknown_column,
+    unknown_table,
+    view_changed,
+    wrong_value_count,
+)
+from noria.core.limits import MAX_EXECUTION_MS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Write, Wrote
@@ -53,9 +61,11 @@ class Executor:
                  reply_bytes: int):
         self.program, self._link, self._bulk = program, link, bulk
         self.reads = Reads(link, attach, MAX_EXECUTION_MS if bulk is None else READ_HOLD_MS)
+        program.on_forget = self.reads.forget
         self.statements = Statements(program)
         self.explainer = Explainer(self)
-        self.replies = ReplyCache(reply_bytes)
+        self.replies = ReplyCache(reply_bytes, program)
+        self.reads.on_forget = self.replies.forget
         self.processes = Processes()
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
 
@@ -205,6 +215,16 @@ class Executor:
 
     async def lookup(self, name: str, keys: pa.Table) -> pa.Table:
         """The rows of many keys of a named view as Arrow, with `__key`, the ordinal of each row's key."""
+        for _ in range(VIEW_BINDS):
+            try:
+                return await self._lookup(name, keys)
+            except SqlError as e:
+                if e.code != VIEW_CHANGED:
+                    raise
+            await self.program.settled()
+        raise view_changed(name)
+
+    async def _lookup(self, name: str, keys: pa.Table) -> pa.Table:
         view = self.program.view(name)
         if view is None or view.internal:
             raise unknown_table(name)

@@ -33,6 +33,7 @@ from noria.plan.mir import ViewDef
 from noria.runtime import warm
 from noria.runtime.link import LinkState, WorkerLink
 from noria.runtime.pulse import doing_path
+from noria.runtime.resources import raise_open_files
 from noria.runtime.worker_main import WorkerConfig
 from noria.server.bulk import Bulk
 from noria.server.executor import Executor
@@ -63,8 +64,10 @@ def reply_bytes(limit: int) -> int:
 
 def serve(settings: Settings, log_level: str) -> int:
     """Run a server until it is told to stop; the exit status."""
+    os.umask(0o077)  # what a server writes is its user's only
     logging.basicConfig(level=log_level.upper(), stream=sys.stderr,
                         format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    raise_open_files()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))
@@ -122,17 +125,22 @@ class Node:
         worker_bytes = int(settings.memory_bytes * WORKER_MEMORY_SHARE)
         workers = WorkerConfig(0, settings.workers, self.link.endpoint, settings.data_dir, run_dir, claim.epoch,
                                memory_limit=worker_bytes)
-        spark = SparkSettings(settings.master, settings.workers, settings.data_dir / "spark")
-        self.supervisor = Supervisor(spark, workers, log_path=settings.data_dir / "spark.log", on_event=_log_event)
+        spark = SparkSettings(settings.master, settings.workers, settings.data_dir / "spark",
+                              sockets_dir=run_dir / "spark")
+        log_path = settings.data_dir / "spark.log"
+        self.supervisor = Supervisor(spark.hosting(), workers, log_path=log_path, on_event=_log_event)
+        self.batch = Supervisor(spark.batch(), log_path=log_path, on_event=_log_event, name="batch")
         self._closers.append(("Spark driver", self.supervisor.stop))
+        self._closers.append(("Spark batch driver", self.batch.stop))
         self._closers.append(("worker", self.link.close))
-        self.bulk = Bulk(self.supervisor, self.link, self.program, settings.data_dir / "snapshots")
+        self.bulk = Bulk(self.batch, self.link, self.program, settings.data_dir / "snapshots")
         self.program.bootstrap = self.bulk.bootstrap
         self.executor = Executor(self.program, self.link, lambda: attach(str(self.views_dir)), self.bulk,
                                  reply_bytes(settings.memory_bytes))
         # A first compilation must not hold up a lease or a client; Spark starts meanwhile.
         await asyncio.gather(self.supervisor.start(), asyncio.to_thread(warm.kernels, str(run_dir)))
         await self._worker_up()
+        self.batch.start_soon()
         watching = asyncio.ensure_future(self._watch_memory())
         self._closers.append(("watch over memory", lambda: _stopped(watching)))
         await self._listen()
@@ -207,7 +215,7 @@ class Node:
         numbers = self.executor.stats()
         numbers.update(connections=len(self.mysql.connections), worker_restarts_total=max(0, self._restarts),
                        worker_up=int(self.link.state is LinkState.UP), front_memory=_resident(os.getpid()),
-                       spark_memory=sum(map(_resident, self.supervisor.processes())),
+                       spark_memory=sum(map(_resident, (*self.supervisor.processes(), *self.batch.processes()))),
                        memory_warnings_total=self._warnings)
         if self.link.state is LinkState.UP:
             with contextlib.suppress(ConnectionError, TimeoutError):
@@ -220,6 +228,7 @@ class Node:
         told = 0
         while True:
             await asyncio.sleep(MEMORY_WATCH_S)
+            self.executor.reads.refresh()
             if self.link.state is not LinkState.UP:
                 continue
             with contextlib.suppress(ConnectionError):

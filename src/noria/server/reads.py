@@ -1,7 +1,8 @@
 """Lookups: from shared memory when the key is there, else one upquery for everybody who waits for it.
 
-Keeps true: an answer from shared memory is a whole version of the key; at most one `Read` is under way for
-each (view, key), whatever the number of waiting clients (ONE-REQUEST).
+Keeps true: an answer is one of the definition of the view that was asked for, or error 1412 where that is no more;
+from shared memory it is a whole version of the key.  At most one `Read` is under way for each (view, key), whatever
+the number of waiting clients (ONE-REQUEST).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -66,51 +68,74 @@ class Reads:
         self._link, self._hold_ms = link, hold_ms
         self._attach = attach
         self._views: AttachedViews | None = None
-        self._asked: dict[tuple[str, Key], _Asked] = {}
+        self._asked: dict[tuple[str, int, Key], _Asked] = {}
         self.hits = 0
         self.upqueries = 0
         self._hits_of: defaultdict[str, int] = defaultdict(int)
         self._asks_of: defaultdict[str, int] = defaultdict(int)
+        self.on_forget: Callable[[AttachedView], None] = lambda view: None
 
     def counts(self, view: str) -> tuple[int, int]:
         """(lookups answered from shared memory, all lookups) of a view; without those that a kept reply answered."""
-        return self._hits_of[view], self._hits_of[view] + self._asks_of[view]
+        hits, asks = self._hits_of.get(view, 0), self._asks_of.get(view, 0)
+        return hits, hits + asks
 
     def attached(self, view: ViewDef) -> AttachedView | None:
-        """The view in shared memory, None while there is none (not published yet, or dropped)."""
+        """The view in shared memory, whatever its definition; None while there is none (not published yet, or dropped)
+        and where this process may not map more: then the worker answers."""
         if self._views is None:
             self._views = self._attach()
         try:
             return self._views.view(view.name)
-        except KeyError:
+        except (KeyError, OSError):
             return None
+
+    def refresh(self) -> None:
+        """Let go of memory that views have left."""
+        if self._views is not None:
+            with suppress(OSError):  # it will be found at the next read
+                self._views.refresh()
 
     def forget(self, view: ViewDef) -> None:
         """The view was dropped."""
         self._hits_of.pop(view.name, None)
         self._asks_of.pop(view.name, None)
-        if self._views is not None:
-            self._views.forget(view.name)
+        attached = None if self._views is None else self._views.forget(view.name)
+        if attached is not None:
+            self.on_forget(attached)
 
     def local(self, view: ViewDef, key: Key, cached: bool) -> Found | None:
         """The key's rows from shared memory; None: ask.  cached: the entry is wanted too."""
+        found = self._found(view, key, cached)
+        if found is not None:
+            self.hits += 1
+            self._hits_of[view.name] += 1
+        return found
+
+    def _found(self, view: ViewDef, key: Key, cached: bool = False) -> Found | None:
         attached = self.attached(view)
         if attached is None:
             return None
         entry, version = None, -1
-        if cached and (handle := attached.locate(key)) is not None:
-            entry, version = ViewEntry(attached, handle), attached.version(handle)
-        rows = attached.lookup(key)
-        if rows is None:
+        try:
+            if cached:
+                found = attached.lookup_entry(key)
+                rows, handle, version = found or (None, -1, -1)
+                entry = ViewEntry(attached, handle) if handle >= 0 else None
+            else:
+                rows = attached.lookup(key)
+        except (SqlError, OSError) as e:
+            if isinstance(e, SqlError) and attached.definition == view.definition:
+                raise
+            return None  # of another definition, or beyond what this process may map
+        if rows is None or attached.definition != view.definition:
             return None
-        self.hits += 1
-        self._hits_of[view.name] += 1
         return Found(rows, entry, version)
 
     async def fetch(self, view: ViewDef, key: Key) -> list[Any]:
         """The key's rows from the worker, which fills the key on the way."""
         self._asks_of[view.name] += 1
-        wanted = (view.name, key)
+        wanted = (view.name, view.definition, key)
         asked = self._asked.get(wanted)
         if asked is None:
             self.upqueries += 1
@@ -125,7 +150,7 @@ class Reads:
                 asked.task.cancel()
                 self._asked.pop(wanted, None)
 
-    def _answered(self, wanted: tuple[str, Key], task: asyncio.Task[list[Any]]) -> None:
+    def _answered(self, wanted: tuple[str, int, Key], task: asyncio.Task[list[Any]]) -> None:
         asked = self._asked.get(wanted)
         if asked is not None and asked.task is task:
             del self._asked[wanted]
@@ -139,17 +164,18 @@ class Reads:
         """The rows are read from shared memory once they are there: the worker need not send them.  It does where they
         were evicted between, or cannot be published."""
         if self.attached(view) is not None:
-            await self._ask(Read(0, view.name, [key], fill=True, limit_ms=self._limit_ms(view)))
-            attached = self.attached(view)
-            rows = None if attached is None else attached.lookup(key)
-            if rows is not None:
-                return rows
+            await self._ask(Read(0, view.name, [key], fill=True, definition=view.definition,
+                                 limit_ms=self._limit_ms(view)))
+            found = self._found(view, key)
+            if found is not None:
+                return found.rows
         table = await self._rows(view, [key])
         columns = [column.to_pylist() for column in table.drop_columns("__key").columns]
         return list(zip(*columns, strict=True))
 
     async def _rows(self, view: ViewDef, keys: Any, nulls: bool = False) -> pa.Table:
-        rows = await self._ask(Read(0, view.name, keys, nulls, limit_ms=self._limit_ms(view)))
+        rows = await self._ask(Read(0, view.name, keys, nulls, definition=view.definition,
+                                    limit_ms=self._limit_ms(view)))
         return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
 
     async def _ask(self, read: Read) -> Any:
@@ -161,15 +187,26 @@ class Reads:
     def several(self, view: ViewDef, keys: list[Key], nulls: bool) -> pa.Table | None:
         """The rows of some keys as of one moment, from shared memory; None where one is missing.  nulls: None in
         a key is NULL, which is looked up like any value."""
-        attached = self.attached(view)
-        if attached is None:
+        looked = self._look(view, keys, nulls)
+        if looked is None or looked[1].any():
             return None
-        found, missing = attached.lookup_many(keys, nulls=nulls)
-        if missing.any():
-            return None
+        found = looked[0]
         self.hits += len(keys)
         self._hits_of[view.name] += len(keys)
         return found
+
+    def _look(self, view: ViewDef, keys: Any, nulls: bool) -> tuple[pa.Table, Any] | None:
+        """The rows of many keys and which are missing; None where this definition of the view is not there."""
+        attached = self.attached(view)
+        if attached is None:
+            return None
+        try:
+            found = attached.lookup_many(keys, nulls=nulls)
+        except Exception as e:
+            if attached.definition == view.definition and not isinstance(e, OSError):
+                raise
+            return None
+        return found if attached.definition == view.definition else None
 
     async def fetch_several(self, view: ViewDef, keys: list[Key], nulls: bool) -> pa.Table:
         """`several` from the worker, which fills what is missing."""
@@ -184,7 +221,7 @@ class Reads:
         self._asks_of[view.name] += 1
         rows, descending = first or (None, False)
         read = Read(0, view.name, (), between=(low, high), first=rows, descending=descending,
-                    limit_ms=self._limit_ms(view))
+                    definition=view.definition, limit_ms=self._limit_ms(view))
         return cast(pa.Table, await self._ask(read))
 
     async def many(self, view: ViewDef, keys: pa.Table) -> pa.Table:
@@ -205,10 +242,10 @@ class Reads:
         return pa.concat_tables([found, shown]).combine_chunks()
 
     def _many_local(self, view: ViewDef, keys: pa.Table) -> tuple[pa.Table | None, Any]:
-        attached = self.attached(view)
-        if attached is None:
+        looked = self._look(view, keys, False)
+        if looked is None:
             return None, np.ones(keys.num_rows, np.bool_)
-        rows, missing = attached.lookup_many(keys)
+        rows, missing = looked
         absent = int(np.count_nonzero(missing))
         self.hits += keys.num_rows - absent
         self._hits_of[view.name] += keys.num_rows - absent

@@ -1,7 +1,8 @@
 """From looked-up rows to what a client gets: order, limit, the row of an empty aggregate, cached replies.
 
-Keeps true: a cached reply is only given while the view's entry is the one it was made from, and the bytes of
-all cached replies stay under the bound.
+Keeps true: a cached reply is only given while the view's entry is the one it was made from and the program the one
+that its statement was bound under (another view may have the name since); the bytes of all cached replies stay under
+the bound.
 """
 
 from __future__ import annotations
@@ -170,6 +171,10 @@ class Entry(Protocol):
     def stamp(self) -> None:
         """Note that the key was read."""
 
+    @property
+    def view(self) -> Hashable:
+        """What the entry is of: all its replies go together."""
+
 
 @dataclass(slots=True)
 class _Kept:
@@ -177,17 +182,35 @@ class _Kept:
     version: int
     current: Callable[[], int]
     entry: Entry
+    nbytes: int
+    program: int
     reads: int = 0
+
+
+class Versioned(Protocol):
+    """Grows with each change of what names mean."""
+
+    version: int
+
+
+class _Unchanging:
+    version = 0
+
+
+def _key_bytes(key: Hashable) -> int:
+    """Of the texts and parameters in it."""
+    return sum(len(part) for part in key if isinstance(part, bytes)) if isinstance(key, tuple) else 0
 
 
 class ReplyCache:
     """Encoded replies by (statement, raw parameters), least recently used ones dropped beyond `limit_bytes`."""
 
-    ENTRY_BYTES = 400  # what the key, the record and the dictionary's slot take beside the packets
+    ENTRY_BYTES = 500  # what the record and the dictionaries' slots take beside the key and the packets
 
-    def __init__(self, limit_bytes: int):
-        self.limit_bytes = limit_bytes
+    def __init__(self, limit_bytes: int, program: Versioned | None = None):
+        self.limit_bytes, self._program = limit_bytes, program or _Unchanging()
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._of_view: dict[Hashable, set[Hashable]] = {}
         self.nbytes = 0
         self.hits = 0
 
@@ -195,7 +218,7 @@ class ReplyCache:
         kept = self._kept.get(key)
         if kept is None:
             return None
-        if kept.current() != kept.version:
+        if kept.current() != kept.version or kept.program != self._program.version:
             self.discard(key)
             return None
         self.hits += 1
@@ -207,12 +230,19 @@ class ReplyCache:
 
     def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None:
         """Keep a reply made from the entry while it had this version (read before its rows)."""
-        if len(packets) > self.limit_bytes // 64:
+        nbytes = len(packets) + _key_bytes(key) + self.ENTRY_BYTES
+        if nbytes - self.ENTRY_BYTES > self.limit_bytes // 64:
             return
         self.discard(key)
-        self._kept[key] = _Kept(packets, version, entry.watch(), entry)
-        self.nbytes += len(packets) + self.ENTRY_BYTES
+        self._kept[key] = _Kept(packets, version, entry.watch(), entry, nbytes, self._program.version)
+        self._of_view.setdefault(entry.view, set()).add(key)
+        self.nbytes += nbytes
         self._hold()
+
+    def forget(self, view: Hashable) -> None:
+        """The view was dropped: nothing of it is kept, or keeps it."""
+        for key in list(self._of_view.get(view, ())):
+            self.discard(key)
 
     def bound(self, limit_bytes: int) -> None:
         """Another limit, from now on."""
@@ -221,13 +251,17 @@ class ReplyCache:
 
     def _hold(self) -> None:
         while self.nbytes > self.limit_bytes:
-            _, old = self._kept.popitem(last=False)
-            self.nbytes -= len(old.packets) + self.ENTRY_BYTES
+            self.discard(next(iter(self._kept)))
 
     def discard(self, key: Hashable) -> None:
         old = self._kept.pop(key, None)
-        if old is not None:
-            self.nbytes -= len(old.packets) + self.ENTRY_BYTES
+        if old is None:
+            return
+        self.nbytes -= old.nbytes
+        keys = self._of_view[old.entry.view]
+        keys.discard(key)
+        if not keys:
+            del self._of_view[old.entry.view]
 
     def __len__(self) -> int:
         return len(self._kept)

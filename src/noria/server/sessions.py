@@ -7,14 +7,15 @@ write inside it is error 1235, because the write stands.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from noria.core.errors import SqlError, not_supported
-from noria.core.limits import OFF_LOOP_CHARACTERS, OFF_LOOP_ROWS
+from noria.core.errors import VIEW_CHANGED, SqlError, not_supported
+from noria.core.limits import OFF_LOOP_CHARACTERS, OFF_LOOP_ROWS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
 from noria.runtime.link import WorkerGone
@@ -151,13 +152,20 @@ class Session:
 
     async def _run_text(self, text: str) -> Outcome:
         statements = self._executor.statements
-        try:
-            long = len(text) > OFF_LOOP_CHARACTERS
-            command = await statements.parse_beside(text) if long else statements.parse(text)
-        except SqlError as e:
-            self._note_error(e)
-            raise
-        return await self.run(command)
+        for binds in itertools.count(1):
+            try:
+                long = len(text) > OFF_LOOP_CHARACTERS
+                command = await statements.parse_beside(text) if long else statements.parse(text)
+            except SqlError as e:
+                self._note_error(e)
+                raise
+            try:
+                return await self.run(command)
+            except SqlError as e:
+                if e.code != VIEW_CHANGED or binds == VIEW_BINDS:
+                    raise
+            await self._executor.program.settled()
+        raise AssertionError("counting ends by a return or an error")
 
     def _note_error(self, error: SqlError) -> None:
         self.warnings = (("Error", error.code, error.message),)
@@ -177,7 +185,7 @@ class Session:
     def execute_raw(self, handle: Any, parameters: bytes) -> bytes | None:
         if not handle.direct or self.offset:
             return None
-        reply = self._executor.replies.get((handle, parameters, self.reply_form))
+        reply = self._executor.replies.get((handle.number, parameters, self.reply_form))
         if reply is not None:
             self.warnings = ()
         return reply
@@ -187,7 +195,7 @@ class Session:
         compiled: Compiled = handle
         if compiled.version != self._executor.program.version:
             compiled = self._executor.statements.prepare(compiled.text)
-        key = None if parameters is None else (handle, parameters, self.reply_form)
+        key = None if parameters is None else (handle.number, parameters, self.reply_form)
         return self._stoppable(self._run_compiled(compiled, values, key, True), compiled.text, True)
 
     def _run_compiled(self, compiled: Compiled, values: Sequence[Any], key: Any, binary: bool
@@ -195,15 +203,31 @@ class Session:
         try:
             if compiled.direct and not self.offset:
                 self.warnings = ()
-                return self._executor.select(compiled, values, key, binary, self._client.deprecate_eof, self)
+                answer = self._executor.select(compiled, values, key, binary, self._client.deprecate_eof, self)
+                if isinstance(answer, Ok | ResultSet | Encoded | Failed):
+                    return answer
+                return self._bound_anew(answer, compiled, values)
             command = compiled.bind(values)
             if isinstance(command, _WRITES):
                 self.warnings = ()
                 return self._begin_write(command)
-            return self.run(command)
+            return self._bound_anew(self.run(command), compiled, values)
         except SqlError as e:
             self._note_error(e)
             raise
+
+    async def _bound_anew(self, answer: Awaitable[Outcome], compiled: Compiled, values: Sequence[Any]) -> Outcome:
+        """The answer; where a view that it needs was redefined meanwhile, that of the statement as it is now."""
+        for _ in range(VIEW_BINDS):
+            try:
+                return await answer
+            except SqlError as e:
+                if e.code != VIEW_CHANGED:
+                    raise
+            await self._executor.program.settled()
+            compiled = self._executor.statements.prepare(compiled.text)
+            answer = self.run(compiled.bind(values))
+        return await answer
 
     # ------------------------------------------------------------ commands
     async def run(self, command: sql.Command) -> Outcome:

@@ -8,13 +8,14 @@ another version of the program is parsed again.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from noria.control.program import Program
 from noria.core.errors import SqlError
-from noria.core.limits import OFF_LOOP_CHARACTERS
+from noria.core.limits import KEPT_STATEMENTS, KEPT_TEXT_BYTES, OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update
 from noria.plan.after import parameters_of
 from noria.plan.mir import ViewDef
@@ -24,17 +25,19 @@ from noria.sql.parameters import ordinals
 from noria.sql.parse import bind, parse, prepare
 from noria.sql.shape import shape_of
 
-KEPT = 4_096  # statements by text, and as many shapes; an application has hundreds
+T = TypeVar("T")
+_numbers = itertools.count(1)
 
 
 class Compiled:
-    """A parsed statement; several sessions may hold it.  Its identity is the key of kept replies."""
+    """A parsed statement; several sessions may hold it.  Kept replies have its number for a key, and do not hold it."""
 
-    __slots__ = ("direct", "generation", "key_fields", "one_key", "prepared", "reader", "shape", "text", "uses",
-                 "version")
+    __slots__ = ("direct", "generation", "key_fields", "number", "one_key", "prepared", "reader", "shape", "text",
+                 "uses", "version")
 
     def __init__(self, text: str, prepared: Prepared, version: int):
         self.text, self.prepared, self.version = text, prepared, version
+        self.number = next(_numbers)
         self.direct = _is_direct(prepared)
         self.one_key = isinstance(self.command, Select) and is_one_key(self.command)
         self.reader: ViewDef | None = None  # the view that answers, as found in `generation` of the program
@@ -71,9 +74,9 @@ def _is_direct(prepared: Prepared) -> bool:
 class Statements:
     def __init__(self, program: Program):
         self._program = program
-        self._by_text: OrderedDict[str, Compiled] = OrderedDict()
-        self._by_shape: OrderedDict[str, Compiled] = OrderedDict()
-        self._refused: OrderedDict[str, int] = OrderedDict()  # shapes that do not do, and the version that said so
+        self._by_text: Kept[Compiled] = Kept()
+        self._by_shape: Kept[Compiled] = Kept()
+        self._refused: Kept[int] = Kept()  # shapes that do not do, and the version that said so
         self.parsed = 0
 
     def prepare(self, text: str) -> Compiled:
@@ -83,7 +86,7 @@ class Statements:
             return found
         self.parsed += 1
         compiled = Compiled(text, prepare(text, self._program), self._program.version)
-        _keep(self._by_text, text, compiled)
+        self._by_text.put(text, compiled)
         return compiled
 
     def recognise(self, text: str) -> tuple[Compiled, Sequence[Any]] | None:
@@ -138,15 +141,34 @@ class Statements:
         try:
             prepared = prepare(text_of_shape, self._program)
             if prepared.parameters == len(literals) and bind(prepared, literals) == command:
-                _keep(self._by_shape, text_of_shape, Compiled(text_of_shape, prepared, self._program.version))
+                self._by_shape.put(text_of_shape, Compiled(text_of_shape, prepared, self._program.version))
                 return
         except SqlError:
             pass  # a literal stands where no parameter can
-        _keep(self._refused, text_of_shape, self._program.version)
+        self._refused.put(text_of_shape, self._program.version)
 
 
-def _keep(kept: OrderedDict[str, Any], key: str, value: Any) -> None:
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > KEPT:
-        kept.popitem(last=False)
+class Kept(Generic[T]):
+    """What was made of texts, bounded in number and in bytes of text: the longest ago made go first, and a text that
+    would need much of the room is not kept at all."""
+
+    def __init__(self, most: int = KEPT_STATEMENTS, most_bytes: int = KEPT_TEXT_BYTES):
+        self._most, self._most_bytes = most, most_bytes
+        self._kept: OrderedDict[str, T] = OrderedDict()
+        self.get = self._kept.get
+        self.nbytes = 0
+
+    def put(self, text: str, value: T) -> None:
+        if text in self._kept:
+            del self._kept[text]
+            self.nbytes -= len(text)
+        if len(text) > self._most_bytes // 64:
+            return
+        self._kept[text] = value
+        self.nbytes += len(text)
+        while len(self._kept) > self._most or self.nbytes > self._most_bytes:
+            old, _ = self._kept.popitem(last=False)
+            self.nbytes -= len(old)
+
+    def __len__(self) -> int:
+        return len(self._kept)

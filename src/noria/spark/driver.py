@@ -7,11 +7,14 @@ died exits, because the same process cannot get another session.
 A job is a function named "module:function" that takes the session first, then keyword arguments, and `progress`
 if it has such a parameter: a callable whose arguments arrive at the front end's callback, in order.
 
-Keeps true: nothing of Spark is left running when this process is gone; a job's failure is its own.
+Keeps true: nothing of Spark is left running when this process is gone; a job's failure is its own; a job that was
+cancelled starts nothing more on Spark, whenever that reached it; files of Spark's are its user's only; a `Ping` is
+answered at once, whatever the session does, and says whether the JVM answers too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -19,6 +22,7 @@ import pickle
 import queue
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -27,12 +31,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from noria.runtime.resources import raise_open_files
 from noria.runtime.worker_main import WorkerConfig
 from noria.spark.hosting import JOB_GROUP, WorkersEnded, WorkersStarted, host_workers, short_reason
 from noria.spark.session import SparkSettings, build_session
 
 LENGTH = struct.Struct(">Q")
-JVM_DIED = 70  # the exit code
+JVM_DIED, JVM_WITHOUT_MEMORY = 70, 71  # exit codes
+JVM_MEMORY_CODES = (3, 52)  # what a JVM ends with for lack of memory: its own number, and Spark's
+JVM_PROBE_S = 1.0  # between two questions to the JVM
+JVM_ENDS_S = 10.0  # for a JVM that no longer answers a job: has it ended?
 STOP_WORKERS_S = 3.0  # for workers that were told to end; then their job is cancelled
 STOP_SESSION_S = 5.0  # for Spark to stop; then the JVM is killed
 
@@ -50,14 +58,22 @@ class HostWorkers:
 
 @dataclass(frozen=True)
 class RunJob:
+    """pool: jobs of different pools share the slots fairly."""
+
     id: int
     function: str
     kwargs: dict[str, Any] = field(default_factory=dict)
+    pool: str = "default"
 
 
 @dataclass(frozen=True)
 class CancelJob:
     id: int
+
+
+@dataclass(frozen=True)
+class Ping:
+    """Do you live?  Asked at a steady pace: what passes is told in pings, so that a machine that slept is no matter."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +88,13 @@ class Ready:
     master: str
     spark_version: str
     seconds: float
+
+
+@dataclass(frozen=True)
+class Pong:
+    """jvm_missed: pings since the JVM last answered; 0 before there is a session."""
+
+    jvm_missed: int
 
 
 @dataclass(frozen=True)
@@ -103,8 +126,8 @@ class JobFailed:
     details: str
 
 
-Command = Start | HostWorkers | RunJob | CancelJob | Stop
-Message = Ready | StartFailed | Progress | JobDone | JobFailed | WorkersStarted | WorkersEnded
+Command = Start | HostWorkers | RunJob | CancelJob | Ping | Stop
+Message = Ready | Pong | StartFailed | Progress | JobDone | JobFailed | WorkersStarted | WorkersEnded
 
 
 def pack(message: Command | Message) -> bytes:
@@ -124,12 +147,16 @@ class Driver:
         self._hosting: threading.Thread | None = None
         self._jvm: Any = None  # the JVM's Popen
         self._session: Any = None
+        self._pings = 0  # since the JVM answered
+        self._cancelled: set[int] = set()
 
     def run(self) -> None:
         threading.Thread(target=self._read, name="commands", daemon=True).start()
         started = time.monotonic()
         start = self._commands.get()
         assert isinstance(start, Start), f"the first command is Start, not {start!r}"
+        os.umask(0o077)
+        os.nice(start.settings.nice)
         try:
             self._session = build_session(start.settings)
         except Exception as e:
@@ -138,6 +165,7 @@ class Driver:
         context = self._session.sparkContext
         self._jvm = context._gateway.proc
         threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
+        self._thread(self._probe_jvm)
         self._send(Ready(os.getpid(), self._jvm.pid, context.master, context.version, time.monotonic() - started))
         while not isinstance(command := self._commands.get(), Stop):
             self._obey(command)
@@ -149,7 +177,8 @@ class Driver:
         elif isinstance(command, RunJob):
             self._thread(self._run_job, command)
         elif isinstance(command, CancelJob):
-            self._thread(self._session.sparkContext.cancelJobGroup, _group(command.id))
+            self._cancelled.add(command.id)
+            self._thread(self._cancel, command.id)
 
     @staticmethod
     def _thread(function: Callable[..., Any], *args: Any) -> threading.Thread:
@@ -167,7 +196,12 @@ class Driver:
                 body = stream.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
                 if not body:
                     self._exit(0)  # the front end is gone
-                self._commands.put(pickle.loads(body))
+                command = pickle.loads(body)
+                if isinstance(command, Ping):
+                    self._pings += self._session is not None
+                    self._send(Pong(self._pings))
+                else:
+                    self._commands.put(command)
 
     def _send(self, message: Message) -> None:
         data = pack(message)
@@ -180,26 +214,58 @@ class Driver:
     # ------------------------------------------------------------ jobs
     def _run_job(self, job: RunJob) -> None:
         try:
-            module, _, name = job.function.partition(":")
-            function = getattr(importlib.import_module(module), name)
-            more: dict[str, Any] = {}
-            if "progress" in inspect.signature(function).parameters:
-                more["progress"] = lambda *values: self._send(Progress(job.id, values))
-            self._session.sparkContext.setJobGroup(_group(job.id), job.function, interruptOnCancel=True)
-            answer: Message = JobDone(job.id, function(self._session, **job.kwargs, **more))
+            answer: Message = JobDone(job.id, self._result(job))
             data = pack(answer)  # a result that cannot travel is this job's failure
         except Exception as e:
+            if not self._jvm_answers():
+                return  # this process ends: the supervisor says why
             answer = JobFailed(job.id, _portable(e), f"{type(e).__name__}: {short_reason(e)}", traceback.format_exc())
             data = pack(answer)
+        finally:
+            self._cancelled.discard(job.id)
         with self._sending:
             self._channel.sendall(data)
+
+    def _result(self, job: RunJob) -> Any:
+        module, _, name = job.function.partition(":")
+        function = getattr(importlib.import_module(module), name)
+        more: dict[str, Any] = {}
+        if "progress" in inspect.signature(function).parameters:
+            more["progress"] = lambda *values: self._send(Progress(job.id, values))
+        context = self._session.sparkContext
+        context.setJobGroup(_group(job.id), job.function, interruptOnCancel=True)
+        context.setLocalProperty("spark.scheduler.pool", job.pool)
+        if job.id in self._cancelled:
+            raise InterruptedError("the job was cancelled before it began")
+        return function(self._session, **job.kwargs, **more)
+
+    def _cancel(self, number: int) -> None:
+        """What of the job runs on Spark, and what it would still start there."""
+        self._session.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(_group(number))
+
+    def _jvm_answers(self) -> bool:
+        """False when the JVM has ended, or is about to."""
+        try:
+            self._session.sparkContext._jvm.java.lang.System.nanoTime()
+            return True
+        except Exception:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._jvm.wait(JVM_ENDS_S)
+            return self._jvm.poll() is None
+
+    def _probe_jvm(self) -> None:
+        """Ask the JVM for the time, again and again; a frozen one leaves this thread waiting."""
+        clock = self._session.sparkContext._jvm.java.lang.System
+        while not self._stopping.wait(JVM_PROBE_S):
+            clock.nanoTime()
+            self._pings = 0
 
     # ------------------------------------------------------------ the end
     def _watch_jvm(self) -> None:
         code = self._jvm.wait()
         if not self._stopping.is_set():
             print(f"noria: Spark's JVM ended with code {code}", file=sys.stderr, flush=True)
-            self._exit(JVM_DIED)
+            self._exit(JVM_WITHOUT_MEMORY if code in JVM_MEMORY_CODES else JVM_DIED)
 
     def _stop(self) -> None:
         self._stopping.set()
@@ -236,6 +302,7 @@ def _portable(error: Exception) -> Exception | None:
 
 
 def main() -> None:
+    raise_open_files()
     Driver(socket.socket(fileno=int(sys.argv[1]))).run()
 
 

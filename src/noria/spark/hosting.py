@@ -55,6 +55,7 @@ def host_workers(session: Any, config: WorkerConfig, report: Report, stopping: t
         attempt += 1
         report(WorkersStarted(attempt))
         started = time.monotonic()
+        context.setLocalProperty("spark.scheduler.pool", JOB_GROUP)  # as much as all batch jobs
         context.setJobGroup(JOB_GROUP, "the workers of noria", interruptOnCancel=True)
         try:
             numbers = context.parallelize(range(config.workers), config.workers)

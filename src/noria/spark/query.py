@@ -1,7 +1,7 @@
 """A query that the data-flow does not maintain, answered over a snapshot; and what EXPLAIN says of it.
 
 Keeps true: the answer is the plan's rows at the snapshot's watermark, in the plan's order if it has one, whole
-or refused: more than `max_rows` rows, or a row with an evaluation error, is an SqlError.
+or refused: more than `max_rows` rows or SPARK_RESULT_BYTES, or a row with an evaluation error, is an SqlError.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from noria.core.errors import SqlError
+from noria.core.limits import SPARK_RESULT_BYTES, SPARK_RESULT_ROWS
 from noria.core.types import Kind, TableDef
 from noria.core.values import arrow_type, evaluation_error
 from noria.plan.mir import Mir, show, tables_of
 from noria.spark import coding, lower, snapshot
 from noria.spark.progress import Progress, quiet, stages
-
-MAX_ROWS = 1_000_000  # an answer is held whole by driver and front end
 
 
 @dataclass(frozen=True)
@@ -32,16 +31,16 @@ class Answer:
 
 
 def query(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
-          plan: Mir, visible: int | None = None, max_rows: int = MAX_ROWS) -> Answer:
+          plan: Mir, visible: int | None = None, max_rows: int = SPARK_RESULT_ROWS) -> Answer:
     """The plan's rows over the checkpoint; `visible`: only so many leading columns."""
     spark = snapshot.session(spark)
     needed = tables_of(plan)
     base = snapshot.tables(spark, checkpoint, [t for t in tables if t.name in needed])
     relation = lower.coded(plan, base)
     with stages(spark, progress, "query"):
-        arrow = lower.flagged(relation).limit(max_rows + 1).toArrow()
+        arrow = _collected(lower.flagged(relation))
     if arrow.num_rows > max_rows:
-        raise SqlError(1104, "42000", f"The query's answer has more than {max_rows} rows; add a WHERE or a LIMIT")
+        raise _too_large(f"{max_rows} rows")
     shown = plan.fields[:visible]
     for i, f in enumerate(shown):
         if f"e{i}" in arrow.column_names and pc.any(arrow[f"e{i}"]).as_py():
@@ -53,6 +52,24 @@ def query(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, t
             wanted = pa.decimal128(coding.RESULT_DIGITS, f.type.scale)
         columns.append(arrow[f"c{i}"].cast(wanted))
     return Answer(pa.Table.from_arrays(columns, names=[f.name for f in shown]))
+
+
+def _collected(rows: DataFrame) -> pa.Table:
+    """All rows.  No limit goes with them: it would bring them into one partition first."""
+    try:
+        arrow = rows.toArrow()
+    except Exception as e:
+        if "spark.driver.maxResultSize" in str(e):
+            raise _too_large(f"{SPARK_RESULT_BYTES >> 20} MB") from e
+        raise
+    if arrow.nbytes > SPARK_RESULT_BYTES:
+        raise _too_large(f"{SPARK_RESULT_BYTES >> 20} MB")
+    return arrow
+
+
+def _too_large(than: str) -> SqlError:
+    return SqlError(1104, "42000", f"The query's answer has more than {than}; add a WHERE or a LIMIT, or write it in "
+                                   "parts")
 
 
 def explain(spark: SparkSession, progress: Progress = quiet, *, plan: Mir) -> str:

@@ -1,25 +1,34 @@
 """A Spark session as noria wants it, and clear words when there can be none.
 
-Keeps true: everything of Spark listens on loopback only; there are slots for all workers and for batch jobs
-beside them, or there is no session; a Java that Spark cannot run on is told before Spark trips over it.
+Keeps true: everything of Spark listens on loopback only, and answers nobody who does not know the session's secret,
+which is on no command line; Python's processes are reached through sockets in a directory of our own; there are slots
+for all workers and for batch jobs, or there is no session; a Java that Spark cannot run on is told before Spark trips
+over it.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from noria.core.limits import SPARK_HEAP_BYTES, SPARK_HOST_HEAP_BYTES, SPARK_RESULT_BYTES
+
 MIN_JAVA = 17
-BULK_SLOTS = 2  # for batch jobs beside the workers, which hold their slots for good
+BULK_SLOTS = 2  # for batch jobs, at least; the workers hold theirs for good
+MOST_BULK_SLOTS = 8  # by default: each has a Python process, and all share one heap
+BATCH_NICE = 5  # on a busy machine the workers and the front end go first
 EXECUTORS_WAIT_S = 30  # until a cluster's executors have registered
 KILL_TIMEOUT = "100ms"  # a cancelled worker still answers until it is killed: not for Spark's default of 2 s
+SOCKET_DIR_CHARACTERS = 60  # a socket's path may be 107, and Spark's names take 42
 
 
 class SparkUnavailable(Exception):
@@ -28,21 +37,54 @@ class SparkUnavailable(Exception):
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """master empty: local[workers + BULK_SLOTS].  scratch_dir: for shuffles and spills.  conf goes last and wins."""
+    """master empty: local[workers + batch_slots].  scratch_dir: for shuffles and spills, ours alone: what is in there
+    when a session starts was left by one that died.  sockets_dir: where Python's sockets go, if its path is short
+    enough.  nice: how much its processes give way.  conf goes last and wins."""
 
     master: str = ""
     workers: int = 1
     scratch_dir: Path | None = None
     app_name: str = "noria"
     conf: tuple[tuple[str, str], ...] = ()
+    batch_slots: int = BULK_SLOTS
+    heap_bytes: int = SPARK_HEAP_BYTES
+    sockets_dir: Path | None = None
+    nice: int = 0
 
     @property
     def effective_master(self) -> str:
-        return self.master or f"local[{self.workers + BULK_SLOTS}]"
+        return self.master or f"local[{self.slots_needed}]"
 
     @property
     def slots_needed(self) -> int:
-        return self.workers + BULK_SLOTS if self.workers else 1
+        return max(self.workers + self.batch_slots, 1)
+
+    # A server has two sessions, each with a JVM of its own: so no query can take the slot, the memory or the JVM that
+    # a worker needs.
+    def hosting(self) -> SparkSettings:
+        """For the workers' job, and nothing else."""
+        _check_local_slots(self)
+        only = replace(self, batch_slots=0, heap_bytes=SPARK_HOST_HEAP_BYTES)
+        if self.local_slots is not None:
+            return replace(only, master=f"local[{self.workers}]")
+        return replace(only, conf=(("spark.cores.max", str(self.workers)), *self.conf))
+
+    def batch(self) -> SparkSettings:
+        """For queries, loads, first states and verifications."""
+        slots = min(max(BULK_SLOTS, os.cpu_count() or 1), MOST_BULK_SLOTS)
+        if self.master and self.local_slots is not None:
+            slots = self.local_slots - self.workers
+        scratch = self.scratch_dir and self.scratch_dir.with_name(self.scratch_dir.name + "-batch")
+        sockets = self.sockets_dir and self.sockets_dir.with_name(self.sockets_dir.name + "-batch")
+        return replace(self, master=self.master if self.local_slots is None else f"local[{slots}]", workers=0,
+                       scratch_dir=scratch, sockets_dir=sockets, app_name=f"{self.app_name}-batch", nice=BATCH_NICE)
+
+    @property
+    def local_slots(self) -> int | None:
+        """The slots of a master within the JVM, None of any other."""
+        found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", self.effective_master)
+        text = found and (found[1] or "1")
+        return None if not text else os.cpu_count() or 1 if text == "*" else int(text)
 
 
 def build_session(settings: SparkSettings) -> Any:
@@ -53,10 +95,13 @@ def build_session(settings: SparkSettings) -> Any:
     os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable,
                       SPARK_LOCAL_IP="127.0.0.1", SPARK_LOCAL_HOSTNAME="localhost",
                       PYTHONPATH=import_path())
+    _empty_scratch(settings)
+    conf = {**_defaults(settings), **_private(settings), **dict(settings.conf)}
+    _start_jvm(conf, settings)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(settings.effective_master).appName(settings.app_name)
-    for key, value in (*_defaults(settings).items(), *settings.conf):
+    for key, value in conf.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -68,6 +113,23 @@ def build_session(settings: SparkSettings) -> Any:
     return session
 
 
+def _start_jvm(conf: dict[str, str], settings: SparkSettings) -> None:
+    """The JVM with what it must know on its command line, which everybody can read; the rest it is told later."""
+    from pyspark import SparkConf, SparkContext
+
+    if SparkContext._jvm is None:
+        known = SparkConf(loadDefaults=False)
+        for key in ("spark.driver.memory", "spark.driver.extraJavaOptions"):
+            known.set(key, conf[key])
+        SparkContext._ensure_initialized(conf=known.setMaster(settings.effective_master))
+
+
+def _empty_scratch(settings: SparkSettings) -> None:
+    if settings.scratch_dir is not None:
+        shutil.rmtree(settings.scratch_dir, ignore_errors=True)
+        settings.scratch_dir.mkdir(mode=0o700, parents=True)
+
+
 def import_path() -> str:
     """What this process can import, its children and Spark's workers can too."""
     return os.pathsep.join(path for path in sys.path if path and "python/lib/py4j" not in path)
@@ -77,32 +139,66 @@ def _defaults(settings: SparkSettings) -> dict[str, str]:
     conf = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": f"{settings.heap_bytes >> 20}m",
+        "spark.driver.maxResultSize": str(SPARK_RESULT_BYTES),
+        "spark.driver.extraJavaOptions": _java_options(settings),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        "spark.scheduler.mode": "FAIR",
         "spark.pyspark.python": sys.executable,
         "spark.executorEnv.PYTHONPATH": import_path(),
         "spark.python.task.killTimeout": KILL_TIMEOUT,
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
     }
     if settings.scratch_dir is not None:
-        settings.scratch_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         conf["spark.local.dir"] = str(settings.scratch_dir)
         conf["spark.sql.warehouse.dir"] = str(settings.scratch_dir / "warehouse")
     return conf
 
 
+def _java_options(settings: SparkSettings) -> str:
+    """A JVM without memory ends, so that what asked for it fails and the next one is sound; what it tells of itself
+    is not written where others read it.  One that only hosts workers has little to do and stays small."""
+    small = "" if settings.batch_slots else " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    return f"-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData{small}"
+
+
+def _private(settings: SparkSettings) -> dict[str, str]:
+    """What keeps other users of this machine out.  A cluster has its own secret, which its spark-defaults.conf holds;
+    its executors may be another user's, who could not reach sockets in our directory."""
+    if not settings.effective_master.startswith("local"):
+        return {}
+    conf = {
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.saslFallback": "false",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(_socket_dir(settings)),
+    }
+    if settings.local_slots is None:  # executors are processes that must be told; else Spark takes a secret of its own
+        conf["spark.authenticate.secret"] = secrets.token_hex(32)
+    return conf
+
+
+def _socket_dir(settings: SparkSettings) -> Path:
+    """An empty directory that nobody else can enter, with a path short enough for sockets."""
+    wanted = settings.sockets_dir or (settings.scratch_dir and settings.scratch_dir / "sockets")
+    if wanted is None or len(str(wanted.absolute())) > SOCKET_DIR_CHARACTERS:
+        return Path(tempfile.mkdtemp(prefix="noria-"))
+    shutil.rmtree(wanted, ignore_errors=True)
+    wanted.mkdir(mode=0o700, parents=True)
+    return wanted.absolute()
+
+
 # ---------------------------------------------------------------- slots
 def _check_local_slots(settings: SparkSettings) -> None:
     """What the master's text says already, before a JVM is started."""
-    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", settings.effective_master)
-    if found:
-        text = found[1] or "1"
-        _require(os.cpu_count() or 1 if text == "*" else int(text), settings)
+    if settings.local_slots is not None:
+        _require(settings.local_slots, settings)
 
 
 def check_slots(session: Any, settings: SparkSettings) -> None:
@@ -122,7 +218,7 @@ def _require(slots: int, settings: SparkSettings) -> None:
     if slots < settings.slots_needed:
         raise SparkUnavailable(
             f"the Spark master {settings.effective_master} has {slots} task slots, {settings.slots_needed} are needed: "
-            f"{settings.workers} held for good by the workers and {BULK_SLOTS} for batch jobs; use "
+            f"{settings.workers} held for good by the workers and {settings.batch_slots} for batch jobs; use "
             f"--master local[{settings.slots_needed}] or a cluster with more cores")
 
 

@@ -7,6 +7,7 @@ in the order of the table's columns; columns that old rows lack have their defau
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -17,14 +18,17 @@ from noria.storage.snapshot import Range, read_checkpoint, read_tables, split
 
 BROADCAST_BYTES = 10 * 2**20  # a side of a join that turns out smaller is sent to all
 PIECES_PER_SLOT = 2  # ranges are of estimated size: some more than slots even them out
+LEAST_ROWS = 20_000  # of a range: to read fewer takes less time than to start a task for them
 
 
 SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}  # Spark's own
 
 
+@cache
 def session(spark: SparkSession) -> SparkSession:
-    """A session for a job over checkpoints.  Spark takes what `mapInArrow` gives for as small as the numbers
-    that went in and would send whole tables to every task; so sizes decide only once they are known."""
+    """The session for jobs over checkpoints: one for all, because making one takes longer than a small query.  Spark
+    takes what `mapInArrow` gives for as small as the numbers that went in and would send whole tables to every task;
+    so sizes decide only once they are known."""
     own = spark.newSession()
     own.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     own.conf.set("spark.sql.adaptive.autoBroadcastJoinThreshold", str(BROADCAST_BYTES))
@@ -44,7 +48,7 @@ def tables(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> 
 def table(spark: SparkSession, checkpoint: str, definition: TableDef) -> DataFrame:
     """One table of the checkpoint."""
     pieces = PIECES_PER_SLOT * spark.sparkContext.defaultParallelism
-    ranges = split(checkpoint, definition, pieces)
+    ranges = split(checkpoint, definition, pieces, LEAST_ROWS)
     numbers = spark.range(0, len(ranges), 1, len(ranges))
     schema = coding.shown_schema(definition.fields)
     return numbers.mapInArrow(_reader(checkpoint, definition, ranges), schema)

@@ -164,7 +164,7 @@ class SymbolTable:
     def text(self, code: int) -> str:
         span = self._spans[HEADER + code]
         at = span & _OFFSET
-        return self._heap_memory.map[at : at + (span >> OFFSET_BITS)].decode()
+        return self._heap_memory.map[at : at + (span >> OFFSET_BITS)].tobytes().decode()
 
     def texts(self, codes: Codes) -> pa.Array:
         return _texts(self._heap, self._starts, codes, pa.large_string())
@@ -234,10 +234,9 @@ class AttachedSymbols:
     def __init__(self, path: str):
         self.path = path
         self.heap = open_map(os.path.join(path, "heap"))
-        starts = open_map(os.path.join(path, "starts"))
         self._heap: Bytes = np.frombuffer(self.heap, np.uint8)
-        self._starts: Codes = np.frombuffer(starts, np.int64)
-        self._words = memoryview(starts).cast("q")
+        self._starts: Codes = map_file(os.path.join(path, "starts"), np.int64)
+        self._words = memoryview(self._starts.data).cast("B").cast("q")
         self.spans = self._words[HEADER:]
         self._generation = -1
         self._table: Codes = np.zeros(1, np.int64)

@@ -80,8 +80,8 @@ def default_array(column: Column, rows: int) -> pa.Array:
 
 
 # ------------------------------------------------------------------ ranges
-def split(path: str, table: TableDef, pieces: int) -> list[Range]:
-    """At most so many ranges, of about as many rows, that cover the table.
+def split(path: str, table: TableDef, pieces: int, least_rows: int = 1) -> list[Range]:
+    """At most so many ranges, of about as many rows and at least `least_rows`, that cover the table.
 
     Every file of the table tells its rows and its first and last key; keys are taken to lie evenly between.
     """
@@ -94,6 +94,7 @@ def split(path: str, table: TableDef, pieces: int) -> list[Range]:
     if pieces <= 1 or not files:
         return [Range()]
     spans = [(_number(first), _number(last), rows) for first, last, rows in files]
+    pieces = min(pieces, -(-sum(rows for _, _, rows in spans) // least_rows))
     cuts = [_bytes(c) for c in dict.fromkeys(_cuts(spans, pieces))]
     return [Range(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
 

@@ -1,10 +1,14 @@
-"""The names of view files, the JSON beside them, and the end of files whose writer is gone.
+"""The names of view files, the record that says where a view is, and the end of files whose writer is gone.
 
-    <directory>/view.<name>/<epoch>-<creation>.json
-    <directory>/view.<name>/<epoch>-<creation>-<generation>.view and .stamps
+    <directory>/view.<name>/<epoch>-<creation>-<generation>.json             what the view is, and where: its record
+    <directory>/view.<name>/<epoch>-<creation>-<generation>.view, .stamps    of a view with files of its own
+    <directory>/<epoch>-<number>-<words>.pool, .stamps                       shared by small views (`views/pool.py`)
 
 Numbers have a fixed width, so that the greatest name is the newest: a later epoch, or in one epoch the later
 creation, or the later generation of one creation.
+
+Keeps true: a record is there, whole, only after its memory serves; a record whose memory has another STATE is out of
+date.
 """
 
 from __future__ import annotations
@@ -14,24 +18,27 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
 
 from noria.core.types import Collation, Field, Kind, SqlType
 from noria.state import atomics
-from noria.state.mapped import map_file, no_space
+from noria.state.mapped import map_file, no_room
 from noria.views.layout import DEAD, STATE
 
-_STEM = re.compile(r"[0-9a-f]{12}-[0-9a-f]{6}[-.]")
+_STEM = re.compile(r"[0-9a-f]{12}-[0-9a-f]{12}[-.]")
+_STEM_LENGTH = 25
 _FOLDER = "view."  # the symbol table may share the directory
 _LONGEST_NAME = 200  # bytes of a file name that views may use; longer names are hashed
+_POOL, _VIEW, _STAMPS, _RECORD = ".pool", ".view", ".stamps", ".json"
 
 
 @dataclass(frozen=True)
 class About:
     """What a reader must know of a view; symbols: where the symbol table of its text codes is,
-    relative to the directory of the views."""
+    relative to the directory of the views; definition: the number of the definition that made the view."""
 
     name: str
     fields: tuple[Field, ...]
@@ -39,46 +46,79 @@ class About:
     visible: int
     full: bool
     symbols: str | None
+    definition: int = 0
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where a view's memory is: files relative to the directory, first words and numbers of words; and the STATE it
+    has as long as it is there."""
+
+    file: str
+    first: int
+    words: int
+    stamps: str
+    first_stamp: int
+    slots: int
+    serves: int
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one creation of a view keeps its files."""
+    """The names that one creation of a view uses."""
 
-    folder: str
+    directory: str
+    about: About
     stem: str
 
-    @staticmethod
-    def make(directory: str, epoch: int, creation: int, about: About) -> Place:
-        folder = view_folder(directory, about.name)
-        os.makedirs(folder, exist_ok=True)
-        place = Place(folder, stem(epoch, creation))
-        temporary = os.path.join(folder, place.stem + ".writing")
-        text = json.dumps(_to_json(about), indent=1)
-        try:
-            with open(temporary, "w") as file:
-                file.write(text)
-        except OSError as e:
-            place.remove()
-            raise no_space(e, temporary, len(text)) from None
-        os.rename(temporary, os.path.join(folder, place.stem + ".json"))
-        return place
+    @property
+    def folder(self) -> str:
+        return view_folder(self.directory, self.about.name)
+
+    def _path(self, generation: int, ending: str) -> str:
+        return os.path.join(self.folder, f"{self.stem}-{generation:06x}{ending}")
 
     def paths(self, generation: int) -> tuple[str, str]:
-        """Of the view's memory and of its stamps."""
-        path = os.path.join(self.folder, f"{self.stem}-{generation:06x}")
-        return path + ".view", path + ".stamps"
+        """Of memory of its own and of its stamps."""
+        return self._path(generation, _VIEW), self._path(generation, _STAMPS)
 
-    def remove(self) -> None:
-        for name in os.listdir(self.folder):
-            if name.startswith(self.stem):
-                os.unlink(os.path.join(self.folder, name))
+    def record(self, generation: int, spot: Spot) -> None:
+        """Tell readers where the view is from now on; SqlError where there is no room to."""
+        path = self._path(generation, _RECORD)
+        text = json.dumps({**_to_json(self.about), "spot": asdict(spot)})
+        try:
+            with open(path + ".writing", "w") as file:
+                file.write(text)
+            os.rename(path + ".writing", path)
+        except OSError as e:
+            with contextlib.suppress(OSError):
+                os.unlink(path + ".writing")
+            raise no_room(e, path, len(text)) from None
+
+    def make_folder(self) -> None:
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+        except OSError as e:
+            raise no_room(e, self.folder, 0) from None
+
+    def withdraw(self, generation: int) -> None:
+        """The record is out of date."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path(generation, _RECORD))
+
+    def remove_folder(self) -> None:
         with contextlib.suppress(OSError):  # another creation of the view lives there
             os.rmdir(self.folder)
 
 
-def stem(epoch: int, creation: int) -> str:
-    return f"{epoch:012x}-{creation:06x}"
+def stem(epoch: int, number: int) -> str:
+    return f"{epoch:012x}-{number:012x}"
+
+
+def pool_paths(directory: str, epoch: int, number: int, words: int) -> tuple[str, str]:
+    """Of a file that holds regions of so many words, and of its stamps."""
+    path = os.path.join(directory, f"{stem(epoch, number)}-{words:x}")
+    return path + _POOL, path + _STAMPS
 
 
 def view_folder(directory: str, name: str) -> str:
@@ -89,37 +129,53 @@ def view_folder(directory: str, name: str) -> str:
 
 
 def newest_first(folder: str) -> list[str]:
-    """Paths of a view's memory files."""
+    """Paths of a view's records."""
     with contextlib.suppress(FileNotFoundError):
-        return [os.path.join(folder, n) for n in sorted(os.listdir(folder), reverse=True) if n.endswith(".view")]
+        return [os.path.join(folder, n) for n in sorted(os.listdir(folder), reverse=True) if n.endswith(_RECORD)]
     return []
 
 
-def about_file(path: str) -> About:
-    """What the JSON beside a view's memory file says."""
-    with open(path.rpartition("-")[0] + ".json") as file:
-        return _from_json(json.load(file))
+def read_record(path: str) -> tuple[About, Spot]:
+    with open(path) as file:
+        data = json.load(file)
+    return _from_json(data), Spot(**data["spot"])
 
 
 def bury(directory: str, first: str) -> None:
-    """Mark every view file with a stem before `first` DEAD and delete it."""
+    """Mark all memory of views with a stem before `first` DEAD and delete it."""
+    for path in _numbered(directory):
+        name = os.path.basename(path)
+        if name[:_STEM_LENGTH] >= first:
+            continue
+        if name.endswith((_VIEW, _POOL)):
+            _kill(path, int(name[_STEM_LENGTH + 1:-len(_POOL)], 16) if name.endswith(_POOL) else 0)
+        os.unlink(path)
     for folder in _folders(directory):
-        for name in os.listdir(folder):
-            if not _STEM.match(name) or name[:len(first)] >= first:
-                continue
-            path = os.path.join(folder, name)
-            if name.endswith(".view") and os.path.getsize(path):
-                atomics.store(map_file(path, "int64", writable=True), STATE, DEAD)
-            os.unlink(path)
         with contextlib.suppress(OSError):
             os.rmdir(folder)  # if the view was not created again
 
 
+def _kill(path: str, region: int) -> None:
+    """DEAD to every view in a file of regions of so many words; 0: a file of one view."""
+    backed = os.stat(path).st_blocks * 512 // 8
+    if backed:
+        words = map_file(path, "int64", writable=True)
+        for at in range(0, min(backed, len(words)) if region else 1, region or 1):
+            atomics.store(words, at + STATE, DEAD)
+
+
 def creations(directory: str, epoch: int) -> int:
-    """How many creations an earlier life of the same epoch has numbered."""
-    own = stem(epoch, 0)[:-6]
-    return max((int(n[len(own):][:6], 16) for f in _folders(directory) for n in os.listdir(f) if n.startswith(own)),
-               default=0)
+    """How many numbers an earlier life of the same epoch has used."""
+    own = f"{epoch:012x}-"
+    names = map(os.path.basename, _numbered(directory))
+    return max((int(n[len(own):_STEM_LENGTH], 16) for n in names if n.startswith(own)), default=0)
+
+
+def _numbered(directory: str) -> Iterator[str]:
+    """Every file of a life of a writer."""
+    for place in [directory, *_folders(directory)]:
+        if os.path.isdir(place):
+            yield from (os.path.join(place, n) for n in os.listdir(place) if _STEM.match(n))
 
 
 def _folders(directory: str) -> list[str]:
@@ -129,13 +185,13 @@ def _folders(directory: str) -> list[str]:
 
 
 def names(directory: str) -> list[str]:
-    """Views that have files."""
+    """Views that have records."""
     found = []
     for folder in _folders(directory):
-        files = newest_first(folder)
-        if files:
+        records = newest_first(folder)
+        if records:
             with contextlib.suppress(FileNotFoundError):
-                found.append(about_file(files[0]).name)
+                found.append(read_record(records[0])[0].name)
     return sorted(found)
 
 
@@ -152,4 +208,5 @@ def _from_json(data: dict[str, Any]) -> About:
                                     "collation": Collation(f["type"]["collation"]),
                                     "members": tuple(f["type"]["members"])}), f["nullable"])
         for f in data["fields"])
-    return About(data["name"], fields, tuple(data["key"]), data["visible"], data["full"], data["symbols"])
+    return About(data["name"], fields, tuple(data["key"]), data["visible"], data["full"], data["symbols"],
+                 data["definition"])

@@ -1,15 +1,22 @@
-"""Where things lie in a view's memory: one int64 array, in one file, so that a kernel takes one argument.
+"""Where things lie in a view's memory: one int64 array, a file or a region of one, so that a kernel takes one
+argument.
 
     header | index: one slot word for each place of an open-addressing hash table | slab of blocks
 
 * slot: EMPTY, GONE (was taken; probing goes on past it), or hash bits and the word offset of the key's block
 * block: version, row count and size class, the folded key, then for each row its weight and its columns
-* stamps, in a file of their own: for each slot the tick of its last read, written by readers
+* stamps, elsewhere: for each slot the tick of its last read, written by readers
 
 Keeps true: a slot is changed by one release store, after its new block is whole.  A block that a slot showed
 is given version NO_VERSION before any other word of it is written again, and a version is never used twice:
 versions start at epoch << 40 and grow.  So a reader that finds slot and version unchanged after copying a
-block has copied one whole version.  Index and slab base never move within a file.
+block has copied one whole version.  Index and slab base never move within a file or region.
+
+A region is used again by other views.  Its STATE has a number that is never used twice: a reader expects the
+number that it was told with the region's place, and looks at it again after all that it read.  STATE is DEAD or
+MOVED before another word of the region is written, and every version of the next view is greater than those of the
+last.  The number of slots is a region's for good, so that a reader who comes too late still finds slots where it
+looks for them, and in them only blocks of that region; the last PAD words of a region are no block's.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -28,8 +35,10 @@ CLASSES = 160
 INDEX = FREE_LISTS + CLASSES  # the index starts here
 MAX_KEY = 16  # key columns of a view
 
-FORMAT = 0x4E4F524941_01  # "NORIA", layout 1
-BUILDING, SERVING, MOVED, DEAD = range(4)  # of STATE
+FORMAT = 0x4E4F524941_02  # "NORIA", layout 2
+BUILDING, SERVING, MOVED, DEAD = range(4)  # the low bits of STATE; above them is the number
+STATE_BITS = 2
+STATES = (1 << STATE_BITS) - 1
 
 EMPTY, GONE = 0, 1
 _OFFSET_BITS = 48
@@ -40,6 +49,7 @@ COUNT_BITS = 48
 COUNT_MASK = (1 << COUNT_BITS) - 1
 KEY = 2  # the first key word of a block
 LEAST_SLOTS = 64
+PAD = 2 * MAX_KEY
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SEED = np.uint64(0x8CB92BA72F3D8DD7)

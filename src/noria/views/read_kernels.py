@@ -1,8 +1,9 @@
 """Kernels of a view's readers: lock-free, any number of processes, whole versions only (`views/layout.py`).
 
 Words that the writer may change under a reader's feet are loaded with acquire; a copy counts only if, after
-it, the block still has the version and the slot still has the word from before.  What is read of a block
-before that is not trusted: a row count is checked before it is used as a length.
+it, the block still has the version, the slot still has the word from before and the view its state: then nobody
+else had the memory meanwhile.  What is read of a block before that is not trusted: a row count is checked before it
+is used as a length.
 
 The single-key kernels take one private array Q: what they answer, the key, then the rows.
 """
@@ -31,6 +32,7 @@ from noria.views.layout import (
     READY,
     SERVING,
     STATE,
+    STATES,
     TICK,
     WIDTH,
     mix,
@@ -39,8 +41,8 @@ from noria.views.layout import (
     tag,
 )
 
-# Q: words of the answer, the number of visible columns, the key, the rows.
-ROWS, ENTRY_VERSION, SLOT, WANTED, VISIBLE = range(5)
+# Q: words of the answer, the number of visible columns, the view's state, the key, the rows.
+ROWS, ENTRY_VERSION, SLOT, WANTED, VISIBLE, SERVES = range(6)  # SERVES: STATE while the memory is this view's
 ASKED = 8
 ROWS_AT = 24
 
@@ -98,25 +100,27 @@ def _stamp(A, P, slot):
 
 
 @njit(cache=True, inline="always")
-def _copy_version(A, slot, word, Q):
+def _copy_version(A, slot, word, width, Q):
     """Copy the rows of one version; returns its number of rows, -1: try again, -2: Q is too small."""
-    block, width = word & OFFSET, A[WIDTH]
+    block = word & OFFSET
     version = load_acquire(A, block)
     if version == NO_VERSION:
         return np.int64(-1)
     rows = A[block + COUNT] & COUNT_MASK
+    start = block + KEY + A[KEYS]
     fence()
-    if load_acquire(A, block) != version:
+    if load_acquire(A, block) != version or load_acquire(A, STATE) != Q[SERVES]:
         return np.int64(-1)
     words = rows * (width + 1)
     if ROWS_AT + words > len(Q):
         Q[WANTED] = ROWS_AT + words
         return np.int64(-2)
-    start = block + KEY + A[KEYS]
     for j in range(words):
         Q[ROWS_AT + j] = A[start + j]
     fence()
     if load_acquire(A, block) != version or load_acquire(A, INDEX + slot) != word:
+        return np.int64(-1)
+    if load_acquire(A, STATE) != Q[SERVES]:
         return np.int64(-1)
     Q[ENTRY_VERSION] = version
     return rows
@@ -141,33 +145,47 @@ def read(A, P, Q):
     """The rows of the key in Q, into Q."""
     A, P, Q = bare(A), bare(P), bare(Q)
     for _ in range(_TRIES):
-        if load_acquire(A, STATE) != SERVING:
+        if load_acquire(A, STATE) != Q[SERVES]:
             return ELSEWHERE
         if load_acquire(A, READY) == 0:
             return MISS
+        width, full = A[WIDTH], A[FULL]
         slot, word = _locate(A, Q)
         if slot < 0:
+            fence()
+            if load_acquire(A, STATE) != Q[SERVES]:
+                return ELSEWHERE
             Q[ROWS], Q[ENTRY_VERSION], Q[SLOT] = 0, 0, -1
-            return PLAIN if A[FULL] else MISS
-        rows = _copy_version(A, slot, word, Q)
+            return PLAIN if full else MISS
+        rows = _copy_version(A, slot, word, width, Q)
         if rows == -2:
             return TOO_LARGE
         if rows >= 0:
             _stamp(A, P, slot)
             Q[ROWS], Q[SLOT] = rows, slot
-            return PLAIN if _is_plain(Q, rows, A[WIDTH]) else SPECIAL
+            return PLAIN if _is_plain(Q, rows, width) else SPECIAL
     return MISS
 
 
 @njit(cache=True)
 def entry_version(A, slot):
-    """The version a slot shows now; NO_VERSION where it shows none or the view is elsewhere."""
-    if load_acquire(A, STATE) != SERVING:
+    """The version a slot shows now; NO_VERSION where it shows none or the view is elsewhere.  Where another view has
+    the region now it has other versions."""
+    state = load_acquire(A, STATE)
+    if state & STATES != SERVING:
         return np.int64(NO_VERSION)
     word = load_acquire(A, INDEX + slot)
     if word <= GONE:
         return np.int64(NO_VERSION)
-    return load_acquire(A, word & OFFSET)
+    version = load_acquire(A, word & OFFSET)
+    fence()
+    return version if load_acquire(A, STATE) == state else np.int64(NO_VERSION)
+
+
+@njit(cache=True)
+def serves(A, state):
+    """Is the memory still the view's that had this state?"""
+    return load_acquire(A, STATE) == state
 
 
 @njit(cache=True)
@@ -222,7 +240,7 @@ def read_many(A, P, Q, keys, nothing):
     out, ordinal = np.empty((visible, n + 16), np.int64), np.empty(n + 16, np.int64)
     missing = np.zeros(n, np.bool_)
     total = 0
-    if load_acquire(A, STATE) != SERVING:
+    if load_acquire(A, STATE) != Q[SERVES]:
         return ELSEWHERE, total, out, ordinal, missing
     if load_acquire(A, READY) == 0:
         missing[:] = True
@@ -236,10 +254,12 @@ def read_many(A, P, Q, keys, nothing):
             Q[ASKED + j] = keys[j, i]
         rows = np.int64(-1)
         for _ in range(_TRIES):
+            if load_acquire(A, STATE) != Q[SERVES]:
+                return ELSEWHERE, total, out, ordinal, missing
             slot, word = _locate(A, Q)
             if slot < 0:
                 break
-            rows = _copy_version(A, slot, word, Q)
+            rows = _copy_version(A, slot, word, width, Q)
             if rows == -2:
                 return TOO_LARGE, total, out, ordinal, missing
             if rows >= 0:
@@ -258,4 +278,7 @@ def read_many(A, P, Q, keys, nothing):
                 ordinal[total] = i
                 total += 1
             at += width + 1
+    fence()
+    if load_acquire(A, STATE) != Q[SERVES]:
+        return ELSEWHERE, total, out, ordinal, missing
     return PLAIN, total, out, ordinal, missing

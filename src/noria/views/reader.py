@@ -5,32 +5,35 @@ Python values in, lists of row tuples out) or many at once (Arrow).  A key that 
 the worker can answer it.  Rows come as the view has them: order, limit and the row of an empty aggregate are
 for whoever knows the query.
 
-Keeps true: a reader follows a view to its newest file before it reads; it never waits for the writer; a view
-object belongs to one thread.
+Keeps true: an answer, an empty one and an error too, comes from memory that was the view's when all of it had been
+read, and from a key that was coded for that memory: where the view is elsewhere meanwhile the reader follows it and
+codes the key anew.  It never waits for the writer; a view object belongs to one thread.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from noria.core.batch import Codes
+from noria.core.errors import SqlError
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Field, Kind
 from noria.core.values import arrow_type, decode, to_arrow
-from noria.state import atomics
 from noria.state.mapped import map_file
 from noria.state.symbols import AttachedSymbols
 from noria.views import files
 from noria.views import read_kernels as kernels
 from noria.views.keys import Nothing, encode_columns, encode_key, encoder
-from noria.views.layout import FORMAT, INDEX, MAGIC, NO_VERSION, SERVING, STATE
+from noria.views.layout import FORMAT, INDEX, MAGIC, NO_VERSION
 from noria.views.read_kernels import (
     ASKED,
     ELSEWHERE,
@@ -39,6 +42,7 @@ from noria.views.read_kernels import (
     PLAIN,
     ROWS,
     ROWS_AT,
+    SERVES,
     SLOT,
     SPECIAL,
     TOO_LARGE,
@@ -51,56 +55,69 @@ Row = tuple[Any, ...]
 T = TypeVar("T")
 NOTHING = -1  # beside the kernel's answers: no row can equal the key
 _NO_STAMPS = np.empty(0, np.int64)
-_FIRST_ANSWER = 4096  # words of the private copy; grows with the largest key
+_NO_WORDS = np.zeros(INDEX, np.int64)  # of a view that is nowhere
+_NOWHERE = -1  # a STATE that no memory has
+_FIRST_ANSWER = 512  # words of the private copy; grows with the largest key
 _SLOT_BITS = 40  # of a handle; above are the number of the file it is of
 _FOLLOWS = 100  # files a reader opens for one lookup before it calls it a miss
 _TICK_TRIES = 16  # of a read over several keys to fall between two ticks
 
 
+class _File:
+    """A file of views and its stamps, mapped until no view of this process is in it."""
+
+    def __init__(self, words: Codes, stamps: Codes):
+        self.words, self.stamps = words, stamps
+
+
 class AttachedView:
-    """One view; follows its writer to new files, and to new columns should it be created again."""
+    """One view; follows its writer to other memory, and to new columns should it be created again."""
 
     def __init__(self, directory: AttachedViews, name: str):
         self.name = name
         self._directory = directory
         self._folder = files.view_folder(directory.path, name)
         self._serial = 0
-        self._answer = np.zeros(_FIRST_ANSWER, np.int64)
-        self._q = memoryview(self._answer.data).cast("B").cast("q")
-        self._detach()
+        self._fresh_answer()
+        self.detach()
         if not self._follow():
             raise KeyError(f"no view '{name}' in {directory.path}")
 
-    # -------------------------------------------------------------- files
-    def _detach(self) -> None:
-        """Let go of the file; lookups miss."""
-        self._words: Codes = np.zeros(INDEX, np.int64)
+    # -------------------------------------------------------------- memory
+    def detach(self) -> None:
+        """Let go of the memory; a lookup looks for the view anew."""
+        self._words: Codes = _NO_WORDS
         self._stamps: Codes = _NO_STAMPS
-        self._path: str | None = None
+        self._file: _File | None = None
+        self._serves = _NOWHERE
+        self._answer[SERVES] = _NOWHERE
         self._texts = False
         self._swept = -1
+        if len(self._answer) > _FIRST_ANSWER:
+            self._fresh_answer()
+
+    def _fresh_answer(self) -> None:
+        self._answer = np.zeros(_FIRST_ANSWER, np.int64)
+        self._answer[SERVES] = _NOWHERE
+        self._q = memoryview(self._answer.data).cast("B").cast("q")
 
     def _follow(self) -> bool:
-        """Map the newest file that serves; False where there is none."""
-        self._detach()
+        """Find where the view is now; False where it is nowhere."""
+        self.detach()
         for path in files.newest_first(self._folder):
-            try:
-                words = map_file(path, np.int64)
-                if words[MAGIC] == FORMAT and atomics.load(words, STATE) == SERVING:
-                    self._open(path, words)
+            with suppress(FileNotFoundError, ValueError):  # moved: the listing is older than the files
+                about, spot = files.read_record(path)
+                file = self._directory.file(spot, about.full)
+                words = file.words[spot.first:spot.first + spot.words]
+                if words[MAGIC] == FORMAT and kernels.serves(words, spot.serves):
+                    self._open(about, spot, file, words)
                     return True
-            except (FileNotFoundError, ValueError):
-                continue  # moved or not made yet: the listing is older than the files
         return False
 
-    def _open(self, path: str, words: Codes) -> None:
-        about = files.about_file(path)
+    def _open(self, about: files.About, spot: files.Spot, file: _File, words: Codes) -> None:
         symbols = self._directory.symbols(about.symbols)
-        try:
-            self._stamps = _NO_STAMPS if about.full else map_file(path[:-5] + ".stamps", np.int64, writable=True)
-        except PermissionError:
-            self._stamps = _NO_STAMPS  # reads of this process do not keep keys warm
         self.fields, self.key, self.visible, self.full = about.fields, about.key, about.visible, about.full
+        self.definition = about.definition
         self.key_fields = tuple(about.fields[k] for k in about.key)
         self._shown = about.fields[:about.visible]
         self._symbols, self._encoders = symbols, [encoder(f, symbols) for f in self.key_fields]
@@ -108,25 +125,35 @@ class AttachedView:
         self._texts = any(f.type.is_text for f in (*about.fields[:about.visible], *self.key_fields))
         self._int_key = len(about.key) == 1 and self.key_fields[0].type.kind is Kind.INT
         self._stride, self._first = len(about.fields) + 1, slice(ROWS_AT + 1, ROWS_AT + 1 + about.visible)
-        self._answer[VISIBLE] = about.visible
+        if self._first.stop > len(self._answer):
+            self._answer[WANTED] = self._first.stop
+            self._enlarge()
+        self._answer[VISIBLE], self._answer[SERVES] = about.visible, spot.serves
         self._serial += 1
         self._swept = _even(symbols.sweeps())
-        self._words, self._path = words, path
+        self._file, self._words, self._serves = file, words, spot.serves
+        self._stamps = _NO_STAMPS if about.full else file.stamps[spot.first_stamp:spot.first_stamp + spot.slots]
 
     def _read(self, key: Sequence[Any]) -> int:
-        """Find the key's rows, in the newest file; a key is coded anew for each file, as its symbols may be
-        others.  PLAIN, SPECIAL, MISS or NOTHING."""
+        """Find the key's rows where the view is now.  PLAIN, SPECIAL, MISS or NOTHING."""
         for _ in range(_FOLLOWS):
-            if not self._ask(key):
-                return NOTHING
-            status: int = kernels.read(self._words, self._stamps, self._answer)
+            try:
+                status = kernels.read(self._words, self._stamps, self._answer) if self._ask(key) else NOTHING
+            except SqlError:  # what the key cannot be compared with may be what the column was
+                if self._serving():
+                    raise
+                status = ELSEWHERE
             if status == TOO_LARGE:
                 self._enlarge()
-            elif status != ELSEWHERE:
-                return status
+            elif status != ELSEWHERE and (status != NOTHING or self._serving()):
+                return int(status)
             elif not self._follow():
                 return MISS
         return MISS
+
+    def _serving(self) -> bool:
+        """Is the view still where this object looks?"""
+        return bool(kernels.serves(self._words, self._serves))
 
     def _ask(self, key: Sequence[Any]) -> bool:
         """Put the key's codes where the kernel wants them; False where no row can equal the key."""
@@ -136,7 +163,7 @@ class AttachedView:
             else:
                 for i, code in enumerate(encode_key(key, self._encoders, self.key_fields)):
                     self._q[ASKED + i] = code
-        except (Nothing, ValueError):  # ValueError: an integer beyond 64 bits
+        except (Nothing, ValueError, ArithmeticError):  # numbers beyond 64 bits, texts that are no UTF-8
             return False
         return True
 
@@ -147,8 +174,13 @@ class AttachedView:
 
     def refresh(self) -> None:
         """Follow the view, should it have moved."""
-        if self._path is not None and atomics.load(self._words, STATE) != SERVING:
+        if not self._serving():
             self._follow()
+
+    @property
+    def there(self) -> bool:
+        """Was there memory of the view when this object last looked for it?"""
+        return self._file is not None
 
     def _settled(self, read: Callable[[], T], missed: T) -> T:
         """What `read` gives, with no string swept while it found keys, copied rows and decoded them; `missed` while
@@ -295,18 +327,24 @@ class AttachedView:
         found = self._settled(lambda: self._lookup_many(keys, whole_ticks, nulls), None)
         if found is not None:
             return found
-        rows = _columns(keys, self.key_fields)[1]
+        rows = keys.num_rows if isinstance(keys, (pa.Table, pa.RecordBatch)) else len(keys)
         return self._table(np.empty((self.visible, 0), np.int64), _NO_STAMPS), np.ones(rows, np.bool_)
 
     def _lookup_many(self, keys: Any, whole_ticks: bool, nulls: bool) -> tuple[pa.Table, Mask] | None:
         for _ in range(_FOLLOWS):
-            columns, rows = _columns(keys, self.key_fields)
-            codes, nothing = encode_columns(columns, self.key_fields, rows, self._symbols)
-            if nulls:
-                nothing[:] = False
-            status, total, out, ordinal, missing = self._read_many(codes, nothing, whole_ticks)
-            if status == PLAIN:
-                return self._table(out[:, :total], ordinal[:total]), missing
+            try:
+                columns, rows = _columns(keys, self.key_fields)
+                codes, nothing = encode_columns(columns, self.key_fields, rows, self._symbols)
+            except Exception:  # whatever Arrow cannot make of them: they may be of the view's last columns
+                if self._serving():
+                    raise
+                status = ELSEWHERE
+            else:
+                if nulls:
+                    nothing[:] = False
+                status, total, out, ordinal, missing = self._read_many(codes, nothing, whole_ticks)
+                if status == PLAIN:
+                    return self._table(out[:, :total], ordinal[:total]), missing
             if status != ELSEWHERE or not self._follow():
                 break
         return None
@@ -346,6 +384,7 @@ class AttachedViews:
     def __init__(self, path: str):
         self.path = path
         self._views: dict[str, AttachedView] = {}
+        self._files: WeakValueDictionary[str, _File] = WeakValueDictionary()
         self._symbols: dict[str, AttachedSymbols] = {}
 
     def view(self, name: str) -> AttachedView:
@@ -363,9 +402,23 @@ class AttachedViews:
         for view in self._views.values():
             view.refresh()
 
-    def forget(self, name: str) -> None:
-        """Unmap a view that was dropped."""
-        self._views.pop(name, None)
+    def forget(self, name: str) -> AttachedView | None:
+        """Unmap a view that was dropped, whoever still holds the object, which is returned."""
+        view = self._views.pop(name, None)
+        if view is not None:
+            view.detach()
+        return view
+
+    def file(self, spot: files.Spot, full: bool) -> _File:
+        """The file of a view, mapped once for all views in it."""
+        found = self._files.get(spot.file)
+        if found is None:
+            path = os.path.join(self.path, spot.file)
+            found = self._files[spot.file] = _File(map_file(path, np.int64), _NO_STAMPS)
+        if not full and not len(found.stamps):
+            with suppress(PermissionError):  # reads of this process do not keep keys warm
+                found.stamps = map_file(os.path.join(self.path, spot.stamps), np.int64, writable=True)
+        return found
 
     def symbols(self, path: str | None) -> AttachedSymbols:
         """The symbol table of a writer's life; earlier lives are let go."""
@@ -413,6 +466,5 @@ def _columns(keys: Any, fields: Sequence[Field]) -> tuple[list[Any], int]:
         return [keys], len(keys)
     if isinstance(keys, np.ndarray):
         return [pa.array(keys)], len(keys)
-    rows = list(keys)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
-    return [pa.array(c, arrow_type(f.type)) for c, f in zip(columns, fields, strict=True)], len(rows)
+    columns = list(zip(*keys, strict=True)) if keys else [()] * len(fields)
+    return [pa.array(c, arrow_type(f.type)) for c, f in zip(columns, fields, strict=True)], len(keys)

@@ -25,6 +25,7 @@ from noria.views.layout import (
     LIVE,
     MASK,
     OFFSET,
+    STATE,
     TICK,
     USED,
     WIDTH,
@@ -211,6 +212,14 @@ def sample(A, P, start, most):
 def set_tick(A, word):
     """Odd: publishing is about to begin; even: it is done."""
     store_release(A, TICK, word)
+    fence()
+
+
+@njit(cache=True)
+def set_state(A, word):
+    """Readers see what was written before if they see this, and this if they see anything written after."""
+    fence()
+    store_release(A, STATE, word)
     fence()
 
 

@@ -1,18 +1,16 @@
 """The writer's side of views in shared memory (DESIGN section 5; the paper's readers, section 6.2).
 
-`ViewDirectory` makes `View`s, each a file of `views/layout.py` that any process of the host may map, beside
-a small JSON file that says what the columns are.  Without a path everything is in anonymous memory.
+`ViewDirectory` makes `View`s, each in memory of `views/layout.py` that any process of the host may map: a region of a
+file that small views share, or files of its own (`views/pool.py`).  A small JSON file, the view's record, says where
+that is and what the columns are (`views/files.py`).  Without a path everything is in anonymous memory.
 
-    PATH/view.<name>/<epoch>-<creation>.json                 name, fields, key, symbol table
-    PATH/view.<name>/<epoch>-<creation>-<generation>.view    header, index, slab; .stamps: ticks of last reads
-
-Keeps true: readers find the file with the greatest name that is not BUILDING; memory is made before anything
-is changed, so that a full file system leaves a view as it was; the files of earlier epochs are marked DEAD
-before the first publish of this one.
+Keeps true: a view's newest record says where it serves; memory is made before anything is changed, so that a full
+file system leaves a view as it was; the memory of earlier epochs is marked DEAD before the first publish of this one.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 
@@ -26,11 +24,9 @@ from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import decode
 from noria.state import atomics
-from noria.state.mapped import Memory
 from noria.views import files
 from noria.views import write_kernels as kernels
 from noria.views.layout import (
-    BUILDING,
     DEAD,
     EPOCH,
     FOLDS,
@@ -50,12 +46,14 @@ from noria.views.layout import (
     ROOM,
     SERVING,
     SLAB,
-    STATE,
+    STATE_BITS,
     TICK,
     TOP,
+    USED,
     VERSION,
     WIDTH,
 )
+from noria.views.pool import Land, Pools, slots_of
 from noria.views.slab_kernels import (
     BAD_ROW,
     DONE,
@@ -70,7 +68,6 @@ from noria.views.slab_kernels import (
     WORDS_SHORT,
 )
 
-_RESERVE = 2**34  # bytes of addresses for a view, four times what it needs once it needs more
 _FIRST_WORDS = 2**11  # of a new slab
 _SHRINK_WORDS = 2**16  # slabs below this are not worth compacting
 _SHRINK_SLOTS = 2**10  # nor are indexes
@@ -97,54 +94,56 @@ class View:
                  full: bool, place: files.Place | None):
         self.name, self.full = name, full
         self._directory, self._scratch, self._fields, self._place = directory, directory.scratch, fields, place
-        self._symbols, self._key = directory.symbols, key
+        self._pools, self._symbols, self._key = directory.pools, directory.symbols, key
         self._folds = any(fields[k].type.folds for k in key)
-        self._cursor, self._generation, self._dropped = 0, 0, False
-        self._memory, self._stamps_memory = self._allocate(LEAST_SLOTS, _FIRST_WORDS, _RESERVE)
-        words = self._memory.words
-        words[[MAGIC, EPOCH, WIDTH, KEYS, FULL, READY, VERSION]] = (
-            FORMAT, directory.epoch, len(fields), len(key), int(full), int(not full), directory.epoch << 40)
+        self._cursor, self._generation, self._recorded, self._dropped = 0, 0, 0, False
+        land = self._allocate(LEAST_SLOTS, _FIRST_WORDS)
+        words = land.words
+        words[[MAGIC, TICK, EPOCH, WIDTH, KEYS, FULL, READY, VERSION]] = (
+            FORMAT, 0, directory.epoch, len(fields), len(key), int(full), int(not full), self._pools.version)
+        words[[LIVE, USED, FREE_WORDS]] = 0
         words[KEY_COLUMNS:KEY_COLUMNS + len(key)] = key
         words[FOLDS:FOLDS + len(key)] = [fields[k].type.folds for k in key]
-        self._serve()
+        self._serve(land)
 
     # -------------------------------------------------------------- memory
-    def _allocate(self, slots: int, slab: int, reserve: int) -> tuple[Memory, Memory]:
-        """Memory for a view with that many slots and slab words, still BUILDING, and its stamps."""
-        path = stamps_path = None
-        if self._place is not None:
-            path, stamps_path = self._place.paths(self._generation)
-        start = INDEX + slots
-        memory = Memory(path, max(reserve, 4 * 8 * (start + slab)), 8 * (start + slab))
-        nbytes = 8 * (1 if self.full else slots)
-        try:
-            stamps = Memory(stamps_path, nbytes, nbytes)
-        except SqlError:
-            memory.unlink()
-            raise
-        words = memory.words
-        words[[STATE, MASK, SLAB, TOP, ROOM]] = BUILDING, slots - 1, start, start, memory.backed // 8
-        return memory, stamps
+    def _allocate(self, slots: int, slab: int) -> Land:
+        """Memory for a view with at least that many slots and slab words, which no reader knows of."""
+        paths = None if self._place is None else self._place.paths(self._generation)
+        land = self._pools.land(slots, slab, paths, self.full)
+        start = INDEX + land.slots
+        land.words[[MASK, SLAB, TOP, ROOM]] = land.slots - 1, start, start, land.room
+        return land
 
-    def _serve(self) -> None:
-        self._words, self._stamps = self._memory.words, self._stamps_memory.words
-        atomics.store(self._words, STATE, SERVING)
+    def _serve(self, land: Land) -> None:
+        """Let readers have it; SqlError where there is no room to tell them."""
+        serves = self._pools.number() << STATE_BITS | SERVING
+        kernels.set_state(land.words, serves)
+        spot = land.spot(serves)
+        if self._place is not None and spot is not None:
+            try:
+                self._place.record(self._generation, spot)
+            except BaseException:
+                kernels.set_state(land.words, DEAD)
+                land.release()
+                raise
+        self._recorded, self._land, self._words, self._stamps = self._generation, land, land.words, land.stamps
 
     def _move(self, slots: int, spare: int) -> None:
         """Everything into fresh, compact memory; readers of the old one find it moved."""
-        old, old_memory, old_stamps = self._words, self._memory, self._stamps_memory
+        old, words, stamps, recorded = self._land, self._words, self._stamps, self._recorded
         self._generation += 1
-        slab = int(kernels.copied_words(old)) + spare
-        self._memory, self._stamps_memory = self._allocate(slots, slab, old_memory.reserve)
-        words = self._memory.words
+        fresh = self._allocate(slots, int(kernels.copied_words(words)) + spare)
         kept = [MAGIC, TICK, READY, EPOCH, WIDTH, KEYS, FULL, VERSION]
-        words[kept] = old[kept]
-        words[KEY_COLUMNS:KEY_COLUMNS + 2 * MAX_KEY] = old[KEY_COLUMNS:KEY_COLUMNS + 2 * MAX_KEY]
-        kernels.copy(old, self._stamps, words, self._stamps_memory.words)
-        self._serve()
-        atomics.store(old, STATE, MOVED)
-        old_memory.unlink()
-        old_stamps.unlink()
+        fresh.words[kept] = words[kept]
+        fresh.words[[LIVE, USED, FREE_WORDS]] = 0
+        fresh.words[KEY_COLUMNS:KEY_COLUMNS + 2 * MAX_KEY] = words[KEY_COLUMNS:KEY_COLUMNS + 2 * MAX_KEY]
+        kernels.copy(words, stamps, fresh.words, fresh.stamps)
+        self._serve(fresh)
+        kernels.set_state(words, MOVED)
+        if self._place is not None:
+            self._place.withdraw(recorded)
+        old.release()
         self._cursor = 0
 
     def _make_room(self, code: int) -> None:
@@ -152,18 +151,19 @@ class View:
         need = int(self._scratch.words[NEED])
         if code == SLOTS_SHORT:
             self._move(_slots_for(need), _FIRST_WORDS)
-        elif 8 * need <= self._memory.reserve:
-            self._memory.back(8 * need)
-            self._words[ROOM] = self._memory.backed // 8
+        elif self._land.back(need):
+            self._words[ROOM] = self._land.room
         else:
-            self._move(int(self._words[MASK]) + 1, need)
+            self._move(self._land.slots, need)
 
     def _shrink(self) -> None:
         """Compact when more than half of the slab is free or the index has four times the slots that it needs, if
         there is room for a copy."""
         words = self._words
-        slab, slots = int(words[TOP]) - int(words[SLAB]), int(words[MASK]) + 1
+        slab, slots = int(words[TOP]) - int(words[SLAB]), self._land.slots
         needed = _slots_for(int(words[LIVE]))
+        if slots >= max(4 * needed, _SHRINK_SLOTS):
+            needed = slots_of(needed, int(kernels.copied_words(words)) + _FIRST_WORDS)
         if (slab > _SHRINK_WORDS and 2 * int(words[FREE_WORDS]) > slab) or slots >= max(4 * needed, _SHRINK_SLOTS):
             try:
                 self._move(needed, _FIRST_WORDS)
@@ -280,11 +280,12 @@ class View:
     def drop(self) -> None:
         if not self._dropped:
             self._dropped = True
-            atomics.store(self._words, STATE, DEAD)
-            self._memory.unlink()
-            self._stamps_memory.unlink()
+            kernels.set_state(self._words, DEAD)
             if self._place is not None:
-                self._place.remove()
+                self._place.withdraw(self._recorded)
+            self._land.release()
+            if self._place is not None:
+                self._place.remove_folder()
 
 
 class ViewDirectory:
@@ -294,24 +295,26 @@ class ViewDirectory:
         self.path, self.symbols, self.epoch = path, symbols, epoch
         self.scratch = _Scratch()
         self.taken_over = path is None
-        self._created = 0 if path is None else files.creations(path, epoch)
-        self._first = files.stem(epoch, self._created + 1)
+        first = 1 if path is None else files.creations(path, epoch) + 1
+        self._first = files.stem(epoch, first)
+        self._numbers = itertools.count(first)
+        self.pools = Pools(path, epoch, self._numbers)
 
-    def create(self, name: str, fields: Sequence[Field], key: tuple[int, ...], visible: int, full: bool) -> View:
+    def create(self, name: str, fields: Sequence[Field], key: tuple[int, ...], visible: int, full: bool,
+               definition: int = 0) -> View:
         if len(key) > MAX_KEY:
             raise ValueError(f"view {name} has {len(key)} key columns; at most {MAX_KEY}")
-        place = None
-        if self.path is not None:
-            self._created += 1
-            symbols = getattr(self.symbols, "path", None)
-            relative = symbols and os.path.relpath(symbols, self.path)
-            about = files.About(name, tuple(fields), key, visible, full, relative)
-            place = files.Place.make(self.path, self.epoch, self._created, about)
+        if self.path is None:
+            return View(self, name, fields, key, full, None)
+        symbols = getattr(self.symbols, "path", None)
+        relative = symbols and os.path.relpath(symbols, self.path)
+        about = files.About(name, tuple(fields), key, visible, full, relative, definition)
+        place = files.Place(self.path, about, files.stem(self.epoch, next(self._numbers)))
+        place.make_folder()
         try:
             return View(self, name, fields, key, full, place)
         except SqlError:
-            if place is not None:
-                place.remove()
+            place.remove_folder()
             raise
 
     def take_over(self) -> None:

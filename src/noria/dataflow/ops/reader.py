@@ -16,12 +16,13 @@ from noria.dataflow.protocols import ViewState
 
 
 class Reader(Operator):
-    """key: the columns it is looked up by, in parameter order; visible: leading columns a client sees."""
+    """key: the columns it is looked up by, in parameter order; visible: leading columns a client sees; definition: what
+    tells it from other views of its name."""
 
     stateful = True
 
-    def __init__(self, name: str, fields: tuple[Field, ...], key: Columns, visible: int):
-        self.name, self._fields, self.key, self.visible = name, fields, key, visible
+    def __init__(self, name: str, fields: tuple[Field, ...], key: Columns, visible: int, definition: int = 0):
+        self.name, self._fields, self.key, self.visible, self._definition = name, fields, key, visible, definition
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -39,9 +40,13 @@ class Reader(Operator):
     # -------------------------------------------------------------- state
     def make_state(self, engine: Engine, node: Node) -> None:
         if node.state is None or node.state.full != node.full:
+            fresh = self._fresh(engine, node)  # before the other is dropped: there may be no room
             if node.state is not None:
                 node.state.drop()
-            node.state = engine.views.create(self.name, self._fields, self.key, self.visible, node.full)
+            node.state = fresh
+
+    def _fresh(self, engine: Engine, node: Node) -> ViewState:
+        return engine.views.create(self.name, self._fields, self.key, self.visible, node.full, self._definition)
 
     def build(self, engine: Engine, node: Node, rows: Iterator[Batch]) -> None:
         super().build(engine, node, rows)
@@ -73,8 +78,11 @@ class Reader(Operator):
 
     def forget(self, engine: Engine, node: Node) -> None:
         node.clear_ranges()
-        _state(node).drop()
-        node.state = engine.views.create(self.name, self._fields, self.key, self.visible, node.full)
+        if node.full:
+            _state(node).drop()
+            node.state = self._fresh(engine, node)
+        else:  # takes no memory, which may be what there is none of
+            _state(node).evict(_state(node).present())
 
     def held(self, node: Node) -> Iterator[Codes]:
         return _state(node).held()

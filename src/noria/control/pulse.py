@@ -1,0 +1,47 @@
+"""Whether a Spark driver and its JVM live, told from how many questions in a row they have left unanswered.
+
+Keeps true: what passes is counted in beats of the one who asks, so that a machine that slept, or a front end that was
+stalled, is one beat late and no more; a process that waits for a processor or collects garbage is given
+SPARK_SILENT_BEATS, one that somebody has stopped (the kernel says so) SPARK_STOPPED_BEATS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from noria.core.limits import SPARK_SILENT_BEATS, SPARK_STOPPED_BEATS
+
+
+def is_stopped(pid: int) -> bool:
+    """Is the process stopped by a signal or a debugger?"""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat[stat.rindex(")") + 2] in "Tt"
+
+
+@dataclass
+class Pulse:
+    """verdict: why the driver must be replaced; empty while it need not."""
+
+    stopped: Callable[[int], bool] = is_stopped
+    missed: int = 0
+    jvm_missed: int = 0
+    verdict: str = ""
+
+    def heard(self, jvm_missed: int) -> None:
+        self.missed, self.jvm_missed = 0, jvm_missed
+
+    def beat(self, driver: int, jvm: int | None) -> None:
+        """A question was asked a beat ago."""
+        self.missed += 1
+        if self.missed > self._patience(driver):
+            self.verdict = f"it has answered none of {self.missed} questions and was killed"
+        elif jvm is not None and self.jvm_missed > self._patience(jvm):
+            self.verdict = f"its JVM has answered none of {self.jvm_missed} questions and was killed"
+
+    def _patience(self, pid: int) -> int:
+        return SPARK_STOPPED_BEATS if self.stopped(pid) else SPARK_SILENT_BEATS

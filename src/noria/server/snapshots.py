@@ -1,0 +1,117 @@
+"""Snapshots of the base tables that queries share.
+
+Keeps true: a query's snapshot holds every write that was acknowledged before the query came; at most one is being
+taken at a time, and all queries that come meanwhile share the next; one that still holds everything is used again; a
+snapshot's directory exists while somebody uses it and at most SNAPSHOT_KEEP_S longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from noria.core.errors import SqlError
+from noria.core.limits import SNAPSHOT_KEEP_S, SNAPSHOT_WAIT_S
+from noria.dataflow.packets import Done, Snapshot
+from noria.runtime.link import Link, WorkerGone
+
+
+class _Shared:
+    """One snapshot: who uses it, and how many changes there had been when it was asked for (None: some of them were
+    not answered then, so that it may hold them or not)."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.users = 0
+        self.asked = False
+        self.changes: int | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.taken: asyncio.Task[None]
+
+    def failed(self) -> bool:
+        return self.taken.done() and (self.taken.cancelled() or self.taken.exception() is not None)
+
+
+class Snapshots:
+    def __init__(self, link: Link, directory: Path):
+        self._link, self._directory = link, directory
+        self._numbers = itertools.count(1)
+        self._newest: _Shared | None = None
+        self.taken = 0
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[str]:
+        """The path of a checkpoint that holds all that is acknowledged now."""
+        snapshot = self._fitting()
+        snapshot.users += 1
+        try:
+            await asyncio.shield(snapshot.taken)
+            yield str(snapshot.path)
+        finally:
+            snapshot.users -= 1
+            self._left(snapshot)
+
+    def _fitting(self) -> _Shared:
+        newest = self._newest
+        changes = self._link.stats.changes
+        if newest is not None and not newest.failed() and (not newest.asked or newest.changes == changes):
+            return newest
+        fresh = self._newest = _Shared(self._place())
+        fresh.taken = asyncio.create_task(self._take(fresh, newest))
+        if newest is not None:
+            self._left(newest)
+        return fresh
+
+    async def _take(self, fresh: _Shared, before: _Shared | None) -> None:
+        if before is not None:
+            with suppress(Exception):  # is told to its own users
+                await asyncio.shield(before.taken)
+        fresh.asked = True
+        try:
+            async with asyncio.timeout(SNAPSHOT_WAIT_S):
+                reply = await self._checkpoint(fresh)
+        except TimeoutError:
+            raise SqlError(1105, "HY000", f"no worker took a snapshot of the tables within {SNAPSHOT_WAIT_S} s; "
+                                          "try again") from None
+        if reply.error is not None:
+            raise reply.error
+
+    async def _checkpoint(self, fresh: _Shared) -> Done:
+        """Ask the worker, and the next one where it dies meanwhile: what it had begun is left behind."""
+        while True:
+            await self._link.up()
+            fresh.changes = self._link.stats.changes if self._link.settled() else None
+            self.taken += 1
+            try:
+                reply: Done = await self._link.ask(Snapshot(0, str(fresh.path)))
+                return reply
+            except WorkerGone:
+                await asyncio.to_thread(shutil.rmtree, fresh.path, ignore_errors=True)
+                fresh.path = self._place()
+
+    def _place(self) -> Path:
+        return self._directory / f"shared-{next(self._numbers)}"
+
+    def _left(self, snapshot: _Shared) -> None:
+        """Perhaps nobody uses it any more; only the newest is kept for those who may come."""
+        if snapshot.users:
+            return
+        if not snapshot.taken.done():
+            snapshot.taken.add_done_callback(lambda _: self._left(snapshot))
+        elif snapshot is self._newest and snapshot.changes is not None and not snapshot.failed():
+            if snapshot.timer is not None:
+                snapshot.timer.cancel()
+            snapshot.timer = asyncio.get_running_loop().call_later(SNAPSHOT_KEEP_S, self._forget, snapshot)
+        else:
+            self._forget(snapshot)
+
+    def _forget(self, snapshot: _Shared) -> None:
+        if snapshot.users:
+            return
+        if self._newest is snapshot:
+            self._newest = None
+        asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, snapshot.path, True)

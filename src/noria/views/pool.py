@@ -1,0 +1,202 @@
+"""Where the memory of views comes from: small views share files, a large one has files of its own.
+
+A pool is a file of regions of one size, and a file of their stamps; a view that outgrows its region moves to a larger
+one, then to memory of its own.  So a thousand small views are some dozens of mappings.
+
+Keeps true (`views/layout.py` says why readers need it): a region has the same number of slots for good; one that is
+given back is DEAD or MOVED before it is given to another view; each view in it gets a STATE number of its own, and
+versions beyond all that were seen there.  A pool without views is deleted, but for one of each size.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+from noria.core.batch import Codes
+from noria.core.errors import SqlError
+from noria.state.mapped import Memory
+from noria.views import files
+from noria.views.layout import FREE_LISTS, INDEX, LEAST_SLOTS, PAD, VERSION
+
+# (words of a region, slots of its index, regions of a file): whole pages, up to about a megabyte a file
+_SIZES = ((10 * 2**8, LEAST_SLOTS, 64), (40 * 2**8, 2**9, 16), (160 * 2**8, 2**12, 8))
+_RESERVE = 2**34  # bytes of addresses for a view of its own, four times what it needs once it needs more
+
+
+def slots_of(slots: int, slab: int) -> int:
+    """How many slots memory for so many has."""
+    return next((own for words, own, _ in _SIZES if _fits(words, own, slots, slab)), slots)
+
+
+def _fits(words: int, own: int, slots: int, slab: int) -> bool:
+    return slots <= own and INDEX + own + slab + PAD <= words
+
+
+class Land(Protocol):
+    """Memory for one view and its stamps."""
+
+    words: Codes
+    stamps: Codes
+    slots: int
+
+    @property
+    def room(self) -> int:
+        """Words that are backed."""
+
+    def back(self, words: int) -> bool:
+        """Make so many words usable; False where the view must move.  SqlError where there is no space."""
+
+    def spot(self, serves: int) -> files.Spot | None:
+        """For readers; None in anonymous memory."""
+
+    def release(self) -> None:
+        """The view is gone from here, and its STATE says so."""
+
+
+class Own:
+    """Files, or anonymous memory, for one view."""
+
+    def __init__(self, paths: tuple[str, str] | None, directory: str, slots: int, slab: int, full: bool):
+        view, stamps = paths or (None, None)
+        nbytes = 8 * (INDEX + slots + slab)
+        self.slots, self._directory = slots, directory
+        self._memory = Memory(view, max(_RESERVE, 4 * nbytes), nbytes)
+        try:
+            nbytes = 8 * (1 if full else slots)
+            self._stamps = Memory(stamps, nbytes, nbytes)
+        except SqlError:
+            self._memory.unlink()
+            raise
+        self.words, self.stamps = self._memory.words, self._stamps.words
+
+    @property
+    def room(self) -> int:
+        return self._memory.backed // 8
+
+    def back(self, words: int) -> bool:
+        if 8 * words > self._memory.reserve:
+            return False
+        self._memory.back(8 * words)
+        return True
+
+    def spot(self, serves: int) -> files.Spot | None:
+        if self._memory.path is None or self._stamps.path is None:
+            return None
+        return files.Spot(os.path.relpath(self._memory.path, self._directory), 0, len(self.words),
+                          os.path.relpath(self._stamps.path, self._directory), 0, len(self.stamps), serves)
+
+    def release(self) -> None:
+        self._memory.unlink()
+        self._stamps.unlink()
+
+
+class _Pool:
+    """One file of regions."""
+
+    def __init__(self, paths: tuple[str, str] | None, size: tuple[int, int, int]):
+        self.region, self.slots, self.regions = size
+        view, stamps = paths or (None, None)
+        self.memory = Memory(view, 8 * self.region * self.regions, 0)
+        try:
+            self.stamps = Memory(stamps, 8 * self.slots * self.regions, 8 * self.slots * self.regions)
+        except SqlError:
+            self.memory.unlink()
+            raise
+        self.free: list[int] = []
+        self.begun = 0  # regions that were ever used
+        self.taken = 0
+
+    def take(self) -> int:
+        """A region's number; SqlError where there is no space."""
+        if not self.free:
+            self.memory.back(8 * self.region * (self.begun + 1))
+            self.free.append(self.begun)
+            self.begun += 1
+        self.taken += 1
+        return self.free.pop()
+
+    @property
+    def full(self) -> bool:
+        return self.taken == self.regions
+
+    def unlink(self) -> None:
+        self.memory.unlink()
+        self.stamps.unlink()
+
+
+@dataclass
+class Region:
+    """A part of a pool for one view."""
+
+    _owner: Pools
+    _pool: _Pool
+    number: int
+
+    def __post_init__(self) -> None:
+        pool = self._pool
+        self.slots, first = pool.slots, self.number * pool.region
+        self.words: Codes = pool.memory.words[first:first + pool.region]
+        self.stamps: Codes = pool.stamps.words[self.number * pool.slots:(self.number + 1) * pool.slots]
+        self.words[FREE_LISTS:INDEX + pool.slots] = 0
+
+    @property
+    def room(self) -> int:
+        return self._pool.region - PAD
+
+    def back(self, words: int) -> bool:
+        return words <= self.room
+
+    def spot(self, serves: int) -> files.Spot | None:
+        pool = self._pool
+        if pool.memory.path is None or pool.stamps.path is None:
+            return None
+        return files.Spot(os.path.basename(pool.memory.path), self.number * pool.region, pool.region,
+                          os.path.basename(pool.stamps.path), self.number * pool.slots, pool.slots, serves)
+
+    def release(self) -> None:
+        self._owner.give_back(self._pool, self.number, int(self.words[VERSION]))
+
+
+class Pools:
+    """The land of one writer's views.  path None: anonymous memory."""
+
+    def __init__(self, path: str | None, epoch: int, numbers: itertools.count[int]):
+        self._path, self._epoch, self._numbers = path, epoch, numbers
+        self._pools: list[list[_Pool]] = [[] for _ in _SIZES]
+        self._states = itertools.count(1)
+        self.version = epoch << 40  # no entry that was ever given back had a greater one
+
+    def number(self) -> int:
+        """One that no STATE had before."""
+        return next(self._states)
+
+    def land(self, slots: int, slab: int, paths: tuple[str, str] | None, full: bool) -> Land:
+        """Room for an index of at least so many slots and so many words of slab."""
+        for size, pools in zip(_SIZES, self._pools, strict=True):
+            if _fits(size[0], size[1], slots, slab):
+                return self._region(size, pools)
+        return Own(paths, self._path or "", slots, slab, full)
+
+    def _region(self, size: tuple[int, int, int], pools: list[_Pool]) -> Region:
+        """In the oldest pool that has one, so that younger ones become empty."""
+        pool = next((p for p in pools if not p.full), None)
+        if pool is None:
+            paths = None
+            if self._path is not None:
+                paths = files.pool_paths(self._path, self._epoch, next(self._numbers), size[0])
+            pool = _Pool(paths, size)
+            pools.append(pool)
+        return Region(self, pool, pool.take())
+
+    def give_back(self, pool: _Pool, number: int, version: int) -> None:
+        self.version = max(self.version, version)
+        pool.free.append(number)
+        pool.taken -= 1
+        pools = next(p for p in self._pools if pool in p)
+        empty = [p for p in pools if not p.taken]
+        if len(empty) > 1:
+            pools.remove(empty[-1])
+            empty[-1].unlink()

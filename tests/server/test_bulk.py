@@ -1,0 +1,151 @@
+"""Queries before Spark: how many run, what one too many is told, whose fault a dead driver is, what cancelling does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from noria.control.supervisor import DriverGone, JobError, NoDriver
+from noria.core.errors import SqlError
+from noria.core.limits import SPARK_QUERIES, SPARK_QUEUE
+from noria.server.bulk import RUNNING, WAITING, Bulk
+
+
+class FakeSupervisor:
+    """Jobs end when the test says so; a cancelled one only then is over."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, asyncio.Future[Any]] = {}
+        self.over: dict[str, Callable[[], None]] = {}
+        self.most = 0
+
+    async def run_job(self, function: str, *, pool: str, on_end: Callable[[], None], plan: str, **_: Any) -> Any:
+        future = self.running[plan] = asyncio.get_running_loop().create_future()
+        self.over[plan] = on_end
+        self.most = max(self.most, len(self.running))
+        try:
+            return await future
+        finally:
+            self.running.pop(plan)
+            if not future.cancelled():
+                on_end()
+
+    def die(self) -> None:
+        for future in self.running.values():
+            future.set_exception(DriverGone("the Spark batch driver ended"))
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def rig(tmp_path: Path, test: Callable[[FakeSupervisor, Bulk, Callable[[str], asyncio.Task[Any]], list[str]],
+                                       Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        spark, told = FakeSupervisor(), list[str]()
+        bulk = Bulk(spark, None, SimpleNamespace(tables=list), tmp_path / "snapshots")  # type: ignore[arg-type]
+
+        @asynccontextmanager
+        async def use() -> Any:
+            yield "checkpoint"
+
+        bulk.snapshots = SimpleNamespace(use=use)  # type: ignore[assignment]
+
+        def query(name: str) -> asyncio.Task[Any]:
+            batch: Any = SimpleNamespace(plan=name, visible=None)
+            return asyncio.ensure_future(bulk.query(batch, lambda state: told.append(f"{name}: {state}")))
+
+        await test(spark, bulk, query, told)
+
+    asyncio.run(run())
+
+
+def answer(spark: FakeSupervisor, name: str) -> None:
+    spark.running[name].set_result(SimpleNamespace(rows=pa.table({"a": [name], "b": [1]})))
+
+
+def test_some_run_some_wait_and_one_too_many_is_told_what_to_do(tmp_path: Path) -> None:
+    async def test(spark: FakeSupervisor, bulk: Bulk, query: Callable[[str], asyncio.Task[Any]], told: list[str]
+                   ) -> None:
+        queries = {str(i): query(str(i)) for i in range(SPARK_QUERIES + SPARK_QUEUE)}
+        await settle()
+        assert set(spark.running) == {str(i) for i in range(SPARK_QUERIES)} and bulk.queries.waiting == SPARK_QUEUE
+        with pytest.raises(SqlError, match=r"Too many queries for Spark.*create a view") as too_many:
+            await query("one too many")
+        assert too_many.value.code == 1637
+        while spark.running:
+            answer(spark, next(iter(spark.running)))
+            await settle()
+        for name, task in queries.items():
+            assert await task == [(name, 1)]
+        assert spark.most == SPARK_QUERIES and bulk.queries.free == SPARK_QUERIES
+        assert told[0] == f"0: {RUNNING}" and f"{SPARK_QUERIES}: {WAITING}" in told
+
+    rig(tmp_path, test)
+
+
+def test_a_slot_is_free_when_a_cancelled_query_is_over_on_spark(tmp_path: Path) -> None:
+    async def test(spark: FakeSupervisor, bulk: Bulk, query: Callable[[str], asyncio.Task[Any]], told: list[str]
+                   ) -> None:
+        first = query("first")
+        waiting = [query(str(i)) for i in range(SPARK_QUERIES)]
+        await settle()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first  # at once
+        assert bulk.queries.free == 0 and bulk.queries.waiting == 1
+        waiting[-1].cancel()
+        await settle()
+        assert bulk.queries.waiting == 0
+        spark.over["first"]()
+        assert bulk.queries.free == 1
+        for task in waiting:
+            task.cancel()
+
+    rig(tmp_path, test)
+
+
+def test_a_query_that_kills_the_driver_has_the_error_and_those_beside_it_have_answers(tmp_path: Path) -> None:
+    async def test(spark: FakeSupervisor, bulk: Bulk, query: Callable[[str], asyncio.Task[Any]], told: list[str]
+                   ) -> None:
+        innocent, guilty = query("innocent"), query("guilty")
+        await settle()
+        spark.die()
+        later = query("later")
+        await settle()
+        for _ in range(3):
+            assert len(spark.running) == 1 or "later" in spark.running
+            if "guilty" in spark.running:
+                assert list(spark.running) == ["guilty"]
+                spark.die()
+            for name in set(spark.running) - {"guilty"}:
+                answer(spark, name)
+            await settle()
+        assert await innocent == [("innocent", 1)] and await later == [("later", 1)]
+        with pytest.raises(SqlError, match="ended twice while it worked on this query") as error:
+            await guilty
+        assert error.value.code == 1041 and bulk.queries.free == SPARK_QUERIES
+
+    rig(tmp_path, test)
+
+
+@pytest.mark.parametrize("bad, code", [(NoDriver("no driver for 120 s"), 1041), (JobError("query", "x", ""), 1105)])
+def test_what_fails_on_spark_is_the_querys_error(tmp_path: Path, bad: Exception, code: int) -> None:
+    async def test(spark: FakeSupervisor, bulk: Bulk, query: Callable[[str], asyncio.Task[Any]], told: list[str]
+                   ) -> None:
+        hit = query("hit")
+        await settle()
+        spark.running["hit"].set_exception(bad)
+        with pytest.raises(SqlError) as error:
+            await hit
+        assert error.value.code == code and bulk.queries.free == SPARK_QUERIES
+
+    rig(tmp_path, test)
