@@ -99,8 +99,10 @@ class Run:
         stage.sleep(0, 1.0)
         before = stage.kills
         world.journal("chaos", "fault", fault=fault.name)
-        world.permit = fault.permit
         world.faults += 1
+        if fault.permit.lost:
+            world.lost_until = world.faults
+        world.permit = fault.permit
         fault.act(stage)
         ended = time.monotonic()
         self._progress(fault.name, 2)
@@ -110,8 +112,6 @@ class Run:
         self._progress(fault.name, 1)
         took = time.monotonic() - ended
         world.permit = Permit()
-        if fault.permit.lost:
-            world.lost_until = world.faults
         self.figures.rounds[fault.name] += 1
         self.figures.recovery_s[fault.name].append(took)
         self.check()
