@@ -1,7 +1,7 @@
 # The commands of this repository.  Each sets up what it needs (scripts/setup.sh; quick when done).
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test fuzz soak leaks docs lint types bench clean
+.PHONY: setup demo test fuzz soak leaks chaos fuzz-protocols memory-sweep docs lint types bench clean
 
 setup:
 	@bash scripts/setup.sh
@@ -24,6 +24,23 @@ soak: setup
 	@first=$${NORIA_ENGINE_FIRST:-$$(date +%s)}; echo "NORIA_ENGINE_FIRST=$$first"; \
 		NORIA_ENGINE_FIRST=$$first NORIA_ENGINE_SEEDS=$(SOAK_SEEDS) \
 		$(PYTHON) -m pytest -q --timeout=0 -n 2 tests/dataflow/test_engine_random.py
+
+# A server under random faults until so many of its processes were killed (CHAOS_SECONDS: or at least so long); seeds are
+# printed, CHAOS_SEED repeats one.  docs/reliability.md says what is promised.
+CHAOS_KILLS ?= 1000
+chaos: setup
+	@CHAOS_KILLS=$(CHAOS_KILLS) CHAOS_SECONDS=$${CHAOS_SECONDS:-0} \
+		$(PYTHON) -m pytest -q -x --tb=short tests/chaos/test_chaos.py
+
+# So many cases for each protocol: MySQL, the worker's packets, their wire, the readers of shared memory.
+PROTOCOL_CASES ?= 1000000
+fuzz-protocols: setup
+	@FUZZ_MYSQL_CASES=$(PROTOCOL_CASES) FUZZ_WORKER_CASES=$(PROTOCOL_CASES) FUZZ_WIRE_CASES=$(PROTOCOL_CASES) \
+		FUZZ_VIEWS_CASES=$(PROTOCOL_CASES) $(PYTHON) -m pytest -q --tb=short tests/chaos/test_fuzz_*.py
+
+# Ten times what the memory limit holds, read and written for ten minutes: docs/memory-sweep.svg.
+memory-sweep: setup
+	@$(PYTHON) tests/chaos/memory_sweep.py
 
 # 100,000 shapes of SELECT, 1,000 views, 2,000 connections: what every process holds, part by part.  Hours on two cores.
 LEAKS ?= --selects 100000 --cycles 1000 --connections 2000 --parts 20

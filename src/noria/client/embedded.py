@@ -7,7 +7,6 @@ so what no view can answer is refused.  Keeps true: one process at a time has th
 from __future__ import annotations
 
 import asyncio
-import shutil
 import threading
 from collections.abc import Coroutine
 from os import PathLike
@@ -27,7 +26,7 @@ from noria.server.executor import Executor
 from noria.server.http.app import about_table, about_view
 from noria.server.http.wire import arrow_rows
 from noria.server.mysql.backend import Ok, ResultSet
-from noria.server.settings import make_run_dir
+from noria.server.settings import make_run_dir, remove_run_dir
 from noria.views.reader import attach
 
 T = TypeVar("T")
@@ -101,5 +100,5 @@ class EmbeddedTransport:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        shutil.rmtree(self._run_dir, ignore_errors=True)
+        remove_run_dir(self._run_dir)
         self._claim.release()

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -47,7 +46,14 @@ from noria.server.listening import CannotListen, listening
 from noria.server.loading import TOKEN_FILE, LoadPermit, make_token
 from noria.server.mysql import MysqlServer, account, listen
 from noria.server.mysql.backend import Outcome
-from noria.server.settings import Settings, SettingsError, is_loopback, make_run_dir, parse_size
+from noria.server.settings import (
+    Settings,
+    SettingsError,
+    is_loopback,
+    make_run_dir,
+    parse_size,
+    remove_run_dir,
+)
 from noria.server.tls import Certificates
 from noria.spark.session import SparkSettings, SparkUnavailable
 from noria.views.reader import attach
@@ -130,7 +136,7 @@ class Node:
         ports = self._ports()
         self._permit = LoadPermit(settings.load_dirs, make_token(settings.data_dir))
         run_dir = make_run_dir(settings.data_dir, settings.run_root)
-        self._closers.append(("run directory", lambda: shutil.rmtree(run_dir, ignore_errors=True)))
+        self._closers.append(("run directory", lambda: remove_run_dir(run_dir)))
         self.views_dir = run_dir / "views"
         self.link = WorkerLink(f"ipc://{run_dir}/link", claim.epoch, on_hello=self._hello, note=log.info,
                                doing=doing_path(run_dir, 0))

@@ -6,6 +6,7 @@ password, and TLS is not required where there is no certificate.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import ipaddress
 import os
@@ -16,9 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from noria.core.limits import DEFAULT_MEMORY_BYTES
+from noria.views import files
 
 SHARED_MEMORY = Path("/dev/shm")
 RUN_DIR_CHARACTERS = 95  # a Unix socket's path may be 107
+_AFTER_ALL = "g"  # the names of view files begin with hexadecimal digits
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -109,6 +112,13 @@ def read_password(path: Path) -> str:
     return lines[0]
 
 
+def remove_run_dir(path: Path) -> None:
+    """The directory goes, and readers of other processes that have its views mapped are told that these are dead."""
+    with contextlib.suppress(OSError, ValueError):  # files of a worker that died while it made them
+        files.bury(str(path / "views"), _AFTER_ALL)
+    shutil.rmtree(path, ignore_errors=True)
+
+
 def make_run_dir(data_dir: Path, root: Path | None = None) -> Path:
     """An empty directory of ours alone, under `root` or /dev/shm (views are then never written to a disk), else
     under the data directory.
@@ -125,7 +135,7 @@ def make_run_dir(data_dir: Path, root: Path | None = None) -> Path:
                             "directory with a shorter path")
     if path.is_symlink() or (path.exists() and path.stat().st_uid != os.getuid()):
         raise SettingsError(f"the run directory {path} belongs to somebody else: remove it, or have it removed")
-    shutil.rmtree(path, ignore_errors=True)
+    remove_run_dir(path)
     try:
         path.mkdir(mode=0o700)
     except OSError as e:

@@ -1,0 +1,247 @@
+"""What goes wrong: each fault is a function that does it, waits as long as it lasts, and puts back what it took.
+
+Keeps true: a fault harms nothing but the server under test, its directories and its clients; after it returns the
+server has all it needs to recover by itself (a front end that was killed has been started again).
+
+Left out: a jump of the system's clock, which would be one of every process on the machine (a time namespace cannot
+jump once a process is in it).  Freezing every process of the server at once is what is nearest: to each of them both
+clocks jump ahead.  Corrupt view files: they are the worker's own, and trusted; `test_fuzz_views.py` corrupts copies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chaos.clients import Failure, Permit, World
+from e2e.serving import Served, alive, processes_with, until
+
+KILLED, TOO_LATE, DISK_FULL, NO_MEMORY, TABLE_FULL, INTERNAL = 1317, 3024, 1021, 1041, 1114, 1105
+REFUSED = frozenset({INTERNAL})  # what ended two workers is refused: kills look like that to the server
+UP_S = 400  # a busy machine takes long to start a worker
+
+
+@dataclass
+class Stage:
+    """The server and what faults need beside it.  disk: a small one that holds the data directory, or None."""
+
+    world: World
+    chance: random.Random
+    disk: Path | None = None
+    kills: int = 0
+
+    @property
+    def server(self) -> Served:
+        return self.world.server
+
+    def sleep(self, least: float, most: float) -> None:
+        time.sleep(self.chance.uniform(least, most))
+
+    def pids(self, which: str) -> list[int]:
+        """Process numbers; none for a worker that is not up."""
+        with contextlib.suppress(OSError, KeyError, IndexError):
+            pid = self.server.pid(which)
+            return [pid] if alive(pid) else []
+        return []
+
+    def signal(self, number: int, *which: str) -> list[int]:
+        pids = [pid for w in which for pid in self.pids(w)]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+                self.kills += number == signal.SIGKILL
+        return pids
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    act: Callable[[Stage], None]
+    permit: Permit
+    weight: int
+    needs_disk: bool = False
+
+
+# ---------------------------------------------------------------- processes end
+def kill(*which: str) -> Callable[[Stage], None]:
+    def act(stage: Stage) -> None:
+        if "front" in which:
+            _restart(stage, *which)
+        else:
+            stage.signal(signal.SIGKILL, *which)
+
+    return act
+
+
+def _restart(stage: Stage, *which: str) -> None:
+    server, before = stage.server, processes_with(stage.server.tag)
+    stage.signal(signal.SIGKILL, *(w for w in which if w != "front"), "front")
+    server.process.wait(30)
+    until("what the dead server left ends by itself", lambda: not before & processes_with(server.tag), 60)
+    server.start()
+
+
+def kill_again(stage: Stage) -> None:
+    """The worker, and the next one while it recovers or soon after."""
+    for _ in range(stage.chance.randrange(2, 4)):
+        old = stage.signal(signal.SIGKILL, "worker")
+        end = time.monotonic() + UP_S
+        while stage.pids("worker") in ([], old):
+            if time.monotonic() > end:
+                raise Failure(f"no new worker within {UP_S} s of a kill")
+            time.sleep(0.01)
+        stage.sleep(0, 1.5)
+
+
+# ---------------------------------------------------------------- processes stand still
+def freeze(*which: str, least: float = 0.1, most: float = 5.0) -> Callable[[Stage], None]:
+    """SIGSTOP, and SIGCONT after a while, for those that still are there then."""
+
+    def act(stage: Stage) -> None:
+        stopped = stage.signal(signal.SIGSTOP, *which)
+        stage.sleep(least, most)
+        for pid in reversed(stopped):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    return act
+
+
+def freeze_for_good(stage: Stage) -> None:
+    """A worker that never goes on: it is given up and replaced."""
+    stopped = stage.signal(signal.SIGSTOP, "worker")
+    until("a frozen worker is ended", lambda: not any(map(alive, stopped)), UP_S)
+
+
+# ---------------------------------------------------------------- what the system has to give
+def full_disk(stage: Stage) -> None:
+    """Others take all the space of the data directory, for a while."""
+    assert stage.disk is not None
+    path = stage.disk / "others"
+    try:
+        with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(2**16))
+        stage.sleep(0.5, 4)
+    finally:
+        path.unlink()
+
+
+def few_files(which: str) -> Callable[[Stage], None]:
+    """The soft limit of open files falls to what is open, or a few more."""
+
+    def act(stage: Stage) -> None:
+        for pid in stage.pids(which):
+            with contextlib.suppress(OSError):
+                before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+                now = len(os.listdir(f"/proc/{pid}/fd")) + stage.chance.randrange(6)
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(now, before[1]), before[1]))
+                stage.sleep(0.5, 4)
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+    return act
+
+
+def memory(stage: Stage) -> None:
+    """The limit falls below what is held, everything is evicted, and the limit is as it was."""
+    for _ in range(stage.chance.randrange(1, 6)):
+        with contextlib.suppress(OSError):
+            stage.server.get("/limit", {"memory_limit": f"{stage.chance.choice((1, 4, 16, 64))}M"})
+            stage.sleep(0, 0.5)
+            stage.server.get("/evict", {} if stage.chance.random() < 0.5 else {"bytes": 2**stage.chance.randrange(24)})
+    stage.server.get("/limit", {"memory_limit": "1G"})
+
+
+# ---------------------------------------------------------------- clients
+def cut(stage: Stage) -> None:
+    for _ in range(stage.chance.randrange(1, 5)):
+        stage.world.proxy.cut(stage.chance)
+        stage.sleep(0, 0.4)
+
+
+def kill_queries(stage: Stage) -> None:
+    """KILL QUERY of whoever is there, many times; now and then KILL of the connection."""
+    with stage.server.connect() as connection:
+        for _ in range(stage.chance.randrange(5, 60)):
+            with connection.cursor() as cursor:
+                cursor.execute("SHOW PROCESSLIST")
+                others = [int(r[0]) for r in cursor.fetchall() if int(r[0]) != connection.thread_id()]
+                if others:
+                    with contextlib.suppress(Exception):  # 1094: it is gone by now
+                        cursor.execute(f"KILL {stage.chance.choice(('QUERY', 'QUERY', 'QUERY', ''))} "
+                                       f"{stage.chance.choice(others)}")
+            stage.sleep(0, 0.03)
+
+
+def together(*acts: Callable[[Stage], None]) -> Callable[[Stage], None]:
+    def act(stage: Stage) -> None:
+        for one in acts:
+            one(stage)
+
+    return act
+
+
+_GONE = Permit(REFUSED, lost=True, away=True)
+_BARE = Permit(REFUSED, away=True)
+FAULTS = (
+    Fault("kill worker", kill("worker"), _BARE, 8),
+    Fault("kill worker again and again", kill_again, _BARE, 3),
+    Fault("kill JVM", kill("jvm"), _BARE, 2),
+    Fault("kill driver", kill("driver"), _BARE, 2),
+    Fault("kill worker and JVM", kill("worker", "jvm"), _BARE, 1),
+    Fault("kill front end", kill("front"), _GONE, 2),
+    Fault("kill everything", kill("worker", "jvm", "driver", "front"), _GONE, 2),
+    Fault("freeze worker", freeze("worker"), _BARE, 2),
+    Fault("freeze worker for good", freeze_for_good, _BARE, 1),
+    Fault("freeze front end", freeze("front", most=7.0), _BARE, 2),
+    Fault("freeze driver", freeze("driver"), _BARE, 1),
+    Fault("freeze JVM", freeze("jvm"), _BARE, 1),
+    Fault("freeze everything", freeze("front", "worker", "driver", "jvm"), _BARE, 1),
+    Fault("freeze front end, kill worker", together(kill("worker"), freeze("front")), _BARE, 1),
+    Fault("full disk", full_disk, Permit(frozenset({DISK_FULL, INTERNAL}), away=True), 3, needs_disk=True),
+    Fault("full disk, kill worker", together(kill("worker"), full_disk),
+          Permit(frozenset({DISK_FULL, INTERNAL}), away=True), 1, needs_disk=True),
+    Fault("few files for the worker", few_files("worker"),
+          Permit(frozenset({DISK_FULL, NO_MEMORY, INTERNAL}), away=True), 1),
+    Fault("few files for the front end", few_files("front"),
+          Permit(frozenset({DISK_FULL, NO_MEMORY, INTERNAL}), lost=True, away=True), 1),
+    Fault("memory limit and evictions", memory, Permit(), 3),
+    Fault("connections cut", cut, Permit(lost=True), 3),
+    Fault("KILL QUERY", kill_queries, Permit(frozenset({KILLED}), lost=True), 3),
+    Fault("connections cut, kill worker", together(cut, kill("worker")), Permit(REFUSED, lost=True, away=True), 1),
+    Fault("KILL QUERY, kill worker", together(kill("worker"), kill_queries),
+          Permit(frozenset({KILLED, INTERNAL}), lost=True, away=True), 1),
+)
+
+
+@contextlib.contextmanager
+def small_disk(directory: Path, megabytes: int = 384) -> Iterator[Path | None]:
+    """A file system of its own, None where this user may not mount one."""
+    directory.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(directory)],
+                          capture_output=True, check=False)
+    if made.returncode:
+        yield None
+        return
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+def chosen(faults: tuple[Fault, ...], only: str, disk: bool) -> list[Fault]:
+    """Those that this machine can do, and whose names have the text."""
+    return [f for f in faults if only in f.name and (disk or not f.needs_disk)]
+
+
+def weights(faults: list[Fault]) -> list[Any]:
+    return [f.weight for f in faults]

@@ -1,0 +1,53 @@
+"""A server under random faults (`faults.py`) while clients write and read: what is acknowledged stays, once; what is
+not is whole or not there; views are their queries' results; errors are the permitted ones; everything goes on.
+
+    CHAOS_SECONDS=90  CHAOS_KILLS=0     how long, and how many processes are killed at least
+    CHAOS_SEED=…                        (printed; in CI always the same)
+    CHAOS_ONLY="kill worker"            only faults whose name has the text
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from chaos.faults import small_disk
+from chaos.run import Run
+from e2e.serving import Served
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(0)]
+SECONDS, KILLS = float(os.environ.get("CHAOS_SECONDS", "90")), int(os.environ.get("CHAOS_KILLS", "0"))
+CI_SEED = 6
+
+
+def seed() -> int:
+    return int(os.environ.get("CHAOS_SEED", CI_SEED if os.environ.get("CI") else random.randrange(10**6)))
+
+
+def test_faults_while_clients_write_and_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    number = seed()
+    with capfd.disabled():
+        print(f"\nCHAOS_SEED={number}", flush=True)
+        with small_disk(tmp_path / "disk") as disk:
+            if disk is None:
+                print("this user cannot mount a small disk: faults of a full disk are left out", flush=True)
+            server = Served((disk or tmp_path) / "data")
+            try:
+                _run(server, number, tmp_path / "journal.jsonl", disk)
+            finally:
+                server.close()
+
+
+def _run(server: Served, number: int, journal: Path, disk: Path | None) -> None:
+    run = Run(server, number, journal, disk, os.environ.get("CHAOS_ONLY", ""))
+    try:
+        run.rounds(SECONDS, KILLS)
+        print(run.finish(), flush=True)
+    except BaseException:
+        print(f"\n{run.figures}\nrepeat with CHAOS_SEED={number}; what clients heard is in {journal}, at last:\n"
+              f"{run.world.journal.tail()}\nthe server's log ends:\n{server.log()[-3000:]}", flush=True)
+        run.halt()
+        raise

@@ -1,0 +1,29 @@
+"""What a reader of shared memory is told once the server whose memory it has mapped is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from chaos.embedded import Embedded
+from noria.server.settings import make_run_dir, remove_run_dir
+from noria.views.reader import attach
+
+
+@pytest.mark.parametrize("removed_by", ["its own end", "the next start"])
+def test_views_of_a_removed_run_directory_are_dead_to_who_has_them_mapped(tmp_path: Path, removed_by: str) -> None:
+    """A server that is killed says nothing: its memory stayed mapped, and was read for ever."""
+    run_dir = make_run_dir(tmp_path / "data", tmp_path)
+    program = ("CREATE TABLE t (k INT PRIMARY KEY, n INT)", "CREATE VIEW v AS SELECT k, n FROM t WHERE k = ?")
+    database = Embedded(tmp_path, program, ("INSERT INTO t VALUES (1, 10)",), run_dir)
+    database.run(database.executor.lookup("v", pa.table({"k": [1]})))
+    reader = attach(str(database.views)).view("v")
+    assert reader.lookup((1,)) == [(1, 10)]
+    if removed_by == "its own end":
+        remove_run_dir(run_dir)
+    else:
+        assert make_run_dir(tmp_path / "data", tmp_path) == run_dir
+    assert reader.lookup((1,)) is None, "a miss: whoever serves now is asked"
+    database.close()
