@@ -327,9 +327,8 @@ class Worker:
         table = pa.table([*arrays, pa.array(ordinal[times])], names=[*names, "__key"])
         return packets.Rows(body.request, table)
 
-    def _prefill(self, together: Sequence[Envelope]) -> None:
+    def _prefill(self, bodies: Sequence[packets.Read]) -> None:
         """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""
-        bodies = [e.body for e in together if isinstance(e.body, packets.Read)]
         view = self._views.get(bodies[0].view)
         reads = [b for b in bodies if b.between is None and not self.around.unwanted(b.request)
                  and view is not None and b.definition in (0, view.definition)]
