@@ -17,7 +17,7 @@ from noria.core.batch import Codes
 from noria.core.errors import SqlError
 from noria.core.expr import Call
 from noria.core.library import LIBRARY, Function, Want
-from noria.core.limits import ERROR_CODE, NULL_CODE
+from noria.core.limits import ERROR_CODE, NULL_CODE, REGEXP_FAILURES
 from noria.core.symbols import Symbols
 from noria.core.types import Kind, SqlType
 from noria.core.values import decode, decode_doubles, encode, encode_doubles
@@ -72,8 +72,9 @@ def _over_values(e: Call, nodes: list[Node], function: Function) -> Node:
         table = np.stack(np.broadcast_arrays(*(node(columns, symbols) for node in nodes), _ONE))[:-1]
         rows, place = _distinct(table)
         results: list[Any] = []
+        late = 0
         for row in rows.T.tolist():
-            if ERROR_CODE in row:
+            if ERROR_CODE in row or late >= REGEXP_FAILURES:
                 results.append(_FAILED)
             elif not sees_null and NULL_CODE in row:
                 results.append(None)
@@ -83,6 +84,9 @@ def _over_values(e: Call, nodes: list[Node], function: Function) -> Node:
                                                  for c, read in zip(row, readers, strict=True)])))
                 except FAILURES:
                     results.append(_FAILED)
+                except TimeoutError:
+                    results.append(_FAILED)
+                    late += 1
         out = writer(results, symbols)
         return out if place is None else out[place]
 

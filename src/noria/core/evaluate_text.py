@@ -73,17 +73,22 @@ def _concat(e: Call, nodes: list[Node]) -> Node:
 # ------------------------------------------------------------------ LIKE
 @lru_cache(maxsize=512)
 def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
-    """The pattern as a regular expression over the whole text."""
-    out, at = [], 0
+    """The pattern as a regular expression over the whole text.  Between two `%` the first place that fits will do, so
+    that nothing is tried again: a match takes no longer than text and pattern are long, one times the other."""
+    parts, at = [""], 0
     while at < len(pattern):
         c = pattern[at]
         if c == escape and escape and at + 1 < len(pattern):
             at += 1
-            out.append(re.escape(pattern[at]))
+            parts[-1] += re.escape(pattern[at])
+        elif c == "%":
+            parts.append("")
         else:
-            out.append(".*" if c == "%" else "." if c == "_" else re.escape(c))
+            parts[-1] += "." if c == "_" else re.escape(c)
         at += 1
-    return re.compile("".join(out), re.DOTALL)
+    first, *rest = parts
+    found = "".join(f"(?>.*?{part})" for part in rest[:-1] if part)
+    return re.compile(first + found + (".*" + rest[-1] if rest else ""), re.DOTALL)
 
 
 def like_mask(e: Call, nodes: list[Node], wanted: bool) -> MaskNode:

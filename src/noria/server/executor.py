@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -211,7 +212,7 @@ class Executor:
                                 "an embedded database has no Spark: run it with a server")
         self.spark_queries += 1
         session.running.state = "answered by Spark"
-        rows = await self._bulk.query(batch)
+        rows = await self._bulk.query(batch, partial(setattr, session.running, "state"))
         if not rows and view is not None and view.empty_row is not None:
             rows = [view.empty_row[: view.visible]]
         why = f": {batch.reason}" if batch.reason else ""

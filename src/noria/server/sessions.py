@@ -173,6 +173,8 @@ class Session:
         for _ in range(VIEW_BINDS):
             try:
                 return await (again() if answer is None else answer)
+            except WorkerGone as e:
+                raise self._noted(SqlError(1105, "HY000", str(e))) from e
             except SqlError as e:
                 self._note_error(e)
                 if not is_gone(e):

@@ -15,7 +15,7 @@ from noria.core.casts import clips
 from noria.core.errors import SqlError
 from noria.core.expr import Call, Col, Const, Expr
 from noria.core.functions.base import MANY, MOMENTS, TYPING, Args
-from noria.core.library.text import pattern
+from noria.core.library.text import is_quick, pattern
 from noria.core.limits import MAX_INT
 from noria.core.types import BOOL, Kind, SqlType
 from noria.core.values import encode
@@ -58,7 +58,8 @@ def sum_can_fail(type: SqlType) -> bool:
 
 def _is_pattern(e: Expr) -> bool:
     try:
-        return isinstance(e, Const) and (e.value is None or pattern(str(e.value), "") is not None)
+        return isinstance(e, Const) and (e.value is None or (
+            is_quick(str(e.value)) and pattern(str(e.value), "") is not None))
     except SqlError:
         return False
 

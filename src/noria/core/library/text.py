@@ -13,9 +13,11 @@ import re
 from functools import lru_cache
 from typing import Any
 
+import regex
+
 from noria.core.errors import SqlError
 from noria.core.library.declare import Function, Types, Want, text_of
-from noria.core.limits import MAX_PACKET_BYTES
+from noria.core.limits import MAX_PACKET_BYTES, REGEXP_S
 from noria.core.symbols import fold
 from noria.core.types import BIGINT, BOOL, BYTES, TEXT
 
@@ -170,39 +172,46 @@ _CLASSES = {"alpha": "^\\W\\d_", "digit": "0-9", "alnum": "^\\W_", "upper": "A-Z
 
 
 @lru_cache(maxsize=512)
-def pattern(text: str, flags: str) -> re.Pattern[str]:
-    """A pattern as Python's.  Classes like [[:digit:]] and the word marks [[:<:]] are translated.
+def pattern(text: str, flags: str) -> regex.Pattern[str]:
+    """A pattern as Python's, whose matches take a `timeout`: some go through all ways to match, and never end.
+    Classes like [[:digit:]] and the word marks [[:<:]] are translated.
     flags: c exact, i without case, m ^ and $ at each line, n the dot takes newlines, u only \\n ends a line."""
-    chosen = re.IGNORECASE if "i" in flags and flags.rfind("i") > flags.rfind("c") else re.NOFLAG
-    chosen |= (re.MULTILINE if "m" in flags else re.NOFLAG) | (re.DOTALL if "n" in flags else re.NOFLAG)
+    chosen = regex.VERSION0 | (regex.IGNORECASE if "i" in flags and flags.rfind("i") > flags.rfind("c") else 0)
+    chosen |= (regex.MULTILINE if "m" in flags else 0) | (regex.DOTALL if "n" in flags else 0)
     text = text.replace("[[:<:]]", r"\b(?=\w)").replace("[[:>:]]", r"\b(?<=\w)")
     text = re.sub(r"\[\[:(alpha|alnum):\]\]", lambda m: f"[{_CLASSES[m[1]]}]", text)
     text = re.sub(r"\[:(\w+):\]", lambda m: {"alpha": "A-Za-z", "alnum": "A-Za-z0-9"}.get(m[1], _CLASSES.get(
         m[1], m[0])), text)
     try:
-        return re.compile(text, chosen)
-    except re.error as e:
+        return regex.compile(text, chosen)
+    except (regex.error, RecursionError) as e:
         raise SqlError(3685, "HY000", f"Illegal argument to a regular expression: {e}") from None
 
 
+def is_quick(expression: str) -> bool:
+    """Is there at most one part that may repeat without bound, and it is no group?  Then a match takes no long time."""
+    return len(re.findall(r"[*+]|\{\d+,\}", expression)) < 2 and not re.search(r"\)[*+{]", expression)
+
+
 def regexp_like(text: str, expression: str, flags: str = "") -> bool:
-    return pattern(expression, flags).search(text) is not None
+    return pattern(expression, flags).search(text, timeout=REGEXP_S) is not None
 
 
 def regexp_substr(text: str, expression: str, flags: str) -> str | None:
-    found = pattern(expression, flags).search(text)
+    found = pattern(expression, flags).search(text, timeout=REGEXP_S)
     return None if found is None else found[0]
 
 
 def regexp_instr(text: str, expression: str, flags: str) -> int:
-    found = pattern(expression, flags).search(text)
+    found = pattern(expression, flags).search(text, timeout=REGEXP_S)
     return 0 if found is None else found.start() + 1
 
 
 def regexp_replace(text: str, expression: str, new: str, flags: str) -> str:
     """$1 in the new text is what the first group took."""
     template = re.sub(r"\\(?![0-9\\])", r"\\\\", new)
-    return pattern(expression, flags).sub(re.sub(r"\$(\d)", r"\\g<\1>", template), text)
+    made: str = pattern(expression, flags).sub(re.sub(r"\$(\d)", r"\\g<\1>", template), text, timeout=REGEXP_S)
+    return made
 
 
 def _first(types: Types) -> Any:

@@ -22,12 +22,13 @@ Keeps true: a user's error is a 4xx with MySQL's number in the body and never en
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 from starlette.applications import Starlette
@@ -49,6 +50,7 @@ from noria.server.loading import LOAD_KEYS, PROOF_HEADER
 from noria.server.mysql.backend import Outcome
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 Warnings = list[tuple[str, int, str]]
 
@@ -198,7 +200,8 @@ class Api:
         sql = body.get("sql")
         if not isinstance(sql, str):
             raise bodies.wrong('the body is {"sql": "...", "parameters": [...]}')
-        outcomes, warnings = await self._s.run_sql(sql, bodies.parameters(body.get("parameters", [])))
+        parameters = bodies.parameters(body.get("parameters", []))
+        outcomes, warnings = await _unless_gone(request, self._s.run_sql(sql, parameters))
         if ARROW in request.headers.get("accept", ""):
             return Response(wire.arrow_outcome(outcomes[-1], warnings), media_type=ARROW)
         results = [wire.json_outcome(o, warnings) for o in outcomes]
@@ -243,6 +246,20 @@ class Api:
         if not isinstance(views, list) or not all(isinstance(v, str) for v in views):
             raise bodies.wrong('"views" is a list of names')
         return _lines(self._s.verify(body))
+
+
+async def _unless_gone(request: Request, answer: Awaitable[T]) -> T:
+    """The answer, which is given up when the client is gone."""
+    answering = asyncio.ensure_future(answer)
+    gone = asyncio.ensure_future(request.receive())  # the body was read: what comes next is the end
+    try:
+        await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            raise ClientDisconnect
+        return answering.result()
+    finally:
+        gone.cancel()
+        answering.cancel()
 
 
 def about_view(view: ViewDef) -> dict[str, Any]:
