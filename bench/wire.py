@@ -21,6 +21,7 @@ from typing import Any
 import uvloop
 
 from noria.core.types import BIGINT, TEXT, Field
+from noria.server.listening import listening
 from noria.server.mysql import account, encode_result, listen
 from noria.server.mysql.backend import AUTOCOMMIT, Client, Ok, Prepared, ResultSet
 
@@ -84,7 +85,7 @@ class CannedSession:
 
 def serve(ready: Connection) -> None:
     async def run() -> None:
-        server = await listen("127.0.0.1", 0, Canned(), {"": account("")})
+        server = await listen(listening("127.0.0.1", 0, ""), Canned(), {"": account("")})
         ready.send(server.address[1])
         await server.wait_closed()
 

@@ -19,6 +19,7 @@ from noria.client import Database
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.functions.base import TYPING
+from noria.core.functions.failing import INTERNAL
 from noria.core.library import LIBRARY
 from noria.server.chatter import _FUNCTIONS as SESSION_FUNCTIONS
 from noria.server.chatter import _SHOW, VARIABLES
@@ -203,7 +204,7 @@ class Asked:
         try:
             warnings = self._db.sql(text).warnings
         except SqlError as e:
-            return ("refused", _reason(e.message)) if e.code == 1235 else ("there", "")
+            return "refused", _reason(e.message)
         return "there", "; ".join(w[2] for w in warnings)
 
 
@@ -231,7 +232,7 @@ def sql_page() -> str:
             out.append("")
         out += ["## Expressions", "", "| example | how | |", "|---|---|---|"]
         out += [f"| `{_cell(e)}` | {how} | {why} |" for e in EXPRESSIONS for how, why in [asked.expression(e)]]
-        out += ["", f"Operators and conditional functions of the evaluator: {_names(TYPING)}.", "",
+        out += ["", f"Operators and conditional functions of the evaluator: {_names(set(TYPING) - INTERNAL)}.", "",
                 f"Functions of its library: {_names(LIBRARY)}.", "",
                 "## Types", "", "| type | how | |", "|---|---|---|"]
         out += [f"| `{_cell(t)}` | {how} | {why} |" for n, t in enumerate(TYPES)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes this checkout runnable: .venv with the pinned dependencies, a Java 17+ runtime for Spark and, where
-# Debian's packages can be installed, the MariaDB programs that some tests and benchmarks compare with.
+# Debian's packages can be installed, the MariaDB programs that some tests and benchmarks compare with, and a browser.
 # Idempotent: a stamp keyed by what decides the result makes a second run a few milliseconds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -81,6 +81,10 @@ mariadb_for_comparison() { # optional: without it, tests that need it are skippe
     done
 }
 
+chromium_for_tests() { # optional: without it, the tests with a page in a real browser are skipped and say so
+    command -v chromium >/dev/null
+}
+
 # The place is part of the stamp: an editable install points at its checkout.
 stamp=.venv/.noria-setup
 key=$({ cat pyproject.toml scripts/setup.sh; pwd; } | sha256sum | cut -d' ' -f1)
@@ -95,6 +99,10 @@ if ! mariadb_for_comparison; then
     # The -core packages bring the programs without a service that starts by itself.
     { apt_install mariadb-server-core && apt_install mariadb-client-core && apt_install sysbench; } ||
         say "not installed; tests and benchmarks that compare with MariaDB will be skipped"
+fi
+if ! chromium_for_tests; then
+    say "Chromium, for tests with pages that mean harm (optional, about 400 MB)"
+    apt_install chromium || say "not installed; tests that need a browser will be skipped"
 fi
 echo "$key" >$stamp
 say "done"

@@ -13,6 +13,7 @@ import noria
 from noria.core.errors import SqlError
 from noria.server.http.app import make_app
 from noria.server.http.server import HttpServer
+from noria.server.listening import listening
 from server.fake_services import FakeServices
 
 
@@ -24,7 +25,7 @@ def served() -> Iterator[tuple[FakeServices, str]]:
 
     async def serve() -> None:
         server = HttpServer(make_app(services))
-        await server.start("127.0.0.1", 0)
+        await server.start(listening("127.0.0.1", 0, ""))
         address.append("http://root:p%40ss@127.0.0.1:" + str(server.address[1]))
         stop.append((asyncio.get_running_loop(), asyncio.Event()))
         started.set()
@@ -97,7 +98,7 @@ def test_a_wrong_password_and_a_server_that_is_not_there(served: tuple[FakeServi
         noria.connect("http://127.0.0.1:9").sql("SELECT 1")
 
 
-@pytest.mark.parametrize("url", ["https://h", "http://", "mysql://h", "http://h/path"])
+@pytest.mark.parametrize("url", ["ftp://h", "http://", "mysql://h", "http://h/path"])
 def test_addresses_that_are_none(url: str) -> None:
     with pytest.raises(ValueError, match="is no server's address"):
         noria.connect(url)

@@ -13,6 +13,7 @@ import pymysql
 
 from noria.client.embedded import EmbeddedTransport
 from noria.dataflow.packets import Ask, Evict
+from noria.server.listening import listening
 from noria.server.mysql import MysqlServer, account, listen
 
 REPLY_BYTES = 2**20  # replies are kept, as a server keeps them
@@ -24,7 +25,7 @@ class LocalServer:
         self._executor = self._embedded._executor
         self._executor.replies.bound(REPLY_BYTES)
         self._mysql: MysqlServer = self._embedded._run(
-            listen("127.0.0.1", 0, self._executor, {"": account("")}))
+            listen(listening("127.0.0.1", 0, ""), self._executor, {"": account("")}))
 
     def connect(self) -> Any:
         return pymysql.connect(host="127.0.0.1", port=self._mysql.address[1], user="root", autocommit=True,

@@ -141,9 +141,9 @@ class Served:
             return f.read().decode(errors="replace")
 
     def get(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
+        data, headers = None if body is None else json.dumps(body).encode(), {"Content-Type": "application/json"}
         try:
-            with urllib.request.urlopen(urllib.request.Request(self.url + path, data), timeout=60) as answer:
+            with urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers), timeout=60) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as e:  # an answer too: /health says 503 while the worker is away
             return json.loads(e.read())

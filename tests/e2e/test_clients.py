@@ -100,7 +100,7 @@ def test_the_mariadb_client(served: Served) -> None:
 
 DUMP = r"""-- MySQL dump 10.13  Distrib 8.0.36, for Linux (x86_64)
 --
--- Host: localhost    Database: shop
+-- Host: localhost    Database: noria
 -- ------------------------------------------------------
 /*!40101 SET @OLD_CHARACTER_SET_CLIENT=@@CHARACTER_SET_CLIENT */;
 /*!40101 SET @OLD_CHARACTER_SET_RESULTS=@@CHARACTER_SET_RESULTS */;
@@ -112,8 +112,8 @@ DUMP = r"""-- MySQL dump 10.13  Distrib 8.0.36, for Linux (x86_64)
 /*!40014 SET @OLD_FOREIGN_KEY_CHECKS=@@FOREIGN_KEY_CHECKS, FOREIGN_KEY_CHECKS=0 */;
 /*!40101 SET @OLD_SQL_MODE=@@SQL_MODE, SQL_MODE='NO_AUTO_VALUE_ON_ZERO' */;
 /*!40111 SET @OLD_SQL_NOTES=@@SQL_NOTES, SQL_NOTES=0 */;
-CREATE DATABASE /*!32312 IF NOT EXISTS*/ `shop` /*!40100 DEFAULT CHARACTER SET utf8mb4 */;
-USE `shop`;
+CREATE DATABASE /*!32312 IF NOT EXISTS*/ `noria` /*!40100 DEFAULT CHARACTER SET utf8mb4 */;
+USE `noria`;
 DROP TABLE IF EXISTS `dumped`;
 /*!40101 SET @saved_cs_client     = @@character_set_client */;
 /*!50503 SET character_set_client = utf8mb4 */;
@@ -274,10 +274,10 @@ def test_what_clients_ask(connection: Any) -> None:
         assert rows(connection, text), text
     execute(connection, "SET @x = 5")
     assert rows(connection, "SELECT @x, @y, DATABASE()") == [(5, None, None)]
-    execute(connection, "CREATE DATABASE IF NOT EXISTS app")
-    execute(connection, "USE app")
-    assert rows(connection, "SELECT DATABASE()") == [("app",)]
-    assert rows(connection, STORY + "1"), "there is one database, whatever its name"
+    execute(connection, "CREATE DATABASE IF NOT EXISTS noria")
+    execute(connection, "USE noria")
+    assert rows(connection, "SELECT DATABASE()") == [("noria",)]
+    assert rows(connection, STORY.replace("StoriesWithVC", "noria.StoriesWithVC") + "1")
 
 
 def test_explain(connection: Any) -> None:

@@ -81,6 +81,9 @@ class FakeServices:
     async def evict(self, nbytes: int | None) -> int:
         return 10**6 if nbytes is None else nbytes
 
+    def permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:
+        return request
+
     async def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         yield {"step": "reading", "done": 1, "total": 2}
         if request["table"] == "bad":

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 
+import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
-from noria.server.http import wire
+from noria.server.http import bodies, wire
 from noria.server.http.app import make_app
 from server.fake_services import FakeServices
 
+JSON = {"Content-Type": bodies.JSON}
+
 
 def client(services: FakeServices) -> TestClient:
-    return TestClient(make_app(services), raise_server_exceptions=False)
+    return TestClient(make_app(services), "http://127.0.0.1", raise_server_exceptions=False)
 
 
 def test_health_tells_whether_the_worker_serves() -> None:
@@ -48,22 +52,28 @@ def test_sql_as_json() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"sql": 1}', b'{"sql": "x", "parameters": 1}', b"\xff"])
 def test_wrong_bodies(body: bytes) -> None:
-    answer = client(FakeServices()).post("/sql", content=body)
+    answer = client(FakeServices()).post("/sql", content=body, headers=JSON)
     assert answer.status_code == 400 and answer.json()["error"]["code"] == 1105
 
 
-def test_errors_have_mysqls_numbers_and_bugs_do_not_leak() -> None:
+def test_errors_have_mysqls_numbers_and_bugs_do_not_leak(caplog: pytest.LogCaptureFixture) -> None:
     http = client(FakeServices())
     error = http.post("/sql", json={"sql": "nonsense"}).json()["error"]
     assert (error["code"], error["sqlstate"]) == (1064, "42000")
     bug = http.post("/sql", json={"sql": "boom"})
     assert bug.status_code == 500 and "a bug" not in bug.text
+    number = re.search(r"internal error (\w+)", bug.json()["error"]["message"])
+    assert number is not None and number[1] in caplog.text and "a bug" in caplog.text
 
 
 def test_wrong_arrow() -> None:
     http = client(FakeServices())
-    assert http.post("/tables/words/rows", content=b"junk").status_code == 400
-    assert http.post("/views/byid/lookup", content=b"").status_code == 400
+    arrow = {"Content-Type": bodies.ARROW}
+    assert http.post("/tables/words/rows", content=b"junk", headers=arrow).status_code == 400
+    assert http.post("/views/byid/lookup", content=b"", headers=arrow).status_code == 400
+    broken = pa.table({"id": [1], "word": pa.array([b"\xed\xa0\x80"], pa.binary()).view(pa.string())})
+    answer = http.post("/tables/words/rows", content=wire.to_stream(broken), headers=arrow)
+    assert answer.status_code == 400 and "UTF8" in answer.json()["error"]["message"]
 
 
 def test_the_password_guards_everything_but_health() -> None:
@@ -72,8 +82,9 @@ def test_the_password_guards_everything_but_health() -> None:
     for path in ("/metrics", "/graph", "/views", "/attach"):
         assert http.get(path).status_code == 401
     assert http.get("/views", auth=("root", "wrong")).status_code == 401
-    assert http.get("/views", headers={"Authorization": "Basic ?"}).status_code == 401
-    assert http.get("/views", headers={"Authorization": "Bearer x"}).status_code == 401
+    for header in (b"Basic ?", b"Bearer x", "Basic é".encode(), b"Basic \xff", b"Basic", b"Basic  =", b"", b"\x80"):
+        answer = http.get("/views", headers={"Authorization": header})
+        assert answer.status_code == 401 and answer.json()["error"]["code"] == 1045
     assert http.get("/views", auth=("root", "pä:ss")).status_code == 200
 
 
@@ -100,6 +111,8 @@ def test_the_memory_limit_is_set_while_serving() -> None:
 
 def test_keys_are_forgotten_on_demand() -> None:
     http = client(FakeServices())
-    assert http.post("/evict").json() == {"freed": 10**6}
+    assert http.post("/evict", headers=JSON).json() == {"freed": 10**6}
+    assert http.post("/evict").status_code == 415
+    assert http.post("/evict", json={"byte": 5}).status_code == 400
     assert http.post("/evict", json={"bytes": 5}).json() == {"freed": 5}
     assert http.post("/evict", json={"bytes": "x"}).status_code == 400

@@ -41,7 +41,7 @@ def command(
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("starting", total=None)
-        for last in HttpTransport(url).lines("/load", request):
+        for last in HttpTransport(url).load(request):
             progress.update(task, description=str(last.get("step", "")), total=last.get("total"),
                             completed=last.get("done", 0))
     seconds = time.monotonic() - started

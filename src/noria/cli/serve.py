@@ -26,6 +26,19 @@ def command(
     user: Annotated[str, typer.Option("--user", help="The user that may connect.")] = "root",
     password_file: Annotated[Path | None, typer.Option(
         "--password-file", help="A file (mode 600) whose first line is the password.")] = None,
+    http_name: Annotated[list[str] | None, typer.Option(
+        "--http-name", help="A further name by which HTTP clients know this server; requests for others are refused, "
+                            "so that no web page gets in by a name of its own. Repeatable.")] = None,
+    load_dir: Annotated[list[Path] | None, typer.Option(
+        "--load-dir", help="A directory below which POST /load may read files and write rejects, with or without a "
+                           "password. Repeatable; by default none. `noria load` on this host, as this user, is not "
+                           "bound to it.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(
+        "--tls-cert", help="A certificate with its chain (PEM): both ports then speak TLS too. Read again on SIGHUP.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM, mode 600), no passphrase.")] = None,
+    tls_require: Annotated[bool, typer.Option(
+        "--tls-require", help="Refuse MySQL logins and HTTP requests without TLS.")] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Serve a database over the MySQL protocol and HTTP until SIGTERM.
@@ -39,7 +52,9 @@ def command(
         settings = Settings(
             data_dir=data_dir.absolute(), mysql_host=mysql_host, mysql_port=mysql_port, http_host=http_host,
             http_port=http_port, master=master, workers=workers, memory_bytes=parse_size(memory_limit), user=user,
-            password=None if password_file is None else read_password(password_file))
+            password=None if password_file is None else read_password(password_file), http_names=tuple(http_name or ()),
+            load_dirs=tuple(d.absolute() for d in load_dir or ()), tls_cert=tls_cert, tls_key=tls_key,
+            tls_require=tls_require)
     except SettingsError as e:
         sys.exit(f"noria serve: {e}")
     sys.exit(serve(settings, log_level))

@@ -29,7 +29,7 @@ def command(
             continue
         agree = agree and bool(step["agrees"])
         verdict = "[green]agrees[/]" if step["agrees"] else "[red]DIFFERS[/]"
-        console.print(f"{step['view']}: {verdict}, {step.get('rows', 0):,} rows compared")
+        console.print(f"{step['view']}: {verdict}, compared {step['compared']}")
         for difference in step.get("differences", []):
             console.print(f"    {difference}", markup=False)
     if not agree:

@@ -7,9 +7,15 @@ its answer began is sent again only if it was a read: a write may have been appl
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
+import os
+import re
+import socket
+import ssl
 import threading
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -17,8 +23,9 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 import pyarrow as pa
 
 from noria.core.errors import SqlError
+from noria.server.http.bodies import ARROW, JSON
+from noria.server.loading import PROOF_HEADER, TOKEN_FILE, proof
 
-ARROW = "application/vnd.apache.arrow.stream"
 TIMEOUT_S = 120  # of one request; bulk jobs send a line of progress long before
 
 
@@ -55,14 +62,16 @@ def to_stream(table: pa.Table) -> pa.Buffer:
 
 
 class HttpTransport:
-    """A server's HTTP interface, `http://[user:password@]host[:port]`."""
+    """A server's HTTP interface, `http[s]://[user:password@]host[:port]`.  A certificate is checked against the host's
+    authorities, or against those in the file that the environment's SSL_CERT_FILE names."""
 
     def __init__(self, url: str):
         parts = urlsplit(url if "//" in url else f"http://{url}")
-        if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/"):
-            raise ValueError(f"'{url}' is no server's address: http://[user:password@]HOST[:PORT], "
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+            raise ValueError(f"'{url}' is no server's address: http[s]://[user:password@]HOST[:PORT], "
                              "as the server's `noria ready` line gives it")
         self.host, self.port = parts.hostname, parts.port or 8080
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._headers: dict[str, str] = {}
         if parts.username:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -73,7 +82,7 @@ class HttpTransport:
     # ------------------------------------------------------------ the API's questions
     def sql(self, text: str, parameters: list[Any]) -> Answer:
         body = json.dumps({"sql": text, "parameters": parameters}, default=str).encode()
-        raw = self._request("POST", "/sql", body, {"Accept": ARROW, "Content-Type": "application/json"})
+        raw = self._request("POST", "/sql", body, {"Accept": ARROW, "Content-Type": JSON})
         table = pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
         about = json.loads(table.schema.metadata[b"noria"])
         return Answer(table.replace_schema_metadata(None) if about.get("rows") else None, about.get("affected", 0),
@@ -100,12 +109,22 @@ class HttpTransport:
         for connection in self._all:
             connection.close()
 
+    def load(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The steps of a load.  Of a server on this host whose token this user can read, any of its files."""
+        about = self.attachment()
+        token = read_token(str(about.get("load_token", ""))) if about.get("host") == socket.gethostname() else None
+        body = json.dumps(request).encode()
+        return self._lines("/load", body, {} if token is None else {PROOF_HEADER: proof(token, body)})
+
     # ------------------------------------------------------------ HTTP
-    def lines(self, path: str, body: dict[str, Any]) -> Any:
+    def lines(self, path: str, body: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         """The lines of JSON of a bulk job, as they come."""
-        connection = http.client.HTTPConnection(self.host, self.port)  # a job may be silent for long
+        return self._lines(path, json.dumps(body).encode(), {})
+
+    def _lines(self, path: str, body: bytes, headers: dict[str, str]) -> Generator[dict[str, Any], None, None]:
+        connection = self._connect(None)  # a job may be silent for long
         try:
-            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **self._headers})
+            connection.request("POST", path, body, {"Content-Type": JSON, **headers, **self._headers})
             response = connection.getresponse()
             if response.status != 200:
                 _raise(response.status, response.read())
@@ -122,7 +141,8 @@ class HttpTransport:
         reused = getattr(self._local, "connection", None) is not None
         connection = self._connection()
         try:
-            connection.request(method, path, body, {**(headers or {}), **self._headers})
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # by a refusal of the body, to be read
+                connection.request(method, path, body, {**(headers or {}), **self._headers})
             response = connection.getresponse()
             raw = response.read()
         except (http.client.HTTPException, OSError) as e:
@@ -138,10 +158,29 @@ class HttpTransport:
     def _connection(self) -> http.client.HTTPConnection:
         connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT_S)
+            connection = self._connect(TIMEOUT_S)
             self._local.connection = connection
             self._all.append(connection)
         return connection
+
+
+    def _connect(self, timeout: float | None) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self._tls)
+
+
+def read_token(path: str) -> bytes | None:
+    """The token of a server's data directory, if this user can read it.  The path is the server's word: no other file
+    than one of that name is looked at."""
+    if os.path.basename(path) != TOKEN_FILE:
+        return None
+    try:
+        with open(path, "rb") as f:
+            found = f.read(65)
+    except OSError:
+        return None
+    return found if re.fullmatch(rb"[0-9a-f]{64}", found) else None
 
 
 def _raise(status: int, raw: bytes) -> None:
@@ -150,4 +189,6 @@ def _raise(status: int, raw: bytes) -> None:
     except (ValueError, KeyError, TypeError):
         text = raw.decode("utf-8", "replace").strip()
         raise ConnectionError(f"the server answered {status}: {text}") from None
+    if status == 401:
+        raise ConnectionError(f"the server answered 401: {error['message']}")
     raise SqlError(error["code"], error["sqlstate"], error["message"])

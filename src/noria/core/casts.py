@@ -322,7 +322,8 @@ def _reader(target: SqlType) -> Callable[[str], int]:
             return int(_moments(_MOMENT.type, target)(code, _NO_SYMBOLS).item())
     elif target.kind is Kind.DOUBLE:
         def read(text: str) -> int:
-            return int(doubles_to_codes(np.array([float(number_prefix(text))])).item())
+            number = float(Decimal(number_prefix(text)))  # an int beyond all doubles would raise
+            return int(doubles_to_codes(np.array([number])).item())
     else:
         def read(text: str) -> int:
             number = integer_prefix(text) if target.kind is Kind.INT else number_prefix(text)

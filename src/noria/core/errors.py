@@ -44,6 +44,24 @@ def unknown_table(name: str) -> SqlError:
     return SqlError(1146, "42S02", f"Table '{name}' doesn't exist")
 
 
+def name_too_long(name: str) -> SqlError:
+    return SqlError(1059, "42000", f"Identifier name '{name[:64]}…' is too long")
+
+
+def too_many_columns(most: int) -> SqlError:
+    return SqlError(1117, "HY000", f"Too many columns; at most {most}")
+
+
+def view_gone(name: str) -> SqlError:
+    """A reader's view was dropped under it: whoever asked plans anew (`is_gone`), and no client sees this."""
+    return SqlError(1146, "42S02", f"View '{name}' doesn't exist")
+
+
+def is_gone(error: SqlError) -> bool:
+    """Was the view that was asked dropped or redefined?  Then the statement is to be planned anew."""
+    return error.code == VIEW_CHANGED or (error.code == 1146 and error.message.startswith("View '"))
+
+
 def table_exists(name: str) -> SqlError:
     return SqlError(1050, "42S01", f"Table '{name}' already exists")
 

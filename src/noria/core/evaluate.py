@@ -1,7 +1,8 @@
 """Runs an expression over a batch: trees become nested closures over arrays of codes, once.
 
-`compile(e)` gives the codes, `predicate(e)` the mask of rows for which e is true, `constant(e)` the Python
-value of a tree without columns.  Trees are those of `core/functions.py`, whose promises are relied on.
+`compile(e)` gives the codes, `predicate(e)` the mask of rows for which e is true (`certain(e)` raises where that is not
+known), `constant(e)` the Python value of a tree without columns.  Trees are those of `core/functions.py`, whose
+promises are relied on.
 
 * A batch of one row is common, so closures do little: constants are arrays of one value that numpy
   broadcasts, and specials (NULL, errors) cost one argmin where there are none.
@@ -28,8 +29,8 @@ from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.order import ranks
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import Symbols
-from noria.core.types import Kind
-from noria.core.values import decode, encode
+from noria.core.types import BIGINT, Kind
+from noria.core.values import decode, encode, evaluation_error
 
 Mask = npt.NDArray[np.bool_]
 Node = Callable[[Codes, Symbols], Codes]  # columns, symbols -> codes, of the batch's length or of length one
@@ -61,6 +62,19 @@ def predicate(expr: Expr) -> Callable[[Batch, Symbols], Mask]:
             return np.empty(0, np.bool_)
         mask = node(batch.columns, symbols)
         return mask if len(mask) == rows else np.repeat(mask, rows)
+
+    return run
+
+
+def certain(expr: Expr) -> Callable[[Batch, Symbols], Mask]:
+    """As `predicate`; SqlError 1690 where it is not known of a row whether it is true."""
+    codes = compile(expr)
+
+    def run(batch: Batch, symbols: Symbols) -> Mask:
+        found = codes(batch, symbols)
+        if (found == _ERROR).any():
+            raise evaluation_error(BIGINT)
+        return _nonzero(found)
 
     return run
 
@@ -316,6 +330,18 @@ def _is_true(e: Call, wanted: bool) -> MaskNode:
     return lambda columns, symbols: ~true(columns, symbols) & (node(columns, symbols) != _ERROR)
 
 
+def _may(e: Call, wanted: bool) -> MaskNode:
+    """True or an error."""
+    node = value_node(e.args[0])
+
+    def run(columns: Codes, symbols: Symbols) -> Mask:
+        codes = node(columns, symbols)
+        mask: Mask = (codes != _ZERO) & (codes != _NULL)
+        return mask if wanted else ~mask
+
+    return run
+
+
 # ------------------------------------------------------------------ choices and casts
 def _coalesce(e: Call) -> Node:
     nodes = [value_node(a) for a in e.args]
@@ -350,6 +376,19 @@ def _if(e: Call) -> Node:
     return _case(e)  # the arguments of if(c, a, b) are those of case with one arm
 
 
+def _told(e: Call) -> Node:
+    """The first argument, an error where another one is."""
+    nodes = [value_node(a) for a in e.args]
+
+    def run(columns: Codes, symbols: Symbols) -> Codes:
+        out = nodes[0](columns, symbols)
+        for node in nodes[1:]:
+            out = np.where(node(columns, symbols) == _ERROR, _ERROR, out)
+        return out
+
+    return run
+
+
 def _cast(e: Call) -> Node:
     node, kernel = value_node(e.args[0]), casts.kernel(e.args[0].type, e.type)
     return lambda columns, symbols: kernel(node(columns, symbols), symbols)
@@ -378,8 +417,8 @@ def _extreme(e: Call) -> Node:
 _MASKS: dict[str, Callable[[Call, bool], MaskNode]] = {
     **dict.fromkeys(_COMPARE, _comparison),
     "nseq": _null_safe, "in": _in, "and": _junction, "or": _junction, "not": _not, "xor": _xor,
-    "is_null": _is_null, "is_true": _is_true, "like": _like,
+    "is_null": _is_null, "is_true": _is_true, "like": _like, "may": _may,
 }
 _CHOICES: dict[str, Callable[[Call], Node]] = {
     "coalesce": _coalesce, "case": _case, "if": _if, "cast": _cast, "retype": _retype,
-    "greatest": _extreme, "least": _extreme}
+    "greatest": _extreme, "least": _extreme, "told": _told}

@@ -6,7 +6,7 @@ disk, in state, in views and on the wire.  A `TableDef` refuses to exist when il
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -181,6 +181,7 @@ class TableDef:
     primary_key: tuple[int, ...] = ()
     indexes: tuple[IndexDef, ...] = ()
     table_id: int = 0  # given by the catalog, never reused
+    first_id: int = field(default=1, compare=False)  # AUTO_INCREMENT = n, for whoever makes the table
 
     def __post_init__(self) -> None:
         names = [c.name.lower() for c in self.columns]

@@ -208,3 +208,29 @@ Packet = (
     Write | Read | Migrate | Snapshot | Ingest | Bootstrap | Evict | Ask | SetLimit
     | Hello | Wrote | Rows | Migrated | Done
 )
+
+
+# ---------------------------------------------------------------- what a packet must be like
+_INT, _TEXT, _ROW = (int,), (str,), (tuple, list)
+_NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
+    Write: {"statements": _ROW},
+    Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},
+    Migrate: {"steps": _ROW, "recipe": _ROW, "limit_ms": _INT},
+    Snapshot: {"request": _INT, "path": _TEXT},
+    Ingest: {"table": _TEXT, "files": _ROW, "rows": _INT, "auto_increment": _INT},
+    Bootstrap: {"view": _TEXT, "node": _INT, "files": _ROW, "request": _INT},
+    Evict: {"request": _INT, "nbytes": (int, type(None))},
+    Ask: {"request": _INT, "what": _TEXT, "argument": _TEXT, "read": (Read, type(None))},
+    SetLimit: {"nbytes": _INT, "request": _INT},
+}
+_MOST = 2**62  # of any number in these fields
+
+
+def wrong(body: Any) -> str:
+    """What is wrong with the fields that a worker relies on before it handles a packet; empty for a good one.  No front
+    end sends such a packet: it says that the sender is broken."""
+    for name, types in _NEEDS.get(type(body), {}).items():
+        value = getattr(body, name)
+        if not isinstance(value, types) or (isinstance(value, int) and not 0 <= value < _MOST):
+            return f"{type(body).__name__}.{name} is no {' or '.join(t.__name__ for t in types)} of a packet"
+    return ""

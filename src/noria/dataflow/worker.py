@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.errors import InvariantViolation, SqlError, internal_error, view_changed
+from noria.core.errors import InvariantViolation, SqlError, internal_error, view_changed, view_gone
 from noria.core.limits import ERROR_CODE
 from noria.core.statements import WriteResult
 from noria.core.symbols import Symbols
@@ -93,8 +93,8 @@ class Worker:
         out = []
         ours = [e for e in envelopes if e.epoch == self.epoch]
         for together in _runs(ours):
-            if isinstance(together[0].body, packets.Read):
-                self._prefill(together)
+            if len(together) > 1:
+                self._prefill([e.body for e in together if isinstance(e.body, packets.Read)])
             for e in together:
                 out.append(Envelope(self.epoch, self.worker, e.seq, self._answered(e), self.watermark()))
         self.around.began(0)
@@ -105,6 +105,8 @@ class Worker:
         return out
 
     def _answered(self, e: Envelope) -> packets.Packet:
+        if wrong := packets.wrong(e.body):
+            return _refused(e, SqlError(1105, "HY000", wrong))
         number = _number(e)
         self.around.began(number)
         limit_ms = getattr(e.body, "limit_ms", 0)
@@ -301,7 +303,7 @@ class Worker:
         if body.definition and (view is None or view.definition != body.definition):
             return packets.Rows(body.request, None, view_changed(body.view))
         if view is None or body.view not in self.engine.readers:
-            return packets.Rows(body.request, None, _no_view(body.view))
+            return packets.Rows(body.request, None, view_gone(body.view))
         if not self.engine.ready(body.view):
             return packets.Rows(body.request, None, SqlError(
                 1205, "HY000", f"View '{body.view}' is still being filled for the first time; try again"))
@@ -389,7 +391,7 @@ class Worker:
             if body.argument in self._left_out:
                 return packets.Done(body.request, error=self._left_out[body.argument])
             if body.argument not in self.engine.readers:
-                return packets.Done(body.request, error=_no_view(body.argument))
+                return packets.Done(body.request, error=view_gone(body.argument))
             return packets.Done(body.request, render.explain(self.engine, body.argument))
         if body.what == "analyze":
             return self._analyze(body)
@@ -462,7 +464,8 @@ def _refused(e: Envelope, error: SqlError) -> packets.Packet:
     if isinstance(body, packets.Read):
         return packets.Rows(body.request, None, error)
     if isinstance(body, packets.Write):
-        return packets.Wrote(e.seq, tuple(WriteResult(error=error) for _ in body.statements))
+        each = body.statements if isinstance(body.statements, (tuple, list)) else ()
+        return packets.Wrote(e.seq, tuple(WriteResult(error=error) for _ in each))
     if isinstance(body, packets.Migrate):
         return packets.Migrated(e.seq, error)
     return packets.Done(e.seq if isinstance(body, packets.Ingest) else getattr(body, "request", 0), error=error)
@@ -471,9 +474,5 @@ def _refused(e: Envelope, error: SqlError) -> packets.Packet:
 def _runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
     """Envelopes in order, neighbouring reads of one view together."""
     for _, run in itertools.groupby(enumerate(envelopes), key=lambda ie: (
-            ie[1].body.view if isinstance(ie[1].body, packets.Read) else ie[0])):
+            ie[1].body.view if isinstance(ie[1].body, packets.Read) and not packets.wrong(ie[1].body) else ie[0])):
         yield [e for _, e in run]
-
-
-def _no_view(name: str) -> SqlError:
-    return SqlError(1146, "42S02", f"View '{name}' doesn't exist")

@@ -110,11 +110,12 @@ class Server:
 
     def job(self, path: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The steps of a bulk job."""
-        steps: Iterator[dict[str, Any]] = HttpTransport(self.url).lines(path, request)
-        return steps
+        transport = HttpTransport(self.url)
+        return transport.load(request) if path == "/load" else transport.lines(path, request)
 
     def _ask(self, path: str, body: dict[str, Any] | None = None) -> str:
-        request = urllib.request.Request(self.url + path, None if body is None else json.dumps(body).encode())
+        request = urllib.request.Request(self.url + path, None if body is None else json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
                 return str(answer.read().decode())

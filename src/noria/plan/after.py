@@ -77,12 +77,13 @@ def mask_columns(predicate: Expr) -> tuple[int, ...]:
 
 
 def run(after: Mir, found: Batch, symbols: Symbols) -> Batch:
-    """The plan's rows over found ones; an evaluation error is an ERROR_CODE, as everywhere."""
+    """The plan's rows over found ones; an evaluation error is an ERROR_CODE, as everywhere, but of a condition it is
+    an SqlError: there is nothing after it."""
     if isinstance(after, Found):
         return found
     rows = run(after.inputs[0], found, symbols)
     if isinstance(after, Filter):
-        return rows.where(evaluate.predicate(after.predicate)(rows, symbols))
+        return rows.where(evaluate.certain(after.predicate)(rows, symbols))
     if isinstance(after, Project):
         columns = [evaluate.compile(e)(rows, symbols) for e in after.exprs]
         return Batch(np.ascontiguousarray(np.stack(columns)), rows.weights)

@@ -25,6 +25,7 @@ from noria.dataflow.ops.top import Top
 from noria.dataflow.ops.union import Union
 from noria.dataflow.ops.window import Function, Window
 from noria.plan import mir
+from noria.plan.told import told
 from noria.state import group_kernels as gk
 from noria.state.groups import Spec
 
@@ -123,7 +124,8 @@ class Lowering:
         return self._kept[node]
 
     def add_view(self, view: mir.ViewDef) -> None:
-        """Nodes for a view; the caller lays the graph out anew afterwards."""
+        """Nodes for a view, which tells the errors of its conditions; the caller lays the graph out anew afterwards."""
+        view = told(view)
         self.views[view.name] = view
         top = self.node(view.plan)
         if not view.internal:

@@ -476,6 +476,20 @@ def tables_of(plan: Mir) -> dict[str, TableDef]:
     return {n: t for i in plan.inputs for n, t in tables_of(i).items()}
 
 
+def depth(plan: Mir) -> int:
+    """How many nodes stand above each other."""
+    found: dict[int, int] = {}
+    rest = [plan]
+    while rest:
+        node = rest[-1]
+        missing = [i for i in node.inputs if id(i) not in found]
+        if missing:
+            rest += missing
+        else:
+            found[id(rest.pop())] = 1 + max((found[id(i)] for i in node.inputs), default=0)
+    return found[id(plan)]
+
+
 def unique_keys(plan: Mir) -> list[frozenset[int]]:
     """Sets of columns of which no two rows have the same values (NULL equal to NULL)."""
     if isinstance(plan, Base):

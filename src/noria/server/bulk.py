@@ -27,11 +27,14 @@ import pyarrow.parquet as pq
 from noria.control.program import Program
 from noria.control.slots import Slots
 from noria.control.supervisor import DriverGone, JobError, NoDriver, Supervisor
+from noria.core import limits
 from noria.core.errors import SqlError, too_many_jobs, unknown_table
 from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPARK_QUEUE
-from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Snapshot
+from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Read, Snapshot
 from noria.plan.mir import Mir, ViewDef
+from noria.plan.told import told
 from noria.runtime.link import Link
+from noria.server.loading import keep_rejects
 from noria.server.snapshots import Snapshots
 from noria.sql.commands import BatchQuery
 
@@ -154,20 +157,17 @@ class Bulk:
 
     # ------------------------------------------------------------ load
     async def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Steps of progress, the last with `rows` and `rejected`."""
+        """Steps of progress, the last with `rows` and `rejected`.  request: checked by `loading.LoadPermit`."""
         from noria.spark.files import Reading
         from noria.spark.load import LoadSpec
 
         table = self._program.table(str(request.get("table", "")))
         if table is None:
             raise unknown_table(str(request.get("table", "")))
-        files = tuple(str(f) for f in request.get("files", ()))
-        if not files:
-            raise SqlError(1105, "HY000", "there are no files to load")
         async with self._in_slot(self.jobs), self._place("load") as place:
             about = await self._asked(Ask(0, "table", table.name))
             reading = Reading(**{k: request[k] for k in ("format", "header", "delimiter", "null") if k in request})
-            spec = LoadSpec(table, files, str(place / "sst"), str(request.get("reject") or place / "rejected"), reading,
+            spec = LoadSpec(table, tuple(request["files"]), str(place / "sst"), str(place / "rejected"), reading,
                             about["indexes"], request.get("max_rejects"), about["auto_increment"])
             report: LoadReport | None = None
             async for step in self._steps("noria.spark.load:load", spec=spec):
@@ -176,6 +176,9 @@ class Bulk:
                 else:
                     yield step
             assert report is not None
+            reject_file = str(request.get("reject", "")) if report.rejected else ""
+            if reject_file:
+                await asyncio.to_thread(keep_rejects, report.reject_file, reject_file)
             yield {"step": f"taking {report.rows:,} rows in"}
             if report.rows:
                 done: Done = await self._link.change(Ingest(table.name, report.files, report.rows,
@@ -183,7 +186,7 @@ class Bulk:
                 if done.error is not None:
                     raise done.error
             yield {"step": "done", "rows": report.rows, "rejected": report.rejected, "examples": report.examples,
-                   "reject_file": report.reject_file}
+                   "reject_file": reject_file}
 
     async def _steps(self, job: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
         """The progress of a job as it goes, then its result; closing the iterator cancels the job."""
@@ -222,8 +225,16 @@ class Bulk:
             yield {"step": "snapshot of the base tables and the views"}
             path = place / "checkpoint"
             taken = await self._asked(Snapshot(0, str(path), views=True))
-            views = {v.name: v for v in (*self._program.views(), *self._program.adhoc())}
+            views = {v.name: told(v) for v in (*self._program.views(), *self._program.adhoc())}
             chosen = {n for w in wanted for n in views if n.lower() == w.lower()} or set(views)
+            lacking = [views[n] for n, (_, present) in taken["views"].items()
+                       if n in chosen and present is not None and present.num_rows < limits.VERIFY_KEYS]
+            derived: dict[str, int] = {}
+            if lacking:
+                yield {"step": f"keys to compare of {len(lacking)} views of which little is present"}
+                derived = await self._derive(path, lacking)
+                path = place / "derived"
+                taken = await self._asked(Snapshot(0, str(path), views=True))
             states = [(views[n], *tables) for n, tables in taken["views"].items() if n in chosen]
             maintained = [await asyncio.to_thread(_written, place, i, *s) for i, s in enumerate(states)]
             report: VerifyReport | None = None
@@ -235,8 +246,31 @@ class Bulk:
                     yield step
         assert report is not None
         for view in report.views:
-            yield {"view": view.view, "agrees": view.ok, "rows": view.rows, "keys": view.keys,
+            yield {"view": view.view, "agrees": view.ok, "rows": view.rows, "keys": view.keys, "of": view.of,
+                   "derived": derived.get(view.view, 0), "compared": _compared(view, derived.get(view.view, 0)),
                    "differences": [*map(str, view.differences), *([view.error] if view.error else [])]}
+
+
+    async def _derive(self, checkpoint: Path, views: list[ViewDef]) -> dict[str, int]:
+        """Have the worker derive some keys of these views; how many of each."""
+        keys: dict[str, list[Any]] = await self._supervisor.run_job(
+            "noria.spark.verify:sample", checkpoint=str(checkpoint), tables=list(self._program.tables()), views=views,
+            most=limits.VERIFY_KEYS)
+        derived = {}
+        for view in views:
+            asked = keys.get(view.name, []) if view.key else [()]
+            if asked:
+                reply = await self._link.ask(Read(0, view.name, asked, fill=True))
+                derived[view.name] = len(asked) if reply.error is None else 0
+        return derived
+
+
+def _compared(view: Any, derived: int) -> str:
+    """What was compared, in words."""
+    if view.keys is None:
+        return f"{view.rows:,} rows of all keys"
+    some = f", {derived:,} of them derived for this" if derived else ""
+    return f"{view.rows:,} rows of {view.keys:,} keys of {view.of or 0:,}{some}"
 
 
 def _nothing() -> None:

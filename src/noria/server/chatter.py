@@ -18,8 +18,8 @@ from noria.plan.mir import ViewDef
 from noria.server.mysql.backend import ResultSet
 from noria.server.mysql.session import SERVER_VERSION
 from noria.sql.commands import Item, SelectItems, Show
-
-DATABASE = "noria"  # the one database there is; CREATE DATABASE and USE accept any name for it
+from noria.sql.database import DATABASE
+from noria.sql.shows import holding
 
 VARIABLES: dict[str, Any] = {
     "auto_increment_increment": 1, "autocommit": 1, "character_set_client": "utf8mb4",
@@ -121,13 +121,25 @@ def show(command: Show, program: Program, about: About) -> ResultSet:
     handler = _SHOW.get(command.what)
     if handler is None:
         raise not_supported(f"SHOW {command.what.upper()}")
-    return handler(command, program, about)
+    return narrowed(command, handler(command, program, about))
 
 
-def like(pattern: str | None) -> Callable[[str], bool]:
+def narrowed(command: Show, found: ResultSet) -> ResultSet:
+    """The rows that LIKE (of the first column), WHERE and LIMIT leave."""
+    rows = found.rows
+    if command.like is not None:
+        matches = like(command.like)
+        rows = [r for r in rows if matches(str(r[0]))]
+    if command.where:
+        rows = holding(command.where, found.fields, rows)
+    if command.limit is not None:
+        offset, count = command.limit
+        rows = rows[offset : offset + count]
+    return found if rows is found.rows else ResultSet(found.fields, rows)
+
+
+def like(pattern: str) -> Callable[[str], bool]:
     """MySQL's LIKE, ignoring case, for names."""
-    if pattern is None:
-        return lambda name: True
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
     regex = "".join({"%": ".*", "_": "."}.get(p, re.escape(p[-1])) for p in parts)
     return lambda name: re.fullmatch(regex, name, re.IGNORECASE | re.DOTALL) is not None
@@ -141,16 +153,13 @@ def _relations(program: Program) -> list[tuple[str, str]]:
 
 
 def _tables(command: Show, program: Program, about: About) -> ResultSet:
-    matches = like(command.like)
-    rows = [r for r in _relations(program) if matches(r[0])]
-    database = command.target or about.database or DATABASE
-    name = f"Tables_in_{database}" + (f" ({command.like})" if command.like is not None else "")
+    rows = _relations(program)
+    name = f"Tables_in_{DATABASE}" + (f" ({command.like})" if command.like is not None else "")
     return texts([name, "Table_type"], rows) if command.full else texts([name], [r[:1] for r in rows])
 
 
 def _views(command: Show, program: Program, about: About) -> ResultSet:
-    matches = like(command.like)
-    return texts(["View"], sorted((v.name,) for v in program.views() if matches(v.name)))
+    return texts(["View"], sorted((v.name,) for v in program.views()))
 
 
 def columns_of(name: str, program: Program) -> list[tuple[Field, Column | None, TableDef | None]]:
@@ -165,10 +174,8 @@ def columns_of(name: str, program: Program) -> list[tuple[Field, Column | None, 
 
 
 def _columns(command: Show, program: Program, about: About) -> ResultSet:
-    matches, rows = like(command.like), []
+    rows = []
     for i, (field, column, table) in enumerate(columns_of(command.target, program)):
-        if not matches(field.name):
-            continue
         default = None if column is None else _default(column)
         extra = "" if column is None else _extra(column)
         kind = field.type.sql().split(" COLLATE")[0]
@@ -214,6 +221,10 @@ def _create_table(command: Show, program: Program, about: About) -> ResultSet:
     if table is not None:
         return texts(["Table", "Create Table"], [(table.name, table_text(table))])
     return _create_view(command, program, about)
+
+
+def _create_database(command: Show, program: Program, about: About) -> ResultSet:
+    return texts(["Database", "Create Database"], [(DATABASE, f"CREATE DATABASE {_quote(DATABASE)}")])
 
 
 def _create_view(command: Show, program: Program, about: About) -> ResultSet:
@@ -272,9 +283,8 @@ def _index(command: Show, program: Program, about: About) -> ResultSet:
 
 
 def _variables(command: Show, program: Program, about: About) -> ResultSet:
-    matches = like(command.like)
     known = VARIABLES if command.scope == "global" else about.variables
-    return texts(["Variable_name", "Value"], sorted((k, _shown(k, v)) for k, v in known.items() if matches(k)))
+    return texts(["Variable_name", "Value"], sorted((k, _shown(k, v)) for k, v in known.items()))
 
 
 def _shown(name: str, value: Any) -> str:
@@ -292,15 +302,12 @@ def _errors(command: Show, program: Program, about: About) -> ResultSet:
 
 
 def _databases(command: Show, program: Program, about: About) -> ResultSet:
-    matches = like(command.like)
-    names = sorted({DATABASE, about.database or DATABASE})
-    return texts(["Database"], [(n,) for n in names if matches(n)])
+    return texts(["Database"], [(DATABASE,)])
 
 
 def _table_status(command: Show, program: Program, about: About) -> ResultSet:
-    matches = like(command.like)
     rows = [(n, "NORIA" if kind == "BASE TABLE" else None, "utf8mb4_0900_ai_ci", "" if kind != "VIEW" else "VIEW")
-            for n, kind in _relations(program) if matches(n)]
+            for n, kind in _relations(program)]
     return texts(["Name", "Engine", "Collation", "Comment"], rows)
 
 
@@ -317,6 +324,7 @@ _SHOW: dict[str, Callable[[Show, Program, About], ResultSet]] = {
     "views": _views,
     "columns": _columns,
     "fields": _columns,
+    "create database": _create_database,
     "create table": _create_table,
     "create view": _create_view,
     "index": _index,
@@ -348,7 +356,7 @@ _SHOW: dict[str, Callable[[Show, Program, About], ResultSet]] = {
 
 def list_fields(table: str, pattern: str, program: Program) -> list[Field]:
     """COM_FIELD_LIST."""
-    matches = like(pattern or None)
+    matches = like(pattern or "%")
     return [f for f, _, _ in columns_of(table, program) if matches(f.name)]
 
 

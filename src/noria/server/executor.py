@@ -13,14 +13,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from noria.control.program import Program
+from noria.core.casts import number_prefix
 from noria.core.errors import (
-    VIEW_CHANGED,
     SqlError,
+    is_gone,
     not_supported,
     unknown_column,
     unknown_table,
@@ -39,6 +41,7 @@ from noria.server.bulk import Bulk
 from noria.server.explain import NOT_MAINTAINED, Explainer
 from noria.server.http.wire import arrow_rows
 from noria.server.keys import are_one_key, key_of, keys_of, range_of
+from noria.server.locks import TableLocks
 from noria.server.mysql import encode_result
 from noria.server.mysql.backend import Client, Encoded, Outcome, ResultSet
 from noria.server.reads import Reads, first_of, typed_keys
@@ -47,11 +50,12 @@ from noria.server.running import Processes
 from noria.server.sessions import Session, run_text
 from noria.server.statements import Compiled, Statements, is_one_key
 from noria.sql import commands as sql
+from noria.sql.database import DATABASE
 from noria.views.reader import AttachedViews
 
 TOO_LONG = 3024  # the error of what takes a worker too long or too much
 TOUCH_EVERY = 64  # executions between two notes that an ad-hoc view is in use
-HTTP_CLIENT = Client("root", chatter.DATABASE, 0, "localhost", False, True)
+HTTP_CLIENT = Client("root", DATABASE, 0, "localhost", False, True)
 
 
 class Executor:
@@ -63,6 +67,7 @@ class Executor:
         self.reads = Reads(link, attach, MAX_EXECUTION_MS if bulk is None else READ_HOLD_MS)
         program.on_forget = self.reads.forget
         self.statements = Statements(program)
+        self.locks = TableLocks()
         self.explainer = Explainer(self)
         self.replies = ReplyCache(reply_bytes, program)
         self.reads.on_forget = self.replies.forget
@@ -217,14 +222,14 @@ class Executor:
         """The rows of many keys of a named view as Arrow, with `__key`, the ordinal of each row's key."""
         for _ in range(VIEW_BINDS):
             try:
-                return await self._lookup(name, keys)
+                return await self._looked_up(name, keys)
             except SqlError as e:
-                if e.code != VIEW_CHANGED:
+                if not is_gone(e):
                     raise
-            await self.program.settled()
+            await self.program.settled()  # it was dropped, or replaced
         raise view_changed(name)
 
-    async def _lookup(self, name: str, keys: pa.Table) -> pa.Table:
+    async def _looked_up(self, name: str, keys: pa.Table) -> pa.Table:
         view = self.program.view(name)
         if view is None or view.internal:
             raise unknown_table(name)
@@ -232,6 +237,9 @@ class Executor:
         await self.program.filled(view)
         if view.asks is not None:
             return await self._lookup_asked(view, view.asks, keys)
+        if keys.num_columns != max(len(view.key), 1):
+            raise SqlError(1210, "HY000", f"the keys have {keys.num_columns} columns and the view has {len(view.key)} "
+                                          "parameters")
         shape = Shape.of(view)
         if not shape.changes_rows:
             return await self.reads.many(view, keys)
@@ -306,10 +314,20 @@ class Executor:
             raise wrong_value_count(1)
         if not rows.num_rows:
             return 0
+        self.locks.check(None, table.name)
         (batch,) = rows.combine_chunks().to_batches(max_chunksize=rows.num_rows)
         done = self.submit(Insert(table.name, columns, batch, on_duplicate))
         await asyncio.wait((done,))
         return self.result_of(done).affected
+
+    def refuse_zero(self, statement: Insert) -> None:
+        """Under NO_AUTO_VALUE_ON_ZERO 0 is no wish for a generated value, and a table takes it for one."""
+        table = self.program.table(statement.table)
+        at = None if table is None else table.auto_increment
+        if at is not None and at in statement.columns:
+            place = statement.columns.index(at)
+            if any(_is_zero(row[place]) for row in statement.rows):
+                raise not_supported("0 in an AUTO_INCREMENT column (NO_AUTO_VALUE_ON_ZERO)", "give it another value")
 
     # ------------------------------------------------------------ questions
     async def run_sql(self, text: str, parameters: list[Any]) -> tuple[list[Outcome], list[tuple[str, int, str]]]:
@@ -367,6 +385,12 @@ def _bound(compiled: Compiled, values: Sequence[Any]) -> sql.Select:
     command = compiled.bind(values)
     assert isinstance(command, sql.Select)
     return command
+
+
+def _is_zero(value: Any) -> bool:
+    if isinstance(value, str):
+        return number_prefix(value) == 0
+    return isinstance(value, (int, float, Decimal)) and value == 0
 
 
 def _position(table: TableDef, name: str) -> int:

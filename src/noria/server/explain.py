@@ -102,10 +102,9 @@ class Explainer:
     # ------------------------------------------------------------ SHOW NORIA
     async def show(self, command: sql.Show) -> ResultSet:
         """VIEWS, STATUS or GRAPH."""
-        matches = chatter.like(command.like)
         what = command.what.removeprefix("noria ")
         names, rows = await {"views": self._views, "status": self._status, "graph": self._nodes_table}[what]()
-        return chatter.texts(names, [r for r in rows if matches(str(r[0]))])
+        return chatter.narrowed(command, chatter.texts(names, rows))
 
     async def _views(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """Every reader, and what it and the nodes above it that it alone uses keep."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal
 from itertools import product
 from math import prod
@@ -92,13 +92,19 @@ def _place(value: Any, field: Field) -> Decimal:
     if field.type.kind in (Kind.DATE, Kind.DATETIME):
         precise = replace(DATETIME, scale=6)
         return Decimal(encode(_moment(value, Field(field.name, precise)), precise, _NO_SYMBOLS))
-    if isinstance(value, (date, datetime)):
-        raise not_supported(f"comparing the number column '{field.name}' with a date")
+    _check_number(value, field)
     number = _number(value, field) if isinstance(value, str) else value
     if field.type.kind is Kind.DOUBLE:
         return Decimal(encode_double(float(number)))
     exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
     return exact.scaleb(field.type.scale, _EXACT)
+
+
+def _check_number(value: Any, field: Field) -> None:
+    """Refuse to compare a number column with a date or a time."""
+    if isinstance(value, (date, datetime, timedelta)):
+        what = "time" if isinstance(value, timedelta) else "date"
+        raise not_supported(f"comparing the number column '{field.name}' with a {what}")
 
 
 def _choices(argument: Argument, field: Field) -> list[Any]:
@@ -126,6 +132,7 @@ def _comparable(value: Any, field: Field) -> Any:
         return value
     if kind in (Kind.DATE, Kind.DATETIME):
         return _moment(value, field)
+    _check_number(value, field)
     if kind is Kind.DOUBLE:
         return _number(value, field) if isinstance(value, str) else float(value)
     return _exact(_number(value, field) if isinstance(value, str) else value, field)

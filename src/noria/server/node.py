@@ -1,8 +1,10 @@
 """The server process: the one place that wires everything, starts it in order and stops it in order.
 
-    claim the data directory → run directory → link → Spark driver → worker up → MySQL → HTTP → "noria ready"
+    claim the data directory → bind both ports → run directory → link → Spark driver → worker up → MySQL → HTTP →
+    "noria ready"
 
-Keeps true: the ready line is printed once, when statements are answered; standard output has nothing else; a
+Keeps true: the ready line is printed once, when statements are answered; standard output has nothing else; a port that
+cannot be had is told before anything is started, and one that was had stays until the end; a
 stop (SIGTERM, SIGINT) takes no new clients, lets running statements end, closes the store, ends every child.
 """
 
@@ -38,10 +40,21 @@ from noria.runtime.worker_main import WorkerConfig
 from noria.server.bulk import Bulk
 from noria.server.executor import Executor
 from noria.server.http.app import make_app
+from noria.server.http.gate import Policy
 from noria.server.http.server import HttpServer
+from noria.server.listening import CannotListen, listening
+from noria.server.loading import TOKEN_FILE, LoadPermit, make_token
 from noria.server.mysql import MysqlServer, account, listen
 from noria.server.mysql.backend import Outcome
-from noria.server.settings import Settings, SettingsError, make_run_dir, parse_size, remove_run_dir
+from noria.server.settings import (
+    Settings,
+    SettingsError,
+    is_loopback,
+    make_run_dir,
+    parse_size,
+    remove_run_dir,
+)
+from noria.server.tls import Certificates
 from noria.spark.session import SparkSettings, SparkUnavailable
 from noria.views.reader import attach
 
@@ -71,7 +84,7 @@ def serve(settings: Settings, log_level: str) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))
-    except (StartFailed, DirectoryInUse, SparkUnavailable, SettingsError) as e:
+    except (CannotListen, StartFailed, DirectoryInUse, SparkUnavailable, SettingsError) as e:
         print(f"noria serve: {e}", file=sys.stderr)
         return 1
     return 0
@@ -83,6 +96,8 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     node = Node(settings)
+    if settings.tls_cert is not None:
+        loop.add_signal_handler(signal.SIGHUP, node.reload)
     try:
         starting, stopping = asyncio.ensure_future(node.start()), asyncio.ensure_future(stop.wait())
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -109,12 +124,17 @@ class Node:
         self._worker_limit: int | None = None  # set while running, and again for each new worker
         self._warnings = 0
         self.ready_line = ""
+        self.certificates = None
+        if settings.tls_cert is not None and settings.tls_key is not None:
+            self.certificates = Certificates(settings.tls_cert, settings.tls_key)
 
     # ------------------------------------------------------------ life
     async def start(self) -> None:
         settings = self.settings
         claim = Claim(settings.data_dir)
         self._closers.append(("data directory", claim.release))
+        ports = self._ports()
+        self._permit = LoadPermit(settings.load_dirs, make_token(settings.data_dir))
         run_dir = make_run_dir(settings.data_dir, settings.run_root)
         self._closers.append(("run directory", lambda: remove_run_dir(run_dir)))
         self.views_dir = run_dir / "views"
@@ -143,7 +163,7 @@ class Node:
         self.batch.start_soon()
         watching = asyncio.ensure_future(self._watch_memory())
         self._closers.append(("watch over memory", lambda: _stopped(watching)))
-        await self._listen()
+        await self._listen(*ports)
 
     async def _worker_up(self) -> None:
         """Wait for the worker; `StartFailed` if it cannot open the store, which no further try would change."""
@@ -156,21 +176,31 @@ class Node:
         finally:
             up.cancel()
 
-    async def _listen(self) -> None:
+    def _ports(self) -> tuple[socket.socket, socket.socket]:
+        """Of MySQL and of HTTP: ours from now on, though nobody is answered yet."""
+        settings, found = self.settings, []
+        for name, host, port in (("mysql", settings.mysql_host, settings.mysql_port),
+                                 ("http", settings.http_host, settings.http_port)):
+            found.append(listening(host, port, f"--{name}-host, --{name}-port"))
+            self._closers.append((f"port of {name}", found[-1].close))
+            if self.certificates is None and not is_loopback(host):
+                log.warning("--%s-host %s: other hosts can connect, and what they send, passwords too, can be read on "
+                            "the way; give --tls-cert and --tls-key", name, host)
+        return found[0], found[1]
+
+    def reload(self) -> None:
+        """Read the certificate again."""
+        if self.certificates is not None:
+            self.certificates.reload()
+
+    async def _listen(self, mysql: socket.socket, http: socket.socket) -> None:
         settings = self.settings
-        try:
-            self.mysql = await listen(settings.mysql_host, settings.mysql_port, self.executor, self._users())
-        except OSError as e:
-            raise StartFailed(f"cannot listen on {settings.mysql_host}:{settings.mysql_port} (--mysql-host, "
-                              f"--mysql-port): {e.strerror or e}") from e
+        self.mysql = await listen(mysql, self.executor, self._users(), None, self.certificates, settings.tls_require)
         self.executor.processes.hang_up = self.mysql.hang_up
         self._closers.append(("MySQL clients", self._stop_mysql))
-        self.http = HttpServer(make_app(self))
-        try:
-            await self.http.start(settings.http_host, settings.http_port)
-        except OSError as e:
-            raise StartFailed(f"cannot listen on {settings.http_host}:{settings.http_port} (--http-host, "
-                              f"--http-port): {e.strerror or e}") from e
+        policy = Policy.of([*settings.http_names, settings.http_host], settings.tls_require)
+        self.http = HttpServer(make_app(self, policy), self.certificates)
+        await self.http.start(http)
         self._closers.append(("HTTP", self.http.stop))
         self.ready_line = f"noria ready mysql={_address(self.mysql.address)} http={_address(self.http.address)}"
 
@@ -276,7 +306,8 @@ class Node:
         return self.executor.view_list()
 
     def attachment(self) -> dict[str, Any]:
-        return {"path": str(self.views_dir), "host": socket.gethostname(), "pid": os.getpid()}
+        return {"path": str(self.views_dir), "host": socket.gethostname(), "pid": os.getpid(),
+                "load_token": str(self.settings.data_dir / TOKEN_FILE)}
 
     async def run_sql(self, sql: str, parameters: list[Any]) -> tuple[list[Outcome], list[tuple[str, int, str]]]:
         return await self.executor.run_sql(sql, parameters)
@@ -286,6 +317,9 @@ class Node:
 
     async def lookup(self, view: str, keys: pa.Table) -> pa.Table:
         return await self.executor.lookup(view, keys)
+
+    def permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:
+        return self._permit.check(request, raw, proof)
 
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         return self.bulk.load(request)
@@ -321,4 +355,4 @@ def _log_event(event: Event) -> None:
     log.info("spark %s: %s", event.what, event.detail)
 
 
-__all__ = ["MysqlServer", "Node", "StartFailed", "serve"]
+__all__ = ["MysqlServer", "Node", "serve"]

@@ -112,10 +112,10 @@ def _codes(found: pa.Table, fields: Sequence[Field], wanted: Sequence[int], symb
 
 
 def after_mask(predicate: Expr, found: pa.Table, fields: Sequence[Field]) -> pa.Array:
-    """Which rows a predicate is true for."""
+    """Which rows a predicate is true for; SqlError 1690 where it cannot be worked out."""
     symbols = _symbols()
     rows = _codes(found, fields, mask_columns(predicate), symbols)
-    return pa.array(evaluate.predicate(predicate)(rows, symbols))
+    return pa.array(evaluate.certain(predicate)(rows, symbols))
 
 
 def after_rows(after: Mir, found: pa.Table) -> list[Any]:

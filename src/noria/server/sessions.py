@@ -1,20 +1,20 @@
 """A client's session: its variables, warnings, last generated id, transaction state; statements to the executor.
 
 Every statement commits by itself.  BEGIN ... COMMIT is accepted with a warning that says so; ROLLBACK after a
-write inside it is error 1235, because the write stands.
+write inside it (or under autocommit=0) is error 1235, because the write stands, and so is ROLLBACK TO a savepoint.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from noria.core.errors import VIEW_CHANGED, SqlError, not_supported
+from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
 from noria.core.limits import OFF_LOOP_CHARACTERS, OFF_LOOP_ROWS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
@@ -38,6 +38,7 @@ from noria.server.mysql.variables import changes
 from noria.server.running import Running, hinted_ms
 from noria.server.statements import Compiled
 from noria.sql import commands as sql
+from noria.sql.database import DATABASE, check_database, not_created, not_dropped
 from noria.sql.shape import split
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 Warning_ = tuple[str, int, str]
 _WRITES = (Insert, Update, Delete)
+_PARAMETERS = (int, float, Decimal, str, bytes, bytearray, date, time, timedelta, type(None))
 _DEFINITIONS = (sql.CreateTable, sql.DropTable, sql.CreateView, sql.DropView)
 
 
@@ -55,9 +57,10 @@ class Session:
     def __init__(self, executor: Executor, client: Client, encoded: bool = True):
         self._executor, self._client, self._encoded = executor, client, encoded
         self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
+        if client.database:
+            check_database(client.database)
         self.running = Running(executor.give_up)
         self.reset()
-        self.database = client.database
         executor.processes.add(self)
 
     # ------------------------------------------------------------ state
@@ -68,8 +71,12 @@ class Session:
         self.warnings: Sequence[Warning_] = ()
         self.last_insert_id = 0
         self.row_count = -1
-        self.wrote = False  # since BEGIN
+        self._written_rows = 0  # by statements since BEGIN, or since COMMIT under autocommit=0
+        self._savepoints: dict[str, int] = {}  # and what was written when they were set
+        self._read_only: bool | None = None  # as BEGIN said; None: as transaction_read_only says
+        self._next_read_only: bool | None = None  # as SET TRANSACTION said of the next one
         self.offset = timedelta()  # of the session's clock from UTC
+        self._executor.locks.unlock(self)
         self._set_status(AUTOCOMMIT)
 
     def _set_status(self, status: int) -> None:
@@ -77,8 +84,9 @@ class Session:
         self.reply_form = status << 1 | self._client.deprecate_eof  # replies kept for one form fit no other
 
     def close(self) -> None:
-        """The client is gone: so is what it asked, but for a write that has been sent on."""
+        """The client is gone: so are its locks and what it asked, but for a write that has been sent on."""
         self.running.leave()
+        self._executor.locks.unlock(self)
         self._executor.processes.remove(self)
 
     def kill(self, number: int) -> None:
@@ -90,6 +98,7 @@ class Session:
         return int(self.variables["max_execution_time"]) if hinted is None else hinted
 
     def use(self, database: str) -> None:
+        check_database(database)
         self.database = database
 
     def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
@@ -151,21 +160,26 @@ class Session:
         return outcomes[0] if len(outcomes) == 1 else outcomes
 
     async def _run_text(self, text: str) -> Outcome:
+        return await self._followed(None, lambda: self._parsed(text))
+
+    async def _parsed(self, text: str) -> Outcome:
         statements = self._executor.statements
-        for binds in itertools.count(1):
+        long = len(text) > OFF_LOOP_CHARACTERS
+        return await self.run(await statements.parse_beside(text) if long else statements.parse(text))
+
+    async def _followed(self, answer: Awaitable[Outcome] | None, again: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        """The answer; planned anew where its view was dropped or redefined meanwhile, so that the client is told of
+        the table, or has the rows from the view as it is now."""
+        for _ in range(VIEW_BINDS):
             try:
-                long = len(text) > OFF_LOOP_CHARACTERS
-                command = await statements.parse_beside(text) if long else statements.parse(text)
+                return await (again() if answer is None else answer)
             except SqlError as e:
                 self._note_error(e)
-                raise
-            try:
-                return await self.run(command)
-            except SqlError as e:
-                if e.code != VIEW_CHANGED or binds == VIEW_BINDS:
+                if not is_gone(e):
                     raise
             await self._executor.program.settled()
-        raise AssertionError("counting ends by a return or an error")
+            answer = None
+        raise self._noted(SqlError(1412, "HY000", "Table definition has changed, please retry transaction"))
 
     def _note_error(self, error: SqlError) -> None:
         self.warnings = (("Error", error.code, error.message),)
@@ -204,30 +218,20 @@ class Session:
             if compiled.direct and not self.offset:
                 self.warnings = ()
                 answer = self._executor.select(compiled, values, key, binary, self._client.deprecate_eof, self)
-                if isinstance(answer, Ok | ResultSet | Encoded | Failed):
+                if isinstance(answer, Outcome):
                     return answer
-                return self._bound_anew(answer, compiled, values)
+                return self._followed(answer, partial(self._again, compiled.text, values))
             command = compiled.bind(values)
             if isinstance(command, _WRITES):
                 self.warnings = ()
                 return self._begin_write(command)
-            return self._bound_anew(self.run(command), compiled, values)
+            return self._followed(self.run(command), partial(self._again, compiled.text, values))
         except SqlError as e:
             self._note_error(e)
             raise
 
-    async def _bound_anew(self, answer: Awaitable[Outcome], compiled: Compiled, values: Sequence[Any]) -> Outcome:
-        """The answer; where a view that it needs was redefined meanwhile, that of the statement as it is now."""
-        for _ in range(VIEW_BINDS):
-            try:
-                return await answer
-            except SqlError as e:
-                if e.code != VIEW_CHANGED:
-                    raise
-            await self._executor.program.settled()
-            compiled = self._executor.statements.prepare(compiled.text)
-            answer = self.run(compiled.bind(values))
-        return await answer
+    async def _again(self, text: str, values: Sequence[Any]) -> Outcome:
+        return await self.run(self._executor.statements.prepare(text).bind(values))
 
     # ------------------------------------------------------------ commands
     async def run(self, command: sql.Command) -> Outcome:
@@ -252,6 +256,9 @@ class Session:
             await self.running.written(later.future)
             return later.then(later.future)
         if isinstance(command, _DEFINITIONS):
+            self._end_transaction()
+            for name in command.names if isinstance(command, sql.DropTable) else ():
+                self._executor.locks.check(self, name)
             change = await self._executor.program.define(command)
             self.warnings = change.warnings
             return Ok(warnings=len(change.warnings))
@@ -279,6 +286,11 @@ class Session:
         return zones.shown(await self._executor.select_bound(zones.in_utc(command, self.offset), self), self.offset)
 
     def _begin_write(self, command: Insert | Update | Delete) -> Later:
+        self._executor.locks.check(self, command.table)
+        if self.variables["transaction_read_only"] if self._read_only is None else self._read_only:
+            raise SqlError(1792, "25006", "Cannot execute statement in a READ ONLY transaction.")
+        if isinstance(command, Insert) and "NO_AUTO_VALUE_ON_ZERO" in self.variables["sql_mode"]:
+            self._executor.refuse_zero(command)
         return Later(self._executor.submit(command, self.offset), partial(self._written, command))
 
     def _written(self, command: Insert | Update | Delete, done: asyncio.Future[Any]) -> Ok:
@@ -289,7 +301,8 @@ class Session:
         except SqlError as e:
             self._note_error(e)
             raise
-        self.wrote = self.wrote or bool(self.status & IN_TRANSACTION)
+        if result.affected and (self.status & IN_TRANSACTION or not self.variables["autocommit"]):
+            self._written_rows += result.affected
         if result.last_insert_id:
             self.last_insert_id = result.last_insert_id
         matched = isinstance(command, Update) and self._client.found_rows
@@ -307,10 +320,45 @@ class Session:
         elif isinstance(command, sql.Use):
             self.database = command.database
         elif isinstance(command, sql.Transaction):
-            self._transaction(command.what)
+            _TRANSACTION[command.what](self, command)
+        elif isinstance(command, sql.LockTables):
+            self._lock(command)
+        elif isinstance(command, sql.Nothing):
+            for name in command.tables:
+                self._known(name)
+        elif isinstance(command, sql.CreateDatabase):
+            self._create_database(command)
         elif isinstance(command, sql.DropDatabase):
+            self._drop_database(command)
+        return Ok(warnings=len(self.warnings))
+
+    def _create_database(self, command: sql.CreateDatabase) -> None:
+        refusal = not_created(command.name)
+        if refusal.code != 1007 or not command.if_not_exists:
+            raise refusal
+        self.warnings = (*self.warnings, ("Note", refusal.code, refusal.message))
+
+    def _drop_database(self, command: sql.DropDatabase) -> None:
+        if command.name.lower() == DATABASE:
             raise not_supported("DROP DATABASE", "there is one database; drop its tables and views")
-        return Ok(warnings=len(self.warnings))  # CREATE DATABASE, FLUSH and the like: there is nothing to do
+        refusal = not_dropped(command.name)
+        if not command.if_exists:
+            raise refusal
+        self.warnings = (*self.warnings, ("Note", refusal.code, refusal.message))
+
+    def _lock(self, command: sql.LockTables) -> None:
+        for name, _ in command.tables:
+            self._known(name)
+        if command.tables:
+            self._end_transaction()
+        self._executor.locks.lock(self, command.tables)
+        if any(write for _, write in command.tables):
+            self._warn(1235, "a WRITE lock keeps other sessions from writing, not from reading")
+
+    def _known(self, name: str) -> None:
+        program = self._executor.program
+        if program.table(name) is None and program.view(name) is None:
+            raise unknown_table(name)
 
     def _assign(self, command: sql.SetVariable) -> None:
         for a in command.assignments:
@@ -323,26 +371,72 @@ class Session:
             if a.scope == "global":
                 raise not_supported("SET GLOBAL", "set the variable in each session, or start the server with options")
             kept, warnings = changes(a.name, value, chatter.VARIABLES)
+            if a.name == "transaction" and a.scope == "":
+                self._next_read_only = kept.get("transaction_read_only", self._next_read_only)
+                kept = {}
+            if kept.get("autocommit") and not self.variables["autocommit"]:
+                self._end_transaction()
             self.variables.update(kept)
+            self._set_status(self.status & IN_TRANSACTION | (AUTOCOMMIT if self.variables["autocommit"] else 0))
             self.offset = zones.offset_of(self.variables["time_zone"])
             for warning in warnings:
                 self._warn(1235, warning)
 
-    def _transaction(self, what: str) -> None:
-        if what == "begin":
-            self.wrote = False
-            self._set_status(self.status | IN_TRANSACTION)
-            self._warn(1235, "every statement commits by itself: this transaction is not atomic and cannot be undone")
-        elif what == "commit" or not self.wrote:
-            self.wrote = False
-            self._set_status(self.status & ~IN_TRANSACTION)
-        else:
-            self.wrote = False
-            self._set_status(self.status & ~IN_TRANSACTION)
+    # ------------------------------------------------------------ transactions
+    def _end_transaction(self) -> None:
+        self._written_rows, self._savepoints, self._read_only = 0, {}, None
+        self._set_status(self.status & ~IN_TRANSACTION)
+
+    def _begin(self, command: sql.Transaction) -> None:
+        self._end_transaction()
+        self._executor.locks.unlock(self)
+        self._read_only, self._next_read_only = (True if command.read_only else self._next_read_only), None
+        self._set_status(self.status | IN_TRANSACTION)
+        self._warn(1235, "every statement commits by itself: this transaction is not atomic, sees no snapshot, and "
+                         "cannot be undone")
+
+    def _commit(self, command: sql.Transaction) -> None:
+        self._end_transaction()
+        if command.chain:
+            self._begin(command)
+
+    def _rollback(self, command: sql.Transaction) -> None:
+        stands = self._written_rows
+        self._commit(command)
+        if stands:
             raise not_supported("ROLLBACK of what was written", "every statement has committed by itself")
+
+    def _savepoint(self, command: sql.Transaction) -> None:
+        self._savepoints.pop(command.name, None)
+        if self.status & IN_TRANSACTION or not self.variables["autocommit"]:
+            self._savepoints[command.name] = self._written_rows
+
+    def _rollback_to(self, command: sql.Transaction) -> None:
+        before = self._saved(command.name)
+        names = list(self._savepoints)
+        for later in names[names.index(command.name) + 1 :]:
+            del self._savepoints[later]
+        if before != self._written_rows:
+            raise not_supported("ROLLBACK TO a savepoint of what was written since",
+                                "every statement has committed by itself")
+
+    def _release(self, command: sql.Transaction) -> None:
+        self._saved(command.name)
+        names = list(self._savepoints)
+        for name in names[names.index(command.name) :]:
+            del self._savepoints[name]
+
+    def _saved(self, name: str) -> int:
+        if name not in self._savepoints:
+            raise SqlError(1305, "42000", f"SAVEPOINT {name} does not exist")
+        return self._savepoints[name]
 
     def _warn(self, code: int, message: str) -> None:
         self.warnings = (*self.warnings, ("Warning", code, message))
+
+
+_TRANSACTION = {"begin": Session._begin, "commit": Session._commit, "rollback": Session._rollback,
+                "savepoint": Session._savepoint, "rollback to": Session._rollback_to, "release": Session._release}
 
 
 def _info(command: Insert | Update | Delete, matched: int, affected: int) -> str:
@@ -354,8 +448,23 @@ def _info(command: Insert | Update | Delete, matched: int, affected: int) -> str
     return ""
 
 
+def _check_text(said: str) -> None:
+    try:
+        said.encode()
+    except UnicodeEncodeError as e:
+        raise SqlError(1300, "HY000", f"Invalid utf8mb4 character string: {said[e.start : e.end]!r} at character "
+                                      f"{e.start + 1}") from None
+
+
 async def run_text(session: Session, text: str, parameters: Sequence[Any]) -> list[Outcome]:
     """A text with its parameters, for HTTP and the embedded API; raises the first error."""
+    for i, value in enumerate(parameters, 1):
+        if not isinstance(value, _PARAMETERS):
+            raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: parameter {i} is a {type(value).__name__}; "
+                                          "give numbers, texts, bytes, dates, times or NULL")
+    for said in (text, *parameters):
+        if isinstance(said, str) and not said.isascii():
+            _check_text(said)
     if parameters:
         prepared = session.prepare(text)
         if prepared.parameters != len(parameters):

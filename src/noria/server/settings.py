@@ -1,7 +1,7 @@
 """What `noria serve` can be told, checked once, before anything starts.
 
 Keeps true: settings that exist are usable together; in particular nothing listens beyond loopback without a
-password.
+password, and TLS is not required where there is no certificate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class SettingsError(Exception):
 @dataclass(frozen=True)
 class Settings:
     """Ports 0 mean: any free one.  `memory_bytes` bounds symbols, states, views and the front end's cache; 0
-    is no limit.  `password` None: no authentication, loopback only."""
+    is no limit.  `password` None: no authentication, loopback only.  `http_names`: names that HTTP clients may know the
+    server by, beside its address.  `load_dirs`: what requests to load may name over HTTP is below these."""
 
     data_dir: Path
     mysql_host: str = "127.0.0.1"
@@ -44,6 +45,11 @@ class Settings:
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     user: str = "root"
     password: str | None = field(default=None, repr=False)
+    http_names: tuple[str, ...] = ()
+    load_dirs: tuple[Path, ...] = ()
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_require: bool = False
     run_root: Path | None = None  # where the run directory goes; None: /dev/shm, else the data directory
 
     def __post_init__(self) -> None:
@@ -56,6 +62,17 @@ class Settings:
             if not is_loopback(host) and self.password is None:
                 raise SettingsError(f"{name} {host} is not a loopback address, so clients of other hosts could "
                                     "connect: give a password with --password-file FILE, or use 127.0.0.1")
+        for directory in self.load_dirs:
+            if not directory.is_dir():
+                raise SettingsError(f"--load-dir {directory} is no directory")
+        for name in self.http_names:
+            if not re.fullmatch(r"[A-Za-z0-9_.:-]+", name):
+                raise SettingsError(f"--http-name '{name}' is no host name: one without scheme and port, for example "
+                                    "db.example.org")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise SettingsError("--tls-cert FILE and --tls-key FILE belong together: one is missing")
+        if self.tls_require and self.tls_cert is None:
+            raise SettingsError("--tls-require needs a certificate: --tls-cert FILE and --tls-key FILE")
         if self.memory_bytes and self.memory_bytes < 16 * 2**20:
             raise SettingsError(f"--memory-limit {self.memory_bytes} bytes is too little to serve; 16M at least")
 

@@ -101,11 +101,11 @@ class Statements:
 
     def parse(self, text: str) -> Command:
         """The command of a text with one statement; its shape is learnt."""
-        return self._single(text, parse(text, self._program))
+        return self._single(text, parse(text, self._program, complete=True))
 
     async def parse_beside(self, text: str) -> Command:
         """`parse` for a long text, beside the loop."""
-        return self._single(text, await asyncio.to_thread(parse, text, self._program))
+        return self._single(text, await asyncio.to_thread(parse, text, self._program, complete=True))
 
     def _single(self, text: str, commands: Sequence[Command]) -> Command:
         self.parsed += 1

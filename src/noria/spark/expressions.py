@@ -342,6 +342,17 @@ def _case(e: Call, args: list[Value]) -> Value | None:
     return Value(result, e.type, rest.fails or any(v.fails for _, v in pairs))
 
 
+def _may(e: Call, args: list[Value]) -> Value | None:
+    true = F.coalesce(args[0].column != F.lit(0), F.lit(False))  # an error is no zero
+    return Value(true.cast("bigint"), e.type, truth=true)
+
+
+def _told(e: Call, args: list[Value]) -> Value | None:
+    first, *rest = args
+    failing = reduce(Column.__or__, [is_error(a.column, a.type) for a in rest])
+    return Value(F.when(failing, error_literal(e.type)).otherwise(first.column), e.type, True)
+
+
 def _retype(e: Call, args: list[Value]) -> Value | None:
     return Value(args[0].column, e.type, args[0].fails)
 
@@ -382,6 +393,6 @@ NATIVE: dict[str, Callable[[Call, list[Value]], Value | None]] = {
     "nseq": _comparison(Column.eqNullSafe), "in": _in,
     "and": _connective(Column.__and__, 0), "or": _connective(Column.__or__, 1), "not": _not, "xor": _xor,
     "is_null": _is_null, "is_true": _is_true,
-    "coalesce": _coalesce, "if": _case, "case": _case, "retype": _retype,
+    "coalesce": _coalesce, "if": _case, "case": _case, "retype": _retype, "may": _may, "told": _told,
     "concat": _concat, "length": _text_function(F.octet_length), "char_length": _text_function(F.char_length),
 }

@@ -18,6 +18,7 @@ from noria.core.limits import SPARK_RESULT_BYTES, SPARK_RESULT_ROWS
 from noria.core.types import Kind, TableDef
 from noria.core.values import arrow_type, evaluation_error
 from noria.plan.mir import Mir, show, tables_of
+from noria.plan.told import told_plan
 from noria.spark import coding, lower, snapshot
 from noria.spark.progress import Progress, quiet, stages
 
@@ -36,7 +37,7 @@ def query(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, t
     spark = snapshot.session(spark)
     needed = tables_of(plan)
     base = snapshot.tables(spark, checkpoint, [t for t in tables if t.name in needed])
-    relation = lower.coded(plan, base)
+    relation = lower.coded(told_plan(plan), base)
     with stages(spark, progress, "query"):
         arrow = _collected(lower.flagged(relation))
     if arrow.num_rows > max_rows:

@@ -2,7 +2,8 @@
 
 Keeps true: LOWERINGS-AGREE and READER-CONVERGES, made checkable: at the snapshot's watermark a view's state is
 the bag of rows that the second lowering gives, for every row of a full view and for the present keys of a
-partial one.  Rows are compared by value and spelling, with multiplicities; doubles up to the rounding that a
+partial one, of which the caller has some derived first (`sample`).  Rows are compared by value and spelling, with
+multiplicities; doubles up to the rounding that a
 sum's order makes (`DOUBLE_TOLERANCE`).  Rows whose key holds a NULL are not looked at: no lookup finds them.
 """
 
@@ -59,13 +60,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class ViewReport:
-    """keys: how many present keys were compared; None for a full view.  differences: the first few of
-    `differing` rows.  error: why the view could not be checked."""
+    """keys: how many present keys were compared, of so many as the recomputation has; None for a full view.
+    differences: the first few of `differing` rows.  error: why the view could not be checked."""
 
     view: str
     rows: int = 0
     maintained: int = 0
     keys: int | None = None
+    of: int | None = None
     differing: int = 0
     differences: tuple[Difference, ...] = ()
     seconds: float = 0.0
@@ -76,7 +78,7 @@ class ViewReport:
         return not self.differing and not self.error
 
     def __str__(self) -> str:
-        scope = "all keys" if self.keys is None else f"{self.keys} present keys"
+        scope = "all keys" if self.keys is None else f"{self.keys} present keys, of {self.of}"
         if self.error:
             return f"{self.view}: NOT CHECKED: {self.error}"
         if self.ok:
@@ -136,10 +138,13 @@ def check(spark: SparkSession, m: Maintained, base: Tables, shown: int) -> ViewR
     view, fields = m.view, m.view.plan.fields
     expected = _with_key(lower.coded(view.plan, base).rows, view)
     maintained = _with_key(_state(spark, m), view)
-    keys = None
+    keys = of = None
     if m.present is not None:
         present = _present(spark, m).persist()
         keys = present.count()
+        of = expected.select(*(f"k{j}" for j in range(len(view.key)))).distinct().count() if view.key else 1
+        if of and not keys:
+            return ViewReport(view.name, keys=0, of=of, error=f"none of its {of} keys is present: nothing was compared")
         pairs = [F.col(f"k{j}") == F.col(f"q{j}") for j in range(len(view.key))]
         expected = expected.join(present, reduce(Column.__and__, pairs), "left_semi") if pairs else (
             expected if keys else expected.limit(0))
@@ -151,7 +156,23 @@ def check(spark: SparkSession, m: Maintained, base: Tables, shown: int) -> ViewR
         count = differing.count()
     some = _examples(differing, fields, shown) if count else ()
     differing.unpersist()
-    return ViewReport(view.name, rows, state_rows, keys, count, some)
+    return ViewReport(view.name, rows, state_rows, keys, of, count, some)
+
+
+def sample(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
+           views: Sequence[ViewDef], most: int) -> dict[str, list[tuple[Any, ...]]]:
+    """Some keys of each view, as its recomputation has them: to be read, so that there is something to compare."""
+    spark = snapshot.session(spark)
+    base = snapshot.tables(spark, checkpoint, tables)
+    return {v.name: _some_keys(v, base, most) for v in views if set(tables_of(v.plan)) <= set(base)}
+
+
+def _some_keys(view: ViewDef, base: Tables, most: int) -> list[tuple[Any, ...]]:
+    relation = lower.coded(view.plan, base)
+    keys = _with_key(relation.rows, view).select(*(F.col(f"c{k}").alias(f"c{j}") for j, k in enumerate(view.key)))
+    failing = frozenset(j for j, k in enumerate(view.key) if k in relation.failing)
+    shown = lower.flagged(Relation(keys.distinct().limit(most), view.key_fields, failing)).collect()
+    return [tuple(r[f"c{j}"] for j in range(len(view.key))) for r in shown if not any(r[f"e{j}"] for j in failing)]
 
 
 def _state(spark: SparkSession, m: Maintained) -> DataFrame:

@@ -6,8 +6,9 @@ Read from the tokens, because drivers send these at every connect and in many sp
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -18,12 +19,14 @@ from noria.sql.commands import (
     Command,
     Item,
     Kill,
+    LockTables,
     Nothing,
     SetVariable,
     Show,
     Transaction,
     Use,
 )
+from noria.sql.database import check_database, check_qualified
 
 _STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING}
 _QUOTED = {TokenType.IDENTIFIER}
@@ -74,11 +77,30 @@ class _Reader:
         return self.next().text
 
     def dotted(self) -> str:
-        """The last part of a.b.c."""
+        """A table: its name, or database.name."""
         name = self.name()
-        while self.take("."):
-            name = self.name()
-        return name
+        if not self.take("."):
+            return name
+        last = self.name()
+        check_qualified(name, last)
+        return last
+
+    def string(self) -> str:
+        t = self.next()
+        if t.token_type not in _STRINGS:
+            raise parse_error(f"a text in quotes is missing, near '{self.text[t.start : t.start + 80]}'")
+        return t.text
+
+    def number(self) -> int:
+        t = self.next()
+        if t.token_type is not TokenType.NUMBER or not t.text.isascii() or not t.text.isdigit() or len(t.text) > 18:
+            raise parse_error(f"a number is missing, near '{self.text[t.start : t.start + 80]}'")
+        return int(t.text)
+
+    def near_all(self) -> str:
+        """The rest of the statement."""
+        t = self.peek()
+        return "" if t is None else self.text[t.start : self.tokens[-1].end + 1]
 
     def end(self) -> None:
         t = self.peek()
@@ -104,13 +126,13 @@ def command(tokens: list[Token], text: str) -> Command | None:
 def _set(r: _Reader) -> Command:
     if r.take("NAMES") or r.take("CHARACTER", "SET") or r.take("CHARSET"):
         name = r.next().text
-        if r.take("COLLATE"):
-            r.next()
+        collation = (Assignment("session", "collation_connection", r.next().text),) if r.take("COLLATE") else ()
         r.end()
-        return SetVariable((Assignment("session", "names", name.lower()),))
-    for words in (("SESSION", "TRANSACTION"), ("GLOBAL", "TRANSACTION"), ("TRANSACTION",)):
+        return SetVariable((Assignment("session", "names", name.lower()), *collation))
+    for scope, words in (("session", ("SESSION", "TRANSACTION")), ("session", ("LOCAL", "TRANSACTION")),
+                         ("global", ("GLOBAL", "TRANSACTION")), ("", ("TRANSACTION",))):
         if r.take(*words):
-            return SetVariable((Assignment("session", "transaction", r.near()),))
+            return SetVariable((Assignment(scope, "transaction", r.near_all()),))
     if r.word in ("PASSWORD", "ROLE", "DEFAULT"):
         raise not_supported(f"SET {r.word}", "users are set when the server starts")
     out = [_assignment(r)]
@@ -175,67 +197,84 @@ def _value(r: _Reader) -> Any:
 
 
 # ------------------------------------------------------------------ SHOW, DESCRIBE
+_OF_DATABASE = ("tables", "table status", "open tables", "triggers", "events")
+_OF_TABLE = ("columns", "index")
+_UNLIKELY = ("errors", "warnings", "engines", "index", "plugins", "privileges", "processlist", "profiles", "grants")
+
+
 def _show(r: _Reader) -> Command:
-    full = scope = ""
+    said: set[str] = set()
+    scope = ""
     while r.word in ("FULL", "EXTENDED", "GLOBAL", "SESSION", "LOCAL"):
         word = r.next().text.upper()
-        if word == "FULL":
-            full = word
-        elif word != "EXTENDED":
-            scope = _SCOPES[word]
+        said.add(word)
+        scope = _SCOPES.get(word, scope)
     what = next((w for w in _SHOWS if r.take(*w.upper().split())), None)
     if what is None:
         raise not_supported(f"SHOW {r.near()}", "there are SHOW TABLES, VIEWS, COLUMNS, CREATE TABLE, CREATE VIEW, "
                                                 "INDEX, VARIABLES, STATUS, WARNINGS, DATABASES, COLLATION, ENGINES, "
                                                 "NORIA VIEWS, NORIA STATUS, NORIA GRAPH")
+    what = _SAME.get(what, what)
+    _check_said(r, said, what)
     if what == "count":
         return _show_count(r)
-    what = _SAME.get(what, what)
-    target = ""
-    if what.startswith("create "):
+    show = Show(what, _target(r, what), None, "FULL" in said, scope)
+    return _conditions(r, show)
+
+
+def _check_said(r: _Reader, said: set[str], what: str) -> None:
+    """Words before what is shown: each only where it means something."""
+    fits = {"FULL": ("tables", "columns", "processlist"), "EXTENDED": ("tables", *_OF_TABLE)}  # nothing is hidden
+    for word in said:
+        if what not in fits.get(word, ("variables", "status")):
+            raise parse_error(f"SHOW {word} {what.upper()}")
+
+
+def _target(r: _Reader, what: str) -> str:
+    """The table, view or database that the answer is of."""
+    if what == "create database":
         r.take("IF", "NOT", "EXISTS")
+        name = r.name()
+        check_database(name)
+        return name
+    if what.startswith("create "):
+        return r.dotted()
+    if what in (*_OF_TABLE, *_OF_DATABASE) and (r.take("FROM") or r.take("IN")):
+        if what in _OF_DATABASE:
+            name = r.name()
+            check_database(name)
+            return name
         target = r.dotted()
-    elif r.take("FROM") or r.take("IN"):
-        target = r.dotted()
-        if what in ("columns", "index") and (r.take("FROM") or r.take("IN")):
-            r.name()
-    like, what = _like(r, what)
-    return Show(what, target, like, bool(full), scope)
+        if r.take("FROM") or r.take("IN"):
+            check_qualified(r.name(), target)
+        return target
+    if what in _OF_TABLE:
+        raise parse_error(f"SHOW {what.upper()} FROM table")
+    return ""
 
 
 def _show_count(r: _Reader) -> Command:
     """SHOW COUNT(*) WARNINGS"""
     if not r.take("(", "*", ")") or r.word not in ("WARNINGS", "ERRORS"):
         raise parse_error(f"near '{r.near()}'")
-    return Show(f"count {r.next().text.lower()}")
-
-
-def _like(r: _Reader, what: str) -> tuple[str | None, str]:
-    """LIKE 'pattern', WHERE name = 'x' (as drivers write it), LIMIT n."""
-    like = None
-    if r.take("LIKE"):
-        like = r.next().text
-    elif r.take("WHERE"):
-        like = _where(r)
-    if r.take("LIMIT"):
-        while r.peek() is not None:
-            r.next()
+    show = Show(f"count {r.next().text.lower()}")
     r.end()
-    return like, what
+    return show
 
 
-def _where(r: _Reader) -> str:
-    """WHERE Variable_name = 'x' or LIKE 'x': the only conditions that SHOW understands."""
-    r.name()
-    exact = r.take("=")
-    if not exact and not r.take("LIKE"):
-        raise not_supported("this WHERE in SHOW", "use LIKE 'pattern'")
-    pattern = r.next().text
-    if exact:
-        pattern = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    if r.peek() is not None:
-        raise not_supported("this WHERE in SHOW", "use LIKE 'pattern'")
-    return pattern
+def _conditions(r: _Reader, show: Show) -> Command:
+    """LIKE 'pattern', WHERE any condition over the answer's columns; LIMIT of warnings and errors."""
+    named = not show.what.startswith("create ") and show.what not in _UNLIKELY
+    if named and r.take("LIKE"):
+        show = replace(show, like=r.string())
+    elif not show.what.startswith("create ") and r.take("WHERE"):
+        show = replace(show, where=r.near_all())
+        r.at = len(r.tokens)
+    elif show.what in ("warnings", "errors") and r.take("LIMIT"):
+        first = r.number()
+        show = replace(show, limit=(first, r.number()) if r.take(",") else (0, first))
+    r.end()
+    return show
 
 
 def _describe(r: _Reader) -> Command | None:
@@ -249,10 +288,11 @@ def _describe(r: _Reader) -> Command | None:
     return Show("columns", target, like)
 
 
-# ------------------------------------------------------------------ the rest
+# ------------------------------------------------------------------ transactions, locks
 def _use(r: _Reader) -> Command:
     name = r.name()
     r.end()
+    check_database(name)
     return Use(name)
 
 
@@ -263,24 +303,32 @@ def _begin(r: _Reader) -> Command:
 
 
 def _start(r: _Reader) -> Command:
+    """WITH CONSISTENT SNAPSHOT asks for no more than BEGIN, whose warning says that there is no snapshot."""
     if not r.take("TRANSACTION"):
         raise parse_error(f"near '{r.near()}'")
+    read_only = False
     while r.peek() is not None:
-        if not (r.take("READ", "ONLY") or r.take("READ", "WRITE") or r.take("WITH", "CONSISTENT", "SNAPSHOT")
-                or r.take(",")):
+        if r.take("READ", "ONLY"):
+            read_only = True
+        elif not (r.take("READ", "WRITE") or r.take("WITH", "CONSISTENT", "SNAPSHOT")):
             r.end()
-    return Transaction("begin")
+        if r.peek() is not None and not r.take(","):
+            r.end()
+    return Transaction("begin", read_only=read_only)
 
 
-def _ended(what: str) -> Callable[[_Reader], Command]:
+def _ended(what: Literal["commit", "rollback"]) -> Callable[[_Reader], Command]:
     def handler(r: _Reader) -> Command:
         r.take("WORK")
-        if r.word == "TO":
-            raise not_supported("savepoints", "roll back the whole transaction")
-        r.take("AND", "NO", "CHAIN")
+        if what == "rollback" and r.take("TO"):
+            r.take("SAVEPOINT")
+            return _named(r, "rollback to")
+        chain = r.take("AND", "CHAIN")
+        if not chain:
+            r.take("AND", "NO", "CHAIN")
         r.take("NO", "RELEASE")
         r.end()
-        return Transaction("commit" if what == "commit" else "rollback")
+        return Transaction(what, chain=chain)
 
     return handler
 
@@ -296,15 +344,77 @@ def _kill(r: _Reader) -> Command:
     return Kill(int(number), not query)
 
 
-def _nothing(r: _Reader) -> Command:
-    return Nothing(r.tokens[0].text.lower())
+def _named(r: _Reader, what: Literal["savepoint", "rollback to", "release"]) -> Command:
+    name = r.name()
+    r.end()
+    return Transaction(what, name.lower())
+
+
+def _release(r: _Reader) -> Command:
+    if not r.take("SAVEPOINT"):
+        raise parse_error(f"near '{r.near()}'")
+    return _named(r, "release")
+
+
+def _lock(r: _Reader) -> Command:
+    """LOCK TABLES t [AS a] READ [LOCAL] | [LOW_PRIORITY] WRITE, …: a lock is had at once or refused, so that there is
+    no priority, and an alias locks the table."""
+    if not (r.take("TABLES") or r.take("TABLE")):
+        raise not_supported(f"LOCK {r.near()[:40]}", "there is LOCK TABLES")
+    locks: list[tuple[str, bool]] = []
+    while not locks or r.take(","):
+        name = r.dotted()
+        if r.take("AS") or r.word not in ("READ", "WRITE", "LOW_PRIORITY"):
+            r.name()
+        write = not r.take("READ")
+        if write:
+            r.take("LOW_PRIORITY")
+        if write and not r.take("WRITE"):
+            raise parse_error(f"LOCK TABLES name READ or WRITE, near '{r.near()}'")
+        r.take("LOCAL")
+        locks.append((name, write))
+    r.end()
+    return LockTables(tuple(locks))
+
+
+def _unlock(r: _Reader) -> Command:
+    if not (r.take("TABLES") or r.take("TABLE")):
+        raise not_supported(f"UNLOCK {r.near()[:40]}", "there is UNLOCK TABLES")
+    r.end()
+    return LockTables()
+
+
+# ------------------------------------------------------------------ upkeep
+_FLUSHED = ("PRIVILEGES", "TABLES", "TABLE", "LOGS", "HOSTS", "BINARY LOGS", "ENGINE LOGS", "ERROR LOGS",
+            "GENERAL LOGS", "SLOW LOGS")  # what is acknowledged is on disk, and nothing is cached that could be seen
+
+
+def _flush(r: _Reader) -> Command:
+    r.take("NO_WRITE_TO_BINLOG") or r.take("LOCAL")
+    what = r.near_all().upper()
+    if what not in _FLUSHED:
+        raise not_supported(f"FLUSH {r.near()[:40]}", f"there are FLUSH {', '.join(_FLUSHED[:4])}")
+    return Nothing("flush")
+
+
+def _upkeep(r: _Reader) -> Command:
+    """ANALYZE and OPTIMIZE TABLE: there are no statistics, and RocksDB compacts by itself."""
+    word = r.tokens[0].text
+    r.take("NO_WRITE_TO_BINLOG") or r.take("LOCAL")
+    if not (r.take("TABLE") or r.take("TABLES")):
+        raise not_supported(f"{word.upper()} {r.near()[:40]}", f"there is {word.upper()} TABLE")
+    tables = [r.dotted()]
+    while r.take(","):
+        tables.append(r.dotted())
+    r.end()
+    return Nothing(word.lower(), tuple(tables))
 
 
 def _alter(r: _Reader) -> Command:
     """ALTER TABLE t DISABLE KEYS stands around the rows of a dump; all else is not there."""
     words = [t.text.upper() for t in r.tokens]
     if len(words) == 5 and words[1] == "TABLE" and words[3] in ("DISABLE", "ENABLE") and words[4] == "KEYS":
-        return Nothing("alter")
+        return Nothing("alter", (r.tokens[2].text,))  # indexes are kept as rows are written
     raise not_supported(f"ALTER {r.near()[:40]}", "create a new table and copy the rows")
 
 
@@ -318,14 +428,15 @@ def _refused(instead: str) -> Callable[[_Reader], Command]:
 _WORDS: dict[str, Callable[[_Reader], Command | None]] = {
     "SET": _set, "SHOW": _show, "DESCRIBE": _describe, "DESC": _describe, "EXPLAIN": _describe, "USE": _use,
     "BEGIN": _begin, "START": _start, "COMMIT": _ended("commit"), "ROLLBACK": _ended("rollback"),
-    "FLUSH": _nothing, "UNLOCK": _nothing, "LOCK": _nothing, "ANALYZE": _nothing, "OPTIMIZE": _nothing,
+    "SAVEPOINT": lambda r: _named(r, "savepoint"), "RELEASE": _release,
+    "FLUSH": _flush, "UNLOCK": _unlock, "LOCK": _lock, "ANALYZE": _upkeep, "OPTIMIZE": _upkeep,
     "ALTER": _alter,
     "RENAME": _refused("create a new table and copy the rows"),
     "GRANT": _refused("users are set when the server starts"),
     "REVOKE": _refused("users are set when the server starts"),
     "LOAD": _refused("load files with `noria load`"),
     "CALL": _refused("there are no stored procedures"),
-    "HANDLER": _refused("use SELECT"), "SAVEPOINT": _refused("there are no savepoints"),
+    "HANDLER": _refused("use SELECT"),
     "PREPARE": _refused("prepare through the client protocol"),
     "EXECUTE": _refused("prepare through the client protocol"),
     "DEALLOCATE": _refused("prepare through the client protocol"),

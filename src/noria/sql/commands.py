@@ -167,6 +167,8 @@ class Show:
     like: str | None = None
     full: bool = False
     scope: str = ""
+    where: str = ""  # the condition of WHERE as written, over the answer's columns
+    limit: tuple[int, int] | None = None  # OFFSET and LIMIT, of warnings and errors
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,12 @@ class DropDatabase:
 
 @dataclass(frozen=True)
 class Transaction:
-    what: Literal["begin", "commit", "rollback"]
+    """name: of a savepoint."""
+
+    what: Literal["begin", "commit", "rollback", "savepoint", "rollback to", "release"]
+    name: str = ""
+    read_only: bool = False
+    chain: bool = False  # COMMIT AND CHAIN: another one begins at once
 
 
 @dataclass(frozen=True)
@@ -218,14 +225,23 @@ class Kill:
 
 @dataclass(frozen=True)
 class Nothing:
-    """A statement that asks for nothing here: FLUSH, LOCK and UNLOCK TABLES, ANALYZE, OPTIMIZE, a comment; `what`
-    is its word."""
+    """A statement that there is nothing to do for: FLUSH PRIVILEGES, ANALYZE, OPTIMIZE, a comment; `what` is its word,
+    tables those that it names."""
 
     what: str
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LockTables:
+    """LOCK TABLES; write: may only this session write the table?  Without tables UNLOCK TABLES."""
+
+    tables: tuple[tuple[str, bool], ...] = ()
 
 
 Command = (CreateTable | DropTable | CreateView | DropView | Select | Timed | SelectItems | Explain | Show | SetVariable
-           | Use | CreateDatabase | DropDatabase | Transaction | Kill | Nothing | Insert | Update | Delete)
+           | Use | CreateDatabase | DropDatabase | Transaction | Kill | Nothing | LockTables | Insert | Update
+           | Delete)
 
 
 @dataclass(frozen=True)
@@ -277,7 +293,7 @@ def _bound(argument: Argument, values: Sequence[Any]) -> Argument:
 def _count(value: Any) -> int:
     try:
         number = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1
     if number < 0:
         raise SqlError(1210, "HY000", f"Incorrect arguments to LIMIT: '{value}' is no row count")

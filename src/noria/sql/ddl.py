@@ -12,7 +12,8 @@ from typing import Any
 from sqlglot import exp
 
 from noria.core.coerce import coerce
-from noria.core.errors import SqlError, not_supported, parse_error
+from noria.core.errors import SqlError, name_too_long, not_supported, parse_error, too_many_columns
+from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
 from noria.core.types import Collation, Column, IndexDef, Kind, SqlType, TableDef
 from noria.sql.commands import (
     Command,
@@ -48,7 +49,11 @@ def create(statement: Statement, tree: exp.Create, catalog: Catalog) -> Command:
     raise refuse(f"CREATE {tree.kind}", tree)
 
 
+_DROP = frozenset({"this", "tables", "kind", "exists", "temporary", "cascade", "restrict"})  # MySQL ignores two of them
+
+
 def drop(statement: Statement, tree: exp.Drop) -> Command:
+    only(tree, _DROP, "DROP")
     if tree.kind in ("DATABASE", "SCHEMA"):
         named = tree.this or tree.args["tables"][0]
         return DropDatabase(named.name, bool(tree.args.get("exists")))
@@ -74,7 +79,7 @@ def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Co
         query = _with_names(query, [c.name for c in name.expressions])
         body = replace(statement, body=rendered(query))
         name = name.this
-    view = view_of(body, name.name, query, catalog)
+    view = view_of(body, check_name(name.name), query, catalog)
     _check_names([f.name for f in view.fields])
     return CreateView(view, bool(tree.args.get("replace")), statement.text)
 
@@ -90,7 +95,18 @@ def _with_names(query: exp.Expr, names: list[str]) -> exp.Expr:
     return query
 
 
+def check_name(name: str) -> str:
+    """The name of a table, view or column."""
+    if len(name) > MAX_NAME_CHARS:
+        raise name_too_long(name)
+    if not name or name.endswith(" ") or "\0" in name:
+        raise SqlError(1103, "42000", f"Incorrect name {name!r}")
+    return name
+
+
 def _check_names(names: list[str]) -> None:
+    if len(names) > MAX_COLUMNS:
+        raise too_many_columns(MAX_COLUMNS)
     seen: set[str] = set()
     for n in names:
         if n.lower() in seen:
@@ -108,6 +124,7 @@ class _Draft:
     primary_key: list[str] | None = None
     indexes: list[tuple[str, list[str], bool]] = field(default_factory=list)
     collation: Collation = Collation.CI
+    first_id: int = 1
 
     def set_primary_key(self, columns: list[str]) -> None:
         if self.primary_key is not None:
@@ -119,7 +136,7 @@ def _create_table(statement: Statement, tree: exp.Create) -> Command:
     only(tree, _CREATE, "CREATE TABLE")
     if tree.expression is not None or not isinstance(tree.this, exp.Schema):
         raise refuse("CREATE TABLE … LIKE and … AS SELECT", tree, "write the columns out")
-    draft = _Draft(tree.this.this.name)
+    draft = _Draft(check_name(tree.this.this.name))
     _options(draft, tree.args.get("properties"))
     for part in tree.this.expressions:
         handler = _PARTS.get(type(part))
@@ -137,6 +154,15 @@ def _options(draft: _Draft, properties: exp.Expr | None) -> None:
             draft.collation = collation(p.this.name)
         if isinstance(p, exp.CharacterSetProperty):
             _charset(p)
+        if isinstance(p, exp.AutoIncrementProperty):
+            draft.first_id = _first_id(p)
+
+
+def _first_id(node: exp.Expr) -> int:
+    value = literal_value(node.this) if isinstance(node.this, exp.Literal) else None
+    if not isinstance(value, int) or not 0 <= value <= MAX_INT:
+        raise parse_error(f"AUTO_INCREMENT takes a number, near '{snippet(node)}'")
+    return max(value, 1)
 
 
 def _charset(node: exp.Expr) -> None:
@@ -150,7 +176,7 @@ def _column(draft: _Draft, node: exp.Expr) -> None:
     type = column_type(node.args["kind"])
     if _has_collation(type):
         type = replace(type, collation=draft.collation)
-    column = Column(node.name, type)
+    column = Column(check_name(node.name), type)
     for constraint in node.args.get("constraints") or []:
         handler = _CONSTRAINTS.get(constraint.kind.__class__)
         if handler is None:
@@ -339,7 +365,7 @@ def _finished(draft: _Draft) -> TableDef:
     if len(generated) > 1 or any(g not in key and all(g != i.columns[0] for i in indexes) for g in generated):
         raise SqlError(1075, "42000", "Incorrect table definition; there can be only one auto column and it must be "
                                       "defined as a key")
-    return TableDef(draft.name, columns, key, indexes)
+    return TableDef(draft.name, columns, key, indexes, first_id=draft.first_id)
 
 
 def _checked(c: Column) -> Column:

@@ -43,6 +43,7 @@ class _Param(int):
 def table_of(catalog: Catalog, node: exp.Expr) -> TableDef:
     if not isinstance(node, exp.Table) or node.args.get("joins"):
         raise refuse("writing several tables in one statement", node, "write one table at a time")
+    only(node, frozenset({"this", "alias", "db"}), "the table of a write")
     table = catalog.table(node.name)
     if table is None:
         if catalog.view(node.name) is not None:

@@ -16,25 +16,31 @@ from sqlglot.tokenizer_core import Token
 
 from noria.core.errors import SqlError, not_supported, parse_error
 from noria.sql import chatter, clock, ddl, dml, values
-from noria.sql.commands import Command, Explain, Nothing, Prepared, Select, Timed, bound_select
+from noria.sql.commands import Command, CreateView, Explain, Nothing, Prepared, Select, Timed, bound_select
 from noria.sql.context import Catalog, Context
+from noria.sql.database import check_names
 from noria.sql.items import select_items
 from noria.sql.queries import select_of
 from noria.sql.shape import split
-from noria.sql.tree import Statement, parse_tokens, snippet, statements_of, tokenize
+from noria.sql.tree import Statement, parse_tokens, snippet, statements_of, tokenize, too_deep
 
 Binder = Callable[[Sequence[Any]], Command]
 
 
-def parse(text: str, catalog: Catalog) -> list[Command]:
-    """The commands of a text, which may hold several statements.  Parameters stay parameters."""
+def parse(text: str, catalog: Catalog, complete: bool = False) -> list[Command]:
+    """The commands of a text, which may hold several statements.  Parameters stay parameters; complete: only a view
+    may have some, and what is explained."""
     quick = values.insert(text, lambda head: prepare(head, catalog))
     if quick is not None:
         return [quick]
     statements = statements_of(tokenize(text))
     if not statements:
         return [_nothing(text)]
-    return [_planned(tokens, text, catalog).command for tokens in statements]
+    planned = [_planned(tokens, text, catalog) for tokens in statements]
+    for p in planned:
+        if complete and p.parameters and not isinstance(p.command, CreateView | Explain):
+            raise parse_error(f"{p.parameters} parameters (?) without values: prepare the statement, or give values")
+    return [p.command for p in planned]
 
 
 def _nothing(text: str) -> Nothing:
@@ -59,10 +65,20 @@ def bind(prepared: Prepared, values: Sequence[Any]) -> Command:
     if len(values) != prepared.parameters:
         raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: {len(values)} values for "
                                       f"{prepared.parameters} parameters")
-    return prepared.binder(values)
+    try:
+        return prepared.binder(values)
+    except RecursionError:
+        raise too_deep() from None
 
 
 def _planned(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
+    try:
+        return _understood(tokens, text, catalog)
+    except RecursionError:
+        raise too_deep() from None
+
+
+def _understood(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
     said = chatter.command(tokens, text)
     if said is not None:
         return Prepared(said, 0, lambda values: said)
@@ -73,6 +89,7 @@ def _planned(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
         return Prepared(Explain(inner.command, analyze, text[rest[0].start:]), inner.parameters,
                         lambda values: Explain(inner.binder(values), analyze))
     statement = parse_tokens(tokens, text)
+    check_names(statement.tree)
     command, binder = _command(statement, catalog)
     return Prepared(command, statement.parameters, binder)
 
@@ -88,6 +105,9 @@ def _explained(tokens: list[Token]) -> list[Token]:
     while rest and rest[0].text.upper() in ("EXTENDED", "PARTITIONS", "ANALYZE"):
         rest = rest[1:]
     if rest and rest[0].text.upper() == "FORMAT":
+        form = rest[2].text.upper() if len(rest) > 2 else ""
+        if form not in ("TRADITIONAL", "TREE", "DEFAULT"):
+            raise not_supported(f"EXPLAIN FORMAT={form}", "leave FORMAT out")
         rest = rest[3:]
     if not rest:
         raise parse_error("EXPLAIN of nothing")

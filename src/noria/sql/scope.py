@@ -19,7 +19,7 @@ class Source:
     """A relation of FROM.  `outer`: it can be NULL-extended, so its columns can be NULL.  `merged`: columns that
     USING or NATURAL made one with a column of another relation, which stands for both.  `given`: of a subquery, which
     no name means: the columns that it has at most one row for.  `hidden`: how many of its last columns no name means,
-    keys that are looked up."""
+    keys that are looked up and what a view is ordered by.  `order`: of a view, (column, descending)."""
 
     alias: str
     plan: Mir
@@ -28,6 +28,7 @@ class Source:
     merged: set[int] = field(default_factory=set)
     given: frozenset[int] | None = None
     hidden: int = 0
+    order: tuple[tuple[int, bool], ...] = ()
 
     @property
     def end(self) -> int:
@@ -56,8 +57,8 @@ class Scope:
     def end(self) -> int:
         return self.sources[-1].end if self.sources else self.start
 
-    def add(self, alias: str, plan: Mir, hidden: int = 0) -> Source:
-        source = Source(alias, plan, self.end, hidden=hidden)
+    def add(self, alias: str, plan: Mir, hidden: int = 0, order: tuple[tuple[int, bool], ...] = ()) -> Source:
+        source = Source(alias, plan, self.end, hidden=hidden, order=order)
         self._take(source)
         self.shown += range(source.offset, source.end - hidden)
         return source

@@ -15,9 +15,10 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.errors import SqlError, parse_error, unknown_column
+from noria.core.errors import SqlError, name_too_long, parse_error, too_many_columns, unknown_column
 from noria.core.expr import Call, Col, Const, Expr, columns_of, conjuncts, substitute, walk
 from noria.core.functions import call, canonical
+from noria.core.limits import MAX_ALIAS_CHARS, MAX_COLUMNS
 from noria.plan.after import Found, bound, over
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project
 from noria.sql import sources
@@ -164,6 +165,10 @@ def _check_clauses(tree: exp.Select) -> None:
     for modifier in tree.args.get("operation_modifiers") or []:
         if modifier.name.upper() not in _HARMLESS:
             raise refuse(modifier.name.upper(), tree)
+    for name, known in (("distinct", ()), ("limit", ("expression",)), ("offset", ("expression",)), ("where", ("this",)),
+                        ("having", ("this",)), ("order", ("expressions",))):
+        if tree.args.get(name) is not None:
+            only(tree.args[name], frozenset(known), name.upper())
     if tree.args.get("locks"):
         raise refuse("FOR UPDATE and FOR SHARE", tree, "there are no locks; leave the clause out")
 
@@ -250,7 +255,11 @@ def _resolve_items(block: Block) -> None:
         elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
             block.items += [Item(n, c) for n, c in block.scope.star(node.table)]
         else:
+            if isinstance(node, exp.Alias) and len(node.alias) > MAX_ALIAS_CHARS:
+                raise name_too_long(node.alias)
             block.items.append(Item(column_name(node), resolve(node)))
+    if len(block.items) > MAX_COLUMNS:
+        raise too_many_columns(MAX_COLUMNS)
 
 
 def column_name(node: exp.Expr) -> str:
@@ -310,9 +319,19 @@ def _resolve_having(block: Block, top: bool) -> None:
                                       "HAVING")
 
 
+def _order_of_view(block: Block) -> list[tuple[Expr, bool]]:
+    """SELECT … FROM a view without an order of its own shows the view's, unless it groups the rows."""
+    tree, sources = block.tree, block.scope.sources
+    grouped = tree.args.get("group") or tree.args.get("distinct") or any(uses_aggregate(i.expr) for i in block.items)
+    if block.outer is not None or grouped or len(sources) != 1 or block.having:
+        return []
+    return [(sources[0].column(at), descending) for at, descending in sources[0].order]
+
+
 def _resolve_order(block: Block) -> None:
     order = block.tree.args.get("order")
     if order is None:
+        block.order = _order_of_view(block)
         return
 
     def column(name: str, table: str, clause: str) -> Expr:

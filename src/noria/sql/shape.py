@@ -38,7 +38,10 @@ def shape_of(text: str) -> tuple[str, list[Any]] | None:
         return None
     if "`" in shape and shape.count("`") != 2 * len(_QUOTED_NAME.findall(shape)):
         return None
-    return shape, [int(p) if p.isdigit() else literal_of(p) for p in parts[1::2]]
+    try:
+        return shape, [int(p) if p.isdigit() else literal_of(p) for p in parts[1::2]]
+    except ValueError:  # thousands of digits: the parser tells
+        return None
 
 
 def literal_of(token: str) -> Any:

@@ -15,7 +15,7 @@ from sqlglot import exp
 from noria.core.errors import SqlError, parse_error, unknown_table
 from noria.core.expr import Col, Expr, conjuncts
 from noria.core.functions import call
-from noria.core.limits import TOP_ROWS
+from noria.core.limits import MAX_TABLES, TOP_ROWS
 from noria.plan.after import filter_of
 from noria.plan.mir import Argument, Base, Mir, Project, TopK
 from noria.sql.context import Context
@@ -41,6 +41,8 @@ def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool = F
     if first is None:
         raise refuse("a SELECT without FROM here", tree)
     joins = tree.args.get("joins") or []
+    if len(joins) >= MAX_TABLES:
+        raise SqlError(1116, "HY000", f"Too many tables; MySQL can only use {MAX_TABLES} tables in a join")
     plain = not any(j.args.get("side") for j in joins)  # a row of NULLs has no key
     return context, _joins(context, scope, first.this, joins, top and plain and not context.batch)
 
@@ -68,8 +70,8 @@ def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key] | None
         inner = inner.this
     joins = inner.args.get("joins") or []
     if inner is node and not joins:
-        alias, plan, found = _relation(context, node, keys is not None)
-        source = scope.add(alias, plan, len(found))
+        alias, plan, found, hidden, order = _relation(context, node, keys is not None)
+        source = scope.add(alias, plan, len(found) + hidden, order)
         if keys is not None:
             keys += [(kind, what, source.column(plan.width - len(found) + i)) for i, (kind, what) in enumerate(found)]
         return unit_of(source)
@@ -95,8 +97,12 @@ def with_queries(context: Context, tree: exp.Expr) -> Context:
 
 
 # ------------------------------------------------------------------ one relation
-def _relation(context: Context, node: exp.Expr, top: bool) -> tuple[str, Mir, list[Argument]]:
-    """The alias and plan of a relation, and what its last columns are looked up by."""
+_Order = tuple[tuple[int, bool], ...]
+
+
+def _relation(context: Context, node: exp.Expr, top: bool) -> tuple[str, Mir, list[Argument], int, _Order]:
+    """The alias and plan of a relation, what its last columns are looked up by, how many more hidden ones there are,
+    and the order of a view."""
     if isinstance(node, exp.Subquery):
         only(node, frozenset({"this", "alias"}), "FROM")
         if not isinstance(node.this, (exp.Select, exp.SetOperation)):
@@ -104,11 +110,12 @@ def _relation(context: Context, node: exp.Expr, top: bool) -> tuple[str, Mir, li
         if not node.alias:
             raise SqlError(1248, "42000", "Every derived table must have its own alias")
         plan, keys = _derived(context, node.this) if top else (relation_plan(context.inner(), node.this), [])
-        return node.alias, _renamed(plan, node.args["alias"], len(keys)), keys
+        return node.alias, _renamed(plan, node.args["alias"], len(keys)), keys, 0, ()
     if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
         raise refuse("this in FROM", node)
     only(node, _TABLE, "FROM")
-    return node.alias_or_name, _named(context, node.name), []
+    plan, hidden, order = _named(context, node.name)
+    return node.alias_or_name, plan, [], hidden, order
 
 
 def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Argument]]:
@@ -131,13 +138,14 @@ def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Argument]]:
     return plan, [(kind, what) for kind, what, _ in query.keys]
 
 
-def _named(context: Context, name: str) -> Mir:
-    """A query of WITH, a table, or a view by its plan without parameters: equal plans are shared."""
+def _named(context: Context, name: str) -> tuple[Mir, int, _Order]:
+    """A query of WITH, a table, or a view by its plan without parameters: equal plans are shared.  Columns that a view
+    is ordered by and does not show are the last, and hidden."""
     if name.lower() in context.named:
-        return context.named[name.lower()]
+        return context.named[name.lower()], 0, ()
     table = context.catalog.table(name)
     if table is not None:
-        return Base(table)
+        return Base(table), 0, ()
     view = context.catalog.view(name)
     if view is None:
         raise unknown_table(name)
@@ -150,7 +158,17 @@ def _named(context: Context, name: str) -> Mir:
     if view.empty_row is not None or (view.after is not None and filter_of(view.after) is None):
         raise SqlError(1235, "42000", f"Noria does not support reading the view '{name}' in FROM yet: it aggregates "
                                       "for each parameter; give it a GROUP BY")
-    return visible_only(plan, view.visible)
+    if view.after is not None:  # a filter: its columns are the plan's
+        return visible_only(plan, view.visible), 0, ()
+    more = [c for c, _ in view.order if c >= view.visible]
+    place = {c: i for i, c in enumerate((*range(view.visible), *more))}
+    order = tuple((place[c], descending) for c, descending in view.order)
+    if not more:
+        return visible_only(plan, view.visible), 0, order
+    fields = [plan.fields[c] for c in place]
+    shown = Project(plan, tuple(Col(f.type, f.nullable, c) for c, f in zip(place, fields, strict=True)),
+                    tuple(f.name for f in fields))
+    return shown, len(more), order
 
 
 def _renamed(plan: Mir, alias: exp.Expr, hidden: int = 0) -> Mir:

@@ -21,10 +21,12 @@ from sqlglot.parsers.mysql import MySQLParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from noria.core.errors import SqlError, not_supported, parse_error
+from noria.core.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS, MAX_TERMS
 from noria.sql.comments import opened
 
-DEEPEST = 300  # brackets within brackets: beyond, recursion in the parser would end
+FEW_TERMS = 8  # of AND and OR that stay as they were written
 SHOWN = 80  # characters of the text in an error
+_NESTING = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1, TokenType.CASE: 1, TokenType.END: -1}
 _STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.IDENTIFIER}
 
 
@@ -126,10 +128,13 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
     except ParseError as e:
         raise _syntax_error(e, text) from None
     except RecursionError:
-        raise parse_error("the statement is nested too deeply") from None
+        raise too_deep() from None
     tree = trees[0] if trees else None
     if tree is None or len(trees) != 1:
         raise parse_error(f"near '{text[:SHOWN]}'")
+    _check_size(tree)
+    tree = _balanced(tree)
+    _check_depth(tree)
     parameters = _number_parameters(tree)
     source = text[tokens[0].start : tokens[-1].end + 1]
     return Statement(tree, source, parameters, internal, replace, _body(tree, tokens, text))
@@ -145,14 +150,76 @@ def _body(tree: exp.Expr, tokens: list[Token], text: str) -> str:
     return ""
 
 
+def too_deep() -> SqlError:
+    """A statement whose parts stand within each other more often than the stack allows."""
+    return SqlError(1436, "HY000", f"Thread stack overrun: the statement is nested too deeply; at most {MAX_BRACKETS} "
+                                   f"brackets and {MAX_DEPTH} operators stand within each other")
+
+
+def _check_size(tree: exp.Expr) -> None:
+    """Iterative, as all that looks at a tree before its depth is known."""
+    terms = sum(isinstance(node, (exp.Binary, exp.Unary, exp.Func)) for node in tree.bfs())
+    if terms > MAX_TERMS:
+        raise SqlError(1436, "HY000", f"Thread stack overrun: the statement has {terms} operators and functions, and "
+                                      f"at most {MAX_TERMS} are planned; send it in parts, or give values by IN (…)")
+
+
+def _check_depth(tree: exp.Expr) -> None:
+    level, depth = [tree], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise too_deep()
+        level = [child for node in level for child in node.iter_expressions()]
+
+
+def _balanced(tree: exp.Expr) -> exp.Expr:
+    """a AND b AND c AND d   →   (a AND b) AND (c AND d): as many terms as one likes are no deeper than their
+    logarithm.  AND and OR are associative, whatever their terms are."""
+    for kind in (exp.And, exp.Or):
+        for top in [n for n in tree.find_all(kind) if type(n.parent) is not kind]:
+            terms = _chain(top, kind)
+            if len(terms) > FEW_TERMS:
+                new = _tree_of(terms, kind)
+                new.meta.update(top.meta)
+                if top is tree:
+                    tree = new
+                else:
+                    top.replace(new)
+    return tree
+
+
+def _chain(top: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
+    """The terms of a chain of one operator, from left to right."""
+    terms, rest = [], [top]
+    while rest:
+        node = rest.pop()
+        if type(node) is kind:
+            rest += [node.expression, node.this]
+        else:
+            terms.append(node)
+    return terms
+
+
+def _tree_of(terms: list[exp.Expr], kind: type[exp.Expr]) -> exp.Expr:
+    while len(terms) > 1:
+        pairs = [kind(this=a, expression=b) for a, b in zip(terms[::2], terms[1::2], strict=False)]
+        terms = pairs + terms[len(pairs) * 2 :]
+    return terms[0]
+
+
 def _check_tokens(tokens: Sequence[Token], text: str) -> None:
     """What sqlglot does not mind: too many brackets within each other, a comma that separates nothing."""
     depth, before = 0, TokenType.L_PAREN
     for token in tokens:
         kind = token.token_type
-        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
-        if depth > DEEPEST:
-            raise parse_error(f"more than {DEEPEST} brackets within each other, line {token.line}")
+        if kind in _NESTING:
+            depth += _NESTING[kind]
+            if depth > MAX_BRACKETS:
+                raise too_deep()
+        if kind is TokenType.NUMBER and len(token.text) > MAX_DIGITS:
+            raise SqlError(1367, "22007", f"Illegal number '{token.text[:SHOWN]}…' of {len(token.text)} digits found "
+                                          "during parsing")
         stray = kind is TokenType.COMMA and before is TokenType.L_PAREN
         if stray or (before is TokenType.COMMA and token.text.upper() in _AFTER_COMMA and kind not in _STRINGS):
             raise parse_error(f"near '{text[token.start : token.start + SHOWN]}' at line {token.line}")

@@ -142,7 +142,8 @@ def _decimal(parameters: list[int], unsigned: bool) -> SqlType:
         raise SqlError(1427, "42000", f"For decimal(M,D), M must be >= D: decimal({precision},{scale})")
     if precision > MAX_DECIMAL_DIGITS:
         raise SqlError(1426, "42000", f"Too-big precision {precision} specified for DECIMAL. "
-                                      f"Maximum is {MAX_DECIMAL_DIGITS} here")
+                                      f"Maximum is {MAX_DECIMAL_DIGITS} here; use DOUBLE, or scale the values to "
+                                      "an integer")
     return replace(decimal(precision, scale), unsigned=unsigned)
 
 

@@ -34,7 +34,10 @@ def insert(text: str, prepare: Callable[[str], Prepared]) -> Insert | None:
     head = _HEAD.match(text)
     if head is None:
         return None
-    found = _rows(text, head.end())
+    try:
+        found = _rows(text, head.end())
+    except ValueError:  # thousands of digits: the parser tells
+        return None
     if found is None:
         return None
     rows, end = found

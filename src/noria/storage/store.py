@@ -129,6 +129,7 @@ class RocksStore:
         self._last_table_id = max(self._last_table_id, definition.table_id)
         indexes = [Index.of(definition, i.columns, i.unique, i.name) for i in definition.indexes]
         made = Table(definition, self._symbols, list({i.family: i for i in indexes}.values()))
+        made.counters = made.counters._replace(auto_increment=definition.first_id - 1)
         for family in (made.family, *(i.family for i in made.indexes)):
             self._engine.create_family(family)
         self._tables[table.name] = made
@@ -144,6 +145,9 @@ class RocksStore:
 
         def fill(batch: WriteBatch) -> None:
             meta.put_catalog(self._engine, batch, recipe, list(self._tables.values()), self._last_table_id)
+            for table in self._tables.values():
+                if table.definition.first_id > 1:  # a new one, whose counter does not begin at nothing
+                    meta.put_counters(self._engine, batch, table.definition, table.counters)
             for table in self._dropped:
                 meta.forget_table(self._engine, batch, table)
 

@@ -14,8 +14,10 @@ import uvloop
 
 from noria.core.errors import SqlError, parse_error
 from noria.core.types import BIGINT, TEXT, Field
+from noria.server.listening import listening
 from noria.server.mysql import Account, Bounds, MysqlServer, account, listen
 from noria.server.mysql.backend import AUTOCOMMIT, Answer, Client, Ok, Outcome, Prepared, ResultSet
+from noria.server.tls import Certificates
 
 USERS = {"ada": account("lovelace"), "strong": account("très secret", strong=True), "open": account("")}
 
@@ -119,8 +121,10 @@ class Serving:
     """A server on its own thread: `with Serving(backend) as serving: connect(port=serving.port)`."""
 
     def __init__(self, backend: FakeBackend, users: dict[str, Account] | None = None,
-                 bounds: Bounds | None = None) -> None:
+                 bounds: Bounds | None = None, certificates: Certificates | None = None,
+                 tls_required: bool = False) -> None:
         self.backend, self.users, self.bounds = backend, users or USERS, bounds
+        self.certificates, self.tls_required = certificates, tls_required
         self.loop = uvloop.new_event_loop()
         self.server: MysqlServer
         self.port = 0
@@ -131,7 +135,8 @@ class Serving:
         def run() -> None:
             asyncio.set_event_loop(self.loop)
             self.server = self.loop.run_until_complete(
-                listen("127.0.0.1", 0, self.backend, self.users, self.bounds))
+                listen(listening("127.0.0.1", 0, ""), self.backend, self.users, self.bounds, self.certificates,
+                       self.tls_required))
             self.port = self.server.address[1]
             started.set()
             self.loop.run_forever()

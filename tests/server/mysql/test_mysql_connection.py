@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -241,6 +242,101 @@ def test_who_is_silent_is_hung_up_on(serving: Serving) -> None:
         look(serving)
         assert silent.receive() == (-1, b"")
         assert lively.command(b"\x0e")[0] == 0
+
+
+def stalls(serving: Serving, received: int | None = None) -> None:
+    """What the timer of a begun packet does; received: bytes at its last look (None: as many as now)."""
+
+    async def at_all() -> None:
+        for connection in tuple(serving.server.connections):
+            if connection._stalled is not None:
+                connection.goes_on(connection._received if received is None else received)
+
+    serving.call(at_all)
+
+
+def begun(serving: Serving) -> bool:
+    return any(c._stalled is not None for c in tuple(serving.server.connections))
+
+
+def until_begun(serving: Serving, received: int = 0) -> None:
+    """It comes about on the server's thread."""
+    paused = threading.Event()
+    while not any(c._stalled is not None and c._received >= received for c in tuple(serving.server.connections)):
+        paused.wait(0.01)
+
+
+def test_a_packet_that_does_not_go_on(serving: Serving) -> None:
+    with RawClient(serving.port) as stuck, RawClient(serving.port) as lively:
+        lively.login()
+        stuck.login()
+        stuck.sock.sendall(packet(b"\x03SELECT" + bytes(10_000))[:100])
+        until_begun(serving)
+        stalls(serving)
+        assert stuck.receive() == (-1, b"")
+        assert lively.command(b"\x0e")[0] == 0
+
+
+def test_a_packet_that_goes_on_is_waited_for(serving: Serving) -> None:
+    serving.backend.answers["A"] = Ok(9)
+    with RawClient(serving.port) as client:
+        client.login()
+        sent = packet(b"\x03A" + b" " * 10_000)
+        client.sock.sendall(sent[:5000])
+        until_begun(serving, 5000)
+        stalls(serving, 0)
+        client.sock.sendall(sent[5000:])
+        assert client.receive() == (1, codec.ok(9, 0, 2, 0))
+        stalls(serving)
+        assert not begun(serving), "a whole packet ends the watch"
+        assert client.command(b"\x0e")[0] == 0
+
+
+def test_the_timer_of_a_begun_packet_runs(backend: FakeBackend) -> None:
+    with bounded(backend, Bounds(stall_s=0.05)) as serving, RawClient(serving.port) as client:
+        client.login()
+        client.sock.sendall(b"\x05")
+        assert client.receive() == (-1, b"")
+
+
+def test_a_begun_packet_may_wait_for_an_answer(serving: Serving) -> None:
+    gate = serving.call(_event)
+
+    async def slow() -> Ok:
+        await gate.wait()
+        return Ok(3)
+
+    serving.backend.answers |= {"SLOW": slow, "A": Ok(9)}
+    with RawClient(serving.port) as client:
+        client.login()
+        following = packet(b"\x03A")
+        client.sock.sendall(packet(b"\x03SLOW") + following[:3])
+        until_begun(serving)
+        stalls(serving)
+        stalls(serving)
+        serving.loop.call_soon_threadsafe(gate.set)
+        assert client.receive() == (1, codec.ok(3, 0, 2, 0))
+        client.sock.sendall(following[3:])
+        assert client.receive() == (1, codec.ok(9, 0, 2, 0))
+
+
+def test_who_does_not_read_at_all_is_hung_up_on(serving: Serving) -> None:
+    serving.backend.answers["BIG"] = ResultSet([Field("t", TEXT)], [("x" * 2**25,)])
+    paused = threading.Event()
+
+    async def reads() -> None:
+        for connection in tuple(serving.server.connections):
+            if connection._full:
+                connection.reads(connection._transport.get_write_buffer_size())
+
+    with RawClient(serving.port) as client:
+        client.login()
+        session = serving.backend.sessions[-1]
+        client.send(b"\x03BIG")
+        while not session.closed.is_set():
+            serving.call(reads)
+            paused.wait(0.01)
+    serves_on(serving)
 
 
 def test_who_waits_for_an_answer_is_not_silent(serving: Serving) -> None:

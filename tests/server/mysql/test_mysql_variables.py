@@ -24,7 +24,7 @@ ISOLATION = ("transaction_isolation", "tx_isolation")
     ("collation_connection", "utf8mb4_unicode_ci", {"collation_connection": "utf8mb4_unicode_ci"}, False),
     ("sql_mode", "STRICT_TRANS_TABLES,strict_trans_tables", {"sql_mode": "STRICT_TRANS_TABLES"}, False),
     ("sql_mode", "", {"sql_mode": ""}, True),
-    ("sql_mode", "TRADITIONAL,NO_AUTO_VALUE_ON_ZERO", {"sql_mode": "TRADITIONAL,NO_AUTO_VALUE_ON_ZERO"}, True),
+    ("sql_mode", "TRADITIONAL,NO_AUTO_VALUE_ON_ZERO", {"sql_mode": "TRADITIONAL,NO_AUTO_VALUE_ON_ZERO"}, False),
     ("sql_mode", "concat(@@sql_mode,',STRICT_ALL_TABLES')", {"sql_mode": "NO_ZERO_DATE,STRICT_ALL_TABLES"}, False),
     ("time_zone", "+00:00", {"time_zone": "+00:00"}, False),
     ("time_zone", "-05:30", {"time_zone": "-05:30"}, False),
@@ -46,7 +46,8 @@ def test_taken(name: str, value: object, kept: dict[str, object], warns: bool) -
 
 @pytest.mark.parametrize(("name", "value", "code"), [
     ("autocommit", 2, 1231), ("names", "latin1", 1115), ("collation_connection", "latin1_swedish_ci", 1273),
-    ("sql_mode", "ANSI_QUOTES", 1231), ("sql_mode", "LENIENT", 1231), ("sql_mode", "concat(x, 'y')", 1231),
+    ("sql_mode", "ANSI_QUOTES", 1231),
+    ("sql_mode", "TIME_TRUNCATE_FRACTIONAL", 1231), ("sql_mode", "LENIENT", 1231), ("sql_mode", "concat(x, 'y')", 1231),
     ("time_zone", "Europe/Berlin", 1298), ("time_zone", "+15:00", 1298), ("wait_timeout", "long", 1232),
     ("transaction", "isolation level none", 1231), ("transaction", "isolated", 1064),
     ("sql_select_limit", 10, 1231), ("sql_safe_updates", 1, 1231), ("sql_auto_is_null", "ON", 1231),

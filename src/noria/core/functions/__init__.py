@@ -7,6 +7,7 @@ no columns, and gives trees that `core/evaluate.py` and Spark's lowering run.  A
 
 from __future__ import annotations
 
+from noria.core.functions import failing as _failing  # noqa: F401  (enters its ops)
 from noria.core.functions import logic as _logic  # noqa: F401  (enters its ops)
 from noria.core.functions import numbers as _numbers  # noqa: F401  (enters its ops)
 from noria.core.functions.base import (

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 from noria.core import evaluate
@@ -158,6 +159,15 @@ CLOCK = frozenset({"now"})
 
 
 # ------------------------------------------------------------------ literals
+def _double(value: int | Decimal) -> float:
+    """The nearest double, where there is one."""
+    found = float(Decimal(value))
+    if not isfinite(found):
+        raise SqlError(1367, "22007", f"Illegal double value found during parsing: {str(value)[:20]}... is beyond the "
+                                      "greatest DOUBLE")
+    return found
+
+
 def literal(value: Any) -> Const:
     """A Python value as a constant of MySQL's type for such a literal."""
     if value is None:
@@ -165,7 +175,7 @@ def literal(value: Any) -> Const:
     if isinstance(value, bool):
         return TRUE if value else FALSE
     if isinstance(value, int):
-        return Const(BIGINT, False, value) if MIN_INT <= value <= MAX_INT else Const(DOUBLE, False, float(value))
+        return Const(BIGINT, False, value) if MIN_INT <= value <= MAX_INT else Const(DOUBLE, False, _double(value))
     if isinstance(value, float):
         return Const(DOUBLE, False, value)
     if isinstance(value, Decimal):
@@ -186,7 +196,7 @@ def _decimal_literal(value: Decimal) -> Const:
     scale = max(-exponent, 0) if isinstance(exponent, int) else 0
     digits = max(value.adjusted() + 1 + scale, scale, 1)
     if digits > MAX_DECIMAL_DIGITS:
-        return Const(DOUBLE, False, float(value))
+        return Const(DOUBLE, False, _double(value))
     return Const(decimal(digits, scale), False, value.quantize(Decimal(1).scaleb(-scale)))
 
 

@@ -14,23 +14,24 @@
     POST /evict                       {"bytes": n}: forget least recently read keys; without n all of them
     POST /limit                       {"memory_limit": "64M"}: another memory limit until the server ends
 
-Keeps true: a user's error is a 4xx with MySQL's number in the body and never ends the server; when there is a
-password, everything but /health wants it (HTTP Basic).
+A body is sent with its Content-Type: application/json, or the Arrow stream's.  Who may ask is decided in `gate.py`.
+
+Keeps true: a user's error is a 4xx with MySQL's number in the body and never ends the server; every answer that is no
+2xx has a JSON error in it; a bug is a 500 with a number under which the log tells it.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
-import hmac
 import json
 import logging
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
 import pyarrow as pa
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -40,8 +41,11 @@ from noria.core.errors import SqlError, unknown_table
 from noria.core.types import TableDef
 from noria.dataflow.render import dot
 from noria.plan.mir import ViewDef
-from noria.server.http import wire
+from noria.server.http import bodies, gate, wire
+from noria.server.http.bodies import ARROW, JSON
+from noria.server.http.gate import Policy, Refused
 from noria.server.http.metrics import CONTENT_TYPE, render
+from noria.server.loading import LOAD_KEYS, PROOF_HEADER
 from noria.server.mysql.backend import Outcome
 
 log = logging.getLogger(__name__)
@@ -79,6 +83,9 @@ class Services(Protocol):
 
     async def evict(self, nbytes: int | None) -> int: ...
 
+    def permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:
+        """A request to load, with the paths that it may use."""
+
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
 
     def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
@@ -86,45 +93,56 @@ class Services(Protocol):
     def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
 
 
-def make_app(services: Services) -> Starlette:
-    routes = Api(services).routes()
-    guarded = [Route(path, _guard(services, path, handler), methods=[method]) for method, path, handler in routes]
-    return Starlette(routes=guarded)
+def make_app(services: Services, policy: Policy | None = None) -> Starlette:
+    policy = policy or Policy()
+    routes = [Route(path, _guard(services, policy, path, handler), methods=[method])
+              for method, path, handler in Api(services).routes()]
+
+    async def none(request: Request, e: Exception) -> Response:
+        """No such path, or not by this method: said to those who may know."""
+        assert isinstance(e, HTTPException)
+        what = "no such path" if e.status_code == 404 else f"not by {request.method}"
+
+        async def told(_: Request) -> Response:
+            raise Refused(e.status_code, 1105, "HY000", f"{request.scope['path'][:100]}: {what}", dict(e.headers or {}))
+
+        return await _guard(services, policy, "", told)(request)
+
+    app = Starlette(routes=routes, exception_handlers={HTTPException: none})
+    app.router.redirect_slashes = False  # a redirect would go to wherever Host says
+    return app
 
 
-def _guard(services: Services, path: str, handler: Handler) -> Handler:
-    """Password first, then errors as JSON."""
+def _guard(services: Services, policy: Policy, path: str, handler: Handler) -> Handler:
+    """The gate first, then errors as JSON."""
+    login = None if services.password is None or path == "/health" else (services.user, services.password)
 
     async def guarded(request: Request) -> Response:
-        if path != "/health" and not _allowed(request, services):
-            return PlainTextResponse("a user and a password are needed\n", 401,
-                                     {"WWW-Authenticate": 'Basic realm="noria"'})
         try:
+            gate.check(request, policy, login)
             return await handler(request)
+        except Refused as e:
+            return JSONResponse(wire.json_error(e), e.status, e.headers)
         except SqlError as e:
-            return JSONResponse(wire.json_error(e), 404 if e.code == 1146 else 400)
+            return JSONResponse(wire.json_error(e), _STATUS.get(e.code, 400))
         except ClientDisconnect:
             return Response(status_code=400)  # nobody reads it: the client went away within its request
         except ConnectionError as e:
             return JSONResponse(wire.json_error(SqlError(1053, "08S01", str(e))), 503)
         except Exception:
-            log.exception("%s %s failed", request.method, request.url.path)
-            return JSONResponse(wire.json_error(SqlError(1105, "HY000", "internal error; the log has it")), 500)
+            return JSONResponse(wire.json_error(_bug(f"{request.method} {request.scope['path'][:100]}")), 500)
 
     return guarded
 
 
-def _allowed(request: Request, services: Services) -> bool:
-    if services.password is None:
-        return True
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "basic":
-        return False
-    try:
-        decoded = base64.b64decode(given, validate=True)
-    except binascii.Error:
-        return False
-    return hmac.compare_digest(decoded, f"{services.user}:{services.password}".encode())
+_STATUS = {1146: 404, 1290: 403, 1045: 403}
+
+
+def _bug(what: str) -> SqlError:
+    """Log what is being handled, and give an error that says where in the log."""
+    number = secrets.token_hex(4)
+    log.exception("internal error %s: %s failed", number, what)
+    return SqlError(1105, "HY000", f"internal error {number}: the server's log explains it under this number")
 
 
 class Api:
@@ -176,47 +194,55 @@ class Api:
         return JSONResponse(about_table(table))
 
     async def sql(self, request: Request) -> Response:
-        body = await _json(request)
-        sql, parameters = body.get("sql"), body.get("parameters", [])
-        if not isinstance(sql, str) or not isinstance(parameters, list):
-            raise SqlError(1105, "HY000", 'the body is {"sql": "...", "parameters": [...]}')
-        outcomes, warnings = await self._s.run_sql(sql, parameters)
-        if wire.ARROW in request.headers.get("accept", ""):
-            return Response(wire.arrow_outcome(outcomes[-1], warnings), media_type=wire.ARROW)
+        body = bodies.parse(await bodies.read(request, JSON), {"sql": "a text", "parameters": "a list of values"})
+        sql = body.get("sql")
+        if not isinstance(sql, str):
+            raise bodies.wrong('the body is {"sql": "...", "parameters": [...]}')
+        outcomes, warnings = await self._s.run_sql(sql, bodies.parameters(body.get("parameters", [])))
+        if ARROW in request.headers.get("accept", ""):
+            return Response(wire.arrow_outcome(outcomes[-1], warnings), media_type=ARROW)
         results = [wire.json_outcome(o, warnings) for o in outcomes]
         return JSONResponse(results[0] if len(results) == 1 else {"results": results})
 
     async def insert(self, request: Request) -> Response:
-        rows = wire.from_stream(await request.body(), "rows")
+        rows = wire.from_stream(await bodies.read(request, ARROW), "rows")
         affected = await self._s.insert(request.path_params["name"], rows,
                                         request.query_params.get("on_duplicate", "error"))
         return JSONResponse({"affected": affected})
 
     async def lookup(self, request: Request) -> Response:
-        keys = wire.from_stream(await request.body(), "keys")
+        keys = wire.from_stream(await bodies.read(request, ARROW), "keys")
         return Response(wire.to_stream(await self._s.lookup(request.path_params["name"], keys)),
-                        media_type=wire.ARROW)
+                        media_type=ARROW)
 
     async def attach(self, request: Request) -> Response:
         return JSONResponse(self._s.attachment())
 
     async def limit(self, request: Request) -> Response:
-        return JSONResponse({"memory_limit": await self._s.set_limit(str((await _json(request)).get("memory_limit")))})
+        body = bodies.parse(await bodies.read(request, JSON), {"memory_limit": 'a size such as "64M"'})
+        return JSONResponse({"memory_limit": await self._s.set_limit(str(body.get("memory_limit")))})
 
     async def evict(self, request: Request) -> Response:
-        nbytes = (await _json(request, default={})).get("bytes")
-        if nbytes is not None and (not isinstance(nbytes, int) or nbytes < 1):
-            raise SqlError(1105, "HY000", f'"bytes" is a number from 1, not {nbytes!r}')
+        body = bodies.parse(await bodies.read(request, JSON), {"bytes": "how many to free"}, empty=True)
+        nbytes = body.get("bytes")
+        if nbytes is not None and (type(nbytes) is not int or not 1 <= nbytes < 2**63):
+            raise bodies.wrong(f'"bytes" is a number from 1, not {json.dumps(nbytes)[:100]}')
         return JSONResponse({"freed": await self._s.evict(nbytes)})
 
     async def load(self, request: Request) -> Response:
-        return _lines(self._s.load(await _json(request)))
+        raw = await bodies.read(request, JSON)
+        asked = self._s.permitted(bodies.parse(raw, LOAD_KEYS), raw, request.headers.get(PROOF_HEADER))
+        return _lines(self._s.load(asked))
 
     async def backup(self, request: Request) -> Response:
-        return _lines(self._s.backup(await _json(request, default={})))
+        return _lines(self._s.backup(bodies.parse(await bodies.read(request, JSON), {}, empty=True)))
 
     async def verify(self, request: Request) -> Response:
-        return _lines(self._s.verify(await _json(request, default={})))
+        body = bodies.parse(await bodies.read(request, JSON), {"views": "a list of names"}, empty=True)
+        views = body.get("views", [])
+        if not isinstance(views, list) or not all(isinstance(v, str) for v in views):
+            raise bodies.wrong('"views" is a list of names')
+        return _lines(self._s.verify(body))
 
 
 def about_view(view: ViewDef) -> dict[str, Any]:
@@ -235,19 +261,6 @@ def about_table(table: TableDef) -> dict[str, Any]:
             "primary_key": [table.columns[i].name for i in table.primary_key]}
 
 
-async def _json(request: Request, default: dict[str, Any] | None = None) -> dict[str, Any]:
-    raw = await request.body()
-    if not raw and default is not None:
-        return default
-    try:
-        body = json.loads(raw)
-    except (ValueError, UnicodeDecodeError) as e:
-        raise SqlError(1105, "HY000", f"the body is no JSON: {e}") from None
-    if not isinstance(body, dict):
-        raise SqlError(1105, "HY000", "the body is no JSON object")
-    return body
-
-
 def _lines(progress: AsyncIterator[dict[str, Any]]) -> Response:
     """Each step as one line of JSON; an error is the last line, since the status has been sent by then."""
 
@@ -257,8 +270,7 @@ def _lines(progress: AsyncIterator[dict[str, Any]]) -> Response:
                 yield json.dumps(step, default=str).encode() + b"\n"
         except SqlError as e:
             yield json.dumps(wire.json_error(e)).encode() + b"\n"
-        except Exception as e:
-            log.exception("a bulk job failed")
-            yield json.dumps(wire.json_error(SqlError(1105, "HY000", f"the job failed: {e}"))).encode() + b"\n"
+        except Exception:
+            yield json.dumps(wire.json_error(_bug("a bulk job"))).encode() + b"\n"
 
     return StreamingResponse(body(), media_type="application/x-ndjson")

@@ -1,16 +1,173 @@
-"""uvicorn in the node's own event loop: started with a bound socket, stopped without signals."""
+"""uvicorn in the node's own event loop: started with a bound socket, stopped without signals.
+
+`Door` is uvicorn's HTTP protocol with what it lacks: TLS on the same port (a connection says by its first byte what it
+is), and an end for clients that do not go on.
+
+Keeps true: a connection that does not bring a head in `HTTP_HEAD_S`, a body or the reading of its answer by
+`STALL_BYTES` in `STALL_S`, ends; a refused body is thrown away for `HTTP_LINGER_S` at most; whatever is answered
+without a handler is JSON too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from noria.core import limits
+from noria.server.tls import HANDSHAKE, Certificates, TlsTransport
+
+log = logging.getLogger(__name__)
 STOP_S = 5  # a request that takes longer than this after a stop is cut off
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a connection may take; see `core/limits.py` for the reasons."""
+
+    connections: int = limits.HTTP_CONNECTIONS
+    head_s: float = limits.HTTP_HEAD_S
+    idle_s: float = limits.HTTP_IDLE_S
+    linger_s: float = limits.HTTP_LINGER_S
+    stall_s: float = limits.STALL_S
+    stall_bytes: int = limits.STALL_BYTES
+
+
+class Door(H11Protocol):
+    """One connection.  `_timer` is the deadline of what is being waited for, `_stalled` that of a client that
+    does not read."""
+
+    def __init__(self, certificates: Certificates | None, bounds: Bounds, **config: Any) -> None:
+        super().__init__(**config)
+        self._certificates, self._bounds = certificates, bounds
+        self._timer: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._waits_for = ""  # "head", "body" or "" for neither
+        self._received = self._unread = 0
+        self._begun = False
+
+    # ------------------------------------------------------------ events of the loop
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast(asyncio.Transport, transport))
+        if len(self.connections) > self._bounds.connections:
+            self._refuse(503, "too many connections: close some, or wait for others to")
+            return
+        self._wait("head")
+
+    def data_received(self, data: bytes) -> None:
+        if not self._begun:
+            self._begun = True
+            if self._certificates is not None and data[0] == HANDSHAKE:
+                self._secure(data, self._certificates)
+                return
+        if self.transport.is_closing():
+            return
+        self._received += len(data)
+        super().data_received(data)
+        self._look(True)
+
+    def _secure(self, data: bytes, certificates: Certificates) -> None:
+        secured = TlsTransport(self.transport, self, certificates.context)
+        self.transport, self.flow, self.scheme = secured, FlowControl(secured), "https"
+        secured.data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._timer, self._stalled, self.timeout_keep_alive_task):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look(False)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.transport.get_write_buffer_size()
+        self._stalled = self.loop.call_later(self._bounds.stall_s, self.reads)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no request, or has too large a head."""
+        too_large = len(self.conn.trailing_data[0]) > limits.HTTP_HEAD_BYTES
+        self._refuse(431 if too_large else 400, f"a request's head has at most {limits.HTTP_HEAD_BYTES} bytes"
+                     if too_large else "this is no HTTP request")
+
+    def _refuse(self, status: int, message: str) -> None:
+        """An answer without a handler, and the end."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # what a handler still says is not heard
+            self.cycle.message_event.set()
+        body = json.dumps({"error": {"code": 1105, "sqlstate": "HY000", "message": message}}).encode()
+        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
+        with contextlib.suppress(h11.LocalProtocolError):  # amid another answer
+            for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    # ------------------------------------------------------------ deadlines
+    def _look(self, came: bool) -> None:
+        """What is waited for now?  came: bytes did, so a head has begun where there is no request."""
+        theirs = self.conn.their_state
+        if theirs is h11.SEND_BODY:
+            self._wait("refused" if self.conn.our_state is h11.DONE else "body")
+        elif theirs is h11.IDLE and (came or self.conn.trailing_data[0]):
+            self._wait("head")
+        else:
+            self._wait("")
+
+    def _wait(self, what: str) -> None:
+        if what == self._waits_for:
+            return
+        self._waits_for = what
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if what:
+            then: Callable[[], None] = partial(self.goes_on, self._received) if what == "body" else self.late
+            self._timer = self.loop.call_later(self._seconds(what), then)
+
+    def _seconds(self, what: str) -> float:
+        return {"head": self._bounds.head_s, "body": self._bounds.stall_s, "refused": self._bounds.linger_s}[what]
+
+    def late(self) -> None:
+        """No head in time, or the rest of a body that nobody wants."""
+        log.info("an HTTP client ends: %s", f"the {self._waits_for} took too long" if self._waits_for else "idle")
+        self.transport.abort() if self._waits_for == "head" else self.transport.close()
+
+    def goes_on(self, received: int) -> None:
+        """Has the body gone on since then, as far as it is read from?"""
+        if self._received - received < self._bounds.stall_bytes and not self.flow.read_paused:
+            log.info("an HTTP client ends: its body does not go on")
+            self.transport.abort()
+            return
+        self._timer = self.loop.call_later(self._bounds.stall_s, partial(self.goes_on, self._received))
+
+    def reads(self) -> None:
+        """Has the client read of its answer since the last look?"""
+        left = self.transport.get_write_buffer_size()
+        if self._unread - left < self._bounds.stall_bytes:
+            log.info("an HTTP client ends: it does not read its answer")
+            self.transport.abort()
+            return
+        self._unread = left
+        self._stalled = self.loop.call_later(self._bounds.stall_s, self.reads)
 
 
 class _Server(uvicorn.Server):
@@ -21,23 +178,22 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    def __init__(self, app: Starlette):
+    def __init__(self, app: Starlette, certificates: Certificates | None = None, bounds: Bounds | None = None):
+        bounds = bounds or Bounds()
+        # proxy_headers: a client's own word for its address and scheme is not taken.
         self._server = _Server(uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_S,
-            timeout_keep_alive=75, h11_max_incomplete_event_size=64 * 1024))
+            app, log_config=None, access_log=False, lifespan="off", ws="none", proxy_headers=False,
+            http=cast(Any, partial(Door, certificates, bounds)), timeout_graceful_shutdown=STOP_S,
+            timeout_keep_alive=cast(Any, bounds.idle_s), h11_max_incomplete_event_size=limits.HTTP_HEAD_BYTES))
         self._task: asyncio.Task[None] | None = None
         self.address = ("", 0)
 
-    async def start(self, host: str, port: int) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            bound.bind((host, port))
-            bound.listen(1024)  # whoever learns the address may connect at once
-        except OSError:
-            bound.close()
-            raise
+    @property
+    def connections(self) -> set[Any]:
+        return self._server.server_state.connections
+
+    async def start(self, bound: socket.socket) -> None:
+        """Serve on a listening socket; whoever connects from now on, or has connected, is answered."""
         found, number = bound.getsockname()[:2]
         self.address = (str(found), int(number))
         self._task = asyncio.create_task(self._server.serve(sockets=[bound]))

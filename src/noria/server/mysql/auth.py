@@ -1,7 +1,7 @@
 """Who may connect: password digests, and the two exchanges by which a client proves that it knows one.
 
 `mysql_native_password` and `caching_sha2_password`, the latter's fast path and its full exchange, in which
-the client sends the password encrypted with the server's RSA key (there is no TLS).
+the client sends the password: as it is over TLS, encrypted with the server's RSA key otherwise.
 
 Keeps true: no clear password is kept, nor anything that could be sent in its place; who is unknown is refused
 with the same words as who gave a wrong password; digests are compared in constant time.
@@ -130,14 +130,16 @@ class Exchange:
     nonce: bytes
     user: str
     plugin: str
+    secret: bool = False  # over TLS
     used_password: bool = False
     granted: bool | None = None
     _full: bool = field(default=False)
 
     @classmethod
-    def begin(cls, directory: Directory, nonce: bytes, response: HandshakeResponse) -> tuple[Exchange, list[bytes]]:
+    def begin(cls, directory: Directory, nonce: bytes, response: HandshakeResponse, secret: bool = False
+              ) -> tuple[Exchange, list[bytes]]:
         """The exchange and the payloads to answer the client's first packet with."""
-        exchange = cls(directory, nonce, response.user, response.plugin or NATIVE)
+        exchange = cls(directory, nonce, response.user, response.plugin or NATIVE, secret)
         found = directory.find(response.user)
         wanted = SHA2 if found is not None and found.salted is not None else exchange.plugin
         if wanted not in (NATIVE, SHA2):
@@ -170,15 +172,18 @@ class Exchange:
         return [codec.auth_more(_FAST_AUTH_SUCCESS)] if self.granted else []
 
     def _full_step(self, found: Account | None, data: bytes) -> list[bytes]:
-        if data == _PUBLIC_KEY_REQUEST:
+        if data == _PUBLIC_KEY_REQUEST and not self.secret:
             return [codec.auth_more(self.directory.key.public)]
-        hidden = self.directory.key.decrypt(data) or b""
-        pad = self.nonce * (len(hidden) // len(self.nonce) + 1)
-        password = _xor(hidden, pad[:len(hidden)]).removesuffix(b"\0")
+        password = (data if self.secret else self._uncovered(data)).removesuffix(b"\0")
         self.granted = found is not None and bool(password) and found.admits(password)
         if self.granted and found is not None:
             self.directory.learn(self.user, found, password)
         return []
+
+    def _uncovered(self, data: bytes) -> bytes:
+        hidden = self.directory.key.decrypt(data) or b""
+        pad = self.nonce * (len(hidden) // len(self.nonce) + 1)
+        return _xor(hidden, pad[:len(hidden)])
 
 
 def _proves(algorithm: str, token: bytes, mask: bytes, digest: bytes) -> bool:

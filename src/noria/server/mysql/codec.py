@@ -34,6 +34,7 @@ class Capability(IntFlag):
     CONNECT_WITH_DB = 1 << 3
     PROTOCOL_41 = 1 << 9
     INTERACTIVE = 1 << 10
+    SSL = 1 << 11
     TRANSACTIONS = 1 << 13
     SECURE_CONNECTION = 1 << 15
     MULTI_STATEMENTS = 1 << 16
@@ -45,7 +46,8 @@ class Capability(IntFlag):
     DEPRECATE_EOF = 1 << 24
 
 
-SERVER_CAPABILITIES = Capability(sum(Capability))
+SERVER_CAPABILITIES = Capability(sum(Capability))  # SSL only where there is a certificate
+SSL_REQUEST_BYTES = 32  # the client's capabilities, packet limit, character set and filler, and nothing else
 
 
 class ProtocolError(SqlError):
@@ -147,6 +149,12 @@ class Unframer:
 
     def feed(self, data: bytes) -> None:
         self._buffer += data
+
+    def take_all(self) -> bytes:
+        """What was fed and not asked for; it is no part of this stream any more."""
+        taken = bytes(self._buffer)
+        self._buffer.clear()
+        return taken
 
     def next(self) -> Packet | None:
         """The next whole payload, if it is here.  ProtocolError when its packets are misnumbered."""
@@ -282,13 +290,19 @@ class HandshakeResponse:
     attributes: dict[str, str] = field(default_factory=dict)
 
 
-def greeting(version: str, connection_id: int, nonce: bytes, plugin: str, status: int) -> bytes:
+def greeting(version: str, connection_id: int, nonce: bytes, plugin: str, status: int, tls: bool = False) -> bytes:
     """Handshake V10; the nonce has 20 bytes and none of them is 0."""
-    low, high = SERVER_CAPABILITIES & 0xFFFF, SERVER_CAPABILITIES >> 16
+    capabilities = SERVER_CAPABILITIES if tls else SERVER_CAPABILITIES & ~Capability.SSL
+    low, high = capabilities & 0xFFFF, capabilities >> 16
     return b"".join((
         b"\x0a", version.encode(), b"\0", struct.pack("<I", connection_id & 0xFFFFFFFF), nonce[:8], b"\0",
         struct.pack("<HBHHB", low, UTF8MB4, status, high, len(nonce) + 1), bytes(10),
         nonce[8:], b"\0", plugin.encode(), b"\0"))
+
+
+def asks_for_tls(payload: bytes) -> bool:
+    """Is the client's first packet the request to go on in TLS?"""
+    return bool(Capability.SSL & Reader(payload).integer(4))
 
 
 def decode_handshake(payload: bytes) -> HandshakeResponse:

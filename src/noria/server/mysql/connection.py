@@ -5,8 +5,9 @@ no task, no queue, one write.  While a command waits for its answer, the client'
 bytes; they are answered in order.
 
 Keeps true: a client that reads slowly stops being read from; what is held of a client is bounded
-(`limits.MAX_PACKET_BYTES` and a read-ahead); a client that breaks the protocol, falls silent or vanishes
-costs its own connection and nothing else; a bug in answering is that command's error, and is logged.
+(`limits.MAX_PACKET_BYTES` and a read-ahead); a client that breaks the protocol, falls silent, stops within a packet,
+no longer reads or vanishes costs its own connection and nothing else; what comes after a request for TLS is TLS; a bug
+in answering is that command's error, and is logged.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from noria.core.errors import SqlError, internal_error
 from noria.server.mysql import auth, codec
 from noria.server.mysql.auth import Account
 from noria.server.mysql.backend import Backend
-from noria.server.mysql.session import Conversation, Reply, Waiting
+from noria.server.mysql.session import Conversation, Reply, Secrecy, Waiting
+from noria.server.tls import Certificates, TlsTransport
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +42,19 @@ class Bounds:
     connections: int = limits.MYSQL_CONNECTIONS
     handshake_s: float = limits.MYSQL_HANDSHAKE_S
     idle_s: float = limits.MYSQL_IDLE_S
+    stall_s: float = limits.STALL_S
+    stall_bytes: int = limits.STALL_BYTES
+    write_s: float = limits.MYSQL_WRITE_S
 
 
 class MysqlServer:
-    """A listening server and its connections."""
+    """A listening server and its connections.  certificates: None where there is no TLS."""
 
-    def __init__(self, backend: Backend, users: Mapping[str, Account], bounds: Bounds) -> None:
-        self.backend, self.bounds = backend, bounds
+    def __init__(self, backend: Backend, users: Mapping[str, Account], bounds: Bounds,
+                 certificates: Certificates | None = None, tls_required: bool = False) -> None:
+        self.backend, self.bounds, self.certificates = backend, bounds, certificates
+        offered = Secrecy.REQUIRED if tls_required else Secrecy.OFFERED
+        self.secrecy = Secrecy.NONE if certificates is None else offered
         self.key = auth.ServerKey()
         self.directory = auth.Directory(users, self.key)
         self.connections: set[Connection] = set()
@@ -55,9 +63,9 @@ class MysqlServer:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    async def start(self, host: str, port: int) -> None:
+    async def start(self, bound: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+        self._server = await loop.create_server(lambda: Connection(self), sock=bound, backlog=limits.BACKLOG)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -101,14 +109,14 @@ class MysqlServer:
             self._empty.set()
 
 
-async def listen(host: str, port: int, backend: Backend, users: Mapping[str, Account],
-                 bounds: Bounds | None = None) -> MysqlServer:
-    """Serve the backend to MySQL clients.  `users`: name -> `auth.account(password)`; the name "" is for
-    everybody who has no account under his own name."""
-    server = MysqlServer(backend, users, bounds or Bounds())
+async def listen(bound: socket.socket, backend: Backend, users: Mapping[str, Account], bounds: Bounds | None = None,
+                 certificates: Certificates | None = None, tls_required: bool = False) -> MysqlServer:
+    """Serve the backend to MySQL clients that connect, or have connected, to a listening socket.  `users`: name ->
+    `auth.account(password)`; the name "" is for everybody who has no account under his own name."""
+    server = MysqlServer(backend, users, bounds or Bounds(), certificates, tls_required)
     if any(a.salted is not None for a in users.values()):
         await asyncio.get_running_loop().run_in_executor(None, server.key.prepare)
-    await server.start(host, port)
+    await server.start(bound)
     return server
 
 
@@ -129,6 +137,9 @@ class Connection(asyncio.Protocol):
         self._finishing = self._admitted = False
         self._bugs = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None  # runs while a packet has begun and is not whole
+        self._unread: asyncio.TimerHandle | None = None  # runs while the client does not read
+        self._received = 0  # bytes that came in pieces
 
     # --- Events of the loop ----------------------------------------------------------------------------------
 
@@ -140,7 +151,7 @@ class Connection(asyncio.Protocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server, peer = self._server, transport.get_extra_info("peername")
         self._conversation = Conversation(server.backend, server.directory, next(server.ids),
-                                          str(peer[0]) if peer else "localhost", auth.nonce())
+                                          str(peer[0]) if peer else "localhost", auth.nonce(), server.secrecy)
         crowded = len(server.connections) >= server.bounds.connections
         server.joined(self)
         if crowded:
@@ -171,24 +182,31 @@ class Connection(asyncio.Protocol):
                 self._hang_up()
             return
         self._heard = True
+        self._received += len(data)
         self._unframer.feed(data)
         self._pump()
+        if self._stalled is None and not self._unframer.clean and self._admitted:
+            self._stalled = self._loop.call_later(self._server.bounds.stall_s, self.goes_on, self._received)
 
     def eof_received(self) -> None:
         """The client will send nothing more; the transport closes itself."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._stalled, self._unread):
+            if timer is not None:
+                timer.cancel()
         self._conversation.close()
         self._server.left(self)
 
     def pause_writing(self) -> None:
         self._full = True
         self._transport.pause_reading()
+        self._watch_reader()
 
     def resume_writing(self) -> None:
         self._full = False
+        if self._unread is not None:
+            self._unread.cancel()
         self._pump()
         self._regulate()
 
@@ -198,6 +216,7 @@ class Connection(asyncio.Protocol):
         """Answer the whole packets that are here, until one has to wait; one write for many small replies."""
         out: list[bytes] = []
         size, waiting, conversation = 0, None, self._conversation
+        secret = conversation.secrecy is Secrecy.TLS
         try:
             while waiting is None and not self._full and not conversation.closed:
                 reply = self._next_reply()
@@ -208,6 +227,9 @@ class Connection(asyncio.Protocol):
                 else:
                     out.append(reply)
                     size += len(reply)
+                if not secret and conversation.secrecy is Secrecy.TLS:
+                    self._secure()
+                    return
                 if conversation.ready and not self._admitted:
                     self._admit()
                 if size > _WRITE_BYTES:
@@ -234,6 +256,14 @@ class Connection(asyncio.Protocol):
         except SqlError as failure:
             return self._conversation.refuse(failure)
         return None if packet is None else self._conversation.receive(packet)
+
+    def _secure(self) -> None:
+        """The client asked for TLS: whatever came with that, and all that comes, is TLS."""
+        certificates = self._server.certificates
+        assert certificates is not None
+        secured = TlsTransport(self._transport, self, certificates.context)
+        self._transport = secured
+        secured.data_received(self._unframer.take_all())
 
     def _admit(self) -> None:
         """The client has proved his password: other bounds hold from now on."""
@@ -263,6 +293,9 @@ class Connection(asyncio.Protocol):
             self._bug(bug)
             return
         self._transport.write(reply)
+        if self._unread is not None and self._full:  # there is more to read now than at the last look
+            self._unread.cancel()
+            self._watch_reader()
         if self._finishing:
             self._hang_up()
         elif not self._unframer.clean:
@@ -325,6 +358,32 @@ class Connection(asyncio.Protocol):
             return
         self._heard = False
         self._set_timer(self._server.bounds.idle_s, self.look)
+
+
+    def goes_on(self, received: int) -> None:
+        """Does the packet that had begun go on?  What has to wait for an answer, or for the client to read, may."""
+        self._stalled = None
+        if self._unframer.clean:
+            return
+        moves = self._received - received >= self._server.bounds.stall_bytes
+        if not moves and self._pending is None and not self._full:
+            log.info("connection %d: a packet has begun and does not go on", self._conversation.connection_id)
+            self.abort()
+            return
+        self._stalled = self._loop.call_later(self._server.bounds.stall_s, self.goes_on, self._received)
+
+    def _watch_reader(self) -> None:
+        self._unread = self._loop.call_later(self._server.bounds.write_s, self.reads,
+                                             self._transport.get_write_buffer_size())
+
+    def reads(self, unread: int) -> None:
+        """Has the client read of its replies since the last look?"""
+        left = self._transport.get_write_buffer_size()
+        if unread - left < self._server.bounds.stall_bytes:
+            log.info("connection %d: its client does not read its replies", self._conversation.connection_id)
+            self.abort()
+            return
+        self._watch_reader()
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

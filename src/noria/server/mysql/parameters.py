@@ -6,10 +6,11 @@ calendar has become text, so that converting them to a column reports MySQL's er
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import lru_cache
 
 from noria.server.mysql.codec import Reader, malformed, text
@@ -100,11 +101,12 @@ def _value(reader: Reader, kind: int, unsigned: bool) -> object:
     raise malformed(f"no parameter type has the number {kind}")
 
 
+_DIGITS = re.compile(r"[+-]?(\d{1,400}(\.\d{0,400})?|\.\d{1,400})([eE][+-]?\d{1,3})?", re.ASCII)
+
+
 def _decimal(digits: str) -> object:
-    try:
-        return Decimal(digits)
-    except InvalidOperation:
-        return digits
+    """A number; what is none, or one that no type holds, stays a text, of which the column tells."""
+    return Decimal(digits) if _DIGITS.fullmatch(digits) else digits
 
 
 def _date(reader: Reader, day_only: bool) -> object:

@@ -1,6 +1,6 @@
 """One client's conversation as a state table: payloads in, packets out.  No socket, no clock, no logging.
 
-    GREETED ──response──► PROVING ──proof──► READY ──COM_QUIT──► CLOSED
+    GREETED ──response──► PROVING ──proof──► READY ──COM_QUIT──► CLOSED      (GREETED ──SSLRequest──► GREETED, in TLS)
        │                     ▲                 │ COM_CHANGE_USER
        └── known at once ────┼──► READY        ▼
                              └────────────── PROVING
@@ -71,6 +71,15 @@ class Waiting:
 Reply = bytes | Waiting
 
 
+class Secrecy(Enum):
+    """What of a connection is hidden from who listens to the line."""
+
+    NONE = "there is no certificate"
+    OFFERED = "the client may ask for TLS"
+    REQUIRED = "the client has to ask for TLS"
+    TLS = "everything"
+
+
 @dataclass(slots=True)
 class Statement:
     """A prepared statement: what is remembered of its executions."""
@@ -86,8 +95,8 @@ class Conversation:
     """See the module's docstring.  `state` is public; only `receive` and `command` change it."""
 
     def __init__(self, backend: Backend, directory: auth.Directory, connection_id: int, address: str,
-                 nonce: bytes) -> None:
-        self.state = State.GREETED
+                 nonce: bytes, secrecy: Secrecy = Secrecy.NONE) -> None:
+        self.state, self.secrecy = State.GREETED, secrecy
         self.connection_id, self.address, self.user = connection_id, address, ""
         self._backend, self._directory, self._nonce = backend, directory, nonce
         self._session: Session | None = None
@@ -113,7 +122,7 @@ class Conversation:
 
     def greeting(self) -> bytes:
         return codec.frame(codec.greeting(SERVER_VERSION, self.connection_id, self._nonce, auth.NATIVE,
-                                          AUTOCOMMIT), 0)
+                                          AUTOCOMMIT, self.secrecy is not Secrecy.NONE), 0)
 
     def receive(self, packet: Packet) -> Reply:
         """The reply to one whole payload."""
@@ -154,6 +163,8 @@ class Conversation:
 
     def _connect(self, payload: bytes) -> bytes:
         if self.state is State.GREETED:
+            if self.secrecy is not Secrecy.TLS and self._goes_secret(payload):
+                return b""
             response = codec.decode_handshake(payload)
             self._capabilities = response.capabilities
             self._deprecate_eof = Capability.DEPRECATE_EOF in response.capabilities
@@ -162,9 +173,22 @@ class Conversation:
             raise codec.out_of_order()
         return self._proceed(self._exchange.step(payload))
 
+    def _goes_secret(self, payload: bytes) -> bool:
+        """Does the client ask for TLS?  Then nothing but TLS may follow, which is the socket's business."""
+        asked = self.secrecy is not Secrecy.NONE and codec.asks_for_tls(payload)
+        if asked:
+            if len(payload) != codec.SSL_REQUEST_BYTES:
+                raise codec.malformed("a request for TLS has 32 bytes, and the login comes after it")
+            self.secrecy, self._expected = Secrecy.TLS, self._seq & 255
+        elif self.secrecy is Secrecy.REQUIRED:
+            raise SqlError(3159, "HY000", "Connections using insecure transport are prohibited while "
+                                          "--require_secure_transport=ON (the server was started with --tls-require)")
+        return asked
+
     def _begin(self, response: HandshakeResponse) -> bytes:
         self.state, self._response = State.PROVING, response
-        self._exchange, payloads = auth.Exchange.begin(self._directory, self._nonce, response)
+        self._exchange, payloads = auth.Exchange.begin(self._directory, self._nonce, response,
+                                                       self.secrecy is Secrecy.TLS)
         return self._proceed(payloads)
 
     def _proceed(self, payloads: list[bytes]) -> bytes:

@@ -19,11 +19,12 @@ Kept = tuple[Value, str]  # the value as it is kept, and what to warn the client
 _COLLATIONS = "utf8mb4_0900_ai_ci and utf8mb4_bin"
 _CHARSETS = ("utf8mb4", "utf8", "utf8mb3", "ascii", "binary", "default")  # what UTF-8 serves as it is
 _REWRITING_MODES = ("ANSI", "ANSI_QUOTES", "PIPES_AS_CONCAT", "NO_BACKSLASH_ESCAPES", "HIGH_NOT_PRECEDENCE",
-                    "IGNORE_SPACE", "REAL_AS_FLOAT", "NO_UNSIGNED_SUBTRACTION", "PAD_CHAR_TO_FULL_LENGTH")
+                    "IGNORE_SPACE", "REAL_AS_FLOAT", "NO_UNSIGNED_SUBTRACTION", "PAD_CHAR_TO_FULL_LENGTH",
+                    "TIME_TRUNCATE_FRACTIONAL")
 _APPEND = re.compile(r"concat\s*\(\s*@@(?:session\.)?sql_mode\s*,\s*'([^']*)'\s*\)", re.IGNORECASE)
 _PLAIN_MODES = {"ONLY_FULL_GROUP_BY", "NO_ZERO_IN_DATE", "NO_ZERO_DATE", "ERROR_FOR_DIVISION_BY_ZERO",
-                "NO_ENGINE_SUBSTITUTION", "NO_AUTO_CREATE_USER", "NO_DIR_IN_CREATE"}
-_LAX_MODES = {"ALLOW_INVALID_DATES", "NO_AUTO_VALUE_ON_ZERO", "TIME_TRUNCATE_FRACTIONAL"}
+                "NO_ENGINE_SUBSTITUTION", "NO_AUTO_CREATE_USER", "NO_DIR_IN_CREATE", "NO_AUTO_VALUE_ON_ZERO"}
+_LAX_MODES = {"ALLOW_INVALID_DATES"}
 _STRICT_MODES = {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES", "TRADITIONAL"}
 _OFFSET = re.compile(r"[+-](\d{1,2}):([0-5]\d)")
 _UTC = ("SYSTEM", "UTC", "ETC/UTC", "GMT", "+00:00", "-00:00", "+0:00")
@@ -179,7 +180,7 @@ def _execution_time(name: str, value: Value) -> Kept:
 
 def _read_only(name: str, value: Value) -> Kept:
     flag, _ = _flag(name, value)
-    return flag, f"{_ONE_BY_ONE}; it does not refuse writes of this session" if flag else ""
+    return flag, ""
 
 
 _TOGETHER = {

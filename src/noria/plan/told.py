@@ -1,0 +1,304 @@
+"""An evaluation error in a condition is told: a row of which it is not known whether it is there makes the read fail.
+
+    filter p (x)   →   filter may(#p) (project x, p (x)), where p can fail; the column #p is 1 or an error
+
+`told` carries that column, the plan's *error*, up to the view, where it makes an error of a column that every reader of
+the row sees.  So the error is a value like others: it comes and goes with its row, and only the keys that the row
+is found by fail.  On the way: a join has the errors of both sides; all of a group's aggregates fail with one of its
+rows; the first rows of a group are first of all those that fail; of a LEFT JOIN's right side, every column fails.
+
+Keeps true: a plan in which nothing can fail is the same object; the columns of a plan stay where they were, the error
+comes after them; what is carried changes which rows are there only by those that may be.  A row that another
+condition excludes tells nothing: FALSE and NULL stand before an error, in whatever order they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from noria.core.expr import Col, Expr, conjuncts, substitute
+from noria.core.functions import FALSE, TRUE, call, conjunction, literal
+from noria.core.functions.failing import can_fail, sum_can_fail
+from noria.plan.mir import (
+    Aggregate,
+    Distinct,
+    Filter,
+    GroupConcat,
+    Join,
+    Mir,
+    Project,
+    Repeat,
+    TopK,
+    UnionAll,
+    ViewDef,
+    Window,
+    agg,
+    over,
+)
+
+ERROR = "error"  # the name of the column
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A plan with its columns in their places; error: the column that is an error where the row's being there is;
+    shaky: columns that can hold an error themselves."""
+
+    plan: Mir
+    error: int | None = None
+    shaky: frozenset[int] = frozenset()
+
+
+def told(view: ViewDef) -> ViewDef:
+    """The view as it is kept: its rows tell the errors of its conditions."""
+    carried = _Carrier().carry(view.plan)
+    if carried.error is None or view.internal:
+        return view if carried.plan is view.plan else replace(view, plan=carried.plan)
+    at = next((i for i in range(min(view.visible, view.plan.width)) if i not in view.key), 0)
+    exprs, names, key = _copies(carried.plan, view.plan.width), [f.name for f in view.plan.fields], view.key
+    if at in view.key:  # all that is shown is the key: it is looked up by a copy
+        key = tuple(view.plan.width if k == at else k for k in view.key)
+        exprs.append(exprs[at])
+        names.append(names[at])
+    exprs[at] = call("told", exprs[at], _col(carried.plan, carried.error))
+    return replace(view, plan=Project(carried.plan, tuple(exprs), tuple(names)), key=key)
+
+
+def told_plan(plan: Mir) -> Mir:
+    """The plan of a query: its first column tells."""
+    carried = _Carrier().carry(plan)
+    if carried.error is None:
+        return carried.plan
+    exprs = _copies(carried.plan, plan.width)
+    exprs[0] = call("told", exprs[0], _col(carried.plan, carried.error))
+    return Project(carried.plan, tuple(exprs), tuple(f.name for f in plan.fields))
+
+
+class _Carrier:
+    """One pass over a plan; a part that stands twice is carried once."""
+
+    def __init__(self) -> None:
+        self._done: dict[Mir, Carried] = {}
+
+    def carry(self, plan: Mir) -> Carried:
+        if plan not in self._done:
+            inputs = [self.carry(i) for i in plan.inputs]
+            self._done[plan] = _CARRY.get(type(plan), _as_it_is)(plan, *inputs)
+        return self._done[plan]
+
+
+# ------------------------------------------------------------------ helpers
+def _col(plan: Mir, i: int) -> Expr:
+    f = plan.fields[i]
+    return Col(f.type, f.nullable, i)
+
+
+def _copies(plan: Mir, columns: int | Iterable[int]) -> list[Expr]:
+    return [_col(plan, i) for i in (range(columns) if isinstance(columns, int) else columns)]
+
+
+def _any_of(plan: Mir, columns: Iterable[int | None]) -> Expr | None:
+    """1, or an error where one of the columns is; None where there are none."""
+    failing = [_col(plan, c) for c in columns if c is not None]
+    return call("told", TRUE, *failing) if failing else None
+
+
+def _with(plan: Mir, width: int, error: Expr | None) -> tuple[Mir, int | None]:
+    """The first columns, then the error."""
+    if error is None:
+        return plan, None
+    if isinstance(error, Col) and error.index == width == plan.width - 1:
+        return plan, width
+    names = (*(f.name for f in plan.fields[:width]), ERROR)
+    return Project(plan, (*_copies(plan, width), error), names), width
+
+
+def _same(plan: Mir, *inputs: Carried) -> Mir:
+    """The node over the carried inputs."""
+    plans = tuple(c.plan for c in inputs)
+    return plan if all(a is b for a, b in zip(plans, plan.inputs, strict=True)) else plan.with_inputs(*plans)
+
+
+def _as_it_is(plan: Mir, *inputs: Carried) -> Carried:
+    """A table; a sort or limit, of which Spark shows the errors that it leaves."""
+    if not inputs:
+        return Carried(plan)
+    return replace(inputs[0], plan=_same(plan, *inputs))
+
+
+# ------------------------------------------------------------------ rows by themselves
+def _filter(plan: Filter, c: Carried) -> Carried:
+    """Terms that cannot fail come first: what they exclude tells nothing."""
+    terms = conjuncts(plan.predicate)
+    failing = [t for t in terms if can_fail(t, c.shaky.__contains__)]
+    if not failing:
+        return replace(c, plan=_same(plan, c))
+    sure = conjunction([t for t in terms if t not in failing])
+    below = c.plan if sure is None else Filter(c.plan, sure)
+    width, asked = plan.width, conjunction(failing)
+    assert asked is not None
+    known = [] if c.error is None else [_col(below, c.error)]
+    names = (*(f.name for f in below.fields[:width]), *[ERROR] * (1 + len(known)))
+    tested = Project(below, (*_copies(below, width), asked, *known), names)
+    kept: Mir = Filter(tested, call("may", _col(tested, width)))
+    kept, error = _with(kept, width, _any_of(kept, range(width, kept.width)) if known else _col(kept, width))
+    return Carried(kept, error, c.shaky)
+
+
+def _project(plan: Project, c: Carried) -> Carried:
+    shaky = frozenset(i for i, e in enumerate(plan.exprs) if can_fail(e, c.shaky.__contains__))
+    if c.error is None:
+        return Carried(_same(plan, c), None, shaky)
+    exprs = (*plan.exprs, _col(c.plan, c.error))
+    return Carried(Project(c.plan, exprs, (*plan.names, ERROR)), plan.width, shaky)
+
+
+def _repeat(plan: Repeat, c: Carried) -> Carried:
+    """A count that fails is once, and told."""
+    if plan.count not in c.shaky:
+        return replace(c, plan=_same(plan, c))
+    count, failed = _col(c.plan, plan.count), _any_of(c.plan, (plan.count, c.error))
+    assert failed is not None
+    exprs = _copies(c.plan, plan.width)
+    names = tuple(f.name for f in plan.fields)
+    once = call("if", call("may", call("told", FALSE, count)), literal(1), count)
+    below = Project(c.plan, (*exprs, failed, once), (*names, ERROR, "times"))
+    repeated = Repeat(below, plan.width + 1)
+    kept, error = _with(repeated, plan.width, _col(repeated, plan.width))
+    return Carried(kept, error, c.shaky)
+
+
+def _union(plan: UnionAll, left: Carried, right: Carried) -> Carried:
+    shaky = left.shaky | right.shaky
+    if left.error is None and right.error is None:
+        return Carried(_same(plan, left, right), None, shaky)
+    sides = [Project(c.plan, (*_copies(c.plan, plan.width), _any_of(c.plan, (c.error,)) or TRUE),
+                     (*(f.name for f in plan.fields), ERROR)) for c in (left, right)]
+    return Carried(UnionAll(*sides), plan.width, shaky)
+
+
+# ------------------------------------------------------------------ joins
+def _join(plan: Join, left: Carried, right: Carried) -> Carried:
+    lw, rw = plan.left.width, plan.right.width
+    shaky = left.shaky | {lw + c for c in right.shaky}
+    keys = {a for a, _ in plan.on} & left.shaky, {b for _, b in plan.on} & right.shaky
+    fails = plan.residual is not None and can_fail(plan.residual, shaky.__contains__)
+    if left.error is None and right.error is None and not fails and not any(keys):
+        return Carried(_same(plan, left, right), None, shaky)
+    there, at = right.plan, right.plan.width
+    if fails:  # of a row that is there beside the NULLs of one that is not
+        there = Project(there, (*_copies(there, at), literal(1)), (*(f.name for f in there.fields), "there"))
+    wide = left.plan.width
+    place = {**{c: c for c in range(lw)}, **{lw + c: wide + c for c in range(rw)}}
+
+    def moved(e: Expr) -> Expr:
+        return substitute(e, lambda c: replace(c, index=place[c.index]))
+
+    residual = plan.residual and moved(plan.residual)
+    joined = replace(plan, left=left.plan, right=there,
+                     residual=call("may", residual) if fails and residual is not None else residual)
+    of_right = [None if right.error is None else wide + right.error, *(wide + c for c in keys[1])]
+    errors = [_col(joined, c) for c in (left.error, *keys[0], *of_right) if c is not None]
+    if fails and residual is not None:
+        errors.append(call("if", call("is_null", _col(joined, wide + at)), TRUE, residual))
+    exprs = _copies(joined, place.values())
+    if plan.outer and (right.error is not None or fails):
+        exprs[lw:] = [call("told", e, *errors) for e in exprs[lw:]]
+        shaky |= set(range(lw, lw + rw))
+    names = (*(f.name for f in plan.fields), ERROR)
+    return Carried(Project(joined, (*exprs, call("told", TRUE, *errors)), names), lw + rw, frozenset(shaky))
+
+
+# ------------------------------------------------------------------ groups
+def _aggregate(plan: Aggregate, c: Carried) -> Carried:
+    """An error of one row is one of its group: of all its aggregates."""
+    given = c.shaky & {a.column for a in plan.aggs if a.function not in ("sum", "avg") and a.column is not None}
+    of_groups = [i for i, g in enumerate(plan.group) if g in c.shaky]
+    shaky = frozenset({*of_groups, *(len(plan.group) + i for i, a in enumerate(plan.aggs) if _fails(a, plan, c))})
+    error = _any_of(c.plan, (c.error, *sorted(given)))
+    if error is None and not of_groups:
+        return Carried(_same(plan, c), None, shaky)
+    grouped: Mir = _same(plan, c)
+    if error is not None:
+        below, at = _with(c.plan, plan.input.width, error)
+        assert at is not None
+        failed = agg("sum", at, below.fields)
+        grouped = replace(plan, input=below, aggs=(*plan.aggs, failed), names=(*plan.names, ERROR))
+    failing = _copies(grouped, (*of_groups, *([] if error is None else [plan.width])))
+    keys = len(plan.group)
+    exprs = [*_copies(grouped, keys), *(call("told", e, *failing) for e in _copies(grouped, range(keys, plan.width)))]
+    names = (*(f.name for f in plan.fields), ERROR)
+    made = Project(grouped, (*exprs, call("told", TRUE, *failing)), names)
+    return Carried(made, plan.width, frozenset({*of_groups, *range(len(plan.group), plan.width)}))
+
+
+def _fails(a: Any, plan: Aggregate | Window, c: Carried) -> bool:
+    """Can the aggregate or window function give an error?"""
+    if a.column is None or a.function in ("count", "count_star"):
+        return False
+    type = plan.inputs[0].fields[a.column].type
+    return a.column in c.shaky or (a.function in ("sum", "avg") and sum_can_fail(type))
+
+
+def _distinct(plan: Distinct, c: Carried) -> Carried:
+    if c.error is None:
+        return replace(c, plan=_same(plan, c))
+    return _aggregate(Aggregate(plan.input, tuple(range(plan.width)), (), ()), c)
+
+
+def _group_concat(plan: GroupConcat, c: Carried) -> Carried:
+    read = {plan.column, *(o for o, _ in plan.order)} & c.shaky
+    if c.error is None and not read and not {*plan.group} & c.shaky:
+        return Carried(_same(plan, c))
+    failing = _copies(c.plan, [i for i in (c.error, *read) if i is not None])
+    exprs = _copies(c.plan, plan.input.width)
+    if failing:
+        exprs[plan.column] = call("told", exprs[plan.column], *failing)
+    below = Project(c.plan, tuple(exprs), tuple(f.name for f in plan.input.fields))
+    made = plan.with_inputs(below)
+    shaky = frozenset({len(plan.group), *(i for i, g in enumerate(plan.group) if g in c.shaky)})
+    kept, error = _with(made, plan.width, _any_of(made, sorted(shaky)))
+    return Carried(kept, error, shaky)
+
+
+def _window(plan: Window, c: Carried) -> Carried:
+    width, calls = plan.input.width, len(plan.calls)
+    own = frozenset(width + i for i, a in enumerate(plan.calls) if _fails(a, plan, c))
+    read = {*plan.partition, *(o for o, _ in plan.order)} & c.shaky
+    error = _any_of(c.plan, (c.error, *sorted(read)))
+    if error is None:
+        return Carried(_same(plan, c), None, c.shaky | own)
+    below, at = _with(c.plan, width, error)
+    assert at is not None
+    whole = over("sum", at, below.fields, "all")
+    made = replace(plan, input=below, calls=(*plan.calls, whole), names=(*plan.names, ERROR))
+    failed = _col(made, width + 1 + calls)
+    given = _copies(made, range(width + 1, width + 1 + calls))
+    exprs = [*_copies(made, width), *(call("told", e, failed) for e in given)]
+    names = (*(f.name for f in plan.fields), ERROR)
+    kept = Project(made, (*exprs, call("told", TRUE, failed)), names)
+    return Carried(kept, plan.width, c.shaky | set(range(width, plan.width)))
+
+
+def _top(plan: TopK, c: Carried) -> Carried:
+    """Rows that fail are the first; behind an OFFSET all rows of their group tell of them."""
+    read = {*plan.group, *(o for o, _ in plan.order)} & c.shaky
+    error = _any_of(c.plan, (c.error, *sorted(read)))
+    if error is None:
+        return replace(c, plan=_same(plan, c))
+    below, at = _with(c.plan, plan.width, error)
+    assert at is not None
+    if plan.offset:
+        windowed = Window(below, plan.group, (), (over("sum", at, below.fields, "all"),), ("errors",))
+        below, at = _with(windowed, plan.width, _any_of(windowed, (windowed.width - 1,)))
+        assert at is not None
+    return Carried(replace(plan, input=below, order=((at, False), *plan.order)), at, c.shaky)
+
+
+_CARRY: dict[type[Mir], Callable[..., Carried]] = {
+    Filter: _filter, Project: _project, Repeat: _repeat, UnionAll: _union, Join: _join, Aggregate: _aggregate,
+    Distinct: _distinct, GroupConcat: _group_concat, Window: _window, TopK: _top,
+}
+__all__ = ["Carried", "told", "told_plan"]

@@ -1,0 +1,124 @@
+"""Bodies of requests: read within a bound, of the type that the path wants, JSON checked before anybody uses it.
+
+Keeps true: a body of another Content-Type is refused, so that no web page can send one without asking first (CORS); a
+body that is announced as too large is refused before it is read, any other while it is read; no text that is not
+UTF-8, and no number that is none, goes further than this.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from decimal import Decimal
+from typing import Any, NoReturn
+
+from starlette.requests import Request
+
+from noria.core import limits
+from noria.core.errors import SqlError
+from noria.server.http.gate import Refused
+
+JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+MOST = {JSON: limits.HTTP_JSON_BYTES, ARROW: limits.HTTP_ARROW_BYTES}
+
+
+async def read(request: Request, kind: str) -> bytes:
+    """The whole body, which has to be of this type."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != kind:
+        raise Refused(415, 1105, "HY000", f"{request.method} {request.scope['path'][:100]} takes a body with "
+                                          f"Content-Type: {kind}, not {given[:100] or 'without one'}")
+    most = MOST[kind]
+    if int(request.headers.get("content-length", "0")) > most:  # digits: the HTTP parser has checked that
+        raise _too_large(kind)
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > most:
+            raise _too_large(kind)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _too_large(kind: str) -> Refused:
+    return Refused(413, 1153, "08S01", f"Got a body bigger than {MOST[kind]} bytes, the most of the type {kind}; send "
+                                       "the data in smaller requests, or by `noria load`")
+
+
+def parse(raw: bytes, keys: Mapping[str, str], empty: bool = False) -> dict[str, Any]:
+    """A JSON object with no other than these keys, each with what it is for.  empty: may there be no body?"""
+    if not raw and empty:
+        return {}
+    try:
+        body = json.loads(raw, parse_constant=_no_number)
+        _check_texts(body)
+    except UnicodeEncodeError as e:
+        raise incorrect_string(e) from None
+    except RecursionError:
+        raise wrong("the body is nested too deeply") from None
+    except ValueError as e:
+        raise wrong(f"the body is no JSON: {e}") from None
+    if not isinstance(body, dict):
+        raise wrong("the body is no JSON object")
+    for key in body:
+        if key not in keys:
+            raise wrong(f"there is no '{key[:100]}' in this request: {_listed(keys)}")
+    return body
+
+
+def parameters(given: Any) -> list[Any]:
+    """Values for the `?` of a statement."""
+    if not isinstance(given, list):
+        raise wrong('"parameters" is a list of values, one for each ?')
+    return [_parameter(i, v) for i, v in enumerate(given, 1)]
+
+
+def _parameter(number: int, value: Any) -> Any:
+    if isinstance(value, (list, dict)):
+        raise SqlError(1210, "HY000", f"parameter {number} is a {'list' if isinstance(value, list) else 'dictionary'}: "
+                                      "a parameter is one value (text, number, true, false or null)")
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        raise SqlError(1367, "22007", f"Illegal double value found in parameter {number}: it is beyond the "
+                                      "greatest DOUBLE")
+    if isinstance(value, int) and not -2**63 <= value < 2**64:
+        return Decimal(value)  # as MySQL reads so large a number
+    return value
+
+
+def incorrect_string(error: UnicodeEncodeError) -> SqlError:
+    """Of a text with half of a surrogate pair, which has no bytes in UTF-8."""
+    units = error.object[error.start:error.start + 3].encode("utf-8", "surrogatepass")[:6]
+    shown = "".join(f"\\x{b:02X}" for b in units)
+    return SqlError(1366, "HY000", f"Incorrect string value: '{shown}' at character {error.start + 1} of a text in the "
+                                   "body; send whole characters")
+
+
+def wrong(message: str) -> SqlError:
+    return SqlError(1105, "HY000", message)
+
+
+def _check_texts(value: Any) -> None:
+    """Raises UnicodeEncodeError for a text that has no UTF-8."""
+    if isinstance(value, str):
+        if not value.isascii():
+            value.encode()
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            _check_texts(key)
+            _check_texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_texts(inner)
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _listed(keys: Mapping[str, str] | Collection[str]) -> str:
+    about = keys.items() if isinstance(keys, Mapping) else ((k, "") for k in keys)
+    return ", ".join(f'"{k}": {what}' for k, what in about) or "it has an empty object for a body"
+
+
+__all__ = ["ARROW", "JSON", "incorrect_string", "parameters", "parse", "read", "wrong"]

@@ -1,0 +1,116 @@
+"""Who gets to an HTTP handler: decided by a request's head, before any of its body is read.
+
+    Host      a name that this server is known by: another one is a page of somebody else whose name was made to mean
+              this address (DNS rebinding)
+    Origin    the server's own, where a browser gives one: a page of another site may not write, nor read
+    TLS       where it is required
+    password  HTTP Basic, for everything but /health
+
+Keeps true: what a refused request asks for is not looked at; a secret is compared in constant time.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from noria.core.errors import SqlError
+
+
+class Refused(SqlError):
+    """An error with an HTTP status of its own."""
+
+    def __init__(self, status: int, code: int, state: str, message: str, headers: dict[str, str] | None = None):
+        super().__init__(code, state, message)
+        self.status, self.headers = status, headers or {}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """names: further names of the server, in lower case.  tls_required: nothing is answered in the clear."""
+
+    names: frozenset[str] = frozenset()
+    tls_required: bool = False
+
+    @classmethod
+    def of(cls, names: Iterable[str], tls_required: bool = False) -> Policy:
+        return cls(frozenset(n.lower().rstrip(".") for n in names), tls_required)
+
+
+def check(request: Request, policy: Policy, login: tuple[str, str] | None) -> None:
+    """Raises Refused.  login: the user and password that are wanted."""
+    host = _one(request, "host")
+    if host is not None and not _is_ours(host, request, policy):
+        raise Refused(403, 1105, "HY000", f"this server is not known as '{host[:100]}': use its address, or start it "
+                                          "with --http-name NAME")
+    origin = _one(request, "origin")
+    if origin is not None and not _is_same(origin, host):
+        raise Refused(403, 1105, "HY000", f"a page of the origin '{origin[:100]}' may not use this server")
+    if policy.tls_required and request.scope["scheme"] != "https":
+        raise Refused(403, 3159, "HY000", "Connections using insecure transport are prohibited: this server was "
+                                          "started with --tls-require; use https://")
+    if login is not None and not _is_allowed(request, login):
+        raise Refused(401, 1045, "28000", "a user and a password are needed (HTTP Basic)",
+                      {"WWW-Authenticate": 'Basic realm="noria"'})
+
+
+def _one(request: Request, name: str) -> str | None:
+    """A header that may be given once; only clients older than HTTP/1.1, and so no browser, give no Host."""
+    found = request.headers.getlist(name)
+    if len(found) > 1:
+        raise Refused(400, 1105, "HY000", f"the header {name.title()} is there {len(found)} times")
+    return found[0] if found else None
+
+
+def _is_ours(host: str, request: Request, policy: Policy) -> bool:
+    name = host_name(host)
+    if name is None:
+        return False
+    served = request.scope.get("server")
+    if name == "localhost" or name in policy.names or (served is not None and name == served[0]):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def host_name(host: str) -> str | None:
+    """The name or address in a Host header, without the port; None where it is neither.
+
+    >>> host_name("LocalHost:8080"), host_name("[::1]:80"), host_name("a@b"), host_name("a:b")
+    ('localhost', '::1', None, None)
+    """
+    try:
+        parts = urlsplit(f"//{host}")
+        parts.port  # noqa: B018 - raises where there is none
+    except ValueError:
+        return None
+    if parts.netloc != host or parts.username is not None or not parts.hostname:
+        return None
+    return parts.hostname.rstrip(".")
+
+
+def _is_same(origin: str, host: str | None) -> bool:
+    scheme, _, place = origin.lower().partition("://")
+    return scheme in ("http", "https") and host is not None and place == host.lower()
+
+
+def _is_allowed(request: Request, login: tuple[str, str]) -> bool:
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return False
+    try:
+        decoded = base64.b64decode(given.strip(), validate=True)
+    except ValueError:  # also of letters beyond ASCII
+        return False
+    return hmac.compare_digest(decoded, ":".join(login).encode())
+
+
+__all__ = ["Policy", "Refused", "check", "host_name"]

@@ -1,0 +1,43 @@
+"""Sockets to listen on, bound before anything that takes long is started: a port that is taken is told at once, and
+nobody else can take it meanwhile.  Who connects before the server serves waits.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from noria.core import limits
+
+
+class CannotListen(Exception):
+    """The address that cannot be listened on: which option gave it, and why."""
+
+
+def listening(host: str, port: int, options: str) -> socket.socket:
+    """A listening socket.  options: the names of those that say where, for the message."""
+    try:
+        return _bound(host, port)
+    except (OSError, UnicodeError) as e:
+        why = getattr(e, "strerror", None) or e
+        raise CannotListen(f"cannot listen on {host}:{port} ({options}): {why}") from e
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # Of a name with addresses of both families the IPv4 one, which the ready line can give to every client.
+    family, kind, protocol, _, address = sorted(found, key=lambda f: f[0] != socket.AF_INET)[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
+        bound.listen(limits.BACKLOG)
+        bound.setblocking(False)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+__all__ = ["CannotListen", "listening"]

@@ -1,0 +1,154 @@
+"""Which files a request to load may name: below the directories of `--load-dir`, or any that the server's user may use
+for whoever can read a token in the data directory.
+
+The token never travels: a client sends a digest of its request under it, so a program that is not the server and is
+asked in its place learns nothing that it could send to the server.
+
+Keeps true: a path is resolved (links, ..) before it is looked at, and the resolved one is used; a reject file
+replaces a reject file or nothing; what a request may not read it does not learn the existence of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from noria.core.errors import SqlError
+
+TOKEN_FILE = "load.token"
+PROOF_HEADER = "Noria-Proof"
+LOAD_KEYS = {
+    "table": "the table's name", "files": "a list of paths", "format": "csv, json or parquet",
+    "header": "true or false", "delimiter": "one character", "null": "the text that means NULL",
+    "reject": "a path for the rows that do not fit", "max_rejects": "a number",
+}
+_TYPES: dict[str, type] = {"table": str, "format": str, "header": bool, "delimiter": str, "null": str, "reject": str,
+                           "max_rejects": int}
+_MARK = {"file", "row", "text", "reason"}  # the keys of a reject file's lines (spark/files.py Reject)
+_TOKEN_BYTES = 32
+_LINE_BYTES = 64 * 1024  # a reject file's first line is shorter
+
+
+def make_token(data_dir: Path) -> bytes:
+    """A new token, in a file that only the server's user can read."""
+    path, token = data_dir / TOKEN_FILE, secrets.token_hex(_TOKEN_BYTES)
+    path.unlink(missing_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "w") as out:
+        out.write(token)
+    return token.encode()
+
+
+def proof(token: bytes, body: bytes) -> str:
+    return hmac.new(token, body, hashlib.sha256).hexdigest()
+
+
+class LoadPermit:
+    """What requests may load: see the module's text."""
+
+    def __init__(self, directories: Sequence[Path], token: bytes):
+        self._directories = [os.path.realpath(d) for d in directories]
+        self._token = token
+
+    def check(self, request: dict[str, Any], raw: bytes, given_proof: str | None) -> dict[str, Any]:
+        """The request with resolved paths.  raw: its body, which the proof is of."""
+        trusted = given_proof is not None and self._is_proven(raw, given_proof)
+        found = _well_formed(request)
+        found["files"] = [self._resolved(f, trusted) for f in found["files"]]
+        if "reject" in found:
+            head, tail = os.path.split(found["reject"])
+            found["reject"] = os.path.join(self._resolved(head, trusted, found["reject"]), tail)
+            check_reject_file(found["reject"])
+        return found
+
+    def _is_proven(self, raw: bytes, given: str) -> bool:
+        if not hmac.compare_digest(proof(self._token, raw).encode(), given.encode("utf-8", "replace")):
+            raise SqlError(1045, "28000", f"the header {PROOF_HEADER} does not prove this request: the server has "
+                                          f"another {TOKEN_FILE} (it makes a new one at each start)")
+        return True
+
+    def _resolved(self, path: str, trusted: bool, shown: str = "") -> str:
+        if not os.path.isabs(path):
+            raise SqlError(1105, "HY000", f"the path '{shown or path}' is not absolute")
+        try:
+            real = os.path.realpath(path)
+        except (OSError, ValueError) as e:
+            raise SqlError(1105, "HY000", f"the path '{shown or path}' cannot be: {e}") from None
+        if not trusted and not any(_is_below(real, d) for d in self._directories):
+            where = ", ".join(self._directories) or "none was given"
+            raise SqlError(1290, "HY000", f"the path '{shown or path}' is below no directory of --load-dir ({where}): "
+                                          "no other can be read or written over HTTP, except by `noria load` on the "
+                                          "server's host, as its user")
+        return real
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def _well_formed(request: dict[str, Any]) -> dict[str, Any]:
+    for key, kind in _TYPES.items():
+        value = request.get(key)
+        if value is not None and (type(value) is not kind or (isinstance(value, int) and value < 0)):
+            raise SqlError(1105, "HY000", f'"{key}" is {LOAD_KEYS[key]}, not {json.dumps(value)[:100]}')
+    files = request.get("files")
+    if not isinstance(files, list) or not files or not all(isinstance(f, str) and f for f in files):
+        raise SqlError(1105, "HY000", '"files" is a list of at least one path')
+    if len(request.get("delimiter") or ",") != 1 or not (request.get("delimiter") or ",").isascii():
+        raise SqlError(1105, "HY000", '"delimiter" is one character of ASCII')
+    return {k: v for k, v in request.items() if v is not None and v != ""}
+
+
+# ------------------------------------------------------------------ reject files
+def check_reject_file(path: str) -> None:
+    """Refuse what is there already, unless a load made it."""
+    try:
+        about = os.lstat(path)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as e:
+        raise SqlError(1105, "HY000", f"the reject file '{path}' cannot be written: {e}") from None
+    if not stat.S_ISREG(about.st_mode) or not _is_reject_file(path):
+        raise SqlError(1086, "HY000", f"File '{path}' already exists and is no reject file of an earlier load: name "
+                                      "another with \"reject\" (--reject), or remove it")
+
+
+def _is_reject_file(path: str) -> bool:
+    try:
+        with open(path, "rb") as f:
+            first = json.loads(f.readline(_LINE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(first, dict) and first.keys() == _MARK
+
+
+def keep_rejects(made: str, target: str) -> None:
+    """Give the rejects of a load, made elsewhere, their place: whole, or not at all."""
+    check_reject_file(target)
+    beside = f"{target}.{secrets.token_hex(4)}.new"
+    try:
+        with open(made, "rb") as source, open(beside, "xb") as out:
+            shutil.copyfileobj(source, out)
+        if os.path.lexists(target):
+            os.replace(beside, target)
+        else:
+            os.link(beside, target)  # as a rename that never replaces
+    except OSError as e:
+        raise SqlError(1105, "HY000", f"the reject file '{target}' cannot be written: {e.strerror}; nothing was loaded"
+                       ) from e
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+
+
+__all__ = ["LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit", "check_reject_file", "keep_rejects", "make_token",
+           "proof"]

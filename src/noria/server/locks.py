@@ -1,0 +1,50 @@
+"""LOCK TABLES: which session may write a table.
+
+A lock is had at once or refused (1205), and so is a write to a table that another session has locked; there is no
+waiting.  Reads go on: a view is never seen half changed.  Keeps true: a session holds what its last LOCK TABLES named,
+until UNLOCK TABLES, BEGIN, or its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from noria.core.errors import SqlError
+
+
+class TableLocks:
+    """holder: a session, by its identity; None for whoever has none."""
+
+    def __init__(self) -> None:
+        self._held: dict[Hashable, dict[str, bool]] = {}  # holder -> table -> may it write?
+
+    def lock(self, holder: Hashable, tables: Sequence[tuple[str, bool]]) -> None:
+        """These instead of those held before; SqlError: none are held."""
+        self._held.pop(holder, None)
+        for name, write in tables:
+            for held in self._held.values():
+                if held.get(name.lower(), False) or (write and name.lower() in held):
+                    raise _locked(name)
+        if tables:
+            self._held[holder] = {name.lower(): write for name, write in tables}
+
+    def unlock(self, holder: Hashable) -> None:
+        self._held.pop(holder, None)
+
+    def check(self, holder: Hashable, table: str) -> None:
+        """SqlError if it must not write the table."""
+        if not self._held:
+            return
+        name = table.lower()
+        own = self._held.get(holder)
+        if own is not None and not own.get(name, False):
+            if name in own:
+                raise SqlError(1099, "HY000", f"Table '{table}' was locked with a READ lock and can't be updated")
+            raise SqlError(1100, "HY000", f"Table '{table}' was not locked with LOCK TABLES")
+        if any(name in held for other, held in self._held.items() if other != holder):
+            raise _locked(table)
+
+
+def _locked(table: str) -> SqlError:
+    return SqlError(1205, "HY000", f"Lock wait timeout exceeded; try restarting transaction: another session has "
+                                   f"locked table '{table}' by LOCK TABLES")

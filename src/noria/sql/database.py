@@ -1,0 +1,50 @@
+"""The one database that there is.
+
+Keeps true: a name of another one is error 1049, wherever it stands; it never means the same tables.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError, unknown_table
+
+DATABASE = "noria"
+_ONE = f"there is one database, named '{DATABASE}'"
+_CATALOGS = ("information_schema", "performance_schema", "mysql", "sys")  # of MySQL's own; nothing is in them here
+
+
+def check_database(name: str) -> None:
+    """SqlError 1049 for a name that is not the database's.  Names ignore case."""
+    if name.lower() != DATABASE:
+        raise SqlError(1049, "42000", f"Unknown database '{name}'; {_ONE}")
+
+
+def check_names(tree: exp.Expr) -> None:
+    """Every table and column that is written with a database."""
+    for node in tree.find_all(exp.Table, exp.Column):
+        if node.args.get("catalog"):
+            raise SqlError(1064, "42000", "You have an error in your SQL syntax: a name of more than two parts, near "
+                                          f"'{node.sql(dialect='mysql')}'")
+        if node.args.get("db"):
+            check_qualified(node.args["db"].name, node.name)
+
+
+def check_qualified(database: str, name: str) -> None:
+    """database.name"""
+    if database.lower() in _CATALOGS:
+        raise unknown_table(f"{database}.{name}")
+    check_database(database)
+
+
+def not_created(name: str) -> SqlError:
+    """CREATE DATABASE of another one."""
+    if name.lower() == DATABASE:
+        return SqlError(1007, "HY000", f"Can't create database '{name}'; database exists")
+    return SqlError(1044, "42000", f"Access denied: database '{name}' cannot be created: {_ONE}; start a server with "
+                                   "another data directory for another one")
+
+
+def not_dropped(name: str) -> SqlError:
+    """DROP DATABASE of one that is not there."""
+    return SqlError(1008, "HY000", f"Can't drop database '{name}'; database doesn't exist; {_ONE}")

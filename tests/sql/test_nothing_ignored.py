@@ -1,0 +1,88 @@
+# ruff: noqa: E501  (tables of statements, one beside the other)
+"""What is written is done or refused; what is accepted without effect stands here with the reason why that is harmless."""
+
+from __future__ import annotations
+
+import pytest
+
+from noria.core.errors import SqlError
+from noria.sql.parse import parse
+from sql.catalogs import DictCatalog
+
+SCHEMA = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, s VARCHAR(20))", "CREATE TABLE u (id INT PRIMARY KEY, b INT)")
+
+HARMLESS = {
+    # ways, not rows
+    "SELECT /*+ MAX_EXECUTION_TIME(1000) NO_INDEX_MERGE(t) */ a FROM t": "an optimizer hint asks for a way",
+    "SELECT a FROM t USE INDEX (PRIMARY)": "an index hint asks for a way",
+    "SELECT a FROM t FORCE INDEX (PRIMARY) WHERE id = 1": "an index hint asks for a way",
+    "SELECT SQL_NO_CACHE a FROM t": "there is no query cache",
+    "SELECT STRAIGHT_JOIN t.a FROM t JOIN u ON u.id = t.id": "the order of joins is a way",
+    "SELECT HIGH_PRIORITY a FROM t": "statements have no priorities",
+    "SELECT SQL_SMALL_RESULT a FROM t": "the size of a result is a hint",
+    "REPLACE LOW_PRIORITY INTO t VALUES (1, 1, 'x')": "statements have no priorities",
+    # what keeps, not what is kept
+    "CREATE TABLE x (a INT) ENGINE=InnoDB": "there is one engine; what it promises beyond rows is refused where it is asked",
+    "CREATE TABLE x (a INT) ROW_FORMAT=DYNAMIC": "a form on disk",
+    "CREATE TABLE x (a INT, KEY (a) USING BTREE)": "there is one kind of index",
+    "CREATE TABLE x (a INT, KEY (a DESC))": "indexes are read in both directions",
+    "CREATE TABLE x (s VARCHAR(99), KEY (s(10)))": "a longer index finds the same rows",
+    "CREATE TABLE x (a INT COMMENT 'c') COMMENT='t'": "words for people; they are not kept",
+    "CREATE TABLE x (s VARCHAR(9)) DEFAULT CHARSET=latin1": "utf8mb4 holds every text of latin1",
+    "CREATE TABLE x (a INT(11))": "a width to show, which MySQL 8 ignores too",
+    "SHOW EXTENDED COLUMNS FROM t": "nothing is hidden",
+    "FLUSH PRIVILEGES": "users are read at the start only",
+    "ANALYZE TABLE t": "there are no statistics",
+    "OPTIMIZE TABLE t": "RocksDB compacts by itself",
+    "ALTER TABLE t DISABLE KEYS": "rows and indexes are written together",
+    "START TRANSACTION WITH CONSISTENT SNAPSHOT": "BEGIN warns that there is no snapshot",
+    "DROP TABLE t RESTRICT": "MySQL ignores the word too, and a table that views read is not dropped",
+}
+
+REFUSED = [
+    "SELECT a FROM t FOR UPDATE", "SELECT a FROM t FOR SHARE", "SELECT a FROM t LOCK IN SHARE MODE",
+    "SELECT a FROM t INTO OUTFILE '/tmp/x'", "SELECT a INTO @x FROM t", "SELECT SQL_CALC_FOUND_ROWS a FROM t",
+    "SELECT a FROM t PARTITION (p0)", "SELECT a FROM t TABLESAMPLE (10)", "SELECT a FROM t PROCEDURE ANALYSE()",
+    "SELECT a FROM t GROUP BY a WITH ROLLUP", "SELECT a, COUNT(*) FROM t GROUP BY ROLLUP (a)",
+    "SELECT a FROM t QUALIFY a = 1", "SELECT a FROM t LIMIT 1 BY a", "SELECT DISTINCT ON (a) a FROM t",
+    "INSERT LOW_PRIORITY INTO t VALUES (1, 1, 'x')", "INSERT DELAYED INTO t VALUES (1, 1, 'x')",
+    "INSERT INTO t PARTITION (p0) VALUES (1, 1, 'x')", "INSERT INTO t SELECT id, b, 'x' FROM u",
+    "INSERT IGNORE INTO t VALUES (1, 1, 'x') ON DUPLICATE KEY UPDATE a = 1", "INSERT INTO t VALUES (1, 1, 'x') RETURNING id",
+    "UPDATE IGNORE t SET a = 1", "UPDATE LOW_PRIORITY t SET a = 1", "UPDATE t SET a = 1 LIMIT 1", "UPDATE t SET a = 1 ORDER BY a",
+    "UPDATE t, u SET a = 1", "UPDATE t SET a = 1 RETURNING a", "DELETE LOW_PRIORITY FROM t", "DELETE QUICK FROM t",
+    "DELETE IGNORE FROM t", "DELETE FROM t LIMIT 1", "DELETE t FROM t JOIN u ON u.id = t.id", "DELETE FROM t PARTITION (p0)",
+    "DELETE FROM t RETURNING id", "TRUNCATE TABLE t, u",
+    "CREATE TEMPORARY TABLE x (a INT)", "CREATE TABLE x LIKE t", "CREATE TABLE x AS SELECT a FROM t",
+    "CREATE TABLE x (a INT) PARTITION BY HASH (a)", "CREATE TABLE x (a INT, CHECK (a > 0))", "CREATE TABLE x (a INT CHECK (a > 0))",
+    "CREATE TABLE x (a INT REFERENCES t (id))", "CREATE TABLE x (a INT, FOREIGN KEY (a) REFERENCES t (id))",
+    "CREATE TABLE x (a INT, b INT GENERATED ALWAYS AS (a + 1))", "CREATE TABLE x (a INT, b INT AS (a + 1) STORED)",
+    "CREATE TABLE x (a INT INVISIBLE)", "CREATE TABLE x (a INT ZEROFILL)", "CREATE TABLE x (s TEXT, FULLTEXT KEY (s))",
+    "CREATE TABLE x (s VARCHAR(9), UNIQUE KEY (s(3)))", "CREATE TABLE x (a INT, KEY ((a + 1)))",
+    "CREATE TABLE x (a DATETIME ON UPDATE 5)", "CREATE TABLE x (a INT DEFAULT (1 + id))", "CREATE TABLE x (s VARCHAR(9)) CHARSET=koi8r",
+    "CREATE TABLE x (a INT) DATA DIRECTORY='/tmp'", "CREATE TABLE x (a INT) ENCRYPTION='Y'", "CREATE TABLE x (a INT) TABLESPACE z",
+    "CREATE INDEX i ON t (a)", "CREATE ALGORITHM=TEMPTABLE DEFINER=root SQL SECURITY DEFINER VIEW v AS SELECT a FROM t",
+    "CREATE VIEW v AS SELECT a FROM t WITH CHECK OPTION", "CREATE MATERIALIZED VIEW v AS SELECT a FROM t",
+    "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET a = 1", "CREATE FUNCTION f() RETURNS INT RETURN 1", "DROP TEMPORARY TABLE t",
+    "DROP TABLE t CASCADE CONSTRAINTS", "DROP INDEX i ON t", "FLUSH TABLES WITH READ LOCK", "FLUSH STATUS", "LOCK INSTANCE FOR BACKUP",
+    "EXPLAIN FORMAT=JSON SELECT a FROM t", "SHOW FULL VARIABLES", "SHOW GLOBAL TABLES", "SHOW ENGINES LIKE 'x'", "SET PASSWORD = 'x'",
+    "BEGIN NOT ATOMIC", "COMMIT RELEASE", "START TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET @a := (SELECT 1)",
+]
+
+
+def said(text: str) -> str:
+    try:
+        parse(text, DictCatalog(*SCHEMA))
+    except SqlError as e:
+        assert e.code in (1064, 1235, 1115, 1146)  # 1146: sqlglot takes LOW_PRIORITY for a name, e.message
+        return e.message
+    return ""
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_has_no_effect_is_harmless(text: str) -> None:
+    assert said(text) == "", HARMLESS[text]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_would_have_an_effect_is_refused(text: str) -> None:
+    assert said(text), "accepted, and nothing comes of it"
