@@ -25,8 +25,8 @@ from typing import Any
 from chaos.clients import Failure, Permit, World
 from e2e.serving import Served, alive, processes_with, until
 
-KILLED, TOO_LATE, DISK_FULL, NO_MEMORY, TABLE_FULL, INTERNAL = 1317, 3024, 1021, 1041, 1114, 1105
-REFUSED = frozenset({INTERNAL})  # what ended two workers is refused: kills look like that to the server
+KILLED, TOO_LATE, DISK_FULL, NO_MEMORY, INTERNAL = 1317, 3024, 1021, 1041, 1105
+LATE = frozenset({INTERNAL, TOO_LATE})  # what ended two workers is refused; a read waits for max_execution_time
 UP_S = 400  # a busy machine takes long to start a worker
 
 
@@ -190,8 +190,8 @@ def together(*acts: Callable[[Stage], None]) -> Callable[[Stage], None]:
     return act
 
 
-_GONE = Permit(REFUSED, lost=True, away=True)
-_BARE = Permit(REFUSED, away=True)
+_GONE = Permit(LATE, lost=True, away=True)
+_BARE = Permit(LATE, away=True)
 FAULTS = (
     Fault("kill worker", kill("worker"), _BARE, 8),
     Fault("kill worker again and again", kill_again, _BARE, 3),
@@ -207,19 +207,19 @@ FAULTS = (
     Fault("freeze JVM", freeze("jvm"), _BARE, 1),
     Fault("freeze everything", freeze("front", "worker", "driver", "jvm"), _BARE, 1),
     Fault("freeze front end, kill worker", together(kill("worker"), freeze("front")), _BARE, 1),
-    Fault("full disk", full_disk, Permit(frozenset({DISK_FULL, INTERNAL}), away=True), 3, needs_disk=True),
+    Fault("full disk", full_disk, Permit(LATE | {DISK_FULL}, away=True), 3, needs_disk=True),
     Fault("full disk, kill worker", together(kill("worker"), full_disk),
-          Permit(frozenset({DISK_FULL, INTERNAL}), away=True), 1, needs_disk=True),
+          Permit(LATE | {DISK_FULL}, away=True), 1, needs_disk=True),
     Fault("few files for the worker", few_files("worker"),
-          Permit(frozenset({DISK_FULL, NO_MEMORY, INTERNAL}), away=True), 1),
+          Permit(LATE | {DISK_FULL, NO_MEMORY}, away=True), 1),
     Fault("few files for the front end", few_files("front"),
-          Permit(frozenset({DISK_FULL, NO_MEMORY, INTERNAL}), lost=True, away=True), 1),
+          Permit(LATE | {DISK_FULL, NO_MEMORY}, lost=True, away=True), 1),
     Fault("memory limit and evictions", memory, Permit(), 3),
     Fault("connections cut", cut, Permit(lost=True), 3),
     Fault("KILL QUERY", kill_queries, Permit(frozenset({KILLED}), lost=True), 3),
-    Fault("connections cut, kill worker", together(cut, kill("worker")), Permit(REFUSED, lost=True, away=True), 1),
+    Fault("connections cut, kill worker", together(cut, kill("worker")), Permit(LATE, lost=True, away=True), 1),
     Fault("KILL QUERY, kill worker", together(kill("worker"), kill_queries),
-          Permit(frozenset({KILLED, INTERNAL}), lost=True, away=True), 1),
+          Permit(LATE | {KILLED}, lost=True, away=True), 1),
 )
 
 

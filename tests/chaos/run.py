@@ -30,7 +30,7 @@ from chaos.clients import (
     bound,
     plain,
 )
-from chaos.faults import FAULTS, Fault, Stage, chosen, weights
+from chaos.faults import FAULTS, LATE, Fault, Stage, chosen, weights
 from chaos.journal import Journal
 from e2e.crash_model import IDS, TABLES, TAGS, VIEWS
 from e2e.serving import Served, execute, rows, until
@@ -106,7 +106,7 @@ class Run:
         fault.act(stage)
         ended = time.monotonic()
         self._progress(fault.name, 2)
-        world.permit = Permit(fault.permit.numbers & {1105}, away=fault.permit.away)  # errors that were on their way
+        world.permit = Permit(fault.permit.numbers & LATE, away=fault.permit.away)  # errors that were on their way
         until(f"the worker is up after: {fault.name}",
               lambda: self._failed() or world.server.health()["worker"] == "up", RECOVERY_S)
         self._progress(fault.name, 1)

@@ -27,3 +27,17 @@ def test_views_of_a_removed_run_directory_are_dead_to_who_has_them_mapped(tmp_pa
         assert make_run_dir(tmp_path / "data", tmp_path) == run_dir
     assert reader.lookup((1,)) is None, "a miss: whoever serves now is asked"
     database.close()
+
+
+def test_texts_of_the_next_server_are_its_own(tmp_path: Path) -> None:
+    """Both number the lives of their symbol tables from 1: a reader decoded rows of the second with the first's."""
+    program = ("CREATE TABLE t (k INT PRIMARY KEY, s VARCHAR(9))", "CREATE VIEW v AS SELECT k, s FROM t WHERE k = ?")
+    directory = make_run_dir(tmp_path / "data", tmp_path) / "views"
+    reader = attach(str(directory))
+    for life in ("first", "second"):
+        run_dir = make_run_dir(tmp_path / "data", tmp_path)
+        (tmp_path / life).mkdir()
+        database = Embedded(tmp_path / life, program, (f"INSERT INTO t VALUES (1, '{life}')",), run_dir)
+        database.run(database.executor.lookup("v", pa.table({"k": [1]})))
+        assert reader.view("v").lookup((1,)) == [(1, life)]
+        database.close()

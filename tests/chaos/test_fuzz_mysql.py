@@ -205,7 +205,7 @@ class Fuzz:
         if what < 0.13:
             return data * c.randrange(2, 20)  # in one go
         if what < 0.131:
-            return b"\xff\xff\xff\0" + bytes(0xFFFFFF) + b"\xff\xff\xff\x01" + payload
+            return b"\xff\xff\xff\0" + b"\xff" * 0xFFFFFF + b"\xff\xff\xff\x01" + payload
         return data
 
     # ------------------------------------------------------------ cases

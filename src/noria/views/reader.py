@@ -385,7 +385,7 @@ class AttachedViews:
         self.path = path
         self._views: dict[str, AttachedView] = {}
         self._files: WeakValueDictionary[str, _File] = WeakValueDictionary()
-        self._symbols: dict[str, AttachedSymbols] = {}
+        self._symbols: dict[tuple[str, int], AttachedSymbols] = {}
 
     def view(self, name: str) -> AttachedView:
         """KeyError where there is no such view (yet)."""
@@ -425,10 +425,11 @@ class AttachedViews:
         if path is None:
             raise ValueError(f"the views in {self.path} have no symbol table that other processes can read")
         path = os.path.normpath(os.path.join(self.path, path))
-        found = self._symbols.get(path)
+        life = os.stat(os.path.join(path, "starts")).st_ino  # a server that starts again numbers its lives from 1 again
+        found = self._symbols.get((path, life))
         if found is None:
             found = AttachedSymbols(path)
-            self._symbols = {path: found}
+            self._symbols = {(path, life): found}
         return found
 
 
