@@ -31,9 +31,22 @@ def test_a_request_is_refused_after_its_second_death_and_what_is_remembered_is_b
     refusal = blame.refusal(Read(9, "v", [(1,)]))
     assert refusal is not None and refusal.code == 1105 and "2 times" in refusal.message
     assert blame.refusal(Read(9, "v", [(2,)])) is None
+    assert blame.note(Read(1, "x", [(1,)])) == 1
+    blame.answered(Read(2, "x", [(1,)]))
+    assert blame.note(Read(1, "x", [(1,)])) == 1
     for i in range(2_000):
         blame.note(Read(1, "w", [(i,)]))
     assert len(blame._deaths) == 1_000
+
+
+def test_blame_is_forgotten_after_a_while() -> None:
+    now = 0.0
+    blame = Blame(lambda: now)
+    blame.note(Read(1, "v", [(1,)]))
+    blame.note(Read(1, "v", [(1,)]))
+    assert blame.refusal(Read(9, "v", [(1,)])) is not None
+    now = 601.0
+    assert blame.refusal(Read(9, "v", [(1,)])) is None and blame.note(Read(1, "v", [(1,)])) == 1
 
 
 def test_a_question_that_ends_its_worker_twice_is_refused_and_others_are_answered(tmp_path: Path) -> None:

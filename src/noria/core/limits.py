@@ -57,6 +57,7 @@ GROUP_ROWS = 10_000  # nor more rows than this: a later client waits no longer t
 WRITES_IN_FLIGHT = 2  # the worker takes one large write while the next is on its way
 PIPELINED_ROWS = 1_000  # smaller writes wait for the one in flight and share a commit: measured 1.4 times faster
 POISON_DEATHS = 2  # what ended a worker so often is refused from then on
+BLAME_S = 600  # after so long without another death it is tried again
 POISON_KEPT = 1_000  # of such requests the latest are remembered, and of suspects as many
 REGEXP_S = 0.1  # one match of a regular expression; what takes longer is an evaluation error
 REGEXP_FAILURES = 10  # in a batch of rows: after so many the others are not tried

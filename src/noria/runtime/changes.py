@@ -202,6 +202,7 @@ class ReplyBook:
             asked = self.asks.get(body.request)
             if asked is None:
                 return False
+            self.blame.answered(asked.body)
             _settle(asked.future, body)
             return True
         if isinstance(body, Migrated) and body.seq == 0:

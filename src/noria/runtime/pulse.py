@@ -158,12 +158,13 @@ class Computing:
         self._silent_since = None
 
     def goes_on(self) -> bool:
-        """Has it computed since the last look, and not for too long without a sign?"""
+        """Has it computed since the last look, or does it wait for the disk, and not for too long without a sign?"""
         now = self._clock()
         if self._silent_since is None:
             self._silent_since = now
         before, self._ticks = self._ticks, processor_ticks(self._process)
-        return self._ticks > before and now - self._silent_since < KERNEL_S
+        going = self._ticks > before or (self._ticks >= 0 and waits_for_disk(self._process))
+        return going and now - self._silent_since < KERNEL_S
 
 
 def processor_ticks(process: Process | None) -> int:
@@ -176,6 +177,15 @@ def processor_ticks(process: Process | None) -> int:
         return -1
     fields = stat[stat.rindex(")") + 2:].split()
     return -1 if fields[0] in "TtZX" else int(fields[11]) + int(fields[12])
+
+
+def waits_for_disk(process: Process | None) -> bool:
+    """Is a thread of it in a wait that no signal ends?  RocksDB syncs its log so, and holds the interpreter meanwhile."""
+    try:
+        stats = [p.read_text() for p in Path(f"/proc/{process.pid}/task").glob("*/stat")] if process is not None else []
+    except OSError:
+        return False
+    return any(stat[stat.rindex(")") + 2] == "D" for stat in stats)
 
 
 # ---------------------------------------------------------------- what a worker is doing

@@ -127,6 +127,8 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
         trees = _Parser(dialect=_DIALECT).parse(tokens, text)
     except ParseError as e:
         raise _syntax_error(e, text) from None
+    except TokenError:  # of a hint, which the parser reads by itself
+        raise parse_error(f"a hint that cannot be read, near '{text[:SHOWN]}'") from None
     except RecursionError:
         raise too_deep() from None
     tree = trees[0] if trees else None

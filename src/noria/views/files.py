@@ -138,7 +138,10 @@ def newest_first(folder: str) -> list[str]:
 def read_record(path: str) -> tuple[About, Spot]:
     with open(path) as file:
         data = json.load(file)
-    return _from_json(data), Spot(**data["spot"])
+    try:
+        return _from_json(data), Spot(**data["spot"])
+    except (TypeError, KeyError, AttributeError) as e:
+        raise ValueError(f"{path} is no description of a view: {e!r}") from e
 
 
 def bury(directory: str, first: str) -> None:
