@@ -180,7 +180,7 @@ def processor_ticks(process: Process | None) -> int:
 
 
 def waits_for_disk(process: Process | None) -> bool:
-    """Is a thread of it in a wait that no signal ends?  RocksDB syncs its log so, and holds the interpreter meanwhile."""
+    """Is a thread of it in a wait that no signal ends?  RocksDB syncs its log so, and holds the interpreter then."""
     try:
         stats = [p.read_text() for p in Path(f"/proc/{process.pid}/task").glob("*/stat")] if process is not None else []
     except OSError:
