@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 Warning_ = tuple[str, int, str]
 _WRITES = (Insert, Update, Delete)
+_OUTCOMES = (Encoded, ResultSet, Ok, Failed)
 _PARAMETERS = (int, float, Decimal, str, bytes, bytearray, date, time, timedelta, type(None))
 _DEFINITIONS = (sql.CreateTable, sql.DropTable, sql.CreateView, sql.DropView)
 
@@ -124,7 +125,7 @@ class Session:
     def _stoppable(self, answer: Outcome | Awaitable[Outcome] | Later, text: str, binary: bool
                    ) -> Outcome | Awaitable[Outcome] | Later:
         """An answer that is not there yet can be stopped."""
-        if isinstance(answer, Outcome):
+        if isinstance(answer, _OUTCOMES):
             return answer
         if isinstance(answer, Later):
             self.running.write(answer.future, text)
@@ -220,7 +221,7 @@ class Session:
             if compiled.direct and not self.offset:
                 self.warnings = ()
                 answer = self._executor.select(compiled, values, key, binary, self._client.deprecate_eof, self)
-                if isinstance(answer, Outcome):
+                if isinstance(answer, _OUTCOMES):
                     return answer
                 return self._followed(answer, partial(self._again, compiled.text, values))
             command = compiled.bind(values)
