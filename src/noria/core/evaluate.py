@@ -14,6 +14,7 @@ promises are relied on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,11 @@ _ERROR, _NULL, _ZERO = (np.array([c], np.int64) for c in (ERROR_CODE, NULL_CODE,
 
 def compile(expr: Expr) -> Callable[[Batch, Symbols], Codes]:
     """The expression as a function from batches to codes."""
-    node = value_node(expr)
+    token = _MADE.set({})
+    try:
+        node = value_node(expr)
+    finally:
+        _MADE.reset(token)
 
     def run(batch: Batch, symbols: Symbols) -> Codes:
         rows = len(batch.weights)
@@ -54,7 +59,11 @@ def compile(expr: Expr) -> Callable[[Batch, Symbols], Codes]:
 
 def predicate(expr: Expr) -> Callable[[Batch, Symbols], Mask]:
     """The expression as a function from batches to the mask of rows where it is true."""
-    node = mask_node(expr, True)
+    token = _MADE.set({})
+    try:
+        node = mask_node(expr, True)
+    finally:
+        _MADE.reset(token)
 
     def run(batch: Batch, symbols: Symbols) -> Mask:
         rows = len(batch.weights)
@@ -95,7 +104,7 @@ def value_node(e: Expr) -> Node:
         return _constant_node(e)
     assert isinstance(e, Call)
     if e.op in _MASKS:
-        return _from_masks(e)
+        return _once(e)
     if e.op in _CHOICES:
         return _CHOICES[e.op](e)
     arguments = [value_node(a) for a in e.args]
@@ -128,6 +137,38 @@ def _constant_node(e: Const) -> Node:
         return lambda columns, symbols: np.array([symbols.intern(text)], np.int64)
     code = np.array([encode(e.value, e.type, PlainSymbols())], np.int64)
     return lambda columns, symbols: code
+
+
+_MADE: ContextVar[dict[int, Node] | None] = ContextVar("made", default=None)
+"""The values of conditions within the expression that is being compiled, by the identity of their trees."""
+
+
+def _once(e: Call) -> Node:
+    """The value of a condition, which its masks ask for several times each: made once, and worked out once a batch.
+    Conditions of conditions (`a = (b = (c = …))`) would else take as many times longer as they are deep."""
+    made = _MADE.get()
+    if made is None:
+        token = _MADE.set({})
+        try:
+            return _from_masks(e)
+        finally:
+            _MADE.reset(token)
+    if id(e) not in made:
+        made[id(e)] = _remembering(_from_masks(e))
+    return made[id(e)]
+
+
+def _remembering(node: Node) -> Node:
+    last: list[tuple[Codes, Codes]] = []
+
+    def run(columns: Codes, symbols: Symbols) -> Codes:
+        known = last[0] if last else None
+        if known is None or known[0] is not columns:
+            known = columns, node(columns, symbols)
+            last[:] = [known]
+        return known[1]
+
+    return run
 
 
 def _from_masks(e: Call) -> Node:
@@ -305,12 +346,12 @@ def _not(e: Call, wanted: bool) -> MaskNode:
 
 
 def _xor(e: Call, wanted: bool) -> MaskNode:
-    a, b = e.args
-    masks = [mask_node(x, w) for x in (a, b) for w in (True, False)]
+    left, right = (value_node(a) for a in e.args)
 
     def run(columns: Codes, symbols: Symbols) -> Mask:
-        at, af, bt, bf = (m(columns, symbols) for m in masks)
-        return (at & bf) | (af & bt) if wanted else (at & bt) | (af & bf)
+        a, b = left(columns, symbols), right(columns, symbols)
+        mask: Mask = (a > _ERROR) & (b > _ERROR) & (((a != _ZERO) != (b != _ZERO)) == wanted)
+        return mask
 
     return run
 
