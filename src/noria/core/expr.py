@@ -8,7 +8,7 @@ lowers it to Spark; both follow the one table of functions in `core/functions.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from noria.core.types import SqlType
@@ -42,10 +42,15 @@ class Const(Expr):
 
 @dataclass(frozen=True)
 class Call(Expr):
-    """A function of `core/functions.py` applied to arguments of the types it wants."""
+    """A function of `core/functions.py` applied to arguments of the types it wants.  size: of the whole tree, each part
+    as often as it stands in it."""
 
     op: str
     args: tuple[Expr, ...]
+    size: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 1 + sum(a.size if isinstance(a, Call) else 1 for a in self.args))
 
     def __str__(self) -> str:
         return f"{self.op}({', '.join(map(str, self.args))})"

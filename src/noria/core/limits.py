@@ -59,6 +59,7 @@ PIPELINED_ROWS = 1_000  # smaller writes wait for the one in flight and share a 
 POISON_DEATHS = 2  # what ended a worker so often is refused from then on
 BLAME_S = 600  # after so long without another death it is tried again
 POISON_KEPT = 1_000  # of such requests the latest are remembered, and of suspects as many
+MAX_EXPRESSION = 100_000  # parts of one expression: BETWEEN in BETWEEN doubles them at each level
 REGEXP_S = 0.1  # one match of a regular expression; what takes longer is an evaluation error
 REGEXP_FAILURES = 10  # in a batch of rows: after so many the others are not tried
 REQUEST_BYTES = 512 * 2**20  # an intermediate result of one request, in the worker

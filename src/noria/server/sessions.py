@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
@@ -465,6 +466,8 @@ async def run_text(session: Session, text: str, parameters: Sequence[Any]) -> li
         if not isinstance(value, _PARAMETERS):
             raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: parameter {i} is a {type(value).__name__}; "
                                           "give numbers, texts, bytes, dates, times or NULL")
+        if isinstance(value, (float, Decimal)) and not isfinite(value):
+            raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: parameter {i} is {value}, no number")
     for said in (text, *parameters):
         if isinstance(said, str) and not said.isascii():
             _check_text(said)

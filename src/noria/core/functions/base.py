@@ -19,7 +19,7 @@ from noria.core.coerce import listed_text, member_mask, member_place, parse_time
 from noria.core.errors import SqlError, not_supported
 from noria.core.expr import Call, Const, Expr
 from noria.core.library import LIBRARY, Want
-from noria.core.limits import MAX_DECIMAL_DIGITS, MAX_INT, MIN_INT
+from noria.core.limits import MAX_DECIMAL_DIGITS, MAX_EXPRESSION, MAX_INT, MIN_INT
 from noria.core.types import (
     BIGINT,
     BOOL,
@@ -48,6 +48,9 @@ MANY = 1 << 16
 
 def call(op: str, *args: Expr) -> Expr:
     """The op on these arguments, typed and with casts where they are needed; a constant when all of it is."""
+    if sum(a.size for a in args if isinstance(a, Call)) > MAX_EXPRESSION:
+        raise SqlError(1436, "HY000", f"An expression has more than {MAX_EXPRESSION} parts, counted as often as it "
+                                      "uses them (BETWEEN, CASE and NULLIF use one several times); make it smaller")
     made = TYPING.get(op)
     if made is None:
         return _folded(_from_library(op, args))

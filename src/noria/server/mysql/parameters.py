@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
+from math import isfinite
 
+from noria.core.errors import SqlError
 from noria.server.mysql.codec import Reader, malformed, text
 
 _INTEGERS = {1: 1, 2: 2, 3: 4, 8: 8, 9: 4, 13: 2}  # tiny, short, long, longlong, int24, year -> bytes
@@ -79,15 +81,21 @@ def _fixed(types: bytes) -> struct.Struct | None:
     return struct.Struct("<" + "".join(letters))
 
 
+def _number(value: float) -> float:
+    if not isfinite(value):
+        raise SqlError(1210, "HY000", f"Incorrect arguments to mysqld_stmt_execute: {value} is no number")
+    return value
+
+
 def _value(reader: Reader, kind: int, unsigned: bool) -> object:
     if kind in _INTEGERS:
         return reader.integer(_INTEGERS[kind], signed=not unsigned)
     if kind in _STRINGS or kind == _JSON:
         return text(reader.lenenc())
     if kind == _DOUBLE:
-        return struct.unpack("<d", reader.take(8))[0]
+        return _number(struct.unpack("<d", reader.take(8))[0])
     if kind == _FLOAT:
-        return struct.unpack("<f", reader.take(4))[0]
+        return _number(struct.unpack("<f", reader.take(4))[0])
     if kind in _DECIMALS:
         return _decimal(text(reader.lenenc()))
     if kind in _DATES:
