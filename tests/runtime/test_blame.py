@@ -85,6 +85,8 @@ def test_a_kill_from_outside_blames_nobody_that_the_worker_was_not_at(tmp_path: 
 def test_a_cancelled_question_is_told_to_the_worker(tmp_path: Path) -> None:
     async def test() -> None:
         async with linked(tmp_path) as (link, nursery):
+            while not link._heart._lines:  # the worker's second line comes after its first
+                await asyncio.sleep(0)
             os.kill(nursery.children[0].pid, signal.SIGSTOP)
             asked = asyncio.create_task(link.ask(Read(0, "v", [])))
             await asyncio.sleep(0)

@@ -176,8 +176,8 @@ def test_reading_an_error_raises_what_mysql_says(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("quick", ["interpreted"], indirect=True)
 def test_errors_in_aggregates(quick: SparkSession) -> None:
-    """By themselves SUM and AVG fail, COUNT counts the error, for MIN and MAX it is the least value; as the plan of a view
-    an error of one row is one of all aggregates of its group."""
+    """By themselves SUM and AVG fail, COUNT counts the error, for MIN and MAX it is the least value; in the plan of a
+    view an error of one row is one of all aggregates of its group."""
     table = TableDef("t", (Column("id", INT), Column("a", BIGINT), Column("d", DOUBLE)), table_id=1)
     rows = [(0, 2**62, 1e300), (1, 1, 1.0), (2, None, None), (3, 5, -2.0)]
     doubled = functions.call("mul", col(1, BIGINT), const(2, BIGINT))
