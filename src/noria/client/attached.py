@@ -6,6 +6,7 @@ the object learns the new one.  An object belongs to one thread.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -15,13 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from noria.client.transport import Transport
-from noria.core.errors import view_changed
+from noria.core.errors import VIEW_CHANGED, SqlError, view_changed
 from noria.core.limits import VIEW_BINDS
 from noria.core.types import Kind
 from noria.server.results import Shape
 from noria.views.reader import attach
 
 T = TypeVar("T")
+LONGEST_PAUSE_S = 0.1  # between two looks at a view that is being redefined
 
 
 class SharedView:
@@ -39,7 +41,8 @@ class SharedView:
 
     def _bind(self) -> None:
         """Learn what the view is now, from the server and from its memory, which may be a moment apart."""
-        for _ in range(VIEW_BINDS):
+        for turn in range(VIEW_BINDS):
+            time.sleep(min(0.001 * turn, LONGEST_PAUSE_S))  # what redefines the view is at work
             about = self._transport.describe("views", self.name)
             if not about["plain"]:
                 raise ValueError(f"a lookup in {self.name} by {', '.join(about['key'])} is more than the rows of one "
@@ -66,8 +69,8 @@ class SharedView:
         for _ in range(VIEW_BINDS):
             try:
                 found = read()
-            except Exception:
-                if self._still():
+            except Exception as e:
+                if self._still() and not (isinstance(e, SqlError) and e.code == VIEW_CHANGED):
                     raise
             else:
                 if self._still() and found is not None:

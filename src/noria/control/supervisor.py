@@ -11,9 +11,11 @@ job that was cancelled ends in the driver too, or the driver is replaced.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
 import re
+import signal
 import socket
 import sys
 import time
@@ -279,8 +281,9 @@ class Supervisor:
             await asyncio.to_thread(jvm.kill)  # and see it end
 
     def _kill(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):  # its group: a JVM that it was starting is of it
+                os.killpg(self._process.pid, signal.SIGKILL)
         if self._jvm is not None:
             end = self._jvm.send_kill()
             if end is not None:
