@@ -34,8 +34,8 @@ def moment(value: datetime) -> Sent:
 sent_values = st.one_of(
     *(integer(kind, size, unsigned) for kind, size in ((1, 1), (2, 2), (3, 4), (9, 4), (8, 8))
       for unsigned in (False, True)),
-    st.floats(allow_nan=False).map(lambda v: (5, 0, struct.pack("<d", v), v)),
-    st.floats(allow_nan=False, width=32).map(lambda v: (4, 0, struct.pack("<f", v), v)),
+    st.floats(allow_nan=False, allow_infinity=False).map(lambda v: (5, 0, struct.pack("<d", v), v)),
+    st.floats(allow_nan=False, allow_infinity=False, width=32).map(lambda v: (4, 0, struct.pack("<f", v), v)),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=300).flatmap(lambda v: st.sampled_from(
         [(kind, 0, codec.lenenc(v.encode()), v) for kind in (15, 253, 254, 245)])),
     st.binary(max_size=300).map(lambda v: (252, 0, codec.lenenc(v), v)),
