@@ -3,9 +3,9 @@
 Keeps true: a fault harms nothing but the server under test, its directories and its clients; after it returns the
 server has all it needs to recover by itself (a front end that was killed has been started again).
 
-Left out: a jump of the system's clock, which would be one of every process on the machine (a time namespace cannot
-jump once a process is in it).  Freezing every process of the server at once is what is nearest: to each of them both
-clocks jump ahead.  Corrupt view files: they are the worker's own, and trusted; `test_fuzz_views.py` corrupts copies.
+Left out: corrupt files below the data directory, after which not everything can be as acknowledged
+(`tests/e2e/test_damaged_data.py`); corrupt view files, which are the worker's own, and trusted (`test_fuzz_views.py`
+corrupts copies).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from chaos.clients import Failure, Permit, World
-from e2e.serving import Served, alive, processes_with, until
+from chaos.clock import Clock
+from e2e.serving import Served, alive, processes_with, rows, until
 
 KILLED, TOO_LATE, DISK_FULL, NO_MEMORY, INTERNAL = 1317, 3024, 1021, 1041, 1105
 LATE = frozenset({INTERNAL, TOO_LATE})  # what ended two workers is refused; a read waits for max_execution_time
@@ -32,11 +33,13 @@ UP_S = 400  # a busy machine takes long to start a worker
 
 @dataclass
 class Stage:
-    """The server and what faults need beside it.  disk: a small one that holds the data directory, or None."""
+    """The server and what faults need beside it.  disk: a small one that holds the data directory, or None; clock: of
+    the server's own, or None."""
 
     world: World
     chance: random.Random
     disk: Path | None = None
+    clock: Clock | None = None
     kills: int = 0
 
     @property
@@ -68,7 +71,7 @@ class Fault:
     act: Callable[[Stage], None]
     permit: Permit
     weight: int
-    needs_disk: bool = False
+    needs: str = ""  # "disk" or "clock"
 
 
 # ---------------------------------------------------------------- processes end
@@ -116,10 +119,14 @@ def freeze(*which: str, least: float = 0.1, most: float = 5.0) -> Callable[[Stag
     return act
 
 
-def freeze_for_good(stage: Stage) -> None:
-    """A worker that never goes on: it is given up and replaced."""
-    stopped = stage.signal(signal.SIGSTOP, "worker")
-    until("a frozen worker is ended", lambda: not any(map(alive, stopped)), UP_S)
+def freeze_for_good(which: str) -> Callable[[Stage], None]:
+    """A process that never goes on: it is given up and replaced."""
+
+    def act(stage: Stage) -> None:
+        stopped = stage.signal(signal.SIGSTOP, which)
+        until(f"a frozen {which} is ended", lambda: not any(map(alive, stopped)), UP_S)
+
+    return act
 
 
 # ---------------------------------------------------------------- what the system has to give
@@ -149,6 +156,23 @@ def few_files(which: str) -> Callable[[Stage], None]:
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
     return act
+
+
+def clock_jumps(stage: Stage) -> None:
+    """The time of day goes days ahead and back, hours, seconds, in every process; and is right again."""
+    assert stage.clock is not None
+    far = [stage.chance.choice((-1, 1)) * stage.chance.choice((2, 600, 86_400, 10 * 86_400)) for _ in range(3)]
+    for seconds in (*far, 0):
+        stage.clock.jump(seconds)
+        until(f"the server's clock is moved by {seconds} s", lambda: _follows(stage), UP_S)
+        stage.sleep(0.2, 1.5)
+
+
+def _follows(stage: Stage) -> bool:
+    assert stage.clock is not None
+    with stage.server.connect() as connection:
+        [(now,)] = rows(connection, "SELECT UTC_TIMESTAMP()")
+    return stage.clock.shown(now)
 
 
 def memory(stage: Stage) -> None:
@@ -201,19 +225,22 @@ FAULTS = (
     Fault("kill front end", kill("front"), _GONE, 2),
     Fault("kill everything", kill("worker", "jvm", "driver", "front"), _GONE, 2),
     Fault("freeze worker", freeze("worker"), _BARE, 2),
-    Fault("freeze worker for good", freeze_for_good, _BARE, 1),
+    Fault("freeze worker for good", freeze_for_good("worker"), _BARE, 1),
+    Fault("freeze driver for good", freeze_for_good("driver"), _BARE, 1),
+    Fault("freeze JVM for good", freeze_for_good("jvm"), _BARE, 1),
     Fault("freeze front end", freeze("front", most=7.0), _BARE, 2),
     Fault("freeze driver", freeze("driver"), _BARE, 1),
     Fault("freeze JVM", freeze("jvm"), _BARE, 1),
     Fault("freeze everything", freeze("front", "worker", "driver", "jvm"), _BARE, 1),
     Fault("freeze front end, kill worker", together(kill("worker"), freeze("front")), _BARE, 1),
-    Fault("full disk", full_disk, Permit(LATE | {DISK_FULL}, away=True), 3, needs_disk=True),
+    Fault("full disk", full_disk, Permit(LATE | {DISK_FULL}, away=True), 3, "disk"),
     Fault("full disk, kill worker", together(kill("worker"), full_disk),
-          Permit(LATE | {DISK_FULL}, away=True), 1, needs_disk=True),
+          Permit(LATE | {DISK_FULL}, away=True), 1, "disk"),
     Fault("few files for the worker", few_files("worker"),
           Permit(LATE | {DISK_FULL, NO_MEMORY}, away=True), 1),
     Fault("few files for the front end", few_files("front"),
           Permit(LATE | {DISK_FULL, NO_MEMORY}, lost=True, away=True), 1),
+    Fault("clock jumps", clock_jumps, Permit(), 2, "clock"),
     Fault("memory limit and evictions", memory, Permit(), 3),
     Fault("connections cut", cut, Permit(lost=True), 3),
     Fault("KILL QUERY", kill_queries, Permit(frozenset({KILLED}), lost=True), 3),
@@ -238,9 +265,10 @@ def small_disk(directory: Path, megabytes: int = 384) -> Iterator[Path | None]:
         subprocess.run(["umount", "-l", str(directory)], check=True)
 
 
-def chosen(faults: tuple[Fault, ...], only: str, disk: bool) -> list[Fault]:
+def chosen(faults: tuple[Fault, ...], only: str, disk: bool, clock: bool) -> list[Fault]:
     """Those that this machine can do, and whose names have the text."""
-    return [f for f in faults if only in f.name and (disk or not f.needs_disk)]
+    there = {"": True, "disk": disk, "clock": clock}
+    return [f for f in faults if only in f.name and there[f.needs]]
 
 
 def weights(faults: list[Fault]) -> list[Any]:

@@ -30,6 +30,7 @@ from chaos.clients import (
     bound,
     plain,
 )
+from chaos.clock import Clock
 from chaos.faults import FAULTS, LATE, Fault, Stage, chosen, weights
 from chaos.journal import Journal
 from e2e.crash_model import IDS, TABLES, TAGS, VIEWS
@@ -67,11 +68,12 @@ class Figures:
 class Run:
     """A server that was just started, until `close`."""
 
-    def __init__(self, server: Served, seed: int, journal: Path, disk: Path | None = None, only: str = ""):
+    def __init__(self, server: Served, seed: int, journal: Path, disk: Path | None = None,
+                 clock: Clock | None = None, only: str = ""):
         self.world = World(server, seed, Journal(journal))
-        self.stage = Stage(self.world, random.Random(f"{seed} faults"), disk)
+        self.stage = Stage(self.world, random.Random(f"{seed} faults"), disk, clock)
         self.figures = Figures(seed, counts=self.world.journal.counts, tolerated=self.world.tolerated)
-        self._faults = chosen(FAULTS, only, disk is not None)
+        self._faults = chosen(FAULTS, only, disk is not None, clock is not None)
         self._began = time.monotonic()
         self._program()
         self._clients: list[Client] = [Writes(self.world, i) for i in range(WRITERS)]

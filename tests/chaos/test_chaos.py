@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.clock import LIBRARY, Clock
 from chaos.faults import small_disk
 from chaos.run import Run
 from e2e.serving import Served
@@ -34,15 +35,18 @@ def test_faults_while_clients_write_and_read(tmp_path: Path, capfd: pytest.Captu
         with small_disk(tmp_path / "disk") as disk:
             if disk is None:
                 print("this user cannot mount a small disk: faults of a full disk are left out", flush=True)
-            server = Served((disk or tmp_path) / "data")
+            if LIBRARY is None:
+                print("libfaketime is not installed: jumps of the clock are left out", flush=True)
+            clock = Clock(tmp_path / "clock") if LIBRARY else None
+            server = Served((disk or tmp_path) / "data", environment=clock.environment if clock else {})
             try:
-                _run(server, number, tmp_path / "journal.jsonl", disk)
+                _run(server, number, tmp_path / "journal.jsonl", disk, clock)
             finally:
                 server.close()
 
 
-def _run(server: Served, number: int, journal: Path, disk: Path | None) -> None:
-    run = Run(server, number, journal, disk, os.environ.get("CHAOS_ONLY", ""))
+def _run(server: Served, number: int, journal: Path, disk: Path | None, clock: Clock | None) -> None:
+    run = Run(server, number, journal, disk, clock, os.environ.get("CHAOS_ONLY", ""))
     try:
         run.rounds(SECONDS, KILLS)
         print(run.finish(), flush=True)

@@ -73,8 +73,9 @@ def processes_with(text: str) -> set[int]:
 class Served:
     """One data directory and the server on it, which may be started again after it was killed."""
 
-    def __init__(self, data: Path, *options: str, run_root: Path | None = None):
-        self.data, self.options, self.run_root = data, options, run_root
+    def __init__(self, data: Path, *options: str, run_root: Path | None = None,
+                 environment: dict[str, str] | None = None):
+        self.data, self.options, self.run_root, self.environment = data, options, run_root, environment or {}
         self.log_path = data.parent / f"{data.name}.log"
         self.tag = f"NORIA_TEST_{os.getpid()}_{time.monotonic_ns()}"  # inherited by every process of it
         self._port = 0
@@ -90,7 +91,8 @@ class Served:
         self._log_from = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=log, text=True,
-                                            env={**os.environ, "PYTHONPATH": import_path(), self.tag: "1"})
+                                            env={**os.environ, **self.environment, "PYTHONPATH": import_path(),
+                                                 self.tag: "1"})
         late = threading.Timer(START_S, self.process.kill)
         late.start()
         assert self.process.stdout is not None
