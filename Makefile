@@ -29,7 +29,7 @@ soak: setup
 # printed, CHAOS_SEED repeats one.  docs/reliability.md says what is promised.
 CHAOS_KILLS ?= 1000
 chaos: setup
-	@CHAOS_KILLS=$(CHAOS_KILLS) CHAOS_SECONDS=$${CHAOS_SECONDS:-0} \
+	@CHAOS_KILLS=$(CHAOS_KILLS) CHAOS_SECONDS=$${CHAOS_SECONDS:-0} CHAOS_STORM=$${CHAOS_STORM:-30} \
 		$(PYTHON) -m pytest -q -x --tb=short tests/chaos/test_chaos.py
 
 # So many cases for each protocol: MySQL, the worker's packets, their wire, the readers of shared memory.

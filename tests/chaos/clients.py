@@ -83,6 +83,9 @@ class World:
     def __post_init__(self) -> None:
         self.proxy = Proxy(lambda: self.server.mysql_port)
 
+    def acknowledged(self) -> int:
+        return self.journal.counts["acknowledged"]
+
     def judge(self, who: str, way: Way, error: Exception, what: str, permit: Permit) -> Away:
         """The error as `Away` if it is permitted, now or when the question was asked; a failure else."""
         number, text = number_of(error), str(error)

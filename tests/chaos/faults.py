@@ -34,12 +34,13 @@ UP_S = 400  # a busy machine takes long to start a worker
 @dataclass
 class Stage:
     """The server and what faults need beside it.  disk: a small one that holds the data directory, or None; clock: of
-    the server's own, or None."""
+    the server's own, or None; storm: kills in a row, at most."""
 
     world: World
     chance: random.Random
     disk: Path | None = None
     clock: Clock | None = None
+    storm: int = 3
     kills: int = 0
 
     @property
@@ -94,15 +95,22 @@ def _restart(stage: Stage, *which: str) -> None:
 
 
 def kill_again(stage: Stage) -> None:
-    """The worker, and the next one while it recovers or soon after."""
-    for _ in range(stage.chance.randrange(2, 4)):
+    """The worker, and the next one while it recovers or soon after, or when it has answered somebody."""
+    for _ in range(stage.chance.randint(2, stage.storm)):
         old = stage.signal(signal.SIGKILL, "worker")
         end = time.monotonic() + UP_S
         while stage.pids("worker") in ([], old):
             if time.monotonic() > end:
                 raise Failure(f"no new worker within {UP_S} s of a kill")
             time.sleep(0.01)
-        stage.sleep(0, 1.5)
+        if stage.chance.random() < 0.3:
+            _until_acknowledged(stage.world)
+        stage.sleep(0, 1.0)
+
+
+def _until_acknowledged(world: World) -> None:
+    done = world.acknowledged()
+    until("a statement is acknowledged", lambda: world.failures or world.acknowledged() > done, UP_S)
 
 
 # ---------------------------------------------------------------- processes stand still

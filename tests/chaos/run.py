@@ -69,9 +69,9 @@ class Run:
     """A server that was just started, until `close`."""
 
     def __init__(self, server: Served, seed: int, journal: Path, disk: Path | None = None,
-                 clock: Clock | None = None, only: str = ""):
+                 clock: Clock | None = None, only: str = "", storm: int = 3):
         self.world = World(server, seed, Journal(journal))
-        self.stage = Stage(self.world, random.Random(f"{seed} faults"), disk, clock)
+        self.stage = Stage(self.world, random.Random(f"{seed} faults"), disk, clock, storm)
         self.figures = Figures(seed, counts=self.world.journal.counts, tolerated=self.world.tolerated)
         self._faults = chosen(FAULTS, only, disk is not None, clock is not None)
         self._began = time.monotonic()

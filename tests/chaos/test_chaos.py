@@ -4,6 +4,7 @@ not is whole or not there; views are their queries' results; errors are the perm
     CHAOS_SECONDS=90  CHAOS_KILLS=0     how long, and how many processes are killed at least
     CHAOS_SEED=…                        (printed; in CI always the same)
     CHAOS_ONLY="kill worker"            only faults whose name has the text
+    CHAOS_STORM=3                       how often the worker is killed in a row, at most
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from e2e.serving import Served
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(0)]
 SECONDS, KILLS = float(os.environ.get("CHAOS_SECONDS", "90")), int(os.environ.get("CHAOS_KILLS", "0"))
+ONLY, STORM = os.environ.get("CHAOS_ONLY", ""), int(os.environ.get("CHAOS_STORM", "3"))
 CI_SEED = 6
 
 
@@ -46,7 +48,7 @@ def test_faults_while_clients_write_and_read(tmp_path: Path, capfd: pytest.Captu
 
 
 def _run(server: Served, number: int, journal: Path, disk: Path | None, clock: Clock | None) -> None:
-    run = Run(server, number, journal, disk, clock, os.environ.get("CHAOS_ONLY", ""))
+    run = Run(server, number, journal, disk, clock, ONLY, STORM)
     try:
         run.rounds(SECONDS, KILLS)
         print(run.finish(), flush=True)

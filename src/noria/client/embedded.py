@@ -19,7 +19,7 @@ from noria.client.transport import Answer
 from noria.control.leases import Claim
 from noria.control.program import Program
 from noria.core.errors import unknown_table
-from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_EXECUTION_MS
+from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_EXECUTION_MS, OFF_LOOP_ROWS
 from noria.runtime.inprocess import InProcessLink
 from noria.runtime.worker_main import WorkerConfig
 from noria.server.executor import Executor
@@ -52,8 +52,8 @@ class EmbeddedTransport:
         self._link = InProcessLink(config)
         self._program = Program(self._link, hold_ms=MAX_EXECUTION_MS)
         self._link.on_hello = self._program.welcome
-        self._executor = Executor(self._program, self._link, lambda: attach(str(self._run_dir / "views")), None,
-                                  REPLY_BYTES)
+        views = str(self._run_dir / "views")
+        self._executor = Executor(self._program, self._link, lambda: attach(views, OFF_LOOP_ROWS), None, REPLY_BYTES)
         await self._link.start()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:

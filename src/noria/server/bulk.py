@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from noria.plan.mir import Mir, ViewDef
 from noria.plan.told import told
 from noria.runtime.link import Link
 from noria.server.loading import keep_rejects
+from noria.server.results import python_rows
 from noria.server.snapshots import Snapshots
 from noria.sql.commands import BatchQuery
 
@@ -44,7 +45,6 @@ if TYPE_CHECKING:  # at run time they are imported by the jobs that need them: p
 
 
 WAITING, RUNNING = "waiting for a Spark slot", "running on Spark"  # what SHOW PROCESSLIST says of a query
-ROWS_AT_ONCE = 10_000  # made objects in one go, in a thread: the event loop is served in between
 Tell = Callable[[str], None]
 
 
@@ -112,7 +112,7 @@ class Bulk:
             answer = await self._alone(batch, tell)
         except JobError as e:
             raise SqlError(1105, "HY000", str(e)) from e
-        return await asyncio.to_thread(lambda: list(_rows(answer.rows)))
+        return await asyncio.to_thread(python_rows, answer.rows, answer.rows.num_columns)
 
     async def _alone(self, batch: BatchQuery, tell: Tell) -> Any:
         """Again, with no other query beside it: if the driver dies again this one is why."""
@@ -275,11 +275,6 @@ def _compared(view: Any, derived: int) -> str:
 
 def _nothing() -> None:
     """What was to be given back is somebody else's."""
-
-
-def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 async def _told(task: asyncio.Future[Any]) -> Any:

@@ -30,7 +30,7 @@ from noria.core.errors import (
     view_changed,
     wrong_value_count,
 )
-from noria.core.limits import MAX_EXECUTION_MS, READ_HOLD_MS, VIEW_BINDS
+from noria.core.limits import MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Write, Wrote
@@ -45,7 +45,7 @@ from noria.server.keys import are_one_key, key_of, keys_of, range_of
 from noria.server.locks import TableLocks
 from noria.server.mysql import encode_result
 from noria.server.mysql.backend import Client, Encoded, Outcome, ResultSet
-from noria.server.reads import Reads, first_of, typed_keys
+from noria.server.reads import Reads, beside, first_of, typed_keys
 from noria.server.results import ReplyCache, Shape, no_rows
 from noria.server.running import Processes
 from noria.server.sessions import Session, run_text
@@ -121,7 +121,7 @@ class Executor:
 
     async def _fetched(self, reader: ViewDef, shape: Shape, key: tuple[Any, ...]) -> ResultSet:
         await self.program.filled(reader)
-        return ResultSet(shape.shown, shape.apply(await self.reads.fetch(reader, key)))
+        return ResultSet(shape.shown, await beside(shape.apply, await self.reads.fetch(reader, key)))
 
     def _select_several(self, reader: ViewDef, select: sql.Select, session: Session
                         ) -> ResultSet | Awaitable[ResultSet]:
@@ -141,12 +141,12 @@ class Executor:
         if found is None:
             fetched = self._fetched_several(reader, shape, keys, nulls)
             return self._or_by_spark(fetched, reader, lambda: select, session)
-        return ResultSet(shape.shown, shape.rows_of(found))
+        return _of_several(shape, found) if len(found) > OFF_LOOP_ROWS else ResultSet(shape.shown, shape.rows_of(found))
 
     async def _fetched_several(self, reader: ViewDef, shape: Shape, keys: list[tuple[Any, ...]], nulls: bool
                                ) -> ResultSet:
         await self.program.filled(reader)
-        return ResultSet(shape.shown, shape.rows_of(await self.reads.fetch_several(reader, keys, nulls)))
+        return await _of_several(shape, await self.reads.fetch_several(reader, keys, nulls))
 
     async def _fetched_between(self, reader: ViewDef, view: ViewDef, between: tuple[int, int] | None) -> ResultSet:
         self.selects += 1
@@ -154,7 +154,7 @@ class Executor:
         await self.program.filled(reader)
         if between is None:
             return ResultSet(shape.shown, shape.rows_of(no_rows(reader.plan.fields)))
-        return ResultSet(shape.shown, shape.rows_of(await self.reads.between(reader, *between, first_of(view))))
+        return await _of_several(shape, await self.reads.between(reader, *between, first_of(view)))
 
     async def select_bound(self, select: sql.Select, session: Session) -> ResultSet:
         """A SELECT with its values; makes the view that it needs, or has Spark answer it."""
@@ -367,6 +367,10 @@ class Executor:
             "parsed_total": self.statements.parsed, "tables": len(list(self.program.tables())),
             "views": len(list(self.program.views())), "adhoc_views": len(list(self.program.adhoc())),
         }
+
+
+async def _of_several(shape: Shape, found: pa.Table) -> ResultSet:
+    return ResultSet(shape.shown, await beside(shape.rows_of, found))
 
 
 def _is_of_rows(view: ViewDef) -> bool:

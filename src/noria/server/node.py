@@ -27,7 +27,7 @@ from noria.control.leases import Claim, DirectoryInUse
 from noria.control.program import Program
 from noria.control.supervisor import Event, Supervisor
 from noria.core.errors import SqlError
-from noria.core.limits import DEFAULT_MEMORY_BYTES
+from noria.core.limits import DEFAULT_MEMORY_BYTES, OFF_LOOP_ROWS
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Evict, Hello, SetLimit
 from noria.dataflow.render import size
@@ -155,7 +155,7 @@ class Node:
         self._closers.append(("worker", self.link.close))
         self.bulk = Bulk(self.batch, self.link, self.program, settings.data_dir / "snapshots")
         self.program.bootstrap = self.bulk.bootstrap
-        self.executor = Executor(self.program, self.link, lambda: attach(str(self.views_dir)), self.bulk,
+        self.executor = Executor(self.program, self.link, lambda: attach(str(self.views_dir), OFF_LOOP_ROWS), self.bulk,
                                  reply_bytes(settings.memory_bytes))
         # A first compilation must not hold up a lease or a client; Spark starts meanwhile.
         await asyncio.gather(self.supervisor.start(), asyncio.to_thread(warm.kernels, str(run_dir)))

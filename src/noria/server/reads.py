@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 
 from noria.core.errors import SqlError
-from noria.core.limits import VIEW_HOLD_MS
+from noria.core.limits import OFF_LOOP_ROWS, VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type
 from noria.dataflow.packets import Read, Rows
 from noria.plan.mir import ViewDef
 from noria.runtime.link import Link
-from noria.views.reader import AttachedView, AttachedViews
+from noria.server.results import python_rows
+from noria.views.reader import AttachedView, AttachedViews, LargeAnswer
 
 Key = tuple[Any, ...]
+Many = TypeVar("Many", bound=Sized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ class Reads:
             self.on_forget(attached)
 
     def local(self, view: ViewDef, key: Key, cached: bool) -> Found | None:
-        """The key's rows from shared memory; None: ask.  cached: the entry is wanted too."""
+        """The key's rows from shared memory; None: `fetch` them, also where they are too many for the loop.
+        cached: the entry is wanted too."""
         found = self._found(view, key, cached)
         if found is not None:
             self.hits += 1
@@ -124,6 +127,8 @@ class Reads:
                 entry = ViewEntry(attached, handle) if handle >= 0 else None
             else:
                 rows = attached.lookup(key)
+        except LargeAnswer:
+            return None
         except (SqlError, OSError) as e:
             if isinstance(e, SqlError) and attached.definition == view.definition:
                 raise
@@ -133,7 +138,13 @@ class Reads:
         return Found(rows, entry, version)
 
     async def fetch(self, view: ViewDef, key: Key) -> list[Any]:
-        """The key's rows from the worker, which fills the key on the way."""
+        """The key's rows from the worker, which fills the key on the way; those of a key that has many from shared
+        memory, made beside the loop."""
+        large = self._table(view, key)
+        if large is not None:
+            self.hits += 1
+            self._hits_of[view.name] += 1
+            return await _made(large)
         self._asks_of[view.name] += 1
         wanted = (view.name, view.definition, key)
         asked = self._asked.get(wanted)
@@ -169,9 +180,23 @@ class Reads:
             found = self._found(view, key)
             if found is not None:
                 return found.rows
-        table = await self._rows(view, [key])
-        columns = [column.to_pylist() for column in table.drop_columns("__key").columns]
-        return list(zip(*columns, strict=True))
+            large = self._table(view, key)
+            if large is not None:
+                return await _made(large)
+        return await _made(await self._rows(view, [key]))
+
+    def _table(self, view: ViewDef, key: Key) -> pa.Table | None:
+        """The key's rows from shared memory as Arrow, with `__key`; None where they are not there."""
+        attached = self.attached(view)
+        if attached is None:
+            return None
+        try:
+            table = attached.lookup_table(key)
+        except (SqlError, OSError) as e:
+            if isinstance(e, SqlError) and attached.definition == view.definition:
+                raise
+            return None
+        return table if attached.definition == view.definition else None
 
     async def _rows(self, view: ViewDef, keys: Any, nulls: bool = False) -> pa.Table:
         rows = await self._ask(Read(0, view.name, keys, nulls, definition=view.definition,
@@ -260,6 +285,16 @@ def first_of(view: ViewDef) -> tuple[int, bool] | None:
     if view.after is not None or view.limit is None or not view.order or view.order[0][0] != view.key[0]:
         return None
     return view.limit + view.offset, view.order[0][1]
+
+
+async def _made(found: pa.Table) -> list[Any]:
+    """Tuples of the columns before `__key`."""
+    return await beside(lambda table: python_rows(table, table.num_columns - 1), found)
+
+
+async def beside(make: Callable[[Many], list[Any]], found: Many) -> list[Any]:
+    """What is made of rows; of many rows in a thread."""
+    return make(found) if len(found) <= OFF_LOOP_ROWS else await asyncio.to_thread(make, found)
 
 
 def _batch(table: pa.Table, rows: int) -> pa.RecordBatch:

@@ -7,6 +7,8 @@ the bound.
 
 from __future__ import annotations
 
+import heapq
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ import pyarrow as pa
 from noria.core import evaluate
 from noria.core.batch import Batch
 from noria.core.expr import Expr
-from noria.core.limits import AFTER_SYMBOL_BYTES
+from noria.core.limits import AFTER_SYMBOL_BYTES, OFF_LOOP_ROWS
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
 from noria.core.types import Collation, Field, Kind
@@ -88,19 +90,26 @@ def no_rows(fields: Sequence[Field]) -> pa.Table:
 
 
 def python_rows(table: pa.Table, width: int) -> list[Any]:
-    """Tuples of the first columns."""
-    return list(zip(*(c.to_pylist() for c in table.columns[:width]), strict=True))
+    """Tuples of the first columns, made in pieces: another thread waits for no more than one."""
+    if table.num_rows <= OFF_LOOP_ROWS:
+        return list(zip(*(c.to_pylist() for c in table.columns[:width]), strict=True))
+    pieces = table.to_batches(max_chunksize=OFF_LOOP_ROWS)
+    return [row for p in pieces for row in zip(*(c.to_pylist() for c in p.columns[:width]), strict=True)]
 
 
-_SYMBOLS: list[SymbolTable] = []  # of this process, for texts that conditions after a lookup compare
+class _Own(threading.local):
+    """A thread's own strings, for texts that conditions after a lookup compare."""
+
+    table: SymbolTable | None = None
+
+
+_OWN = _Own()
 
 
 def _symbols() -> SymbolTable:
-    if _SYMBOLS and _SYMBOLS[0].memory() > AFTER_SYMBOL_BYTES:
-        _SYMBOLS.clear()
-    if not _SYMBOLS:
-        _SYMBOLS.append(SymbolTable(None))
-    return _SYMBOLS[0]
+    if _OWN.table is None or _OWN.table.memory() > AFTER_SYMBOL_BYTES:
+        _OWN.table = SymbolTable(None)
+    return _OWN.table
 
 
 def _codes(found: pa.Table, fields: Sequence[Field], wanted: Sequence[int], symbols: SymbolTable) -> Batch:
@@ -123,17 +132,25 @@ def after_rows(after: Mir, found: pa.Table) -> list[Any]:
     symbols, fields = _symbols(), found_fields(after)
     rows = run(after, _codes(found, fields, range(len(fields)), symbols), symbols)
     times = np.repeat(np.arange(len(rows)), rows.weights)
-    columns = [to_arrow(np.ascontiguousarray(c[times]), f.type, symbols).to_pylist()
+    columns = [to_arrow(np.ascontiguousarray(c[times]), f.type, symbols)
                for c, f in zip(rows.columns, after.fields, strict=True)]
-    return list(zip(*columns, strict=True))
+    return python_rows(pa.Table.from_arrays(columns, names=[str(i) for i in range(len(columns))]), len(columns))
 
 
 def ordered(rows: list[Any], order: Sequence[tuple[int, bool]], fields: Sequence[Field]) -> list[Any]:
     """Sorted as MySQL does: NULLs least, text by its collation; rows that are equal keep their order."""
     for column, descending in reversed(order):
-        key = _sort_key(column, fields[column])
-        rows = sorted(rows, key=key, reverse=descending)
+        rows = _sorted(rows, _sort_key(column, fields[column]), descending)
     return rows
+
+
+def _sorted(rows: list[Any], key: Callable[[Row], tuple[bool, Any]], descending: bool) -> list[Any]:
+    """Many in pieces that are merged then: no other thread gets a turn while one list is sorted."""
+    if len(rows) <= OFF_LOOP_ROWS:
+        return sorted(rows, key=key, reverse=descending)
+    pieces = (sorted(rows[i:i + OFF_LOOP_ROWS], key=key, reverse=descending)
+              for i in range(0, len(rows), OFF_LOOP_ROWS))
+    return list(heapq.merge(*pieces, key=key, reverse=descending))
 
 
 def _sort_key(column: int, field: Field) -> Callable[[Row], tuple[bool, Any]]:

@@ -31,10 +31,10 @@ def values_under(family: Rdict, prefix: bytes) -> list[bytes]:
     bounds = below(successor(prefix))
     cursor = family.iter(bounds)
     cursor.seek(prefix)
-    valid, value, step = cursor.valid, cursor.value, cursor.next
+    value, step = cursor.value, cursor.next
     found = []
-    while valid():
-        found.append(value())
+    while (one := value()) is not None:  # one call less for a row than asking `valid`
+        found.append(one)
         step()
     cursor.status()
     return found
@@ -44,10 +44,10 @@ def items_under(family: Rdict, prefix: bytes) -> list[tuple[bytes, bytes]]:
     bounds = below(successor(prefix))
     cursor = family.iter(bounds)
     cursor.seek(prefix)
-    valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
+    key, value, step = cursor.key, cursor.value, cursor.next
     found = []
-    while valid():
-        found.append((key(), value()))
+    while (one := key()) is not None:
+        found.append((one, value()))
         step()
     cursor.status()
     return found
@@ -61,9 +61,8 @@ def keys_between(family: Rdict, first: bytes, last: bytes, backwards: bool = Fal
         cursor.seek_to_last()
     else:
         cursor.seek(first)
-    valid, key, step = cursor.valid, cursor.key, cursor.prev if backwards else cursor.next
-    while valid():
-        found: bytes = key()
+    key, step = cursor.key, cursor.prev if backwards else cursor.next
+    while (found := key()) is not None:
         if found < first:
             return
         yield found

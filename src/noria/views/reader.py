@@ -13,6 +13,7 @@ codes the key anew.  It never waits for the writer; a view object belongs to one
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
@@ -63,6 +64,10 @@ _FOLLOWS = 100  # files a reader opens for one lookup before it calls it a miss
 _TICK_TRIES = 16  # of a read over several keys to fall between two ticks
 
 
+class LargeAnswer(Exception):
+    """A key has more rows than whoever attached wants as Python values in one go: `lookup_table` has them all."""
+
+
 class _File:
     """A file of views and its stamps, mapped until no view of this process is in it."""
 
@@ -75,7 +80,7 @@ class AttachedView:
 
     def __init__(self, directory: AttachedViews, name: str):
         self.name = name
-        self._directory = directory
+        self._directory, self._most = directory, directory.most
         self._folder = files.view_folder(directory.path, name)
         self._serial = 0
         self._fresh_answer()
@@ -207,7 +212,7 @@ class AttachedView:
         """The visible columns of a key's rows as Python values, None for a miss.
 
         A value that nothing equals (NULL, 1.5 for an INT column) finds no rows.  SqlError 1690 where a row
-        holds an evaluation error.
+        holds an evaluation error; LargeAnswer for more rows than `attach` was told.
         """
         try:
             rows = self._lookup(key)
@@ -224,6 +229,16 @@ class AttachedView:
         if status == SPECIAL:
             return self._special_rows()
         return None if status == MISS else []
+
+    def lookup_table(self, key: Sequence[Any]) -> pa.Table | None:
+        """`lookup` as Arrow, for keys of many rows."""
+        return self._settled(lambda: self._lookup_table(key), None)
+
+    def _lookup_table(self, key: Sequence[Any]) -> pa.Table | None:
+        codes = self.lookup_codes(key)
+        if codes is None:
+            return None
+        return self._table(np.ascontiguousarray(codes[:, :self.visible].T), np.zeros(len(codes), np.int64))
 
     def lookup_entry(self, key: Sequence[Any]) -> tuple[list[Row], int, int] | None:
         """`lookup` for a cache in front of this view: (rows, handle, version), None for a miss.  The rows are those
@@ -244,6 +259,8 @@ class AttachedView:
             for i, decode_value in decoders:
                 row[i] = decode_value(row[i])
             return [tuple(row)]
+        if rows > self._most:
+            raise LargeAnswer
         stride, visible = self._stride, self.visible
         words = self._q[ROWS_AT + 1:ROWS_AT + rows * stride].tolist() if rows else []
         out = []
@@ -256,6 +273,8 @@ class AttachedView:
 
     def _special_rows(self) -> list[Row]:
         """The same for rows with NULLs, weights or errors."""
+        if self._q[ROWS] > self._most:
+            raise LargeAnswer
         symbols = cast(Symbols, self._symbols)
         out: list[Row] = []
         for at in range(ROWS_AT, ROWS_AT + self._q[ROWS] * self._stride, self._stride):
@@ -379,10 +398,10 @@ class AttachedView:
 
 
 class AttachedViews:
-    """The views of a directory."""
+    """The views of a directory.  most: rows that `lookup` makes Python values of."""
 
-    def __init__(self, path: str):
-        self.path = path
+    def __init__(self, path: str, most: int = sys.maxsize):
+        self.path, self.most = path, most
         self._views: dict[str, AttachedView] = {}
         self._files: WeakValueDictionary[str, _File] = WeakValueDictionary()
         self._symbols: dict[tuple[str, int], AttachedSymbols] = {}
@@ -433,9 +452,9 @@ class AttachedViews:
         return found
 
 
-def attach(path: str) -> AttachedViews:
+def attach(path: str, most: int = sys.maxsize) -> AttachedViews:
     """The views under the directory that their writer was given."""
-    return AttachedViews(path)
+    return AttachedViews(path, most)
 
 
 def _even(sweeps: int) -> int:

@@ -27,7 +27,8 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ from starlette.routing import Route
 
 from noria import __version__
 from noria.core.errors import SqlError, unknown_table
+from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import TableDef
 from noria.dataflow.render import dot
 from noria.plan.mir import ViewDef
@@ -47,7 +49,7 @@ from noria.server.http.bodies import ARROW, JSON
 from noria.server.http.gate import Policy, Refused
 from noria.server.http.metrics import CONTENT_TYPE, render
 from noria.server.loading import LOAD_KEYS, PROOF_HEADER
-from noria.server.mysql.backend import Outcome
+from noria.server.mysql.backend import Outcome, ResultSet
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -203,9 +205,10 @@ class Api:
         parameters = bodies.parameters(body.get("parameters", []))
         outcomes, warnings = await _unless_gone(request, self._s.run_sql(sql, parameters))
         if ARROW in request.headers.get("accept", ""):
-            return Response(wire.arrow_outcome(outcomes[-1], warnings), media_type=ARROW)
-        results = [wire.json_outcome(o, warnings) for o in outcomes]
-        return JSONResponse(results[0] if len(results) == 1 else {"results": results})
+            return Response(await _encoded(outcomes[-1:], partial(wire.arrow_outcome, outcomes[-1], warnings)),
+                            media_type=ARROW)
+        return Response(await _encoded(outcomes, partial(wire.json_body, outcomes, warnings)),
+                        media_type="application/json")
 
     async def insert(self, request: Request) -> Response:
         rows = wire.from_stream(await bodies.read(request, ARROW), "rows")
@@ -246,6 +249,12 @@ class Api:
         if not isinstance(views, list) or not all(isinstance(v, str) for v in views):
             raise bodies.wrong('"views" is a list of names')
         return _lines(self._s.verify(body))
+
+
+async def _encoded(outcomes: Sequence[Outcome], encode: Callable[[], bytes]) -> bytes:
+    """A body; one of many rows is made beside the loop."""
+    rows = sum(len(o.rows) for o in outcomes if isinstance(o, ResultSet))
+    return encode() if rows <= OFF_LOOP_ROWS else await asyncio.to_thread(encode)
 
 
 async def _unless_gone(request: Request, answer: Awaitable[T]) -> T:

@@ -7,7 +7,8 @@ warnings) is JSON in the schema's metadata under `noria`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 
 from noria.core.coerce import show_time
 from noria.core.errors import SqlError
+from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import Field, Kind, SqlType
 from noria.core.values import arrow_type
 from noria.server.mysql.backend import Ok, Outcome, ResultSet
@@ -105,6 +107,27 @@ def json_outcome(outcome: Outcome, warnings: Sequence[Sequence[Any]]) -> dict[st
     elif isinstance(outcome, Ok):
         body.update(affected=outcome.affected, last_insert_id=outcome.last_insert_id, info=outcome.info)
     return body
+
+
+def json_body(outcomes: Sequence[Outcome], warnings: Sequence[Sequence[Any]]) -> bytes:
+    """What a text's statements gave; rows in pieces, so that another thread waits for no more than one."""
+    results = [b"".join(_json_result(o, warnings)) for o in outcomes]
+    return results[0] if len(results) == 1 else b'{"results":[' + b",".join(results) + b"]}"
+
+
+def _json_result(outcome: Outcome, warnings: Sequence[Sequence[Any]]) -> Iterator[bytes]:
+    if not isinstance(outcome, ResultSet):
+        yield _dumped(json_outcome(outcome, warnings))
+        return
+    yield _dumped(json_outcome(replace(outcome, rows=()), warnings))[:-2]  # up to `]}`
+    for i in range(0, len(outcome.rows), OFF_LOOP_ROWS):
+        piece = _dumped([[jsonable(v) for v in row] for row in outcome.rows[i:i + OFF_LOOP_ROWS]])
+        yield (b"," if i else b"") + piece[1:-1]
+    yield b"]}"
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def json_error(error: SqlError) -> dict[str, Any]:
