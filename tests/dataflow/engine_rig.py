@@ -17,7 +17,7 @@ from noria.dataflow.evict import evict, evictable, held
 from noria.dataflow.story import Story
 from noria.dataflow.work import Work
 from noria.plan.lower import Lowering
-from noria.plan.mir import ViewDef
+from noria.plan.view import ViewDef
 from reference import random_plans
 from reference.dict_symbols import DictSymbols
 from reference.memory_store import MemoryStore

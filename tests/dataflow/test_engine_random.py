@@ -27,7 +27,7 @@ from noria.core.types import Kind, SqlType
 from noria.core.values import decode, encode
 from noria.dataflow.story import Story
 from noria.dataflow.validate import validate
-from noria.plan.mir import ViewDef
+from noria.plan.view import ViewDef
 from noria.state.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
 from reference import mir_reference, random_plans

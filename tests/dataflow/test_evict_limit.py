@@ -11,6 +11,7 @@ from noria.dataflow.evict import essential, evict_bytes, memory
 from noria.dataflow.validate import validate
 from noria.dataflow.worker import Worker
 from noria.plan import mir
+from noria.plan.view import ViewDef
 from noria.state.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
 
@@ -18,11 +19,11 @@ STORIES = TableDef("stories", (Column("id", INT, False), Column("author", INT)),
 VOTES = TableDef("votes", (Column("user", INT), Column("story_id", INT)), table_id=2)
 
 
-def figure2() -> mir.ViewDef:
+def figure2() -> ViewDef:
     votes = mir.Base(VOTES)
     count = mir.Aggregate(votes, (1,), (mir.agg("count_star", None, votes.fields),), ("vcount",))
     join = mir.Join(mir.Base(STORIES), count, ((0, 0),))
-    return mir.ViewDef("StoriesWithVC", join, (0,), 4)
+    return ViewDef("StoriesWithVC", join, (0,), 4)
 
 
 def rig(stories: int) -> Rig:
@@ -80,7 +81,7 @@ def test_a_sweep_over_ten_times_the_limit_stays_below_it() -> None:
 
 
 def test_full_state_over_the_limit_leaves_a_part_of_it_to_what_is_partial() -> None:
-    made = Rig([STORIES, VOTES], [figure2(), mir.ViewDef("All", mir.Base(VOTES), (), 2)],
+    made = Rig([STORIES, VOTES], [figure2(), ViewDef("All", mir.Base(VOTES), (), 2)],
                lambda s: ViewDirectory(None, s, 1), SymbolTable(None))
     made.write([("stories", (i, i % 7), 1) for i in range(4000)])
     made.write([("votes", (u, i), 1) for i in range(4000) for u in range(5)])
@@ -96,7 +97,7 @@ def test_full_state_over_the_limit_leaves_a_part_of_it_to_what_is_partial() -> N
 
 def test_strings_of_a_sweep_over_ten_times_the_limit_go_with_the_keys_that_had_them() -> None:
     people = TableDef("people", (Column("name", TEXT, False), Column("town", TEXT)), (0,), table_id=1)
-    view = mir.ViewDef("ByName", mir.Base(people), (0,), 2)
+    view = ViewDef("ByName", mir.Base(people), (0,), 2)
     store_rows = 30_000
     symbols = SymbolTable(None)
     r = Rig([people], [], lambda s: ViewDirectory(None, s, 1), symbols)

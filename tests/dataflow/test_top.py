@@ -11,13 +11,14 @@ from dataflow.engine_rig import Rig
 from noria.core.types import INT, Column, TableDef
 from noria.dataflow.validate import validate
 from noria.plan import mir
+from noria.plan.view import ViewDef
 
 TABLE = TableDef("t", (Column("id", INT, False), Column("g", INT), Column("x", INT)), (0,), table_id=1)
 
 
 def rig(group: tuple[int, ...], limit: int, offset: int = 0) -> Rig:
     plan = mir.TopK(mir.Base(TABLE), group, ((2, True),), limit, offset)
-    return Rig([TABLE], [mir.ViewDef("v", plan, group, plan.width)])
+    return Rig([TABLE], [ViewDef("v", plan, group, plan.width)])
 
 
 def shown(r: Rig, key: tuple[int, ...]) -> list[tuple[int, ...]]:

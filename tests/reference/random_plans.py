@@ -23,6 +23,7 @@ from noria.core.types import (
     decimal,
 )
 from noria.plan import mir
+from noria.plan.view import ViewDef
 
 OPERATORS = ["filter", "project", "join", "join", "join", "aggregate", "aggregate", "union", "distinct", "repeat",
              "window", "group_concat", "top"]
@@ -204,7 +205,7 @@ def plan(rng: random.Random, nodes: list[mir.Mir]) -> mir.Mir:
             return made
 
 
-def views(rng: random.Random, bases: list[TableDef]) -> list[mir.ViewDef]:
+def views(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
     """One to three views over a pool of shared nodes."""
     nodes: list[mir.Mir] = [mir.Base(t) for t in bases]
     for _ in range(rng.randint(2, 6)):
@@ -214,5 +215,5 @@ def views(rng: random.Random, bases: list[TableDef]) -> list[mir.ViewDef]:
     for i, n in enumerate(dict.fromkeys(chosen)):
         key = tuple(rng.sample(range(n.width), min(n.width, rng.choice([0, 1, 1, 1, 2]))))
         ranged = len(key) == 1 and not n.fields[key[0]].type.is_text and rng.random() < 0.5
-        out.append(mir.ViewDef(f"v{i}", n, key, n.width, ranged=ranged))
+        out.append(ViewDef(f"v{i}", n, key, n.width, ranged=ranged))
     return out

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from noria.core.errors import SqlError, duplicate_entry, unknown_table
 from noria.core.types import BIGINT, TEXT, Column, Field, TableDef
-from noria.plan.mir import Base, ViewDef
+from noria.plan.mir import Base
+from noria.plan.view import ViewDef
 from noria.server.mysql.backend import Ok, Outcome, ResultSet
 
 TABLE = TableDef("Words", (Column("id", BIGINT, False), Column("word", TEXT)), (0,), table_id=1)

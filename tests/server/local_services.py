@@ -13,7 +13,7 @@ from noria.client.embedded import EmbeddedTransport
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask
-from noria.plan.mir import ViewDef
+from noria.plan.view import ViewDef
 from noria.server.http.app import make_app
 from noria.server.http.server import Bounds, HttpServer
 from noria.server.listening import listening

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from noria.core.types import BIGINT, TEXT, TEXT_BIN, Column, Field, TableDef
-from noria.plan.mir import Base, ViewDef
+from noria.plan.mir import Base
+from noria.plan.view import ViewDef
 from noria.server.results import ReplyCache, Shape, ordered
 
 TABLE = TableDef("t", (Column("a", BIGINT), Column("b", TEXT), Column("c", BIGINT)), table_id=1)

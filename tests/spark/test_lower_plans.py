@@ -27,8 +27,9 @@ from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, Kind, TableDef
 from noria.core.values import decode
 from noria.dataflow.validate import recompute
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Aggregate, Base, Distinct, Filter, Mir, Project, UnionAll, ViewDef, agg
+from noria.plan.mir import Aggregate, Base, Distinct, Filter, Mir, Project, UnionAll, agg
 from noria.plan.told import told_plan
+from noria.plan.view import ViewDef
 from noria.spark import coding, lower
 from reference import mir_reference, random_plans
 from spark import mir_sqlite

@@ -26,7 +26,8 @@ from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, TableDef
 from noria.dataflow import export
 from noria.dataflow.validate import bag, recompute
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Aggregate, Base, Join, Project, ViewDef, agg
+from noria.plan.mir import Aggregate, Base, Join, Project, agg
+from noria.plan.view import ViewDef
 from noria.spark import lower, snapshot
 from noria.spark.bootstrap import bootstrap
 from noria.spark.query import explain, query

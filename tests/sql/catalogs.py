@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noria.core.types import TableDef
-from noria.plan.mir import ViewDef
+from noria.plan.view import ViewDef
 from noria.sql.commands import Command, CreateTable, CreateView, DropTable, DropView
 from noria.sql.parse import parse
 

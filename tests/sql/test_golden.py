@@ -17,7 +17,8 @@ from noria.core.errors import SqlError
 from noria.core.expr import Expr
 from noria.core.statements import DEFAULT, Delete, Insert, Update
 from noria.core.types import TableDef
-from noria.plan.mir import ViewDef, show
+from noria.plan.mir import show
+from noria.plan.view import ViewDef
 from noria.sql.commands import Command, CreateTable, CreateView, Explain, Item, Select, SelectItems, Timed
 from sql.catalogs import DictCatalog
 
@@ -83,9 +84,11 @@ def _select(select: Select) -> list[str]:
     if select.view is None:
         assert select.batch is not None
         return [f"spark: {select.batch.reason}", *show(select.batch.plan, 1).splitlines()]
-    ends = [f"{n} {a}" for n, a in (("limit", select.limit), ("offset", select.offset)) if a is not None]
-    return [f"select {', '.join(f'{k} {v!r}' for k, v in select.arguments)} {' '.join(ends)}".rstrip(),
-            *_view(select.view)]
+    names = [f.name for f in select.view.key_fields]
+    found = " AND ".join(a.show(n) for n, a in zip(names, select.lookups, strict=True))
+    ends = [f"LIMIT {select.limit}"] * (select.limit is not None) + [f"OFFSET {select.offset}"] * (
+        select.offset is not None)
+    return [" ".join(["select", *([f"WHERE {found}"] if found else []), *ends]), *_view(select.view)]
 
 
 def ran(text: str, catalog: DictCatalog) -> list[str]:

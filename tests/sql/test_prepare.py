@@ -51,8 +51,8 @@ def test_bound_is_what_the_text_says(prepared: str, given: list[Any], text: str)
     bound, want = bind(p, given), one(text)
     if isinstance(want, Select):
         assert isinstance(bound, Select) and bound.view is not None and want.view is not None
-        assert (bound.arguments, bound.view.plan, bound.view.limit, bound.view.offset) == (
-            want.arguments, want.view.plan, want.view.limit, want.view.offset)
+        assert (bound.lookups, bound.view.plan, bound.view.limit, bound.view.offset) == (
+            want.lookups, want.view.plan, want.view.limit, want.view.offset)
     else:
         assert bound == want
 

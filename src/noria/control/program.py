@@ -23,8 +23,9 @@ from noria.core import limits
 from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError, not_supported, table_exists
 from noria.core.types import TableDef
 from noria.dataflow import packets
-from noria.plan.mir import Mir, ViewDef, tables_of
+from noria.plan.mir import Mir, tables_of
 from noria.plan.tops import kept_top
+from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 from noria.sql import commands
 from noria.sql.parse import parse

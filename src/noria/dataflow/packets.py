@@ -69,7 +69,7 @@ class DropTable:
 
 @dataclass(frozen=True)
 class AddView:
-    view: Any  # plan.mir.ViewDef (this package is below plan)
+    view: Any  # plan.view.ViewDef (this package is below plan)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from noria.plan.mir import Mir, _check
+from noria.plan.mir import Mir, check
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Sort(Mir):
     order: tuple[tuple[int, bool], ...]
 
     def __post_init__(self) -> None:
-        _check(len(self.order) > 0 and all(0 <= c < self.input.width for c, _ in self.order), "sort")
+        check(len(self.order) > 0 and all(0 <= c < self.input.width for c, _ in self.order), "sort")
 
     def __str__(self) -> str:
         return "sort " + ", ".join(f"#{c}{' desc' if d else ''}" for c, d in self.order)
@@ -35,7 +35,7 @@ class Limit(Mir):
     offset: int = 0
 
     def __post_init__(self) -> None:
-        _check(self.offset >= 0 and (self.limit is None or self.limit >= 0), "limit")
+        check(self.offset >= 0 and (self.limit is None or self.limit >= 0), "limit")
 
     def __str__(self) -> str:
         return f"limit {'all' if self.limit is None else self.limit}" + (f" after {self.offset}" if self.offset else "")

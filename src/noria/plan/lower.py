@@ -26,6 +26,7 @@ from noria.dataflow.ops.union import Union
 from noria.dataflow.ops.window import Function, Window
 from noria.plan import mir
 from noria.plan.told import told
+from noria.plan.view import ViewDef
 from noria.state import group_kernels as gk
 from noria.state.groups import Spec
 
@@ -99,7 +100,7 @@ class Lowering:
         self.engine = engine
         self.made: dict[mir.Mir, Node] = {}
         self._kept: dict[Node, Node] = {}  # input -> the Keep above it
-        self.views: dict[str, mir.ViewDef] = {}
+        self.views: dict[str, ViewDef] = {}
 
     def node(self, m: mir.Mir) -> Node:
         """The graph node of a plan node, made when it is not there."""
@@ -123,7 +124,7 @@ class Lowering:
             self._kept[node] = self.engine.graph.add(Keep(node.fields), [node])
         return self._kept[node]
 
-    def add_view(self, view: mir.ViewDef) -> None:
+    def add_view(self, view: ViewDef) -> None:
         """Nodes for a view, which tells the errors of its conditions; the caller lays the graph out anew afterwards."""
         view = told(view)
         self.views[view.name] = view
@@ -158,7 +159,7 @@ class Lowering:
             (parent,) = parent.parents
         return next(m for m, n in self.made.items() if n is parent)
 
-    def tables(self, view: mir.ViewDef) -> list[str]:
+    def tables(self, view: ViewDef) -> list[str]:
         return list(mir.tables_of(view.plan))
 
     def drop_table(self, name: str) -> None:

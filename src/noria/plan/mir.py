@@ -63,7 +63,8 @@ class Mir:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
 
-def _check(ok: bool, what: str) -> None:
+def check(ok: bool, what: str) -> None:
+    """Raise for a plan that makes no sense: a defect of whoever made it."""
     if not ok:
         raise ValueError(f"ill-formed plan: {what}")
 
@@ -94,7 +95,7 @@ class Filter(Mir):
     predicate: Expr
 
     def __post_init__(self) -> None:
-        _check(all(c < self.input.width for c in columns_of(self.predicate)), f"filter {self.predicate}")
+        check(all(c < self.input.width for c in columns_of(self.predicate)), f"filter {self.predicate}")
 
     def __str__(self) -> str:
         return f"filter {self.predicate}"
@@ -109,8 +110,8 @@ class Project(Mir):
     names: tuple[str, ...] = field(compare=False)
 
     def __post_init__(self) -> None:
-        _check(len(self.exprs) == len(self.names) and len(self.exprs) > 0, "project: names and expressions differ")
-        _check(all(c < self.input.width for e in self.exprs for c in columns_of(e)), "project: column beyond its input")
+        check(len(self.exprs) == len(self.names) and len(self.exprs) > 0, "project: names and expressions differ")
+        check(all(c < self.input.width for e in self.exprs for c in columns_of(e)), "project: column beyond its input")
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -136,16 +137,16 @@ class Join(Mir):
     residual: Expr | None = None
 
     def __post_init__(self) -> None:
-        _check(len(self.on) > 0, "join without a column pair")
-        _check(all(i < len(self.on) for i in self.null_safe), "join: a NULL-safe pair that is not there")
+        check(len(self.on) > 0, "join without a column pair")
+        check(all(i < len(self.on) for i in self.null_safe), "join: a NULL-safe pair that is not there")
         width = self.left.width + self.right.width
-        _check(self.residual is None or (self.outer and all(c < width for c in columns_of(self.residual))),
+        check(self.residual is None or (self.outer and all(c < width for c in columns_of(self.residual))),
                f"join with residual {self.residual}")
         for a, b in self.on:
-            _check(a < self.left.width and b < self.right.width, f"join on {a}, {b}")
+            check(a < self.left.width and b < self.right.width, f"join on {a}, {b}")
             x, y = self.left.fields[a].type, self.right.fields[b].type
-            _check((x.kind, x.folds) == (y.kind, y.folds), f"join of {x} with {y}")
-            _check(x.kind is not Kind.DECIMAL or x.scale == y.scale, f"join of {x} with {y}")
+            check((x.kind, x.folds) == (y.kind, y.folds), f"join of {x} with {y}")
+            check(x.kind is not Kind.DECIMAL or x.scale == y.scale, f"join of {x} with {y}")
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -177,15 +178,15 @@ class Agg:
 
 def agg(function: str, column: int | None, fields: tuple[Field, ...]) -> Agg:
     """The aggregate with MySQL's result type.  SUM and AVG want a number column (cast before)."""
-    _check(function in AGG_FUNCTIONS, f"unknown aggregate {function}")
+    check(function in AGG_FUNCTIONS, f"unknown aggregate {function}")
     if function in ("count_star", "count"):
         return Agg(function, column, BIGINT)
-    _check(column is not None, f"{function} without a column")
+    check(column is not None, f"{function} without a column")
     assert column is not None
     t = fields[column].type
     if function in ("min", "max"):
         return Agg(function, column, t)
-    _check(t.is_number, f"{function} of {t}")
+    check(t.is_number, f"{function} of {t}")
     if t.kind is Kind.DOUBLE:
         return Agg(function, column, DOUBLE)
     return Agg(function, column, decimal(18, t.scale if function == "sum" else min(t.scale + 4, 18)))
@@ -203,11 +204,11 @@ class Aggregate(Mir):
     names: tuple[str, ...] = field(compare=False)  # of the aggregates
 
     def __post_init__(self) -> None:
-        _check(len(self.aggs) == len(self.names), "aggregate: names and aggregates differ")
-        _check(len(set(self.group)) == len(self.group), "aggregate groups by a column twice")
-        _check(len(self.group) + len(self.aggs) > 0, "aggregate without output")
+        check(len(self.aggs) == len(self.names), "aggregate: names and aggregates differ")
+        check(len(set(self.group)) == len(self.group), "aggregate groups by a column twice")
+        check(len(self.group) + len(self.aggs) > 0, "aggregate without output")
         used = [*self.group, *(a.column for a in self.aggs if a.column is not None)]
-        _check(all(c < self.input.width for c in used), "aggregate: column beyond its input")
+        check(all(c < self.input.width for c in used), "aggregate: column beyond its input")
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -222,7 +223,7 @@ class Aggregate(Mir):
 
 
 def _check_order(order: Order, width: int) -> None:
-    _check(all(0 <= c < width for c, _ in order), "ordered by a column beyond the input")
+    check(all(0 <= c < width for c, _ in order), "ordered by a column beyond the input")
 
 
 def _show_order(order: Order) -> str:
@@ -257,7 +258,7 @@ def over(function: str, column: int | None, fields: tuple[Field, ...], frame: st
     if function in RANKING:
         return Over(function, None, BIGINT)
     if function in PICKING:
-        _check(column is not None, f"{function} without a column")
+        check(column is not None, f"{function} without a column")
         assert column is not None
         return Over(function, column, fields[column].type, frame, by)
     made = agg(function, column, fields)
@@ -276,12 +277,12 @@ class Window(Mir):
     names: tuple[str, ...] = field(compare=False)
 
     def __post_init__(self) -> None:
-        _check(len(self.calls) == len(self.names) > 0, "window: names and functions differ")
-        _check(len(set(self.partition)) == len(self.partition), "window partitioned by a column twice")
+        check(len(self.calls) == len(self.names) > 0, "window: names and functions differ")
+        check(len(set(self.partition)) == len(self.partition), "window partitioned by a column twice")
         _check_order(self.order, self.input.width)
         used = [*self.partition, *(c.column for c in self.calls if c.column is not None)]
-        _check(all(c < self.input.width for c in used), "window: column beyond its input")
-        _check(all(c.frame in FRAMES and c.by >= 0 for c in self.calls), "window: unknown frame")
+        check(all(c < self.input.width for c in used), "window: column beyond its input")
+        check(all(c.frame in FRAMES and c.by >= 0 for c in self.calls), "window: unknown frame")
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -310,9 +311,9 @@ class GroupConcat(Mir):
     name: str = field(compare=False)
 
     def __post_init__(self) -> None:
-        _check(len(set(self.group)) == len(self.group), "group_concat groups by a column twice")
-        _check(all(c < self.input.width for c in (*self.group, self.column)), "group_concat: column beyond its input")
-        _check(self.input.fields[self.column].type.is_text, "group_concat of what is no text")
+        check(len(set(self.group)) == len(self.group), "group_concat groups by a column twice")
+        check(all(c < self.input.width for c in (*self.group, self.column)), "group_concat: column beyond its input")
+        check(self.input.fields[self.column].type.is_text, "group_concat of what is no text")
         _check_order(self.order, self.input.width)
 
     @cached_property
@@ -338,33 +339,15 @@ class TopK(Mir):
     offset: int = 0
 
     def __post_init__(self) -> None:
-        _check(len(set(self.group)) == len(self.group), "top grouped by a column twice")
-        _check(all(c < self.input.width for c in self.group), "top: column beyond its input")
-        _check(self.limit >= 0 and self.offset >= 0, "top: negative")
+        check(len(set(self.group)) == len(self.group), "top grouped by a column twice")
+        check(all(c < self.input.width for c in self.group), "top: column beyond its input")
+        check(self.limit >= 0 and self.offset >= 0, "top: negative")
         _check_order(self.order, self.input.width)
 
     def __str__(self) -> str:
         by = f" by {', '.join(f'#{c}' for c in self.group)}" if self.group else ""
         order = f" order {_show_order(self.order)}" if self.order else ""
         return f"top {self.limit}{f' after {self.offset}' if self.offset else ''}{by}{order}"
-
-
-Argument = tuple[str, Any]
-"""What a key column is looked up by: ("param", i) the i-th `?`, ("value", v) a Python value as the client sent
-it; ("any", (argument, ...)) each of these in turn: IN; ("range", ((op, argument), ...)) all values for which lt, le, gt
-and ge hold.  NULL matches no row, as `column = NULL` does; under
-("same", argument) it matches NULL: `<=>`."""
-
-
-@dataclass(frozen=True)
-class Asks:
-    """How the parameters of a view's lookup are used: an argument for each key column, LIMIT, OFFSET.  names: the
-    parameters' names, in order."""
-
-    arguments: tuple[Argument, ...]
-    limit: Argument | None
-    offset: Argument | None
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -386,9 +369,9 @@ class UnionAll(Mir):
     right: Mir
 
     def __post_init__(self) -> None:
-        _check(self.left.width == self.right.width, "union of different widths")
+        check(self.left.width == self.right.width, "union of different widths")
         for a, b in zip(self.left.fields, self.right.fields, strict=True):
-            _check((a.type.kind, a.type.folds, a.type.scale) == (b.type.kind, b.type.folds, b.type.scale),
+            check((a.type.kind, a.type.folds, a.type.scale) == (b.type.kind, b.type.folds, b.type.scale),
                    f"union of {a.type} with {b.type}")
 
     @cached_property
@@ -408,65 +391,10 @@ class Repeat(Mir):
     count: int
 
     def __post_init__(self) -> None:
-        _check(self.count < self.input.width and self.input.fields[self.count].type.kind is Kind.INT, "repeat")
+        check(self.count < self.input.width and self.input.fields[self.count].type.kind is Kind.INT, "repeat")
 
     def __str__(self) -> str:
         return f"repeat #{self.count} times"
-
-
-@dataclass(frozen=True)
-class ViewDef:
-    """An external view: a plan, the columns it is looked up by, and what is done after the lookup.
-
-    key: positions in plan.fields, one per `?` in order of the parameters (parameter i binds key[i]); empty for
-    a view without parameters, whose single key is ().  visible: how many leading columns the client sees
-    (key columns that were not selected follow them).  order: (column, descending) and limit/offset are
-    applied to the rows of one lookup.  empty_row: for an ungrouped aggregate with parameters, the Python
-    values of the row that a key without rows has (COUNT 0, SUM NULL); None otherwise.
-    text: the SELECT as SQL.  internal: no reader; other views build on it.
-
-    after: what is done to the rows of a lookup before order and limit, a plan over `plan.after.Found`; its columns
-    take the place of the plan's in visible and order.  asks: None where parameter i binds key[i] and that is all.
-    ranged: its only key column, of numbers or dates, is looked up by ranges, too.
-    definition: a number that tells it from other views that have or had its name; 0 where there are none.
-    """
-
-    name: str
-    plan: Mir
-    key: tuple[int, ...]
-    visible: int
-    order: tuple[tuple[int, bool], ...] = ()
-    limit: int | None = None
-    offset: int = 0
-    empty_row: tuple[Any, ...] | None = None
-    text: str = ""
-    internal: bool = False
-    adhoc: bool = False
-    after: Mir | None = None
-    asks: Asks | None = None
-    ranged: bool = False
-    definition: int = field(default=0, compare=False)
-
-    def __post_init__(self) -> None:
-        _check(0 < self.visible <= self.result.width, f"view {self.name} shows {self.visible} columns")
-        _check(all(k < self.plan.width for k in self.key), f"view {self.name} has key {self.key}")
-        _check(len(set(self.key)) == len(self.key), f"view {self.name} names a key column twice")
-        _check(not self.ranged or (len(self.key) == 1 and not self.plan.fields[self.key[0]].type.is_text),
-               f"view {self.name} is read by ranges of {self.key}")
-
-    @property
-    def result(self) -> Mir:
-        """The relation whose rows a lookup gives, hidden columns included."""
-        return self.plan if self.after is None else self.after
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """What the client sees."""
-        return self.result.fields[: self.visible]
-
-    @property
-    def key_fields(self) -> tuple[Field, ...]:
-        return tuple(self.plan.fields[k] for k in self.key)
 
 
 def tables_of(plan: Mir) -> dict[str, TableDef]:

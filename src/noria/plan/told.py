@@ -32,11 +32,11 @@ from noria.plan.mir import (
     Repeat,
     TopK,
     UnionAll,
-    ViewDef,
     Window,
     agg,
     over,
 )
+from noria.plan.view import ViewDef
 
 ERROR = "error"  # the name of the column
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noria.core.limits import TOP_ROWS
-from noria.plan.mir import TopK, ViewDef
+from noria.plan.mir import TopK
+from noria.plan.view import ViewDef
 
 
 def kept_top(view: ViewDef) -> ViewDef:

@@ -24,6 +24,7 @@ from noria.dataflow import packets
 from noria.dataflow.worker import Worker
 from noria.plan import mir
 from noria.plan.lower import Lowering
+from noria.plan.view import ViewDef
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.reader import attach
@@ -80,7 +81,7 @@ def _left(rows: int) -> list[tuple[object, ...]]:
     return [(first + i, f"t{i % 5}", 1.5, Decimal("2.25")) for i in range(rows)]
 
 
-def _views() -> list[mir.ViewDef]:
+def _views() -> list[ViewDef]:
     left, right = mir.Base(LEFT), mir.Base(RIGHT)
     some = mir.Filter(right, functions.call("ge", col(0, INT), const(0, INT)))
     count = mir.Aggregate(some, (0,), (mir.agg("count_star", None, right.fields), mir.agg("sum", 1, right.fields)),
@@ -93,9 +94,9 @@ def _views() -> list[mir.ViewDef]:
     sums = tuple(mir.over(f, 3, left.fields) for f in ("sum", "min"))
     window = mir.Window(left, (0,), ((2, True),), sums, ("s", "m"))
     top = mir.TopK(left, (0,), ((2, True),), 1)
-    return [mir.ViewDef("joined", joined, (0,), joined.width), mir.ViewDef("outer", outer, (1,), outer.width),
-            mir.ViewDef("extremes", extremes, (0,), extremes.width), mir.ViewDef("total", total, (), 1),
-            mir.ViewDef("window", window, (0,), window.width), mir.ViewDef("top", top, (0,), top.width)]
+    return [ViewDef("joined", joined, (0,), joined.width), ViewDef("outer", outer, (1,), outer.width),
+            ViewDef("extremes", extremes, (0,), extremes.width), ViewDef("total", total, (), 1),
+            ViewDef("window", window, (0,), window.width), ViewDef("top", top, (0,), top.width)]
 
 
 def _read(views: str) -> None:

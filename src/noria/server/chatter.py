@@ -14,7 +14,7 @@ from noria.control.program import Program
 from noria.core import limits
 from noria.core.errors import SqlError, not_supported, unknown_table
 from noria.core.types import BIGINT, TEXT, Column, Field, Kind, TableDef
-from noria.plan.mir import ViewDef
+from noria.plan.view import ViewDef
 from noria.server.mysql.backend import ResultSet
 from noria.server.mysql.session import SERVER_VERSION
 from noria.sql.commands import Item, SelectItems, Show

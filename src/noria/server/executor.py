@@ -35,7 +35,9 @@ from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Write, Wrote
 from noria.plan.after import Found
-from noria.plan.mir import Asks, Base, Filter, Join, Mir, Project, UnionAll, ViewDef
+from noria.plan.lookups import Range
+from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
+from noria.plan.view import Asks, ViewDef
 from noria.runtime.link import Link, WorkerGone
 from noria.server import chatter, clock
 from noria.server.bulk import Bulk
@@ -91,7 +93,8 @@ class Executor:
             return self._select_several(reader, _bound(compiled, values), session)
         self.selects += 1
         try:
-            key = key_of([a[1] if a[0] == "value" else values[a[1]] for a in select.arguments], compiled.key_fields)
+            asked = values if compiled.plain else [a.bind(values).values[0] for a in select.lookups]
+            key = key_of(asked, compiled.key_fields)
         except SqlError as e:
             return self._unlike(e, _bound(compiled, values), session)
         shape = compiled.shape
@@ -128,11 +131,12 @@ class Executor:
         """A bound SELECT of several keys, or with conditions over what a lookup finds."""
         view = select.view
         assert view is not None
-        if select.arguments and select.arguments[0][0] == "range":
-            between = range_of(select.arguments[0][1], reader.key_fields[0])
+        asked = select.lookups[0] if select.lookups else None
+        if isinstance(asked, Range):
+            between = range_of(asked, reader.key_fields[0])
             return self._or_by_spark(self._fetched_between(reader, view, between), reader, lambda: select, session)
         try:
-            keys, nulls = keys_of(select.arguments, reader.key_fields)
+            keys, nulls = keys_of(select.lookups, reader.key_fields)
         except SqlError as e:
             return self._unlike(e, select, session)
         self.selects += 1
@@ -173,7 +177,7 @@ class Executor:
             return await _settled(self._select_several(reader, select, session))
         shape = Shape.of(view)
         try:
-            key = key_of([value for _, value in select.arguments], reader.key_fields)
+            key = key_of([a.values[0] for a in select.lookups], reader.key_fields)
         except SqlError as e:
             return await self._unlike(e, select, session)
         if key is None:
@@ -201,7 +205,7 @@ class Executor:
         equal: only where their rows need not be grouped or ranked together."""
         view = select.view
         assert view is not None
-        together = are_one_key(select.arguments, view.key_fields) or _is_of_rows(view)
+        together = are_one_key(select.lookups, view.key_fields) or _is_of_rows(view)
         if error.code != NOT_MAINTAINED or not together:
             raise error
         return self._by_spark(sql.as_batch(select, error.message), view, session)
@@ -256,7 +260,7 @@ class Executor:
         if keys.num_columns != len(asks.names):
             raise SqlError(1210, "HY000", f"the keys have {keys.num_columns} columns and the view has "
                                           f"{len(asks.names)} parameters: {', '.join(asks.names)}")
-        select = sql.Select(view, asks.arguments, limit=asks.limit, offset=asks.offset)
+        select = sql.Select(view, asks.lookups, limit=asks.limit, offset=asks.offset)
         session = Session(self, replace(HTTP_CLIENT, connection_id=self.processes.number()), encoded=False)
         session.close()  # it lives for its warnings only
         ordinals: list[int] = []

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from noria.core.errors import SqlError, not_supported
 from noria.dataflow import render
 from noria.dataflow.packets import Ask, Read
-from noria.plan.mir import ViewDef, show
+from noria.plan.lookups import Range
+from noria.plan.mir import show
+from noria.plan.view import ViewDef
 from noria.server import chatter
 from noria.server.keys import keys_of, range_of
 from noria.server.mysql.backend import ResultSet
@@ -148,9 +150,10 @@ class Explainer:
 
 def _read_of(reader: ViewDef, select: sql.Select) -> Read | None:
     """What running a bound SELECT asks of its view; None where nothing can be found."""
-    if not select.arguments or select.arguments[0][0] != "range":
-        return Read(0, reader.name, *keys_of(select.arguments, reader.key_fields))
-    between = range_of(select.arguments[0][1], reader.key_fields[0])
+    asked = select.lookups[0] if select.lookups else None
+    if not isinstance(asked, Range):
+        return Read(0, reader.name, *keys_of(select.lookups, reader.key_fields))
+    between = range_of(asked, reader.key_fields[0])
     if between is None:
         return None
     assert select.view is not None

@@ -20,7 +20,7 @@ from noria.core.limits import LOOKUP_KEYS, MAX_INT, MIN_INT
 from noria.core.symbols import Symbols, fold
 from noria.core.types import DATETIME, Column, Field, Kind
 from noria.core.values import encode, encode_double
-from noria.plan.mir import Argument
+from noria.plan.lookups import Lookup, NullSafe, Range
 
 _NO_SYMBOLS = cast(Symbols, None)  # dates need none
 _EXACT = Context(prec=100)
@@ -42,37 +42,37 @@ def key_of(values: Sequence[Any], fields: Sequence[Field]) -> tuple[Any, ...] | 
     return None if NO_ROW in key else key
 
 
-def keys_of(arguments: Sequence[Argument], fields: Sequence[Field]) -> tuple[list[tuple[Any, ...]], bool]:
-    """Every key that bound arguments ask for, each once, in the order given; and whether a NULL in one means NULL."""
-    choices = [_choices(a, f) for a, f in zip(arguments, fields, strict=True)]
+def keys_of(lookups: Sequence[Lookup], fields: Sequence[Field]) -> tuple[list[tuple[Any, ...]], bool]:
+    """Every key that bound lookups ask for, each once, in the order given; and whether a NULL in one means NULL."""
+    choices = [_choices(a, f) for a, f in zip(lookups, fields, strict=True)]
     number = prod(map(len, choices))
     if number > LOOKUP_KEYS:
         raise not_supported(f"a lookup of {number} keys ({' x '.join(str(len(c)) for c in choices)})",
                             f"at most {LOOKUP_KEYS} at once")
-    return list(product(*choices)), any(kind == "same" for kind, _ in arguments)
+    return list(product(*choices)), any(isinstance(a, NullSafe) for a in lookups)
 
 
-def are_one_key(arguments: Sequence[Argument], fields: Sequence[Field]) -> bool:
+def are_one_key(lookups: Sequence[Lookup], fields: Sequence[Field]) -> bool:
     """Is what is compared with one value, not with several, looked up by one key at most?"""
-    single = [(a, f) for a, f in zip(arguments, fields, strict=True) if a[0] in ("value", "same")]
+    single = [(a, f) for a, f in zip(lookups, fields, strict=True) if not a.several]
     try:
         return all(len(_choices(a, f)) <= 1 for a, f in single)
     except SqlError:
         return False
 
 
-def range_of(bounds: Sequence[tuple[str, Argument]], field: Field) -> tuple[int, int] | None:
-    """The least and greatest code for which all bounds hold; None where there is none."""
+def range_of(asked: Range, field: Field) -> tuple[int, int] | None:
+    """The least and greatest code for which all bounds of a bound range hold; None where there is none."""
     low, high = MIN_INT, MAX_INT
-    for op, (_, value) in bounds:
-        if value is None:
+    for bound in asked.bounds:
+        if bound.value is None:
             return None
-        code = _place(value, field)
-        if op == "gt":
+        code = _place(bound.value, field)
+        if bound.op == "gt":
             low = max(low, _floor(code) + 1)
-        elif op == "ge":
+        elif bound.op == "ge":
             low = max(low, -_floor(-code))
-        elif op == "lt":
+        elif bound.op == "lt":
             high = min(high, -_floor(-code) - 1)
         else:
             high = min(high, _floor(code))
@@ -107,12 +107,11 @@ def _check_number(value: Any, field: Field) -> None:
         raise not_supported(f"comparing the number column '{field.name}' with a {what}")
 
 
-def _choices(argument: Argument, field: Field) -> list[Any]:
-    """The distinct values of one key column that the argument allows."""
-    kind, what = argument
-    if kind == "same":
-        return [None] if what[1] is None else _choices(what, field)
-    values = [_comparable(v, field) for v in ([v for _, v in what] if kind == "any" else [what])]
+def _choices(lookup: Lookup, field: Field) -> list[Any]:
+    """The distinct values of one key column that a bound lookup allows."""
+    if isinstance(lookup, NullSafe) and lookup.values == (None,):
+        return [None]
+    values = [_comparable(v, field) for v in lookup.values]
     by = {fold(v) if field.type.folds and isinstance(v, str) else v: v for v in values if v is not NO_ROW}
     return list(by.values())
 

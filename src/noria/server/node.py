@@ -31,7 +31,7 @@ from noria.core.limits import DEFAULT_MEMORY_BYTES, OFF_LOOP_ROWS
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Evict, Hello, SetLimit
 from noria.dataflow.render import size
-from noria.plan.mir import ViewDef
+from noria.plan.view import ViewDef
 from noria.runtime import warm
 from noria.runtime.link import LinkState, WorkerLink
 from noria.runtime.pulse import doing_path

@@ -23,7 +23,7 @@ from noria.core.limits import OFF_LOOP_ROWS, VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type
 from noria.dataflow.packets import Read, Rows
-from noria.plan.mir import ViewDef
+from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 from noria.server.results import python_rows
 from noria.views.reader import AttachedView, AttachedViews, LargeAnswer

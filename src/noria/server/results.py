@@ -27,7 +27,8 @@ from noria.core.symbols import fold
 from noria.core.types import Collation, Field, Kind
 from noria.core.values import arrow_type, encode, from_arrow, to_arrow
 from noria.plan.after import filter_of, found_fields, mask_columns, run
-from noria.plan.mir import Mir, ViewDef
+from noria.plan.mir import Mir
+from noria.plan.view import ViewDef
 from noria.state.symbols import SymbolTable
 
 Row = Sequence[Any]

@@ -17,11 +17,9 @@ from noria.control.program import Program
 from noria.core.errors import SqlError
 from noria.core.limits import KEPT_STATEMENTS, KEPT_TEXT_BYTES, OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update
-from noria.plan.after import parameters_of
-from noria.plan.mir import ViewDef
+from noria.plan.view import ViewDef
 from noria.server.results import Shape
 from noria.sql.commands import Command, Explain, Prepared, Select
-from noria.sql.parameters import ordinals
 from noria.sql.parse import bind, parse, prepare
 from noria.sql.shape import shape_of
 
@@ -32,14 +30,16 @@ _numbers = itertools.count(1)
 class Compiled:
     """A parsed statement; several sessions may hold it.  Kept replies have its number for a key, and do not hold it."""
 
-    __slots__ = ("direct", "generation", "key_fields", "number", "one_key", "prepared", "reader", "shape", "text",
-                 "uses", "version")
+    __slots__ = ("direct", "generation", "key_fields", "number", "one_key", "plain", "prepared", "reader", "shape",
+                 "text", "uses", "version")
 
     def __init__(self, text: str, prepared: Prepared, version: int):
         self.text, self.prepared, self.version = text, prepared, version
         self.number = next(_numbers)
         self.direct = _is_direct(prepared)
-        self.one_key = isinstance(self.command, Select) and is_one_key(self.command)
+        select = self.command if isinstance(self.command, Select) else None
+        self.one_key = select is not None and is_one_key(select)
+        self.plain = select is not None and self.one_key and select.is_plain(prepared.parameters)  # by the values as is
         self.reader: ViewDef | None = None  # the view that answers, as found in `generation` of the program
         self.generation = -1
         self.uses = 0
@@ -57,8 +57,7 @@ class Compiled:
 
 def is_one_key(select: Select) -> bool:
     """Is one key's rows in order all that is asked for?"""
-    return select.view is not None and select.view.after is None and all(
-        kind in ("param", "value") for kind, _ in select.arguments)
+    return select.view is not None and select.view.after is None and all(a.single for a in select.lookups)
 
 
 def _is_direct(prepared: Prepared) -> bool:
@@ -66,9 +65,7 @@ def _is_direct(prepared: Prepared) -> bool:
     command = prepared.command
     if not isinstance(command, Select) or command.view is None:
         return False
-    used = {i for a in (*command.arguments, command.limit, command.offset) for i in ordinals(a)}
-    used |= parameters_of(command.view.after)
-    return used == set(range(prepared.parameters))
+    return command.parameters == set(range(prepared.parameters))
 
 
 class Statements:

@@ -11,6 +11,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from noria.core.casts import parse_moment
@@ -19,7 +20,7 @@ from noria.core.errors import SqlError, not_supported
 from noria.core.expr import Call, Col, Expr, walk
 from noria.core.functions import call, cast, literal
 from noria.core.types import DATETIME
-from noria.plan.mir import Argument, Join, Mir
+from noria.plan.mir import Join, Mir
 from noria.server.mysql.backend import ResultSet
 from noria.sql.commands import Select
 
@@ -57,20 +58,10 @@ def in_utc(select: Select, offset: timedelta) -> Select:
     _check(select)
     if select.view is None:
         return select
-    arguments = tuple(_moved(a, offset) if f.type.timestamp else a
-                      for a, f in zip(select.arguments, select.view.key_fields, strict=True))
-    return dataclasses.replace(select, arguments=arguments)
-
-
-def _moved(argument: Argument, offset: timedelta) -> Argument:
-    kind, what = argument
-    if kind == "value":
-        return kind, to_utc(what, offset)
-    if kind == "same":
-        return kind, _moved(what, offset)
-    if kind == "range":
-        return kind, tuple((op, _moved(a, offset)) for op, a in what)
-    return kind, tuple(_moved(a, offset) for a in what)
+    move = partial(to_utc, offset=offset)
+    lookups = tuple(a.moved(move) if f.type.timestamp else a
+                    for a, f in zip(select.lookups, select.view.key_fields, strict=True))
+    return dataclasses.replace(select, lookups=lookups)
 
 
 def _check(select: Select) -> None:

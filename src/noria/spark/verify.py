@@ -21,7 +21,8 @@ import pyspark.sql.functions as F
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
 from noria.core.types import Field, Kind, TableDef
-from noria.plan.mir import ViewDef, tables_of
+from noria.plan.mir import tables_of
+from noria.plan.view import ViewDef
 from noria.spark import coding, lower, snapshot
 from noria.spark.bootstrap import WEIGHT
 from noria.spark.expressions import equality_key

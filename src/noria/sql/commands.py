@@ -1,6 +1,6 @@
 """What a statement asks for: frozen commands, all names resolved and all expressions typed.
 
-Writes are `core.statements`.  Keeps true: a command holds no parameter but in the `arguments` of a `Select`
+Writes are `core.statements`.  Keeps true: a command holds no parameter but in the `lookups` of a `Select`
 (and, until `bind`, in what `prepare` gives).
 """
 
@@ -12,13 +12,15 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from noria.core.errors import SqlError
-from noria.core.expr import Col, Expr
-from noria.core.functions import call, literal
+from noria.core.expr import Col
+from noria.core.functions import call
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field, TableDef
-from noria.plan.after import bound, over
+from noria.plan.after import bound, over, parameters_of
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Argument, Filter, Mir, ViewDef
+from noria.plan.lookups import Lookup, Parameter, is_plain
+from noria.plan.mir import Filter, Mir
+from noria.plan.view import ViewDef
 
 
 @dataclass(frozen=True)
@@ -62,16 +64,27 @@ class BatchQuery:
 
 @dataclass(frozen=True)
 class Select:
-    """A SELECT.  `view` is the view that answers it, by `arguments` (one for each of view.key); None when no
+    """A SELECT.  `view` is the view that answers it, by `lookups` (one for each of view.key); None when no
     view can, and then `batch` is what Spark runs.  `limit` and `offset` stand in for the view's own while
     they are parameters.  instead: the same with literal ranges as conditions of the view, for where there is one."""
 
     view: ViewDef | None
-    arguments: tuple[Argument, ...] = ()
+    lookups: tuple[Lookup, ...] = ()
     batch: BatchQuery | None = None
-    limit: Argument | None = None
-    offset: Argument | None = None
+    limit: Parameter | None = None
+    offset: Parameter | None = None
     instead: Select | None = field(default=None, compare=False)
+
+    @property
+    def parameters(self) -> set[int]:
+        """The ordinals of those that have a place; of one that a view answers."""
+        assert self.view is not None
+        ends = [p.ordinal for p in (self.limit, self.offset) if p is not None]
+        return {*ends, *(i for a in self.lookups for i in a.parameters), *parameters_of(self.view.after)}
+
+    def is_plain(self, parameters: int) -> bool:
+        """Are so many parameters, in their order, the key, and nothing else?"""
+        return parameters == len(self.lookups) and is_plain(self.lookups)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -92,9 +105,9 @@ def as_batch(select: Select, reason: str = "") -> BatchQuery:
         return select.batch
     view, plan = select.view, select.view.plan
     terms = []
-    for column, argument in zip(view.key, select.arguments, strict=True):
+    for column, lookup in zip(view.key, select.lookups, strict=True):
         f = plan.fields[column]
-        terms.append(_condition(Col(f.type, f.nullable, column), argument))
+        terms.append(lookup.condition(Col(f.type, f.nullable, column)))
     if terms:
         plan = Filter(plan, call("and", *terms))
     if view.after is not None:
@@ -104,18 +117,6 @@ def as_batch(select: Select, reason: str = "") -> BatchQuery:
     if view.limit is not None or view.offset:
         plan = Limit(plan, view.limit, view.offset)
     return BatchQuery(plan, view.visible, reason)
-
-
-def _condition(column: Col, argument: Argument) -> Expr:
-    """What a bound argument asks of its column."""
-    kind, what = argument
-    if kind == "any":
-        return call("in", column, *(literal(value) for _, value in what))
-    if kind == "same":
-        return call("nseq", column, literal(what[1]))
-    if kind == "range":
-        return call("and", *(call(op, column, literal(value)) for op, (_, value) in what))
-    return call("eq", column, literal(what))
 
 
 @dataclass(frozen=True)
@@ -265,29 +266,16 @@ class Prepared:
 
 def bound_select(select: Select, values: Sequence[Any]) -> Select:
     """The SELECT with its parameters' values."""
-    arguments = tuple([_bound(a, values) for a in select.arguments])
+    lookups = tuple([a.bind(values) for a in select.lookups])
     view = select.view
     assert view is not None
     if view.after is not None:
         view = replace(view, after=bound(view.after, values))
     if select.limit is not None:
-        view = replace(view, limit=_count(values[select.limit[1]]))
+        view = replace(view, limit=_count(values[select.limit.ordinal]))
     if select.offset is not None:
-        view = replace(view, offset=_count(values[select.offset[1]]))
-    return Select(view, arguments, select.batch)
-
-
-def _bound(argument: Argument, values: Sequence[Any]) -> Argument:
-    kind, what = argument
-    if kind == "value":
-        return argument
-    if kind == "param":
-        return "value", values[what]
-    if kind == "same":
-        return "same", _bound(what, values)
-    if kind == "range":
-        return "range", tuple((op, _bound(a, values)) for op, a in what)
-    return "any", tuple(dict.fromkeys(_bound(a, values) for a in what))
+        view = replace(view, offset=_count(values[select.offset.ordinal]))
+    return Select(view, lookups, select.batch)
 
 
 def _count(value: Any) -> int:

@@ -11,7 +11,8 @@ from sqlglot import exp
 from noria.core.expr import Expr
 from noria.core.functions import NULL, literal
 from noria.core.types import TableDef
-from noria.plan.mir import Mir, ViewDef
+from noria.plan.mir import Mir
+from noria.plan.view import ViewDef
 from noria.sql.refusals import not_maintained
 
 

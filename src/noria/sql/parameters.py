@@ -11,6 +11,7 @@ without parameters, if it does not group: literals beside parameters are meant t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from sqlglot import exp
@@ -19,13 +20,10 @@ from noria.core.errors import SqlError
 from noria.core.expr import Call, Col, Const, Expr, Param, conjuncts, walk
 from noria.core.functions import FLIPPED, call
 from noria.core.types import BIGINT, TEXT, Kind
-from noria.plan.mir import Argument
+from noria.plan.lookups import AnyOf, Bound, Key, NullSafe, One, Parameter, Range, Value
 from noria.sql.refusals import NotMaintained, not_maintained
 from noria.sql.scalars import Resolver, literal_value
 
-Key = tuple[str, Any, Expr]  # an `Argument`, and the expression that is compared with it
-
-ONE_VALUE = ("param", "value", "same", "outer")  # kinds of keys that are one value at a time
 _COMPARES = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Add, exp.Sub, exp.Mul, exp.Div,
              exp.IntDiv, exp.Mod)
 _ORDERED = (Kind.INT, Kind.DECIMAL, Kind.DOUBLE, Kind.DATE, Kind.DATETIME)  # codes in the order of the values
@@ -39,37 +37,44 @@ def has_parameter(node: exp.Expr) -> bool:
 
 
 # ------------------------------------------------------------------ keys
-def key_term(term: exp.Expr, resolve: Resolver, adhoc: bool) -> Key | None:
+def key_term(term: exp.Expr, resolve: Resolver, adhoc: bool) -> Key[Expr] | None:
     """A term of WHERE as a key; None where it is none."""
     if isinstance(term, (exp.EQ, exp.NullSafeEQ)):
         found = _equality(term, resolve, adhoc)
-        return ("same", _argument(found), found[2]) if found and isinstance(term, exp.NullSafeEQ) else found
+        return Key(NullSafe(found.lookup), found.column) if found and isinstance(term, exp.NullSafeEQ) else found
     if isinstance(term, (exp.In, exp.Or, exp.Paren)):
         column, values = _any_of(term, resolve, adhoc)
         if column is not None and values:
-            return "any", tuple(dict.fromkeys(values)), column
+            return Key(AnyOf(tuple(dict.fromkeys(values))), column)
     return None
 
 
-def _equality(term: exp.Expr, resolve: Resolver, adhoc: bool) -> Key | None:
+@dataclass(frozen=True)
+class _Equality(Key[Expr]):
+    """`column = one`."""
+
+    lookup: One
+
+
+def _equality(term: exp.Expr, resolve: Resolver, adhoc: bool) -> _Equality | None:
     a, b = term.this.unnest(), term.expression.unnest()
     if isinstance(a, exp.Placeholder):
         a, b = b, a
     if isinstance(b, exp.Placeholder) and not has_parameter(a):
-        return "param", int(b.this), resolve(a)
+        return _Equality(Parameter(int(b.this)), resolve(a))
     if not adhoc or has_parameter(term) or isinstance(a, exp.Tuple):
         return None
     found = _literal(resolve, a, b) or _literal(resolve, b, a)
-    return found if found is None or found[1] is not None or isinstance(term, exp.NullSafeEQ) else None
+    return None if found is not None and found.lookup == Value(None) and not isinstance(term, exp.NullSafeEQ) else found
 
 
-def _literal(resolve: Resolver, a: exp.Expr, b: exp.Expr) -> Key | None:
+def _literal(resolve: Resolver, a: exp.Expr, b: exp.Expr) -> _Equality | None:
     """`column = literal` where the literal is NULL or a value that the column's type has."""
     if not isinstance(a, exp.Column) or isinstance(b, exp.Column):
         return None
     if isinstance(b, exp.Null):
         column = resolve(a)
-        return ("value", None, column) if isinstance(column, Col) else None
+        return _Equality(Value(None), column) if isinstance(column, Col) else None
     e = resolve(exp.EQ(this=a.copy(), expression=b.copy()))
     if not isinstance(e, Call) or e.op != "eq":
         return None
@@ -79,10 +84,10 @@ def _literal(resolve: Resolver, a: exp.Expr, b: exp.Expr) -> Key | None:
     exact = column.type.kind is value.type.kind and (
         column.type.scale >= value.type.scale and (value.type.folds or not column.type.folds))
     whole = column.type.kind is Kind.DECIMAL and value.type.kind is Kind.INT
-    return ("value", value.value, column) if (exact or whole) and not column.type.is_json else None
+    return _Equality(Value(value.value), column) if (exact or whole) and not column.type.is_json else None
 
 
-def _any_of(term: exp.Expr, resolve: Resolver, adhoc: bool) -> tuple[Expr | None, list[Argument]]:
+def _any_of(term: exp.Expr, resolve: Resolver, adhoc: bool) -> tuple[Expr | None, list[One]]:
     """The one expression that IN, or OR of equalities, compares, and with what; (None, []) for anything else."""
     if isinstance(term, exp.Paren):
         return _any_of(term.this, resolve, adhoc)
@@ -91,40 +96,23 @@ def _any_of(term: exp.Expr, resolve: Resolver, adhoc: bool) -> tuple[Expr | None
         return (left[0], left[1] + right[1]) if left[0] is not None and left[0] == right[0] else (None, [])
     if isinstance(term, exp.EQ):
         found = _equality(term, resolve, adhoc)
-        return (None, []) if found is None else (found[2], [_argument(found)])
+        return (None, []) if found is None else (found.column, [found.lookup])
     if not isinstance(term, exp.In) or not term.expressions or term.args.get("query") is not None:
         return None, []
     if isinstance(term.this, exp.Tuple) or has_parameter(term.this):
         return None, []
-    values: list[Argument] = []
+    values: list[One] = []
     for item in term.expressions:
         if isinstance(item, exp.Placeholder):
-            values.append(("param", int(item.this)))
+            values.append(Parameter(int(item.this)))
             continue
         found = None if has_parameter(item) else _literal(resolve, term.this, item)
         if found is None:
             return None, []
-        values.append(_argument(found))
-    if not adhoc and not any(kind == "param" for kind, _ in values):
+        values.append(found.lookup)
+    if not adhoc and not any(isinstance(v, Parameter) for v in values):
         return None, []
     return resolve(term.this), values
-
-
-def _argument(key: Key) -> Argument:
-    kind, what, _ = key
-    return ("param", what) if kind == "param" else ("value", what)
-
-
-def ordinals(argument: Argument | None) -> list[int]:
-    """The parameters that an argument uses, in order."""
-    if argument is None or argument[0] == "value":
-        return []
-    kind, what = argument
-    if kind == "param":
-        return [what]
-    if kind == "range":
-        return [i for _, a in what for i in ordinals(a)]
-    return [i for a in (what if kind == "any" else [what]) for i in ordinals(a)]
 
 
 # ------------------------------------------------------------------ ranges
@@ -151,27 +139,27 @@ def as_parameters(term: exp.Expr, first: int) -> tuple[exp.Expr, list[Any]]:
     return term, values
 
 
-def range_key(terms: list[Expr], literals: dict[int, Any]) -> tuple[Key, list[Expr]] | None:
+def range_key(terms: list[Expr], literals: dict[int, Any]) -> tuple[Key[Expr], list[Expr]] | None:
     """The key that a range of one column makes, and the other terms; None where no column is compared with
     parameters.  The column with the most bounds, then the first.  literals: values of parameters that are none."""
-    bounds: dict[Col, list[tuple[str, Argument]]] = {}
+    bounds: dict[Col, list[Bound]] = {}
     for term in terms:
         found = _bound(term, literals)
         if found is not None:
             bounds.setdefault(found[0], []).append(found[1])
     if not bounds:
         return None
-    column = max(bounds, key=lambda c: (len({op[0] for op, _ in bounds[c]}), -c.index))
+    column = max(bounds, key=lambda c: (len({b.op[0] for b in bounds[c]}), -c.index))
     rest = []
     for term in terms:
         found = _bound(term, literals)
         if found is None or found[0] != column:
             rest.append(term)
-    return ("range", tuple(sorted(bounds[column], key=str)), column), rest
+    return Key(Range(tuple(sorted(bounds[column], key=str))), column), rest
 
 
-def _bound(term: Expr, literals: dict[int, Any]) -> tuple[Col, tuple[str, Argument]] | None:
-    """`column < ?` as the column, and ("lt", argument)."""
+def _bound(term: Expr, literals: dict[int, Any]) -> tuple[Col, Bound] | None:
+    """`column < ?` as the column and what bounds it."""
     if not isinstance(term, Call) or term.op not in ("lt", "le", "gt", "ge"):
         return None
     (a, b), op = term.args, term.op
@@ -179,7 +167,7 @@ def _bound(term: Expr, literals: dict[int, Any]) -> tuple[Col, tuple[str, Argume
         a, b, op = b, a, FLIPPED[op]
     if not isinstance(a, Col) or not isinstance(b, Param) or a.type.kind not in _ORDERED:
         return None
-    return a, (op, ("value", literals[b.index]) if b.index in literals else ("param", b.index))
+    return a, Bound(op, Value(literals[b.index]) if b.index in literals else Parameter(b.index))
 
 
 # ------------------------------------------------------------------ conditions over what was found

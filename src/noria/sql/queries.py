@@ -11,11 +11,13 @@ from noria.core.limits import MAX_PLAN_DEPTH
 from noria.plan import rewrites
 from noria.plan.after import Found, over, parameters_of
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Argument, Asks, ViewDef, depth
+from noria.plan.lookups import Lookup, Parameter, Range, is_plain
+from noria.plan.mir import depth
 from noria.plan.tops import kept_top
+from noria.plan.view import Asks, ViewDef
 from noria.sql.commands import BatchQuery, Select
 from noria.sql.context import Catalog, Context
-from noria.sql.parameters import INSTEAD, ordinals
+from noria.sql.parameters import INSTEAD
 from noria.sql.refusals import NotMaintained, not_maintained, refuse
 from noria.sql.scope import Scope
 from noria.sql.select import Query, plan_query
@@ -27,39 +29,39 @@ from noria.sql.tree import Statement, only, snippet
 def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -> ViewDef:
     """CREATE VIEW: the view with its parameters as key; NotMaintained if it cannot be kept."""
     query = _plan(Context(catalog, "view"), tree)
-    keys = sorted(query.keys, key=lambda k: ordinals(k[:2]))  # by their ordinals, as clients give them
+    keys = sorted(query.keys, key=lambda k: k.lookup.parameters)  # by their ordinals, as clients give them
     limit, offset = _parameter(query.limit), _parameter(query.offset)
-    arguments: tuple[Argument, ...] = tuple((kind, what) for kind, what, _ in keys)
-    used = _parameters(arguments, limit, offset, query)
-    if used != set(range(statement.parameters)):
+    lookups = tuple(k.lookup for k in keys)
+    if _parameters(lookups, limit, offset, query) != set(range(statement.parameters)):
         raise not_maintained("a parameter here", tree, INSTEAD)
     if statement.internal and statement.parameters:
         raise refuse("parameters in an internal view", tree, "views that read it have parameters of their own")
     context = Context(catalog, "view")
-    plain = arguments == tuple(("param", i) for i in range(statement.parameters)) and query.after is None
-    asks = None if plain else Asks(arguments, limit, offset, _names(statement, query))
-    view = ViewDef(name, query.plan, tuple(k[2] for k in keys), query.visible, query.order,
+    plain = is_plain(lookups) and len(lookups) == statement.parameters and query.after is None
+    asks = None if plain else Asks(lookups, limit, offset, _names(statement, query))
+    view = ViewDef(name, query.plan, tuple(k.column for k in keys), query.visible, query.order,
                    None if limit else _count(context, query.limit), 0 if offset else _count(context, query.offset) or 0,
                    query.empty_row, statement.body, statement.internal, after=query.after, asks=asks,
-                   ranged=_ranged(arguments))
+                   ranged=_ranged(lookups))
     return kept_top(view)
 
 
-def _parameters(arguments: tuple[Argument, ...], limit: Argument | None, offset: Argument | None, query: Query
+def _parameters(lookups: tuple[Lookup, ...], limit: Parameter | None, offset: Parameter | None, query: Query
                 ) -> set[int]:
     """The ordinals of all parameters that have a place."""
-    return {i for a in (*arguments, limit, offset) for i in ordinals(a)} | parameters_of(query.after)
+    ends = [end for end in (limit, offset) if end is not None]
+    return {i for a in (*lookups, *ends) for i in a.parameters} | parameters_of(query.after)
 
 
 def _names(statement: Statement, query: Query) -> tuple[str, ...]:
     """What each parameter is called: the column that it is compared with."""
     names = [f"parameter {i + 1}" for i in range(statement.parameters)]
-    for kind, what, column in query.keys:
-        for i in ordinals((kind, what)):
-            names[i] = query.plan.fields[column].name
-    for name, end in (("LIMIT", query.limit), ("OFFSET", query.offset)):
-        for i in ordinals(_parameter(end)):
-            names[i] = name
+    for key in query.keys:
+        for i in key.lookup.parameters:
+            names[i] = query.plan.fields[key.column].name
+    for name, end in (("LIMIT", _parameter(query.limit)), ("OFFSET", _parameter(query.offset))):
+        if end is not None:
+            names[end.ordinal] = name
     return tuple(names)
 
 
@@ -74,22 +76,22 @@ def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
 
 def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: bool = False) -> Select:
     query = _plan(Context(catalog, "adhoc", constant=constant), tree)
-    found = sorted(query.keys, key=lambda k: k[2])  # a canonical order: equal queries find the same view
-    arguments: tuple[Argument, ...] = tuple((kind, what) for kind, what, _ in found)
+    found = sorted(query.keys, key=lambda k: k.column)  # a canonical order: equal queries find the same view
+    lookups = tuple(k.lookup for k in found)
     limit, offset = _parameter(query.limit), _parameter(query.offset)
-    if _parameters(arguments, limit, offset, query) != set(range(statement.parameters)):
+    if _parameters(lookups, limit, offset, query) != set(range(statement.parameters)):
         raise not_maintained("a parameter here", tree, INSTEAD)
     context = Context(catalog, "adhoc")
-    view = ViewDef("select", query.plan, tuple(k[2] for k in found), query.visible, query.order,
+    view = ViewDef("select", query.plan, tuple(k.column for k in found), query.visible, query.order,
                    None if limit else _count(context, query.limit), 0 if offset else _count(context, query.offset) or 0,
                    query.empty_row, _shape_text(statement.text), adhoc=True, after=query.after,
-                   ranged=_ranged(arguments))
-    return Select(view, arguments, limit=limit, offset=offset,
+                   ranged=_ranged(lookups))
+    return Select(view, lookups, limit=limit, offset=offset,
                   instead=_adhoc(statement, tree, catalog, True) if query.varied else None)
 
 
-def _ranged(arguments: tuple[Argument, ...]) -> bool:
-    return any(kind == "range" for kind, _ in arguments)
+def _ranged(lookups: tuple[Lookup, ...]) -> bool:
+    return any(isinstance(a, Range) for a in lookups)
 
 
 def _shape_text(text: str) -> str:
@@ -139,8 +141,8 @@ def limits_of(context: Context, query: Query) -> tuple[int | None, int]:
     return _count(context, query.limit), _count(context, query.offset) or 0
 
 
-def _parameter(node: exp.Expr | None) -> Argument | None:
-    return ("param", int(node.this)) if isinstance(node, exp.Placeholder) else None
+def _parameter(node: exp.Expr | None) -> Parameter | None:
+    return Parameter(int(node.this)) if isinstance(node, exp.Placeholder) else None
 
 
 def _count(context: Context, node: exp.Expr | None) -> int | None:

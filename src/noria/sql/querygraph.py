@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from noria.core.errors import not_supported
 from noria.core.expr import Call, Col, Expr, columns_of
 from noria.core.functions import cast, common_type, conjunction, literal, rebuilt
 from noria.core.types import BYTES, DOUBLE, TEXT_BIN, Kind, SqlType
+from noria.plan.lookups import Key
 from noria.plan.mir import Filter, Join, Mir, Project, show
 from noria.sql.scope import Source
 
@@ -75,12 +75,11 @@ class Joined:
 
 @dataclass
 class Relations:
-    """FROM: what joins, and how each unit after the first does.  keys: of derived tables, an argument and the column
-    that it is compared with."""
+    """FROM: what joins, and how each unit after the first does.  keys: of derived tables."""
 
     units: list[Joined]
     joins: list[JoinSpec]
-    keys: list[tuple[str, Any, Expr]] = field(default_factory=list)
+    keys: list[Key[Expr]] = field(default_factory=list)
 
     def join(self, unit: Joined, left: bool, on: list[Expr]) -> None:
         self.joins.append(JoinSpec(len(self.units), left, on))

@@ -20,19 +20,18 @@ from noria.core.expr import Call, Col, Const, Expr, columns_of, conjuncts, subst
 from noria.core.functions import call, canonical
 from noria.core.limits import MAX_ALIAS_CHARS, MAX_COLUMNS
 from noria.plan.after import Found, bound, over
+from noria.plan.lookups import Key, Parameter
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project
 from noria.sql import sources
 from noria.sql.calls import columns_read, uses_aggregate
 from noria.sql.context import Context
 from noria.sql.grouping import group
 from noria.sql.parameters import (
-    Key,
     after_terms,
     as_parameters,
     has_parameter,
     key_term,
     literal_range,
-    ordinals,
     range_key,
 )
 from noria.sql.querygraph import Builder, Joined, Relations
@@ -40,7 +39,7 @@ from noria.sql.refusals import not_maintained, refuse
 from noria.sql.regroup import regroup
 from noria.sql.scalars import Resolver
 from noria.sql.scope import Scope
-from noria.sql.subqueries import CORRELATED, add_domain, correlation, holds, null_safe, subquery
+from noria.sql.subqueries import CORRELATED, Correlation, add_domain, correlation, holds, null_safe, subquery
 from noria.sql.tree import is_membership, only, snippet
 from noria.sql.windows import windows_in, with_windows
 
@@ -63,20 +62,21 @@ class Item:
 @dataclass(frozen=True)
 class Query:
     """A planned block: the first `visible` columns are the select list, keys and order columns may follow.
-    keys: an argument (`mir.Argument`) and the column that it is compared with.  after: as in `ViewDef`, and then
-    `visible` and `order` are of its columns.  varied: literals were taken as parameters that they could be.  Of a
-    query within an expression, keys ("outer", `Correlation`) are what the outer query's columns are compared with,
-    given are terms over these columns alone; single: at most one row has one value of the keys."""
+    keys: what is looked up.  after: as in `ViewDef`, and then `visible` and `order` are of its columns.  varied:
+    literals were taken as parameters that they could be.  Of a query within an expression, correlations are its columns
+    that the outer query's are compared with, given are terms over these alone; single: at most one row has one value of
+    the keys and correlations."""
 
     plan: Mir
     visible: int
-    keys: tuple[tuple[str, Any, int], ...]
+    keys: tuple[Key[int], ...]
     order: tuple[tuple[int, bool], ...]
     limit: exp.Expr | None
     offset: exp.Expr | None
     empty_row: tuple[Any, ...] | None
     after: Mir | None = None
     varied: bool = False
+    correlations: tuple[Correlation[int], ...] = ()
     given: tuple[Expr, ...] = ()
     single: bool = False
 
@@ -85,7 +85,7 @@ class Query:
 class Block:
     """A SELECT with its names resolved.  after, after_having: conditions that have parameters and are no keys.
     literals: values of parameters that were literals.  outer: the names of the query in whose expressions it stands,
-    given: terms over these alone."""
+    correlations: what is compared with these, given: terms over these alone."""
 
     context: Context
     tree: exp.Select
@@ -96,7 +96,8 @@ class Block:
     subqueries: dict[tuple[str, str], Expr] = field(default_factory=dict)
     items: list[Item] = field(default_factory=list)
     where: list[Expr] = field(default_factory=list)
-    keys: list[Key] = field(default_factory=list)
+    keys: list[Key[Expr]] = field(default_factory=list)
+    correlations: list[Correlation[Expr]] = field(default_factory=list)
     groups: list[Expr] = field(default_factory=list)
     having: list[Expr] = field(default_factory=list)
     order: list[tuple[Expr, bool]] = field(default_factory=list)
@@ -113,6 +114,12 @@ class Block:
         inside = self.outer is None or self.scope.find(name, table)
         scope = self.scope if inside or self.outer is None else self.outer
         return scope.resolve(name, table, clause)
+
+    @property
+    def bound(self) -> list[Key[Expr] | Correlation[Expr]]:
+        """All that one lookup gives a value, or several, of; hidden columns stand in one order, however WHERE was
+        written."""
+        return sorted([*self.keys, *self.correlations], key=lambda b: str(b.column))
 
     def alias(self, name: str) -> Expr | None:
         return next((i.expr for i in self.items if i.name.lower() == name.lower()), None)
@@ -131,9 +138,8 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Sco
     _resolve_groups(block)
     _resolve_having(block, top)
     _resolve_order(block)
-    block.keys.sort(key=lambda k: str(k[2]))  # hidden key columns stand in one order, however WHERE was written
     _check_outer(block)
-    builder = Builder(relations, block.where, [k[2] for k in block.keys if not null_safe(k)])
+    builder = Builder(relations, block.where, [b.column for b in block.bound if not null_safe(b)])
     query = _assemble(block, builder.build())
     return query if outer is None else replace(query, given=tuple(block.given), single=_single(block))
 
@@ -148,7 +154,7 @@ def _check_outer(block: Block) -> None:
 
 def _single(block: Block) -> bool:
     """Has it one row at most, where its keys have one value?"""
-    fixed = [k[2] for k in block.keys]
+    fixed = [b.column for b in block.bound]
     equal = [t.args for t in block.where if isinstance(t, Call) and t.op == "eq"]
     fixed += [a for x, y in equal for a, b in ((x, y), (y, x)) if isinstance(b, Const)]
     if block.tree.args.get("group") is not None or any(uses_aggregate(i.expr) for i in block.items):
@@ -197,11 +203,11 @@ def _resolve_where(block: Block, top: bool) -> None:
         if top and with_query and has_parameter(term):
             raise not_maintained("a parameter in a subquery here", term, "it may stand in IN (SELECT …) and EXISTS")
         key = key_term(term, resolve, block.context.mode == "adhoc") if top and not with_query else None
-        if key is not None and any(c < block.scope.start for c in columns_of(key[2])):
+        if key is not None and any(c < block.scope.start for c in columns_of(key.column)):
             key = None
-        if key is not None and key[0] == "any" and not ordinals(key[:2]) and _of_whole(block):
+        if key is not None and key.lookup.several and not key.lookup.parameters and _of_whole(block):
             key = None
-        if key is not None and (key[0] == "param" or not any(k[2] == key[2] for k in block.keys)):
+        if key is not None and (isinstance(key.lookup, Parameter) or all(b.column != key.column for b in block.bound)):
             block.keys.append(key)
             continue
         if top and not with_query and literal_range(term, resolve) and _varying(block, term):
@@ -211,7 +217,7 @@ def _resolve_where(block: Block, top: bool) -> None:
             block.after += after_terms(term, lambda p: replace(resolve, parameter=p))
         else:
             _where_terms(block, conjuncts(call("and", resolve(term))))
-    found = None if block.keys else range_key(block.after, dict(enumerate(block.literals)))
+    found = None if block.bound else range_key(block.after, dict(enumerate(block.literals)))
     if found is not None:
         block.keys, block.after = [found[0]], found[1]
 
@@ -223,7 +229,7 @@ def _where_terms(block: Block, terms: list[Expr]) -> None:
         columns = columns_of(term)
         found = correlation(term, start) if columns and min(columns) < start else None
         if found is not None:
-            block.keys.append(("outer", found, found.inner))
+            block.correlations.append(found)
         elif columns and max(columns) < start:
             block.given.append(term)
         else:
@@ -367,14 +373,14 @@ def _assemble(block: Block, joined: Joined) -> Query:
     windowed = [i.expr for i in block.items] + [e for e, _ in block.order]
     if any(map(windows_in, windowed)):
         _check_windows(block, grouped is not None and not grouped.grouped)
-        plan, rewrite = with_windows(plan, rewrite, windowed, [k[2] for k in block.keys])
+        plan, rewrite = with_windows(plan, rewrite, windowed, [b.column for b in block.bound])
     exprs = [rewrite(i.expr) for i in block.items]
     names = [i.name for i in block.items]
     distinct = block.tree.args.get("distinct") is not None
-    keys = _place_keys(block, [rewrite(k[2]) for k in block.keys], exprs, names, plan)
+    placed = _place_bound(block, rewrite, exprs, names, plan)
     order = _place_order(block, [rewrite(e) for e, _ in block.order], exprs, names, distinct, plan)
     terms = _place_terms([rewrite(t) for t in block.after + block.after_having], exprs, names, plan)
-    empty = grouped.empty_row(exprs[: len(block.items)]) if grouped and (block.keys or block.given) else None
+    empty = grouped.empty_row(exprs[: len(block.items)]) if grouped and (placed or block.given) else None
     plan = _projected(plan, exprs, names)
     after = _filtered(Found(plan.fields), terms) if terms else None
     after = after and bound(after, block.literals) if block.literals else after
@@ -382,15 +388,16 @@ def _assemble(block: Block, joined: Joined) -> Query:
         after = _each_once(_shown(Found(plan.fields) if after is None else after, len(block.items)))
     elif distinct:
         plan = Distinct(plan)
-    return Query(plan, len(block.items), keys, order, *_ends(block), empty, after, bool(block.literals))
+    return Query(plan, len(block.items), _keys(placed), order, *_ends(block), empty, after, bool(block.literals),
+                 _correlations(placed))
 
 
 def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
     """A grouping whose parts are looked up and then put together."""
     found = regroup(block.context, block.tree, block.scope, joined, block.groups, _finer(block), asked)
     plan: Mir = found.parts.plan
-    keys = tuple((kind, what, found.parts.places[e]) for kind, what, e in block.keys)
-    if len({column for _, _, column in keys}) < len(keys):
+    placed = [b.at(found.parts.places[b.column]) for b in block.bound]
+    if len({b.column for b in placed}) < len(placed):
         raise not_maintained("a column that is compared with two parameters here", block.tree)
     terms = [found.parts.expr(t) for t in block.after]
     whole = over(found.whole, _filtered(Found(plan.fields), terms))
@@ -402,7 +409,8 @@ def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
     after: Mir = Project(whole, tuple(exprs), tuple(names))
     if distinct:
         after = _each_once(after)
-    return Query(plan, len(block.items), keys, order, *_ends(block), None, after)
+    return Query(plan, len(block.items), _keys(placed), order, *_ends(block), None, after,
+                 correlations=_correlations(placed))
 
 
 def _of_whole(block: Block) -> bool:
@@ -417,32 +425,31 @@ def _of_whole(block: Block) -> bool:
 
 def _check_windows(block: Block, whole: bool) -> None:
     """A window is over the rows of one lookup.  whole: these are one row, of an aggregate without GROUP BY."""
-    loose = [k for k in block.keys if k[0] in ("any", "range")] or block.after or block.after_having
-    if loose:
+    if _several(block) or block.after or block.after_having:
         raise not_maintained("a window function over the rows of several keys", block.tree,
                              "ask for one key at a time, by `column = ?`")
-    if whole and block.keys:
+    if whole and block.bound:
         raise not_maintained("a window function over an aggregate without GROUP BY", block.tree)
 
 
 def _several(block: Block) -> bool:
     """May one lookup be for several keys?"""
-    return any(kind in ("any", "range") for kind, _, _ in block.keys)
+    return any(k.lookup.several for k in block.keys)
 
 
 def _finer(block: Block) -> list[Expr]:
     """What a grouping must have beside its own columns: keys, and columns of conditions after the lookup."""
     columns = {c.index: c for t in block.after for c in walk(t) if isinstance(c, Col)}
-    return list(dict.fromkeys([*(k[2] for k in block.keys), *(columns[i] for i in sorted(columns))]))
+    return list(dict.fromkeys([*(b.column for b in block.bound), *(columns[i] for i in sorted(columns))]))
 
 
 def _parts_needed(block: Block) -> bool:
     """Can the rows of a lookup be several parts of one group?"""
-    several = [k[2] for k in block.keys if k[0] in ("any", "range")]
+    several = [k.column for k in block.keys if k.lookup.several]
     several += [c for t in block.after for c in walk(t) if isinstance(c, Col)]
     fixed = block.scope.determined({g.index for g in block.groups if isinstance(g, Col)})
     parts = any(e not in block.groups and not (isinstance(e, Col) and e.index in fixed) for e in several)
-    over_nothing = not block.groups and bool(block.keys)  # HAVING must tell a key without rows from rows it drops
+    over_nothing = not block.groups and bool(block.bound)  # HAVING must tell a key without rows from rows it drops
     return parts or (over_nothing and bool(block.having or block.after_having))
 
 
@@ -479,19 +486,28 @@ def _each_once(plan: Mir) -> Mir:
     return Aggregate(plan, tuple(range(plan.width)), (), ())
 
 
-def _place_keys(block: Block, keys: list[Expr], exprs: list[Expr], names: list[str], plan: Mir
-                ) -> tuple[tuple[str, Any, int], ...]:
-    """Each key's column: one of the select list, or appended.  A column bound twice is there twice."""
-    out: list[tuple[str, Any, int]] = []
-    for (kind, what, _), e in zip(block.keys, keys, strict=True):
-        used = {c for _, _, c in out}
+def _place_bound(block: Block, rewrite: Callable[[Expr], Expr], exprs: list[Expr], names: list[str], plan: Mir
+                 ) -> list[Key[int] | Correlation[int]]:
+    """Keys and correlations with their columns: of the select list, or appended.  A column bound twice is there
+    twice."""
+    out: list[Key[int] | Correlation[int]] = []
+    for one in block.bound:
+        e, used = rewrite(one.column), {b.column for b in out}
         at = next((i for i, x in enumerate(exprs) if x == e and i not in used), None)
         if at is None:
             at = len(exprs)
             exprs.append(e)
             names.append(plan.fields[e.index].name if isinstance(e, Col) else f"key{len(out)}")
-        out.append((kind, what, at))
-    return tuple(out)
+        out.append(one.at(at))
+    return out
+
+
+def _keys(placed: list[Key[int] | Correlation[int]]) -> tuple[Key[int], ...]:
+    return tuple(b for b in placed if isinstance(b, Key))
+
+
+def _correlations(placed: list[Key[int] | Correlation[int]]) -> tuple[Correlation[int], ...]:
+    return tuple(b for b in placed if not isinstance(b, Key))
 
 
 def _place_order(block: Block, order: list[Expr], exprs: list[Expr], names: list[str], distinct: bool, plan: Mir

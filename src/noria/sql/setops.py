@@ -23,6 +23,7 @@ from noria.core.expr import Col, Const, Expr, Param
 from noria.core.functions import call, canonical, cast, common_type, literal
 from noria.core.types import BIGINT, Field, SqlType
 from noria.plan.after import Found
+from noria.plan.lookups import AnyOf, Key, Parameter, one
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project, Repeat, UnionAll, agg
 from noria.sql.context import Context
 from noria.sql.refusals import refuse
@@ -51,7 +52,7 @@ def set_plan(context: Context, tree: exp.SetOperation) -> Mir:
 
 
 # ------------------------------------------------------------------ arms with keys
-def keyed_union(context: Context, tree: exp.SetOperation) -> tuple[Mir, tuple[tuple[str, Any, int], ...], Mir] | None:
+def keyed_union(context: Context, tree: exp.SetOperation) -> tuple[Mir, tuple[Key[int], ...], Mir] | None:
     """A UNION [ALL] each arm of which is looked up by as many keys: the plan of all arms, its keys, and what is done
     to the rows of a lookup.  None where it is no such query."""
     from noria.sql.queries import block_of
@@ -68,7 +69,7 @@ def keyed_union(context: Context, tree: exp.SetOperation) -> tuple[Mir, tuple[tu
     types = _types([q.plan.fields[: q.visible] for q in queries])
     plan: Mir = reduce(UnionAll, (_marked(q, types, i) for i, q in enumerate(queries)))
     width = len(types)
-    keys = tuple(("any", tuple(dict.fromkeys((q.keys[n][0], q.keys[n][1]) for q in queries)), width + n)
+    keys = tuple(Key(AnyOf(tuple(dict.fromkeys(one(q.keys[n].lookup) for q in queries))), width + n)
                  for n in range(len(queries[0].keys)))
     rows: Mir = Filter(Found(plan.fields), canonical(call("or", *(_own(plan, q, i) for i, q in enumerate(queries)))))
     rows = Project(rows, _copies(plan)[:width], tuple(f.name for f in plan.fields[:width]))
@@ -89,13 +90,12 @@ def _arms(tree: exp.Expr, all_rows: bool) -> list[exp.Expr] | None:
 
 def _plain(query: Query) -> bool:
     ends = query.limit is None and query.offset is None
-    return ends and query.after is None and query.empty_row is None and all(
-        kind in ("param", "value") for kind, _, _ in query.keys)
+    return ends and query.after is None and query.empty_row is None and all(k.lookup.single for k in query.keys)
 
 
 def _kinds(query: Query) -> tuple[tuple[Any, ...], ...]:
     """What the keys are compared as: one column of the union has the keys of every arm."""
-    types = [query.plan.fields[at].type for _, _, at in query.keys]
+    types = [query.plan.fields[k.column].type for k in query.keys]
     return tuple((t.kind, t.folds, t.scale) for t in types)
 
 
@@ -104,9 +104,9 @@ def _own(plan: Mir, query: Query, arm: int) -> Expr:
     columns = _copies(plan)
     first = plan.width - 1 - len(query.keys)
     terms = [call("eq", columns[-1], literal(arm))]
-    for n, (kind, what, _) in enumerate(query.keys):
-        c = columns[first + n]
-        terms.append(call("eq", c, Param(c.type, True, what) if kind == "param" else literal(what)))
+    for n, key in enumerate(query.keys):
+        c, by = columns[first + n], key.lookup
+        terms.append(call("eq", c, Param(c.type, True, by.ordinal)) if isinstance(by, Parameter) else by.condition(c))
     return call("and", *terms)
 
 
@@ -114,8 +114,8 @@ def _marked(query: Query, types: list[SqlType], arm: int) -> Mir:
     """What the arm shows, its keys, and its number."""
     copies, fields = _copies(query.plan), query.plan.fields
     shown = [c if c.type == t else cast(c, t) for c, t in zip(copies, types, strict=False)]
-    keys = [copies[at] for _, _, at in query.keys]
-    names = (*(f.name for f in fields[: len(types)]), *(fields[at].name for _, _, at in query.keys), "arm")
+    keys = [copies[k.column] for k in query.keys]
+    names = (*(f.name for f in fields[: len(types)]), *(fields[k.column].name for k in query.keys), "arm")
     return Project(query.plan, (*shown, *keys, literal(arm)), names)
 
 

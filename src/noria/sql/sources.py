@@ -17,9 +17,9 @@ from noria.core.expr import Col, Expr, conjuncts
 from noria.core.functions import call
 from noria.core.limits import MAX_TABLES, TOP_ROWS
 from noria.plan.after import filter_of
-from noria.plan.mir import Argument, Base, Mir, Project, TopK
+from noria.plan.lookups import Key, Lookup
+from noria.plan.mir import Base, Mir, Project, TopK
 from noria.sql.context import Context
-from noria.sql.parameters import ONE_VALUE, Key
 from noria.sql.querygraph import Joined, Relations, unit_of
 from noria.sql.refusals import refuse
 from noria.sql.scalars import Resolver
@@ -48,7 +48,7 @@ def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool = F
 
 
 def _joins(context: Context, scope: Scope, first: exp.Expr, joins: list[exp.Expr], top: bool) -> Relations:
-    keys: list[Key] = []
+    keys: list[Key[Expr]] = []
     out = Relations([_unit(context, scope, first, keys if top else None)], [], keys)
     for before, node in enumerate(joins):
         if node.args.get("side") == "RIGHT" and any(_comma(j) for j in joins[:before]):
@@ -62,7 +62,7 @@ def _comma(join: exp.Expr) -> bool:
     return not any(join.args.get(n) for n in ("kind", "side", "method", "on", "using"))
 
 
-def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key] | None) -> Joined:
+def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] | None) -> Joined:
     """A relation; or joins in brackets, whose ON knows only what stands in the brackets.  keys: takes those of a
     derived table."""
     inner = node
@@ -73,7 +73,7 @@ def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key] | None
         alias, plan, found, hidden, order = _relation(context, node, keys is not None)
         source = scope.add(alias, plan, len(found) + hidden, order)
         if keys is not None:
-            keys += [(kind, what, source.column(plan.width - len(found) + i)) for i, (kind, what) in enumerate(found)]
+            keys += [Key(by, source.column(plan.width - len(found) + i)) for i, by in enumerate(found)]
         return unit_of(source)
     within = Scope(scope.end)
     alone = inner.copy()
@@ -100,7 +100,7 @@ def with_queries(context: Context, tree: exp.Expr) -> Context:
 _Order = tuple[tuple[int, bool], ...]
 
 
-def _relation(context: Context, node: exp.Expr, top: bool) -> tuple[str, Mir, list[Argument], int, _Order]:
+def _relation(context: Context, node: exp.Expr, top: bool) -> tuple[str, Mir, list[Lookup], int, _Order]:
     """The alias and plan of a relation, what its last columns are looked up by, how many more hidden ones there are,
     and the order of a view."""
     if isinstance(node, exp.Subquery):
@@ -118,7 +118,7 @@ def _relation(context: Context, node: exp.Expr, top: bool) -> tuple[str, Mir, li
     return node.alias_or_name, plan, [], hidden, order
 
 
-def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Argument]]:
+def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Lookup]]:
     """A derived table with its keys as last columns, where a lookup of the outer query can be one of these.  Its LIMIT
     is that of each key."""
     from noria.sql.queries import block_of, limits_of
@@ -126,16 +126,16 @@ def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Argument]]:
     query = block_of(context, tree, top=True)
     known = all(end is None or isinstance(end, exp.Literal) for end in (query.limit, query.offset))
     plain = query.after is None and query.empty_row is None and known
-    if not plain or not query.keys or any(kind not in ONE_VALUE for kind, _, _ in query.keys):
+    if not plain or not query.keys or any(k.lookup.several for k in query.keys):
         return relation_plan(context.inner(), tree), []
     limit, offset = limits_of(context, query)
     if limit is not None:
-        query = replace(query, plan=_first(context, tree, query, limit, offset, tuple(at for _, _, at in query.keys)))
-    shown = [*range(query.visible), *(at for _, _, at in query.keys)]
+        query = replace(query, plan=_first(context, tree, query, limit, offset, tuple(k.column for k in query.keys)))
+    shown = [*range(query.visible), *(k.column for k in query.keys)]
     fields = [query.plan.fields[c] for c in shown]
     plan = Project(query.plan, tuple(Col(f.type, f.nullable, c) for c, f in zip(shown, fields, strict=True)),
                    tuple(f.name for f in fields))
-    return plan, [(kind, what) for kind, what, _ in query.keys]
+    return plan, [k.lookup for k in query.keys]
 
 
 def _named(context: Context, name: str) -> tuple[Mir, int, _Order]:
@@ -216,7 +216,7 @@ def visible_only(plan: Mir, visible: int) -> Mir:
 
 
 # ------------------------------------------------------------------ one join
-def _join(context: Context, scope: Scope, out: Relations, node: exp.Expr, keys: list[Key] | None) -> None:
+def _join(context: Context, scope: Scope, out: Relations, node: exp.Expr, keys: list[Key[Expr]] | None) -> None:
     """One join more.  a RIGHT JOIN b   →   b LEFT JOIN (a): what stands before it becomes one unit."""
     only(node, _JOIN, "JOIN")
     side, kind, method = ((node.args.get(n) or "") for n in ("side", "kind", "method"))

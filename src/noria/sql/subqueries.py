@@ -15,7 +15,7 @@ one value where the outer columns that it is joined by have.  An inner query kno
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sqlglot import exp
 
@@ -23,8 +23,8 @@ from noria.core.errors import SqlError
 from noria.core.expr import Call, Col, Const, Expr, columns_of, substitute
 from noria.core.functions import call, literal
 from noria.core.types import BOOL
+from noria.plan.lookups import Key, NullSafe
 from noria.plan.mir import Aggregate, Distinct, Mir, Project, TopK, agg
-from noria.sql.parameters import ONE_VALUE, Key
 from noria.sql.querygraph import EQUALITIES, Pair, unit_of
 from noria.sql.refusals import not_maintained, refuse
 from noria.sql.scalars import Resolver
@@ -36,16 +36,23 @@ if TYPE_CHECKING:
 CORRELATED = "compare its columns with those of one table of the outer query in its WHERE"
 
 
+C = TypeVar("C")
+
+
 @dataclass(frozen=True)
-class Correlation:
-    """A term of an inner WHERE: outer = inner or outer <=> inner, of one type."""
+class Correlation(Generic[C]):
+    """A term of an inner WHERE: outer = column or outer <=> column, of one type.  column: an expression over the inner
+    block's relations, or a position of its plan."""
 
     outer: Expr
-    inner: Expr
+    column: C
     null_safe: bool
 
+    def at(self, position: int) -> Correlation[int]:
+        return Correlation(self.outer, position, self.null_safe)
 
-def correlation(term: Expr, start: int) -> Correlation | None:
+
+def correlation(term: Expr, start: int) -> Correlation[Expr] | None:
     """The term as a correlation; columns before number `start` are the outer query's."""
     if not isinstance(term, Call) or term.op not in EQUALITIES:
         return None
@@ -64,8 +71,7 @@ def add_domain(block: Block) -> None:
     terms = [t for t in block.where if any(c < start for c in columns_of(t))]
     if outer is None or not terms:
         return
-    pairs = [key for key in block.keys if key[0] == "outer"]
-    known = sorted({c for e in (*terms, *(k[1].outer for k in pairs)) for c in columns_of(e) if c < start})
+    known = sorted({c for e in (*terms, *(k.outer for k in block.correlations)) for c in columns_of(e) if c < start})
     of = {outer.source_of(c) for c in known} if known[0] >= outer.start else set()
     source = outer.sources[of.pop()] if len(of) == 1 else None
     if source is None or source.outer or source.given is not None:
@@ -78,17 +84,15 @@ def add_domain(block: Block) -> None:
         return substitute(e, lambda c: own.column(known.index(c.index)) if c.index < start else c)
 
     block.where = [inside(t) for t in block.where]
-    block.where += [call("nseq" if c.null_safe else "eq", inside(c.outer), c.inner) for _, c, _ in pairs]
-    block.keys = [key for key in block.keys if key[0] != "outer"]
-    for i, number in enumerate(known):
-        value = own.column(i)
-        block.keys.append(("outer", Correlation(Col(value.type, value.nullable, number), value, True), value))
+    block.where += [call("nseq" if c.null_safe else "eq", inside(c.outer), c.column) for c in block.correlations]
+    values_of = [own.column(i) for i in range(len(known))]
+    block.correlations = [Correlation(Col(v.type, v.nullable, number), v, True)
+                          for number, v in zip(known, values_of, strict=True)]
 
 
-def null_safe(key: Key) -> bool:
-    """May the key be looked up by NULL?"""
-    kind, what, _ = key
-    return bool(kind == "same" or (kind == "outer" and what.null_safe))
+def null_safe(bound: Key[Expr] | Correlation[Expr]) -> bool:
+    """May the column be looked up by NULL?"""
+    return bound.null_safe if isinstance(bound, Correlation) else isinstance(bound.lookup, NullSafe)
 
 
 # ------------------------------------------------------------------ as expressions
@@ -156,7 +160,7 @@ def _query(block: Block, tree: exp.Expr, top: bool = False) -> Query:
     if query.after is not None and not top:
         raise not_maintained("HAVING in a subquery that aggregates without GROUP BY", tree)
     start = block.scope.start
-    if any(c < start for k in query.keys if k[0] == "outer" for c in columns_of(k[1].outer)) or any(
+    if any(c < start for k in query.correlations for c in columns_of(k.outer)) or any(
             c < start for t in query.given for c in columns_of(t)):
         raise refuse("a subquery that knows columns of more than the next query", tree)
     return query
@@ -166,7 +170,7 @@ def _liftable(block: Block, tree: exp.Expr, top: bool) -> Query:
     """The query with its parameters as keys, where one row of the block is then found at most once."""
     if top and not block.context.batch:
         query = _query(block, tree, top=True)
-        if query.after is None and query.empty_row is None and all(k[0] in ONE_VALUE for k in query.keys):
+        if query.after is None and query.empty_row is None and not any(k.lookup.several for k in query.keys):
             return query
     return _query(block, tree)
 
@@ -182,13 +186,11 @@ def _is_matched(block: Block, operands: list[Expr], query: Query) -> Expr:
         raise refuse("IN over a correlated aggregate without GROUP BY", block.tree, "compare by `=`")
     plan = query.plan
     pairs = [Pair(o, _column(plan, i)).of_one_type() for i, o in enumerate(operands)]
-    pairs += [Pair(c.outer, _column(plan, at), c.null_safe) for kind, c, at in query.keys if kind == "outer"]
-    lifted = [(kind, what, _column(plan, at)) for kind, what, at in query.keys if kind != "outer"]
-    found = [p.right for p in pairs] + [e for _, _, e in lifted]
+    pairs += [Pair(c.outer, _column(plan, c.column), c.null_safe) for c in query.correlations]
+    found = [p.right for p in pairs] + [_column(plan, k.column) for k in query.keys]
     once: Mir = Distinct(_columns(plan, found or [literal(1)]))
     source = _joined(block, _columns(once, [*_copies(once), literal(1)]), pairs, query)
-    for i, (kind, what, _) in enumerate(lifted):
-        block.keys.append((kind, what, source.column(len(pairs) + i)))
+    block.keys += [Key(k.lookup, source.column(len(pairs) + i)) for i, k in enumerate(query.keys)]
     return call("not", call("is_null", source.column(source.plan.width - 1)))
 
 
@@ -202,14 +204,14 @@ def _member(block: Block, resolve: Resolver, node: exp.Expr) -> Expr:
     if len(operands) > 1:
         raise refuse("IN of several columns that can be NULL, elsewhere than as a term of WHERE", node,
                      "use EXISTS (SELECT … WHERE …)")
-    keys = [(c, at) for kind, c, at in query.keys if kind == "outer"]
-    known = _columns(query.plan, [*(_column(query.plan, at) for _, at in keys), _column(query.plan, 0)])
+    keys = query.correlations
+    known = _columns(query.plan, [*(_column(query.plan, k.column) for k in keys), _column(query.plan, 0)])
     counts = (agg("count_star", None, known.fields), agg("count", len(keys), known.fields))
     groups = Aggregate(known, tuple(range(len(keys))), counts, ("rows", "values"))
     rows, values = _column(groups, len(keys)), _column(groups, len(keys) + 1)
     told = [call("gt", rows, literal(0)), call("gt", rows, values)]
     said = Distinct(_columns(groups, [*_copies(groups)[: len(keys)], *told]))  # counts change often, this does not
-    pairs = [Pair(c.outer, _column(said, i), c.null_safe) for i, (c, _) in enumerate(keys)]
+    pairs = [Pair(c.outer, _column(said, i), c.null_safe) for i, c in enumerate(keys)]
     source = _joined(block, said, pairs, query)
     some, nulls = (call("coalesce", source.column(len(keys) + i), Const(BOOL, False, False)) for i in (0, 1))
     unknown = call("or", call("is_null", operands[0]), nulls)
@@ -220,15 +222,15 @@ def _scalar(block: Block, node: exp.Subquery) -> Expr:
     """The one value of a query, NULL where it has no row."""
     query = _query(block, node.this)
     _check_width([literal(1)], query)
-    keys = [(c, at) for kind, c, at in query.keys if kind == "outer"]
+    keys = query.correlations
     if query.limit is not None or query.offset is not None:
-        query = _first(block, node, query, tuple(dict.fromkeys(at for _, at in keys)))
+        query = _first(block, node, query, tuple(dict.fromkeys(k.column for k in keys)))
     if not query.single:
         raise refuse("a subquery that may have several rows where one value is asked for", node,
                      "aggregate it (MAX), compare a primary key in its WHERE, or give it a LIMIT 1")
-    exprs = [*(_column(query.plan, at) for _, at in keys), _column(query.plan, 0), literal(1)]
+    exprs = [*(_column(query.plan, k.column) for k in keys), _column(query.plan, 0), literal(1)]
     plan = _columns(query.plan, exprs)
-    pairs = [Pair(c.outer, _column(plan, i), c.null_safe) for i, (c, _) in enumerate(keys)]
+    pairs = [Pair(c.outer, _column(plan, i), c.null_safe) for i, c in enumerate(keys)]
     source = _joined(block, plan, pairs, query)
     value = source.column(len(keys))
     if query.empty_row is None or query.empty_row[0] is None:

@@ -43,7 +43,7 @@ from noria.core.errors import SqlError, unknown_table
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import TableDef
 from noria.dataflow.render import dot
-from noria.plan.mir import ViewDef
+from noria.plan.view import ViewDef
 from noria.server.http import bodies, gate, wire
 from noria.server.http.bodies import ARROW, JSON
 from noria.server.http.gate import Policy, Refused
