@@ -85,10 +85,6 @@ chromium_for_tests() { # optional: without it, the tests with a page in a real b
     command -v chromium >/dev/null
 }
 
-clock_for_tests() { # optional: without it, no jumps of the clock among the faults that tests inject
-    ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1
-}
-
 # The place is part of the stamp: an editable install points at its checkout.
 stamp=.venv/.noria-setup
 key=$({ cat pyproject.toml scripts/setup.sh; pwd; } | sha256sum | cut -d' ' -f1)
@@ -107,10 +103,6 @@ fi
 if ! chromium_for_tests; then
     say "Chromium, for tests with pages that mean harm (optional, about 400 MB)"
     apt_install chromium || say "not installed; tests that need a browser will be skipped"
-fi
-if ! clock_for_tests; then
-    say "libfaketime, for tests with a clock that jumps (optional)"
-    apt_install libfaketime || say "not installed; jumps of the clock will be left out of the tests with faults"
 fi
 echo "$key" >$stamp
 say "done"

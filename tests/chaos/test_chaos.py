@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.clock import LIBRARY, Clock
+from chaos.clock import COMPILER, Clock
 from chaos.faults import small_disk
 from chaos.run import Run
 from e2e.serving import Served
@@ -37,9 +37,9 @@ def test_faults_while_clients_write_and_read(tmp_path: Path, capfd: pytest.Captu
         with small_disk(tmp_path / "disk") as disk:
             if disk is None:
                 print("this user cannot mount a small disk: faults of a full disk are left out", flush=True)
-            if LIBRARY is None:
-                print("libfaketime is not installed: jumps of the clock are left out", flush=True)
-            clock = Clock(tmp_path / "clock") if LIBRARY else None
+            if COMPILER is None:
+                print("there is no C compiler: jumps of the clock are left out", flush=True)
+            clock = Clock(tmp_path) if COMPILER else None
             server = Served((disk or tmp_path) / "data", environment=clock.environment if clock else {})
             try:
                 _run(server, number, tmp_path / "journal.jsonl", disk, clock)
