@@ -13,7 +13,16 @@ from noria.core.functions import NULL, literal
 from noria.core.types import TableDef
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
+from noria.sql.planned import Query
 from noria.sql.refusals import not_maintained
+from noria.sql.scope import Scope
+
+
+class Planner(Protocol):
+    """Plans a query within a query.  top: its keys may be parameters of the whole, and literals when the context is ad
+    hoc; outer: the names of the query in whose expressions it stands."""
+
+    def __call__(self, context: Context, tree: exp.Expr, top: bool = False, outer: Scope | None = None) -> Query: ...
 
 
 class Catalog(Protocol):
@@ -32,10 +41,14 @@ class Context:
     conditions."""
 
     catalog: Catalog
+    planner: Planner
     mode: Literal["view", "adhoc", "batch"]
     values: Sequence[Any] | None = None
     named: dict[str, Mir] = field(default_factory=dict)
     constant: bool = False
+
+    def query(self, tree: exp.Expr, top: bool = False, outer: Scope | None = None) -> Query:
+        return self.planner(self, tree, top, outer)
 
     def inner(self) -> Context:
         """For a query within the query."""

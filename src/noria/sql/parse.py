@@ -20,7 +20,7 @@ from noria.sql.commands import Command, CreateView, Explain, Nothing, Prepared, 
 from noria.sql.context import Catalog, Context
 from noria.sql.database import check_names
 from noria.sql.items import select_items
-from noria.sql.queries import select_of
+from noria.sql.queries import block_of, select_of
 from noria.sql.shape import split
 from noria.sql.tree import Statement, parse_tokens, snippet, statements_of, tokenize, too_deep
 
@@ -179,8 +179,8 @@ def _from_nothing(tree: exp.Select) -> bool:
 def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
     if isinstance(tree, exp.Select) and _from_nothing(tree):
         given = [None] * statement.parameters
-        return (select_items(Context(catalog, "batch", given), tree),
-                lambda values: select_items(Context(catalog, "batch", values), tree))
+        return (select_items(Context(catalog, block_of, "batch", given), tree),
+                lambda values: select_items(Context(catalog, block_of, "batch", values), tree))
     select = select_of(statement, tree, catalog)
     if select.view is None:
         if not statement.parameters:

@@ -17,10 +17,12 @@ from noria.plan.tops import kept_top
 from noria.plan.view import Asks, ViewDef
 from noria.sql.commands import BatchQuery, Select
 from noria.sql.context import Catalog, Context
+from noria.sql.ends import count_of, limits_of, parameter_of
 from noria.sql.parameters import INSTEAD
+from noria.sql.planned import Query
 from noria.sql.refusals import NotMaintained, not_maintained, refuse
 from noria.sql.scope import Scope
-from noria.sql.select import Query, plan_query
+from noria.sql.select import plan_query
 from noria.sql.setops import keyed_union, set_order, set_plan
 from noria.sql.shape import shape_of
 from noria.sql.tree import Statement, only, snippet
@@ -28,19 +30,20 @@ from noria.sql.tree import Statement, only, snippet
 
 def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -> ViewDef:
     """CREATE VIEW: the view with its parameters as key; NotMaintained if it cannot be kept."""
-    query = _plan(Context(catalog, "view"), tree)
+    query = _plan(Context(catalog, block_of, "view"), tree)
     keys = sorted(query.keys, key=lambda k: k.lookup.parameters)  # by their ordinals, as clients give them
-    limit, offset = _parameter(query.limit), _parameter(query.offset)
+    limit, offset = parameter_of(query.limit), parameter_of(query.offset)
     lookups = tuple(k.lookup for k in keys)
     if _parameters(lookups, limit, offset, query) != set(range(statement.parameters)):
         raise not_maintained("a parameter here", tree, INSTEAD)
     if statement.internal and statement.parameters:
         raise refuse("parameters in an internal view", tree, "views that read it have parameters of their own")
-    context = Context(catalog, "view")
+    context = Context(catalog, block_of, "view")
     plain = is_plain(lookups) and len(lookups) == statement.parameters and query.after is None
     asks = None if plain else Asks(lookups, limit, offset, _names(statement, query))
     view = ViewDef(name, query.plan, tuple(k.column for k in keys), query.visible, query.order,
-                   None if limit else _count(context, query.limit), 0 if offset else _count(context, query.offset) or 0,
+                   None if limit else count_of(context, query.limit),
+                   0 if offset else count_of(context, query.offset) or 0,
                    query.empty_row, statement.body, statement.internal, after=query.after, asks=asks,
                    ranged=_ranged(lookups))
     return kept_top(view)
@@ -59,7 +62,7 @@ def _names(statement: Statement, query: Query) -> tuple[str, ...]:
     for key in query.keys:
         for i in key.lookup.parameters:
             names[i] = query.plan.fields[key.column].name
-    for name, end in (("LIMIT", _parameter(query.limit)), ("OFFSET", _parameter(query.offset))):
+    for name, end in (("LIMIT", parameter_of(query.limit)), ("OFFSET", parameter_of(query.offset))):
         if end is not None:
             names[end.ordinal] = name
     return tuple(names)
@@ -71,19 +74,20 @@ def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
     try:
         return _adhoc(statement, tree, catalog)
     except NotMaintained as reason:
-        return Select(None, batch=batch_of(tree, Context(catalog, "batch", values), reason.message))
+        return Select(None, batch=batch_of(tree, Context(catalog, block_of, "batch", values), reason.message))
 
 
 def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: bool = False) -> Select:
-    query = _plan(Context(catalog, "adhoc", constant=constant), tree)
+    query = _plan(Context(catalog, block_of, "adhoc", constant=constant), tree)
     found = sorted(query.keys, key=lambda k: k.column)  # a canonical order: equal queries find the same view
     lookups = tuple(k.lookup for k in found)
-    limit, offset = _parameter(query.limit), _parameter(query.offset)
+    limit, offset = parameter_of(query.limit), parameter_of(query.offset)
     if _parameters(lookups, limit, offset, query) != set(range(statement.parameters)):
         raise not_maintained("a parameter here", tree, INSTEAD)
-    context = Context(catalog, "adhoc")
+    context = Context(catalog, block_of, "adhoc")
     view = ViewDef("select", query.plan, tuple(k.column for k in found), query.visible, query.order,
-                   None if limit else _count(context, query.limit), 0 if offset else _count(context, query.offset) or 0,
+                   None if limit else count_of(context, query.limit),
+                   0 if offset else count_of(context, query.offset) or 0,
                    query.empty_row, _shape_text(statement.text), adhoc=True, after=query.after,
                    ranged=_ranged(lookups))
     return Select(view, lookups, limit=limit, offset=offset,
@@ -120,7 +124,7 @@ def _plan(context: Context, tree: exp.Expr) -> Query:
 
 
 def block_of(context: Context, tree: exp.Expr, top: bool = False, outer: Scope | None = None) -> Query:
-    """A SELECT or a set operation, as it is planned.  top, outer: as in `plan_query`."""
+    """A SELECT or a set operation, as it is planned: the `Planner` of queries within queries too."""
     if isinstance(tree, exp.Subquery):
         only(tree, frozenset({"this", "alias"}), "a SELECT in brackets")
         return block_of(context, tree.this, top, outer)
@@ -134,26 +138,3 @@ def block_of(context: Context, tree: exp.Expr, top: bool = False, outer: Scope |
     if not isinstance(tree, exp.Select):
         raise parse_error(f"near '{snippet(tree)}'")
     return plan_query(context, tree, top, outer)
-
-
-# ------------------------------------------------------------------ LIMIT and OFFSET
-def limits_of(context: Context, query: Query) -> tuple[int | None, int]:
-    return _count(context, query.limit), _count(context, query.offset) or 0
-
-
-def _parameter(node: exp.Expr | None) -> Parameter | None:
-    return Parameter(int(node.this)) if isinstance(node, exp.Placeholder) else None
-
-
-def _count(context: Context, node: exp.Expr | None) -> int | None:
-    if node is None:
-        return None
-    if isinstance(node, exp.Placeholder):
-        value = getattr(context.parameter(node), "value", None)
-        number = 0 if value is None else value
-        if not isinstance(number, int) or number < 0:
-            raise SqlError(1210, "HY000", f"Incorrect arguments to LIMIT: '{number}' is no row count")
-        return number
-    if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit():
-        return int(node.this)
-    raise parse_error(f"LIMIT takes a number, near '{snippet(node)}'")

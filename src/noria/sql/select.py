@@ -9,9 +9,8 @@ Spark's queries are all made from that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from sqlglot import exp
 
@@ -23,6 +22,7 @@ from noria.plan.after import Found, bound, over
 from noria.plan.lookups import Key, Parameter
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project
 from noria.sql import sources
+from noria.sql.block import Block, Item
 from noria.sql.calls import columns_read, uses_aggregate
 from noria.sql.context import Context
 from noria.sql.grouping import group
@@ -34,12 +34,13 @@ from noria.sql.parameters import (
     literal_range,
     range_key,
 )
-from noria.sql.querygraph import Builder, Joined, Relations
+from noria.sql.planned import Correlation, Query
+from noria.sql.querygraph import Builder, Joined
 from noria.sql.refusals import not_maintained, refuse
 from noria.sql.regroup import regroup
 from noria.sql.scalars import Resolver
 from noria.sql.scope import Scope
-from noria.sql.subqueries import CORRELATED, Correlation, add_domain, correlation, holds, null_safe, subquery
+from noria.sql.subqueries import CORRELATED, add_domain, correlation, holds, null_safe, subquery
 from noria.sql.tree import is_membership, only, snippet
 from noria.sql.windows import windows_in, with_windows
 
@@ -51,78 +52,11 @@ _HARMLESS = {"SQL_NO_CACHE", "SQL_CACHE", "SQL_BUFFER_RESULT", "SQL_SMALL_RESULT
 NUMBERS = 1 << 20  # columns of a query, at most: an inner query's have numbers after them
 
 
-@dataclass(frozen=True)
-class Item:
-    """One column of the select list."""
-
-    name: str
-    expr: Expr
-
-
-@dataclass(frozen=True)
-class Query:
-    """A planned block: the first `visible` columns are the select list, keys and order columns may follow.
-    keys: what is looked up.  after: as in `ViewDef`, and then `visible` and `order` are of its columns.  varied:
-    literals were taken as parameters that they could be.  Of a query within an expression, correlations are its columns
-    that the outer query's are compared with, given are terms over these alone; single: at most one row has one value of
-    the keys and correlations."""
-
-    plan: Mir
-    visible: int
-    keys: tuple[Key[int], ...]
-    order: tuple[tuple[int, bool], ...]
-    limit: exp.Expr | None
-    offset: exp.Expr | None
-    empty_row: tuple[Any, ...] | None
-    after: Mir | None = None
-    varied: bool = False
-    correlations: tuple[Correlation[int], ...] = ()
-    given: tuple[Expr, ...] = ()
-    single: bool = False
-
-
-@dataclass
-class Block:
-    """A SELECT with its names resolved.  after, after_having: conditions that have parameters and are no keys.
-    literals: values of parameters that were literals.  outer: the names of the query in whose expressions it stands,
-    correlations: what is compared with these, given: terms over these alone."""
-
-    context: Context
-    tree: exp.Select
-    scope: Scope
-    relations: Relations
-    outer: Scope | None = None
-    given: list[Expr] = field(default_factory=list)
-    subqueries: dict[tuple[str, str], Expr] = field(default_factory=dict)
-    items: list[Item] = field(default_factory=list)
-    where: list[Expr] = field(default_factory=list)
-    keys: list[Key[Expr]] = field(default_factory=list)
-    correlations: list[Correlation[Expr]] = field(default_factory=list)
-    groups: list[Expr] = field(default_factory=list)
-    having: list[Expr] = field(default_factory=list)
-    order: list[tuple[Expr, bool]] = field(default_factory=list)
-    after: list[Expr] = field(default_factory=list)
-    after_having: list[Expr] = field(default_factory=list)
-    literals: list[Any] = field(default_factory=list)
-
-    def resolver(self, clause: str, aggregates: bool = False,
-                 column: Callable[[str, str, str], Expr] | None = None) -> Resolver:
-        return Resolver(column or self._column, self.context.parameter, clause, aggregates,
-                        subquery=partial(subquery, self))
-
-    def _column(self, name: str, table: str, clause: str) -> Expr:
-        inside = self.outer is None or self.scope.find(name, table)
-        scope = self.scope if inside or self.outer is None else self.outer
-        return scope.resolve(name, table, clause)
-
-    @property
-    def bound(self) -> list[Key[Expr] | Correlation[Expr]]:
-        """All that one lookup gives a value, or several, of; hidden columns stand in one order, however WHERE was
-        written."""
-        return sorted([*self.keys, *self.correlations], key=lambda b: str(b.column))
-
-    def alias(self, name: str) -> Expr | None:
-        return next((i.expr for i in self.items if i.name.lower() == name.lower()), None)
+def resolver_of(block: Block, clause: str, aggregates: bool = False,
+                column: Callable[[str, str, str], Expr] | None = None) -> Resolver:
+    """What gives the block's expressions their meaning; of its own columns, then of the outer query's."""
+    return Resolver(column or block.column, block.context.parameter, clause, aggregates,
+                    subquery=partial(subquery, block))
 
 
 def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Scope | None = None) -> Query:
@@ -193,7 +127,7 @@ def _resolve_where(block: Block, top: bool) -> None:
     where = block.tree.args.get("where")
     if where is None:
         return
-    resolve = block.resolver("where clause")
+    resolve = resolver_of(block, "where clause")
     top = top and not block.context.batch
     for term in _terms(where.this):
         if is_membership(term):
@@ -253,7 +187,7 @@ def _varying(block: Block, term: exp.Expr) -> bool:
 
 
 def _resolve_items(block: Block) -> None:
-    resolve = block.resolver("field list", aggregates=True)
+    resolve = resolver_of(block, "field list", aggregates=True)
     for node in block.tree.expressions:
         if isinstance(node, exp.Star):
             only(node, frozenset(), "SELECT *")
@@ -292,7 +226,7 @@ def _resolve_groups(block: Block) -> None:
     if clause is None:
         return
     only(clause, frozenset({"expressions"}), "GROUP BY")
-    resolve = block.resolver("group statement")
+    resolve = resolver_of(block, "group statement")
     for node in clause.expressions:
         e = _position(block, node, "group statement")
         if e is None and isinstance(node, exp.Column) and not node.table and not block.scope.find(node.name):
@@ -314,7 +248,7 @@ def _resolve_having(block: Block, top: bool) -> None:
         known = block.alias(name) if not table and name.lower() not in grouped else None
         return known if known is not None else block.scope.resolve(name, table, clause)
 
-    resolve = block.resolver("having clause", aggregates=True, column=column)
+    resolve = resolver_of(block, "having clause", aggregates=True, column=column)
     for term in _terms(having.this):
         if top and not block.context.batch and has_parameter(term):
             block.after_having += after_terms(term, lambda p: replace(resolve, parameter=p))
@@ -344,7 +278,7 @@ def _resolve_order(block: Block) -> None:
         known = block.alias(name) if not table else None
         return known if known is not None else block.scope.resolve(name, table, clause)
 
-    resolve = block.resolver("order clause", aggregates=True, column=column)
+    resolve = resolver_of(block, "order clause", aggregates=True, column=column)
     for node in order.expressions:
         only(node, frozenset({"this", "desc", "nulls_first"}), "ORDER BY")
         e = _position(block, node.this, "order clause")

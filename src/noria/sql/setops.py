@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlglot import exp
 
@@ -26,12 +26,10 @@ from noria.plan.after import Found
 from noria.plan.lookups import AnyOf, Key, Parameter, one
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project, Repeat, UnionAll, agg
 from noria.sql.context import Context
+from noria.sql.planned import Query
 from noria.sql.refusals import refuse
 from noria.sql.sources import relation_plan, with_queries
 from noria.sql.tree import only, snippet
-
-if TYPE_CHECKING:
-    from noria.sql.select import Query
 
 Order = tuple[tuple[int, bool], ...]
 _PARTS = frozenset({"this", "expression", "distinct", "with_", "order", "limit", "offset"})
@@ -55,15 +53,13 @@ def set_plan(context: Context, tree: exp.SetOperation) -> Mir:
 def keyed_union(context: Context, tree: exp.SetOperation) -> tuple[Mir, tuple[Key[int], ...], Mir] | None:
     """A UNION [ALL] each arm of which is looked up by as many keys: the plan of all arms, its keys, and what is done
     to the rows of a lookup.  None where it is no such query."""
-    from noria.sql.queries import block_of
-
     distinct = bool(tree.args.get("distinct"))
     found = _arms(tree.this, not distinct), _arms(tree.expression, not distinct)
     if not isinstance(tree, exp.Union) or found[0] is None or found[1] is None:
         return None
     only(tree, _PARTS, "UNION")
     context = with_queries(context, tree)
-    queries = [block_of(context, a, top=True) for a in found[0] + found[1]]
+    queries = [context.query(a, top=True) for a in found[0] + found[1]]
     if not all(map(_plain, queries)) or len({_kinds(q) for q in queries}) > 1 or not queries[0].keys:
         return None
     types = _types([q.plan.fields[: q.visible] for q in queries])

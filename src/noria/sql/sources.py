@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -20,14 +19,13 @@ from noria.plan.after import filter_of
 from noria.plan.lookups import Key, Lookup
 from noria.plan.mir import Base, Mir, Project, TopK
 from noria.sql.context import Context
+from noria.sql.ends import limits_of
+from noria.sql.planned import Query
 from noria.sql.querygraph import Joined, Relations, unit_of
 from noria.sql.refusals import refuse
 from noria.sql.scalars import Resolver
 from noria.sql.scope import Scope, Source
 from noria.sql.tree import only
-
-if TYPE_CHECKING:
-    from noria.sql.select import Query
 
 _JOIN = frozenset({"this", "side", "kind", "on", "using", "method"})
 _TABLE = frozenset({"this", "alias", "db", "catalog", "hints", "joins"})
@@ -121,9 +119,7 @@ def _relation(context: Context, node: exp.Expr, top: bool) -> tuple[str, Mir, li
 def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Lookup]]:
     """A derived table with its keys as last columns, where a lookup of the outer query can be one of these.  Its LIMIT
     is that of each key."""
-    from noria.sql.queries import block_of, limits_of
-
-    query = block_of(context, tree, top=True)
+    query = context.query(tree, top=True)
     known = all(end is None or isinstance(end, exp.Literal) for end in (query.limit, query.offset))
     plain = query.after is None and query.empty_row is None and known
     if not plain or not query.keys or any(k.lookup.several for k in query.keys):
@@ -191,9 +187,7 @@ def _renamed(plan: Mir, alias: exp.Expr, hidden: int = 0) -> Mir:
 
 def relation_plan(context: Context, tree: exp.Expr) -> Mir:
     """A query within a query as a relation: its select list only; its order matters only below a LIMIT."""
-    from noria.sql.queries import block_of, limits_of
-
-    query = block_of(context, tree)
+    query = context.query(tree)
     plan = query.plan
     limit, offset = limits_of(context, query)
     if limit is not None:

@@ -14,8 +14,7 @@ one value where the outer columns that it is joined by have.  An inner query kno
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import replace
 
 from sqlglot import exp
 
@@ -25,31 +24,15 @@ from noria.core.functions import call, literal
 from noria.core.types import BOOL
 from noria.plan.lookups import Key, NullSafe
 from noria.plan.mir import Aggregate, Distinct, Mir, Project, TopK, agg
+from noria.sql.block import Block
+from noria.sql.ends import limits_of
+from noria.sql.planned import Correlation, Query
 from noria.sql.querygraph import EQUALITIES, Pair, unit_of
 from noria.sql.refusals import not_maintained, refuse
 from noria.sql.scalars import Resolver
 from noria.sql.scope import Source
 
-if TYPE_CHECKING:
-    from noria.sql.select import Block, Query
-
 CORRELATED = "compare its columns with those of one table of the outer query in its WHERE"
-
-
-C = TypeVar("C")
-
-
-@dataclass(frozen=True)
-class Correlation(Generic[C]):
-    """A term of an inner WHERE: outer = column or outer <=> column, of one type.  column: an expression over the inner
-    block's relations, or a position of its plan."""
-
-    outer: Expr
-    column: C
-    null_safe: bool
-
-    def at(self, position: int) -> Correlation[int]:
-        return Correlation(self.outer, position, self.null_safe)
 
 
 def correlation(term: Expr, start: int) -> Correlation[Expr] | None:
@@ -154,9 +137,7 @@ def _operands(resolve: Resolver, node: exp.Expr) -> list[Expr]:
 
 # ------------------------------------------------------------------ inner queries
 def _query(block: Block, tree: exp.Expr, top: bool = False) -> Query:
-    from noria.sql.queries import block_of
-
-    query = block_of(block.context if top else block.context.inner(), tree, top, block.scope)
+    query = (block.context if top else block.context.inner()).query(tree, top, block.scope)
     if query.after is not None and not top:
         raise not_maintained("HAVING in a subquery that aggregates without GROUP BY", tree)
     start = block.scope.start
@@ -241,8 +222,6 @@ def _scalar(block: Block, node: exp.Subquery) -> Expr:
 
 def _first(block: Block, node: exp.Expr, query: Query, keys: tuple[int, ...]) -> Query:
     """The query with its LIMIT as the first rows of each value of its keys."""
-    from noria.sql.queries import limits_of
-
     limit, offset = limits_of(block.context.inner(), query)
     if query.single and limit and not offset:
         return replace(query, limit=None)
