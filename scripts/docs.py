@@ -25,7 +25,7 @@ from noria.server.chatter import _FUNCTIONS as SESSION_FUNCTIONS
 from noria.server.chatter import _SHOW, VARIABLES
 from noria.server.http.app import Api
 from noria.server.http.metrics import DESCRIPTIONS, NODE_DESCRIPTIONS
-from noria.sql.chatter import _SHOWS
+from noria.sql.statements.session import _SHOWS
 
 PAGES = Path(__file__).parent.parent / "docs"
 SCHEMA = (

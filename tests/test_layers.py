@@ -67,6 +67,83 @@ def test_pure_packages_do_no_io(path: Path) -> None:
     assert not wrong, f"{path.relative_to(SRC)} is in a pure package: {wrong}"
 
 
+# ---------------------------------------------------------------- rooms and circles
+SQL_ROOMS = ("text", "expressions", "query", "statements")
+
+
+@pytest.mark.parametrize("path", modules(("sql",)), ids=lambda p: str(p.relative_to(SRC)))
+def test_rooms_of_sql_import_only_rooms_before_them(path: Path) -> None:
+    room = path.relative_to(SRC / "sql").parts[0]
+    if room not in SQL_ROOMS:
+        return  # the entrance, and what comes out
+    wrong = [f"line {line}: {name}" for line, name in imports(path) if name.startswith("noria.sql.")
+             and (to := name.split(".")[2]) in SQL_ROOMS and SQL_ROOMS.index(to) > SQL_ROOMS.index(room)]
+    assert not wrong, f"{path.relative_to(SRC)} imports a later room: {wrong}"
+
+
+def graph() -> dict[str, set[str]]:
+    """Which modules each module imports at run time, imports within functions included: `from package import module`
+    is of the module, `from package import name` of what the package's __init__ has."""
+    paths = {module(p): p for p in SRC.rglob("*.py")}
+    return {name: {to for to in imported(path) if to in paths} - {name} for name, path in paths.items()}
+
+
+def imported(path: Path) -> Iterator[str]:
+    plain = {line: name for line, name in imports(path)}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.lineno in plain:
+            for alias in node.names:
+                inner = f"{plain[node.lineno]}.{alias.name}"
+                yield inner if is_module(inner) else plain[node.lineno]
+        elif isinstance(node, ast.Import) and node.lineno in plain:
+            yield from (alias.name for alias in node.names)
+
+
+def is_module(name: str) -> bool:
+    place = SRC.parent.joinpath(*name.split("."))
+    return place.with_suffix(".py").exists() or (place / "__init__.py").exists()
+
+
+def module(path: Path) -> str:
+    parts = path.relative_to(SRC.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def circles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of names that reach each other (Tarjan's strongly connected components), of more than one name."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    out = []
+
+    def visit(name: str) -> None:
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        for to in edges.get(name, ()):
+            if to not in order:
+                visit(to)
+                low[name] = min(low[name], low[to])
+            elif to in stack:
+                low[name] = min(low[name], order[to])
+        if low[name] == order[name]:
+            at = stack.index(name)
+            group, stack[at:] = stack[at:], []
+            if len(group) > 1:
+                out.append(sorted(group))
+
+    for name in edges:
+        if name not in order:
+            visit(name)
+    return out
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+    edges = graph()
+    assert "noria.sql.query.select" in edges["noria.sql.query.purposes"]
+    assert circles(edges) == []
+
+
 def test_every_package_is_in_the_list() -> None:
     packages = {p.parent.name for p in SRC.glob("*/__init__.py")}
     assert packages <= set(LAYERS), f"not in the list of layers: {sorted(packages - set(LAYERS))}"

@@ -6,8 +6,8 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.sql.commands import CreateTable, Nothing, Select, SetVariable
-from noria.sql.comments import opened
 from noria.sql.parse import parse
+from noria.sql.text.comments import opened
 from sql.catalogs import DictCatalog
 
 CATALOG = DictCatalog("CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(20))")

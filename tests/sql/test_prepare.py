@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from noria.core.errors import SqlError
 from noria.core.statements import DEFAULT, Insert, Update
-from noria.sql import values
 from noria.sql.commands import Select, SelectItems, as_batch
 from noria.sql.parse import bind, parse, prepare, split
-from noria.sql.shape import shape_of
-from noria.sql.tree import statements_of, tokenize
+from noria.sql.text import literal_rows as values
+from noria.sql.text.shape import shape_of
+from noria.sql.text.syntax import statements_of, tokenize
 from sql.catalogs import FIGURE_2, STORIES_WITH_VC, VOTE_COUNT, DictCatalog
 
 CATALOG = DictCatalog(*FIGURE_2, VOTE_COUNT, STORIES_WITH_VC,

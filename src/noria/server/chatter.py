@@ -18,8 +18,8 @@ from noria.plan.view import ViewDef
 from noria.server.mysql.backend import ResultSet
 from noria.server.mysql.session import SERVER_VERSION
 from noria.sql.commands import Item, SelectItems, Show
-from noria.sql.database import DATABASE
-from noria.sql.shows import holding
+from noria.sql.statements.database import DATABASE
+from noria.sql.statements.show_conditions import holding
 
 VARIABLES: dict[str, Any] = {
     "auto_increment_increment": 1, "autocommit": 1, "character_set_client": "utf8mb4",

@@ -53,7 +53,7 @@ from noria.server.running import Processes
 from noria.server.sessions import Session, run_text
 from noria.server.statements import Compiled, Statements, is_one_key
 from noria.sql import commands as sql
-from noria.sql.database import DATABASE
+from noria.sql.statements.database import DATABASE
 from noria.views.reader import AttachedViews
 
 TOO_LONG = 3024  # the error of what takes a worker too long or too much

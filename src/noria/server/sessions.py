@@ -39,8 +39,8 @@ from noria.server.mysql.variables import changes
 from noria.server.running import Running, hinted_ms
 from noria.server.statements import Compiled
 from noria.sql import commands as sql
-from noria.sql.database import DATABASE, check_database, not_created, not_dropped
-from noria.sql.shape import split
+from noria.sql.statements.database import DATABASE, check_database, not_created, not_dropped
+from noria.sql.text.shape import split
 
 if TYPE_CHECKING:
     from noria.server.executor import Executor

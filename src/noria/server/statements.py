@@ -21,7 +21,7 @@ from noria.plan.view import ViewDef
 from noria.server.results import Shape
 from noria.sql.commands import Command, Explain, Prepared, Select
 from noria.sql.parse import bind, parse, prepare
-from noria.sql.shape import shape_of
+from noria.sql.text.shape import shape_of
 
 T = TypeVar("T")
 _numbers = itertools.count(1)

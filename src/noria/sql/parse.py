@@ -15,14 +15,18 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
 from noria.core.errors import SqlError, not_supported, parse_error
-from noria.sql import chatter, clock, ddl, dml, values
 from noria.sql.commands import Command, CreateView, Explain, Nothing, Prepared, Select, Timed, bound_select
-from noria.sql.context import Catalog, Context
-from noria.sql.database import check_names
-from noria.sql.items import select_items
-from noria.sql.queries import block_of, select_of
-from noria.sql.shape import split
-from noria.sql.tree import Statement, parse_tokens, snippet, statements_of, tokenize, too_deep
+from noria.sql.expressions import clock
+from noria.sql.query.context import Catalog, Context
+from noria.sql.query.purposes import block_of, select_of
+from noria.sql.statements import definitions as ddl
+from noria.sql.statements import session as chatter
+from noria.sql.statements import writes as dml
+from noria.sql.statements.database import check_names
+from noria.sql.statements.without_from import select_items
+from noria.sql.text import literal_rows as values
+from noria.sql.text.shape import split
+from noria.sql.text.syntax import Statement, parse_tokens, snippet, statements_of, tokenize, too_deep
 
 Binder = Callable[[Sequence[Any]], Command]
 

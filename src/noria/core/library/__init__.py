@@ -1,7 +1,7 @@
 """The library: every function of SQL that is a plain function of its values, one entry each.
 
 `LIBRARY[op]` is what a call of that op means; operators, comparisons, CASE and casts, which need more than that,
-are in `core/functions`.  `sql/names.py` says under which names a client finds them.
+are in `core/functions`.  `sql/expressions/functions.py` says under which names a client finds them.
 """
 
 from __future__ import annotations

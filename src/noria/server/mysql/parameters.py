@@ -127,7 +127,7 @@ def _date(reader: Reader, day_only: bool) -> object:
         if day_only:
             return date(year, month, day)
         return datetime(year, month, day, hour, minute, second, micros)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for microseconds beyond 31 bits
         shown = f"{year:04}-{month:02}-{day:02}"
         if day_only:
             return shown

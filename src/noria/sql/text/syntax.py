@@ -22,7 +22,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from noria.core.errors import SqlError, not_supported, parse_error
 from noria.core.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS, MAX_TERMS
-from noria.sql.comments import opened
+from noria.sql.text.comments import opened
 
 FEW_TERMS = 8  # of AND and OR that stay as they were written
 SHOWN = 80  # characters of the text in an error
@@ -50,7 +50,7 @@ LOCALTIMESTAMP CURDATE CURTIME UTC_TIMESTAMP UTC_DATE UTC_TIME SESSION_USER COAL
 
 
 def _has_class(name: str, made: object) -> bool:
-    """Is it an aggregate, a window function or of the session?  Scalar functions stay names (`sql/functions.py`):
+    """Is it an aggregate, a window function or of the session?  Scalar functions stay names (`sql/expressions/functions.py`):
     sqlglot rewrites some of them into what other systems have."""
     of = getattr(made, "__self__", None)
     return name in _WITH_CLASS or (isinstance(of, type) and issubclass(of, exp.AggFunc))

@@ -14,7 +14,7 @@ from typing import Any
 from noria.core.errors import wrong_value_count
 from noria.core.statements import DEFAULT, Insert
 from noria.sql.commands import Prepared
-from noria.sql.shape import literal_of
+from noria.sql.text.shape import literal_of
 
 _HEAD = re.compile(r"\s*(?:INSERT|REPLACE)\b[^'\"?;()#*/-]*?(?:\([^'\"?;()#*/-]*\)\s*)?\bVALUES?\s*(?=\()",
                    re.IGNORECASE)

@@ -22,7 +22,7 @@ from noria.core.functions import cast, common_type, conjunction, literal, rebuil
 from noria.core.types import BYTES, DOUBLE, TEXT_BIN, Kind, SqlType
 from noria.plan.lookups import Key
 from noria.plan.mir import Filter, Join, Mir, Project, show
-from noria.sql.scope import Source
+from noria.sql.query.scope import Source
 
 _STRICT = {"eq", "ne", "lt", "le", "gt", "ge", "like", "add", "sub", "mul", "div", "intdiv", "mod", "neg", "abs",
            "round", "floor", "ceil", "cast", "concat", "lower", "upper", "length", "char_length", "substring", "trim"}

@@ -25,11 +25,11 @@ from noria.core.functions import NULL, call, cast, literal, now, rebuilt, uses_c
 from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update
 from noria.core.types import TableDef
 from noria.plan.rewrites import simplified
-from noria.sql import tree as trees
-from noria.sql.context import Catalog
-from noria.sql.refusals import refuse
-from noria.sql.scalars import Resolver, literal_value
-from noria.sql.tree import only, snippet
+from noria.sql.expressions.scalars import Resolver, literal_value
+from noria.sql.query.context import Catalog
+from noria.sql.text import syntax as trees
+from noria.sql.text.refusals import refuse
+from noria.sql.text.syntax import only, snippet
 
 Binder = Callable[[Sequence[Any]], Statement]
 _INSERT = frozenset({"this", "expression", "conflict", "ignore"})

@@ -18,14 +18,14 @@ from noria.core.limits import MAX_TABLES, TOP_ROWS
 from noria.plan.after import filter_of
 from noria.plan.lookups import Key, Lookup
 from noria.plan.mir import Base, Mir, Project, TopK
-from noria.sql.context import Context
-from noria.sql.ends import limits_of
-from noria.sql.planned import Query
-from noria.sql.querygraph import Joined, Relations, unit_of
-from noria.sql.refusals import refuse
-from noria.sql.scalars import Resolver
-from noria.sql.scope import Scope, Source
-from noria.sql.tree import only
+from noria.sql.expressions.scalars import Resolver
+from noria.sql.query.context import Context
+from noria.sql.query.ends import limits_of
+from noria.sql.query.joins import Joined, Relations, unit_of
+from noria.sql.query.planned import Query
+from noria.sql.query.scope import Scope, Source
+from noria.sql.text.refusals import refuse
+from noria.sql.text.syntax import only
 
 _JOIN = frozenset({"this", "side", "kind", "on", "using", "method"})
 _TABLE = frozenset({"this", "alias", "db", "catalog", "hints", "joins"})

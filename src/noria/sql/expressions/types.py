@@ -26,7 +26,7 @@ from noria.core.types import (
     SqlType,
     decimal,
 )
-from noria.sql.refusals import refuse
+from noria.sql.text.refusals import refuse
 
 _D = exp.DataType.Type
 _INTS = {_D.TINYINT: 8, _D.SMALLINT: 16, _D.MEDIUMINT: 24, _D.INT: 32, _D.BIGINT: 64}

@@ -20,9 +20,9 @@ from noria.core.evaluate import constant
 from noria.core.expr import Expr
 from noria.core.functions import at_time
 from noria.core.types import SqlType
-from noria.sql.functions import CLOCK_CLASSES, CLOCK_NAMES
-from noria.sql.refusals import refuse
-from noria.sql.scalars import Resolver
+from noria.sql.expressions.functions import CLOCK_CLASSES, CLOCK_NAMES
+from noria.sql.expressions.scalars import Resolver
+from noria.sql.text.refusals import refuse
 
 _AROUND = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Paren, exp.Neg, exp.Cast,
            exp.Anonymous, exp.Extract)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from noria.core.errors import SqlError, not_supported
-from noria.sql.tree import place, snippet
+from noria.sql.text.syntax import place, snippet
 
 
 class NotMaintained(SqlError):

@@ -26,7 +26,7 @@ from noria.sql.commands import (
     Transaction,
     Use,
 )
-from noria.sql.database import check_database, check_qualified
+from noria.sql.statements.database import check_database, check_qualified
 
 _STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING}
 _QUOTED = {TokenType.IDENTIFIER}

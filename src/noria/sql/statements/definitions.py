@@ -24,12 +24,12 @@ from noria.sql.commands import (
     DropTable,
     DropView,
 )
-from noria.sql.context import Catalog
-from noria.sql.queries import view_of
-from noria.sql.refusals import refuse
-from noria.sql.scalars import literal_value
-from noria.sql.tree import Statement, only, rendered, snippet
-from noria.sql.types import collation, column_type
+from noria.sql.expressions.scalars import literal_value
+from noria.sql.expressions.types import collation, column_type
+from noria.sql.query.context import Catalog
+from noria.sql.query.purposes import view_of
+from noria.sql.text.refusals import refuse
+from noria.sql.text.syntax import Statement, only, rendered, snippet
 
 _CREATE = frozenset({"this", "kind", "exists", "properties", "replace", "expression"})
 _TABLE_OPTIONS = (exp.EngineProperty, exp.CharacterSetProperty, exp.CollateProperty, exp.SchemaCommentProperty,

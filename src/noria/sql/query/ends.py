@@ -6,9 +6,9 @@ from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error
 from noria.plan.lookups import Parameter
-from noria.sql.context import Context
-from noria.sql.planned import Query
-from noria.sql.tree import snippet
+from noria.sql.query.context import Context
+from noria.sql.query.planned import Query
+from noria.sql.text.syntax import snippet
 
 
 def limits_of(context: Context, query: Query) -> tuple[int | None, int]:

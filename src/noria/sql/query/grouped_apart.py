@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from noria.core.expr import Col, Expr
 from noria.core.functions import NULL, call, conjunction, literal
 from noria.plan.mir import Aggregate, Filter, GroupConcat, Join, Mir, Project, agg
-from noria.sql.calls import AggCall, ConcatCall
+from noria.sql.expressions.leaves import AggCall, ConcatCall
 
 ON_COLUMNS = 8  # columns of an index, and so of a join; further group columns are compared afterwards
 

@@ -13,9 +13,9 @@ from noria.core.functions import NULL, literal
 from noria.core.types import TableDef
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
-from noria.sql.planned import Query
-from noria.sql.refusals import not_maintained
-from noria.sql.scope import Scope
+from noria.sql.query.planned import Query
+from noria.sql.query.scope import Scope
+from noria.sql.text.refusals import not_maintained
 
 
 class Planner(Protocol):

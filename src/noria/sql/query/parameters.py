@@ -21,8 +21,8 @@ from noria.core.expr import Call, Col, Const, Expr, Param, conjuncts, walk
 from noria.core.functions import FLIPPED, call
 from noria.core.types import BIGINT, TEXT, Kind
 from noria.plan.lookups import AnyOf, Bound, Key, NullSafe, One, Parameter, Range, Value
-from noria.sql.refusals import NotMaintained, not_maintained
-from noria.sql.scalars import Resolver, literal_value
+from noria.sql.expressions.scalars import Resolver, literal_value
+from noria.sql.text.refusals import NotMaintained, not_maintained
 
 _COMPARES = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Add, exp.Sub, exp.Mul, exp.Div,
              exp.IntDiv, exp.Mod)

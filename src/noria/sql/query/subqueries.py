@@ -24,13 +24,13 @@ from noria.core.functions import call, literal
 from noria.core.types import BOOL
 from noria.plan.lookups import Key, NullSafe
 from noria.plan.mir import Aggregate, Distinct, Mir, Project, TopK, agg
-from noria.sql.block import Block
-from noria.sql.ends import limits_of
-from noria.sql.planned import Correlation, Query
-from noria.sql.querygraph import EQUALITIES, Pair, unit_of
-from noria.sql.refusals import not_maintained, refuse
-from noria.sql.scalars import Resolver
-from noria.sql.scope import Source
+from noria.sql.expressions.scalars import Resolver
+from noria.sql.query.block import Block
+from noria.sql.query.ends import limits_of
+from noria.sql.query.joins import EQUALITIES, Pair, unit_of
+from noria.sql.query.planned import Correlation, Query
+from noria.sql.query.scope import Source
+from noria.sql.text.refusals import not_maintained, refuse
 
 CORRELATED = "compare its columns with those of one table of the outer query in its WHERE"
 

@@ -2,7 +2,7 @@
 
 `FUNCTIONS[name]` makes the expression of a call from the syntax tree's arguments.  Most names stand for one op of
 `core/functions`; what depends on how an argument is written (INTERVAL, the format of STR_TO_DATE) is worked out here.
-sqlglot's own classes for these functions are switched off (`sql/tree.py`): it rewrites some of them.
+sqlglot's own classes for these functions are switched off (`sql/text/syntax.py`): it rewrites some of them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from noria.core.expr import Const, Expr
 from noria.core.functions import NULL, as_moment, as_number, call, cast, literal, now, retyped, wrong_count
 from noria.core.library.dates import parts_of
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, TEXT, TIME, Kind, decimal
-from noria.sql.refusals import refuse
+from noria.sql.text.refusals import refuse
 
 if TYPE_CHECKING:
-    from noria.sql.scalars import Resolver
+    from noria.sql.expressions.scalars import Resolver
 
 Arguments = Sequence[exp.Expr]
 Maker = Callable[["Resolver", str, Arguments], Expr]

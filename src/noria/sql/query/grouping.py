@@ -17,11 +17,11 @@ from noria.core.evaluate import constant
 from noria.core.expr import Call, Col, Const, Expr
 from noria.core.functions import call, cast, conjunction, literal
 from noria.plan.mir import Filter, Mir, Project
-from noria.sql.calls import AggCall, parts_of
-from noria.sql.context import Context
-from noria.sql.pieces import beside, pieces_of
-from noria.sql.querygraph import Joined
-from noria.sql.scope import Scope
+from noria.sql.expressions.leaves import AggCall, parts_of
+from noria.sql.query.context import Context
+from noria.sql.query.grouped_apart import beside, pieces_of
+from noria.sql.query.joins import Joined
+from noria.sql.query.scope import Scope
 
 
 @dataclass(frozen=True)

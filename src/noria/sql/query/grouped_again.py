@@ -20,12 +20,12 @@ from noria.core.functions import call, cast, literal
 from noria.core.types import BIGINT, Field
 from noria.plan.after import Found
 from noria.plan.mir import Aggregate, Mir, agg
-from noria.sql.calls import AggCall
-from noria.sql.context import Context
-from noria.sql.grouping import Grouped, group
-from noria.sql.querygraph import Joined
-from noria.sql.refusals import not_maintained
-from noria.sql.scope import Scope
+from noria.sql.expressions.leaves import AggCall
+from noria.sql.query.context import Context
+from noria.sql.query.grouping import Grouped, group
+from noria.sql.query.joins import Joined
+from noria.sql.query.scope import Scope
+from noria.sql.text.refusals import not_maintained
 
 _PARTS = ("count", "count_star", "sum", "min", "max", "avg")
 _MERGES = {"count": "sum", "count_star": "sum", "sum": "sum", "min": "min", "max": "max"}

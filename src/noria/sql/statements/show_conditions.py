@@ -16,9 +16,9 @@ from noria.core.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Field
 from noria.core.values import encode
-from noria.sql.refusals import refuse
-from noria.sql.scalars import Resolver
-from noria.sql.tree import parse_tokens, tokenize
+from noria.sql.expressions.scalars import Resolver
+from noria.sql.text.refusals import refuse
+from noria.sql.text.syntax import parse_tokens, tokenize
 
 
 def holding(text: str, fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:

@@ -16,16 +16,16 @@ from noria.plan.mir import depth
 from noria.plan.tops import kept_top
 from noria.plan.view import Asks, ViewDef
 from noria.sql.commands import BatchQuery, Select
-from noria.sql.context import Catalog, Context
-from noria.sql.ends import count_of, limits_of, parameter_of
-from noria.sql.parameters import INSTEAD
-from noria.sql.planned import Query
-from noria.sql.refusals import NotMaintained, not_maintained, refuse
-from noria.sql.scope import Scope
-from noria.sql.select import plan_query
-from noria.sql.setops import keyed_union, set_order, set_plan
-from noria.sql.shape import shape_of
-from noria.sql.tree import Statement, only, snippet
+from noria.sql.query.context import Catalog, Context
+from noria.sql.query.ends import count_of, limits_of, parameter_of
+from noria.sql.query.parameters import INSTEAD
+from noria.sql.query.planned import Query
+from noria.sql.query.scope import Scope
+from noria.sql.query.select import plan_query
+from noria.sql.query.set_operations import keyed_union, set_order, set_plan
+from noria.sql.text.refusals import NotMaintained, not_maintained, refuse
+from noria.sql.text.shape import shape_of
+from noria.sql.text.syntax import Statement, only, snippet
 
 
 def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -> ViewDef:

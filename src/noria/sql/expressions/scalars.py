@@ -19,11 +19,20 @@ from noria.core.expr import Const, Expr
 from noria.core.functions import NULL, as_number, call, cast, literal, retyped, truth
 from noria.core.types import BIGINT, BYTES, TEXT, TEXT_BIN, Collation, Field, SqlType
 from noria.plan.mir import agg
-from noria.sql.calls import AggCall, ConcatCall
-from noria.sql.functions import CLOCK_CLASSES, CLOCK_NAMES, FUNCTIONS, extracted, located, regexp, shifted
-from noria.sql.refusals import refuse
-from noria.sql.tree import is_subquery, only, snippet
-from noria.sql.types import cast_type, collation
+from noria.sql.expressions.functions import (
+    CLOCK_CLASSES,
+    CLOCK_NAMES,
+    FUNCTIONS,
+    extracted,
+    located,
+    regexp,
+    shifted,
+)
+from noria.sql.expressions.leaves import AggCall, ConcatCall
+from noria.sql.expressions.over import over_call
+from noria.sql.expressions.types import cast_type, collation
+from noria.sql.text.refusals import refuse
+from noria.sql.text.syntax import is_subquery, only, snippet
 
 Kinds = dict[type[exp.Expr], str]
 _BINARY: Kinds = {
@@ -405,12 +414,6 @@ def _group_concat(r: Resolver, node: exp.Expr) -> Expr:
                       "," if separator is None else str(literal_value(separator)))
 
 
-def _window(r: Resolver, node: exp.Expr) -> Expr:
-    from noria.sql.windows import over_call
-
-    return over_call(r, node)
-
-
 def _placeholder(r: Resolver, node: exp.Expr) -> Expr:
     assert isinstance(node, exp.Placeholder)
     return r.parameter(node)
@@ -432,6 +435,6 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     **dict.fromkeys(CLOCK_CLASSES, _clock),
     exp.JSONArrayContains: _member_of, exp.JSONObject: _json_object, exp.JSONValue: _json_value,
     exp.Anonymous: _named, exp.Count: _count,
-    exp.GroupConcat: _group_concat, exp.Window: _window,
+    exp.GroupConcat: _group_concat, exp.Window: over_call,
     exp.Placeholder: _placeholder, exp.Alias: _alias,
 }

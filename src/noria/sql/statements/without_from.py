@@ -9,11 +9,11 @@ from noria.core.evaluate import constant
 from noria.core.expr import Expr
 from noria.core.types import BIGINT, TEXT, Field
 from noria.sql.commands import Item, SelectItems
-from noria.sql.context import Context
-from noria.sql.refusals import refuse
-from noria.sql.scalars import Resolver
-from noria.sql.select import column_name
-from noria.sql.tree import only
+from noria.sql.expressions.scalars import Resolver
+from noria.sql.query.context import Context
+from noria.sql.query.select import column_name
+from noria.sql.text.refusals import refuse
+from noria.sql.text.syntax import only
 
 _FUNCTIONS = {"DATABASE": TEXT, "SCHEMA": TEXT, "VERSION": TEXT, "USER": TEXT, "CURRENT_USER": TEXT,
               "SESSION_USER": TEXT, "CONNECTION_ID": BIGINT, "LAST_INSERT_ID": BIGINT, "ROW_COUNT": BIGINT,

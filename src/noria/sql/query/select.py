@@ -1,0 +1,198 @@
+"""A SELECT as a plan (MIR): FROM and WHERE, then grouping, then HAVING, then the columns (§5.1).
+
+    Project(Filter_having(Aggregate(Project?(joins and filters))))
+
+`plan_query` gives the plan with the positions of what is asked for; views, ad-hoc SELECTs, derived tables and
+Spark's queries are all made from that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError, name_too_long, parse_error, too_many_columns, unknown_column
+from noria.core.expr import Call, Col, Const, Expr, conjuncts
+from noria.core.functions import call
+from noria.core.limits import MAX_ALIAS_CHARS, MAX_COLUMNS
+from noria.sql.expressions.leaves import columns_read, uses_aggregate
+from noria.sql.query import from_clause as sources
+from noria.sql.query.assembly import assemble
+from noria.sql.query.block import Block, Item
+from noria.sql.query.context import Context
+from noria.sql.query.joins import Builder
+from noria.sql.query.parameters import (
+    after_terms,
+    has_parameter,
+)
+from noria.sql.query.planned import Query
+from noria.sql.query.scope import Scope
+from noria.sql.query.subqueries import CORRELATED, add_domain, null_safe
+from noria.sql.query.where import resolve_where, resolver_of, terms_of
+from noria.sql.query.windows import windows_in
+from noria.sql.text.refusals import not_maintained, refuse
+from noria.sql.text.syntax import only, snippet
+
+_CLAUSES = frozenset({"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset",
+                      "distinct", "with_", "operation_modifiers", "kind", "windows"})
+_HARMLESS = {"SQL_NO_CACHE", "SQL_CACHE", "SQL_BUFFER_RESULT", "SQL_SMALL_RESULT", "SQL_BIG_RESULT", "HIGH_PRIORITY",
+             "STRAIGHT_JOIN", "ALL"}
+
+NUMBERS = 1 << 20  # columns of a query, at most: an inner query's have numbers after them
+
+
+def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Scope | None = None) -> Query:
+    """Plan one SELECT.  top: its keys may be parameters, and literals when the context is ad hoc.  outer: the names of
+    the query in whose expressions it stands."""
+    _check_clauses(tree)
+    scope = Scope(0 if outer is None else outer.start + NUMBERS)
+    context, relations = sources.resolve_from(context, tree, scope, top)
+    block = Block(context, tree, scope, relations, outer, keys=list(relations.keys))
+    resolve_where(block, top)
+    add_domain(block)
+    _resolve_items(block)
+    _resolve_groups(block)
+    _resolve_having(block, top)
+    _resolve_order(block)
+    _check_outer(block)
+    builder = Builder(relations, block.where, [b.column for b in block.bound if not null_safe(b)])
+    query = assemble(block, builder.build())
+    return query if outer is None else replace(query, given=tuple(block.given), single=_single(block))
+
+
+def _check_outer(block: Block) -> None:
+    """Outer columns stand in WHERE only, where `correlation` takes them."""
+    asked = [*(i.expr for i in block.items), *block.groups, *block.having, *(e for e, _ in block.order),
+             *block.where, *block.after]
+    if any(c < block.scope.start for e in asked for c in columns_read(e)):
+        raise not_maintained("a subquery with the outer query's columns here", block.tree, CORRELATED)
+
+
+def _single(block: Block) -> bool:
+    """Has it one row at most, where its keys have one value?"""
+    fixed = [b.column for b in block.bound]
+    equal = [t.args for t in block.where if isinstance(t, Call) and t.op == "eq"]
+    fixed += [a for x, y in equal for a, b in ((x, y), (y, x)) if isinstance(b, Const)]
+    if block.tree.args.get("group") is not None or any(uses_aggregate(i.expr) for i in block.items):
+        return set(block.groups) <= set(fixed)
+    known = block.scope.determined({c.index for c in fixed if isinstance(c, Col)})
+    return all(s.offset in known for s in block.scope.sources) and all(
+        c in known for s in block.scope.sources for c in range(s.offset, s.end))
+
+
+def _check_clauses(tree: exp.Select) -> None:
+    if not tree.expressions:
+        raise parse_error("SELECT without anything to select")
+    only(tree, _CLAUSES | {"locks", "hint"}, "SELECT")  # a hint asks for a way, not for other rows
+    for modifier in tree.args.get("operation_modifiers") or []:
+        if modifier.name.upper() not in _HARMLESS:
+            raise refuse(modifier.name.upper(), tree)
+    for name, known in (("distinct", ()), ("limit", ("expression",)), ("offset", ("expression",)), ("where", ("this",)),
+                        ("having", ("this",)), ("order", ("expressions",))):
+        if tree.args.get(name) is not None:
+            only(tree.args[name], frozenset(known), name.upper())
+    if tree.args.get("locks"):
+        raise refuse("FOR UPDATE and FOR SHARE", tree, "there are no locks; leave the clause out")
+
+
+# ------------------------------------------------------------------ the clauses
+def _resolve_items(block: Block) -> None:
+    resolve = resolver_of(block, "field list", aggregates=True)
+    for node in block.tree.expressions:
+        if isinstance(node, exp.Star):
+            only(node, frozenset(), "SELECT *")
+            block.items += [Item(n, c) for n, c in block.scope.star()]
+        elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+            block.items += [Item(n, c) for n, c in block.scope.star(node.table)]
+        else:
+            if isinstance(node, exp.Alias) and len(node.alias) > MAX_ALIAS_CHARS:
+                raise name_too_long(node.alias)
+            block.items.append(Item(column_name(node), resolve(node)))
+    if len(block.items) > MAX_COLUMNS:
+        raise too_many_columns(MAX_COLUMNS)
+
+
+def column_name(node: exp.Expr) -> str:
+    """What the column is called: its alias, its name, or the expression as it was written."""
+    if isinstance(node, (exp.Alias, exp.Column)):
+        return str(node.alias_or_name)
+    if isinstance(node, exp.Literal) and node.is_string:
+        return str(node.this)
+    return str(node.meta.get("text") or snippet(node))
+
+
+def _position(block: Block, node: exp.Expr, clause: str) -> Expr | None:
+    """The select item that a number in GROUP BY or ORDER BY means."""
+    if not isinstance(node, exp.Literal) or node.is_string or not node.this.isdigit():
+        return None
+    number = int(node.this)
+    if not 1 <= number <= len(block.items):
+        raise unknown_column(str(number), clause)
+    return block.items[number - 1].expr
+
+
+def _resolve_groups(block: Block) -> None:
+    clause = block.tree.args.get("group")
+    if clause is None:
+        return
+    only(clause, frozenset({"expressions"}), "GROUP BY")
+    resolve = resolver_of(block, "group statement")
+    for node in clause.expressions:
+        e = _position(block, node, "group statement")
+        if e is None and isinstance(node, exp.Column) and not node.table and not block.scope.find(node.name):
+            e = block.alias(node.name)
+        e = resolve(node) if e is None else e
+        if uses_aggregate(e):
+            raise SqlError(1056, "42000", f"Can't group on '{snippet(node)}'")
+        if e not in block.groups:
+            block.groups.append(e)
+
+
+def _resolve_having(block: Block, top: bool) -> None:
+    having = block.tree.args.get("having")
+    if having is None:
+        return
+    grouped = {block.scope.field(g.index).name.lower() for g in block.groups if isinstance(g, Col)}
+
+    def column(name: str, table: str, clause: str) -> Expr:
+        known = block.alias(name) if not table and name.lower() not in grouped else None
+        return known if known is not None else block.scope.resolve(name, table, clause)
+
+    resolve = resolver_of(block, "having clause", aggregates=True, column=column)
+    for term in terms_of(having.this):
+        if top and not block.context.batch and has_parameter(term):
+            block.after_having += after_terms(term, lambda p: replace(resolve, parameter=p))
+        else:
+            block.having += conjuncts(call("and", resolve(term)))
+    if any(map(windows_in, block.having)):
+        raise SqlError(3594, "HY000", "You cannot use the alias of an expression containing a window function in "
+                                      "HAVING")
+
+
+def _order_of_view(block: Block) -> list[tuple[Expr, bool]]:
+    """SELECT … FROM a view without an order of its own shows the view's, unless it groups the rows."""
+    tree, sources = block.tree, block.scope.sources
+    grouped = tree.args.get("group") or tree.args.get("distinct") or any(uses_aggregate(i.expr) for i in block.items)
+    if block.outer is not None or grouped or len(sources) != 1 or block.having:
+        return []
+    return [(sources[0].column(at), descending) for at, descending in sources[0].order]
+
+
+def _resolve_order(block: Block) -> None:
+    order = block.tree.args.get("order")
+    if order is None:
+        block.order = _order_of_view(block)
+        return
+
+    def column(name: str, table: str, clause: str) -> Expr:
+        known = block.alias(name) if not table else None
+        return known if known is not None else block.scope.resolve(name, table, clause)
+
+    resolve = resolver_of(block, "order clause", aggregates=True, column=column)
+    for node in order.expressions:
+        only(node, frozenset({"this", "desc", "nulls_first"}), "ORDER BY")
+        e = _position(block, node.this, "order clause")
+        e = resolve(node.this) if e is None else e
+        if not isinstance(e, Const):
+            block.order.append((e, bool(node.args.get("desc"))))

@@ -1,0 +1,115 @@
+"""WHERE, term by term: filters, keys, conditions after the lookup, and what ties a subquery to its outer query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from sqlglot import exp
+
+from noria.core.expr import Expr, columns_of, conjuncts
+from noria.core.functions import call
+from noria.plan.lookups import Parameter
+from noria.sql.expressions.scalars import Resolver
+from noria.sql.query.block import Block
+from noria.sql.query.parameters import (
+    after_terms,
+    as_parameters,
+    has_parameter,
+    key_term,
+    literal_range,
+    range_key,
+)
+from noria.sql.query.subqueries import correlation, holds, subquery
+from noria.sql.text.refusals import not_maintained
+from noria.sql.text.syntax import is_membership
+
+
+def resolver_of(block: Block, clause: str, aggregates: bool = False,
+                column: Callable[[str, str, str], Expr] | None = None) -> Resolver:
+    """What gives the block's expressions their meaning; of its own columns, then of the outer query's."""
+    return Resolver(column or block.column, block.context.parameter, clause, aggregates,
+                    subquery=partial(subquery, block))
+
+
+def terms_of(node: exp.Expr) -> list[exp.Expr]:
+    """The conjuncts of a condition as written."""
+    if isinstance(node, exp.Paren):
+        return terms_of(node.this)
+    if isinstance(node, exp.And):
+        return terms_of(node.this) + terms_of(node.expression)
+    return [node]
+
+
+def resolve_where(block: Block, top: bool) -> None:
+    where = block.tree.args.get("where")
+    if where is None:
+        return
+    resolve = resolver_of(block, "where clause")
+    top = top and not block.context.batch
+    for term in terms_of(where.this):
+        if is_membership(term):
+            block.where.append(holds(block, resolve, term, top))
+            continue
+        with_query = term.find(exp.Select) is not None
+        if top and with_query and has_parameter(term):
+            raise not_maintained("a parameter in a subquery here", term, "it may stand in IN (SELECT …) and EXISTS")
+        key = key_term(term, resolve, block.context.mode == "adhoc") if top and not with_query else None
+        if key is not None and any(c < block.scope.start for c in columns_of(key.column)):
+            key = None
+        if key is not None and key.lookup.several and not key.lookup.parameters and _of_whole(block):
+            key = None
+        if key is not None and (isinstance(key.lookup, Parameter) or all(b.column != key.column for b in block.bound)):
+            block.keys.append(key)
+            continue
+        if top and not with_query and literal_range(term, resolve) and _varying(block, term):
+            term, values = as_parameters(term, len(block.literals))
+            block.literals += values
+        if top and has_parameter(term):
+            block.after += after_terms(term, lambda p: replace(resolve, parameter=p))
+        else:
+            _where_terms(block, conjuncts(call("and", resolve(term))))
+    found = None if block.bound else range_key(block.after, dict(enumerate(block.literals)))
+    if found is not None:
+        block.keys, block.after = [found[0]], found[1]
+
+
+def _where_terms(block: Block, terms: list[Expr]) -> None:
+    """Terms as they are; those with columns of the outer query as what they say of the two."""
+    start = block.scope.start
+    for term in terms:
+        columns = columns_of(term)
+        found = correlation(term, start) if columns and min(columns) < start else None
+        if found is not None:
+            block.correlations.append(found)
+        elif columns and max(columns) < start:
+            block.given.append(term)
+        else:
+            block.where.append(term)
+
+
+def _varying(block: Block, term: exp.Expr) -> bool:
+    """Is it a text whose literals may be others the next time?  A LIMIT must be in the order of the range's column: the
+    rows beyond are not looked at then."""
+    tree, context = block.tree, block.context
+    if context.mode != "adhoc" or context.constant or block.outer is not None or _of_whole(block):
+        return False
+    if any(tree.args.get(n) for n in ("group", "distinct")):
+        return False
+    if tree.args.get("limit") is not None:
+        order = tree.args.get("order")
+        first = order.expressions[0].this if order is not None else None
+        if not isinstance(first, exp.Column) or first.name.lower() != term.this.name.lower():
+            return False
+    return tree.find(exp.Placeholder) is None and not any(item.find(exp.AggFunc) for item in tree.expressions)
+
+
+def _of_whole(block: Block) -> bool:
+    """Are there window functions, or, of all rows together, GROUP_CONCAT or an aggregate of DISTINCT?  Parts of these
+    cannot be put together after a lookup, so literals of several keys stay conditions of the view."""
+    tree = block.tree
+    if tree.find(exp.Window) is not None:
+        return True
+    found = [a for e in tree.expressions for a in e.find_all(exp.AggFunc)] if tree.args.get("group") is None else []
+    return any(isinstance(a, exp.GroupConcat) or isinstance(a.this, exp.Distinct) for a in found)

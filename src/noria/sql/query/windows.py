@@ -1,0 +1,83 @@
+"""Window functions: OVER (…) of the syntax tree, and the Window nodes above a block's joins or grouping.
+
+    SELECT id, RANK() OVER (PARTITION BY a ORDER BY b) FROM t WHERE c = ?
+        window rank() by a, c order b (t), looked up by c
+
+Keeps true: a key of the lookup is one of the partition's columns, because the window is over the rows that WHERE
+leaves: those of one key.  A Window stands on just the columns that the query reads, so that ties of ROW_NUMBER
+are broken by what can be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from noria.core.expr import Call, Col, Expr
+from noria.core.functions import call, cast, literal
+from noria.core.ranking import Order
+from noria.plan.mir import Mir, Project, Window, over
+from noria.sql.expressions.leaves import OverCall, parts_of
+
+
+def windows_in(e: Expr) -> list[OverCall]:
+    return [e] if isinstance(e, OverCall) else [c for a in parts_of(e) for c in windows_in(a)]
+
+
+def with_windows(plan: Mir, rewrite: Callable[[Expr], Expr], shown: Sequence[Expr], keys: Sequence[Expr]
+                 ) -> tuple[Mir, Callable[[Expr], Expr]]:
+    """The plan with the window functions of the shown expressions, and how expressions are rewritten over it.
+    rewrite: how they were over the plan alone."""
+    wanted = [_mapped(e, rewrite) for e in shown]
+    fixed = [rewrite(k) for k in keys]
+    calls = list(dict.fromkeys(c for e in wanted for c in windows_in(e)))
+    parts = list(dict.fromkeys([*fixed, *(p for c in calls for p in c.parts)]))
+    columns = {c.index: c for e in [*wanted, *parts] for c in _columns(e)}
+    inputs: list[Expr] = [columns[i] for i in sorted(columns)]
+    inputs += sorted((p for p in parts if not isinstance(p, Col)), key=str)
+    inputs = inputs or [literal(1)]
+    names = tuple(plan.fields[e.index].name if isinstance(e, Col) else str(e) for e in inputs)
+    out: Mir = Project(plan, tuple(inputs), names)
+    at: dict[Expr, int] = {e: i for i, e in enumerate(inputs)}
+    for same in _alike(calls):
+        first, width = same[0], out.width
+        partition = tuple(dict.fromkeys(at[e] for e in [*first.partition, *fixed]))
+        order: Order = tuple((at[e], d) for e, d in first.order)
+        made = tuple(over(c.function, None if c.argument is None else at[c.argument], out.fields, c.frame, c.by)
+                     for c in same)
+        out = Window(out, tuple(sorted(partition)), order, made, tuple(map(str, made)))
+        at.update((c, width + i) for i, c in enumerate(same))
+
+    def final(e: Expr) -> Expr:
+        if e in at:
+            f = out.fields[at[e]]
+            return Col(f.type, f.nullable, at[e])
+        if not isinstance(e, Call):
+            return e
+        args = tuple(map(final, e.args))
+        return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
+
+    return out, lambda e: final(_mapped(e, rewrite))
+
+
+def _alike(calls: Sequence[OverCall]) -> list[list[OverCall]]:
+    """Calls over one window together, in one order however they were asked for."""
+    groups: dict[tuple[object, ...], list[OverCall]] = {}
+    for c in sorted(calls, key=str):
+        groups.setdefault((frozenset(c.partition), c.order), []).append(c)
+    return list(groups.values())
+
+
+def _mapped(e: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
+    """The expression rewritten, but for its window functions, whose parts are."""
+    if isinstance(e, OverCall):
+        argument = None if e.argument is None else rewrite(e.argument)
+        partition, order = tuple(map(rewrite, e.partition)), tuple((rewrite(o), d) for o, d in e.order)
+        return OverCall(e.type, e.nullable, e.function, argument, partition, order, e.frame, e.by)
+    if not windows_in(e) or not isinstance(e, Call):
+        return rewrite(e)
+    args = tuple(_mapped(a, rewrite) for a in e.args)
+    return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
+
+
+def _columns(e: Expr) -> list[Col]:
+    return [e] if isinstance(e, Col) else [c for a in parts_of(e) for c in _columns(a)]
