@@ -89,7 +89,7 @@ def graph() -> dict[str, set[str]]:
 
 
 def imported(path: Path) -> Iterator[str]:
-    plain = {line: name for line, name in imports(path)}
+    plain = dict(imports(path))
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.lineno in plain:
             for alias in node.names:
