@@ -24,7 +24,7 @@ import pyarrow as pa
 import pytest
 
 from chaos.embedded import Embedded, forget, quick_directory
-from noria.spark.session import import_path
+from noria.spark.hosting.session import import_path
 
 pytestmark = pytest.mark.timeout(0)
 CASES = int(os.environ.get("FUZZ_VIEWS_CASES", "200"))

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import pymysql
 
-from noria.spark.session import import_path
+from noria.spark.hosting.session import import_path
 
 T = TypeVar("T")
 START_S = 300  # a server may take so long on a busy machine, when its kernels have to be compiled first

@@ -11,7 +11,7 @@ from typing import Any
 from noria.control.supervisor import Event, Supervisor
 from noria.runtime.link import WorkerLink
 from noria.runtime.worker_main import WorkerConfig
-from noria.spark.session import SparkSettings
+from noria.spark.hosting.session import SparkSettings
 from runtime.processes import config, within
 
 START_S = 90.0  # a JVM on a busy machine

@@ -18,7 +18,7 @@ from noria.control.supervisor import DriverGone, JobError
 from noria.core.errors import SqlError
 from noria.runtime.lineage import Process
 from noria.runtime.worker_main import WorkerConfig
-from noria.spark.session import SparkSettings, SparkUnavailable
+from noria.spark.hosting.session import SparkSettings, SparkUnavailable
 from runtime.fake_worker import commits, insert
 from runtime.processes import run, within
 from spark.hosted import START_S, Hosted, hosted
@@ -63,7 +63,7 @@ def test_every_way_to_lose_a_worker(tmp_path: Path, record_property: Callable[[s
             frozen = pid()
             await lose(it, "a frozen worker", lambda: os.kill(frozen, signal.SIGSTOP))
             assert Process.of(frozen) is None  # killed; thawing it is no longer possible
-            cancel = "noria.spark.hosting:cancel_workers"
+            cancel = "noria.spark.hosting.workers:cancel_workers"
             await lose(it, "a cancelled worker", lambda: asyncio.ensure_future(supervisor.run_job(cancel)))
             await lose(it, "an exception in the worker",
                        lambda: asyncio.ensure_future(link.change(insert(0, "raise"))))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from noria.spark.hosting import short_reason
-from noria.spark.session import SparkSettings, SparkUnavailable, build_session, find_java
+from noria.spark.hosting.session import SparkSettings, SparkUnavailable, build_session, find_java
+from noria.spark.hosting.workers import short_reason
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -29,7 +29,7 @@ def test_java_home_goes_first_if_it_is_new_enough(tmp_path: Path, monkeypatch: p
 
 def test_without_java_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = fake_java(tmp_path / "old", "1.8.0_392")
-    monkeypatch.setattr("noria.spark.session._java_candidates", lambda: [old])
+    monkeypatch.setattr("noria.spark.hosting.session._java_candidates", lambda: [old])
     with pytest.raises(SparkUnavailable, match=r"Java 17 or newer.*old/bin/java is version 8.*JAVA_HOME"):
         find_java()
 

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, INT, TEXT, Column, SqlType, TableDef, decimal
-from noria.spark import checking, files
-from noria.spark.files import BadFile, Reading, Reject
+from noria.spark.loading import checking, files
+from noria.spark.loading.files import BadFile, Reading, Reject
 
 NOW = datetime(2024, 1, 2, 3, 4, 5)
 TABLE = TableDef("t", (

@@ -18,10 +18,10 @@ from noria.core.errors import SqlError
 from noria.core.statements import Insert
 from noria.core.types import BIGINT, INT, TEXT, TEXT_BIN, Column, IndexDef, TableDef
 from noria.core.values import decode
-from noria.spark import load as loading
-from noria.spark.files import BadFile, Reading
-from noria.spark.load import LoadReport, LoadSpec, load
-from noria.spark.load_tasks import LoadRefused
+from noria.spark.loading import load as loading
+from noria.spark.loading.files import BadFile, Reading
+from noria.spark.loading.load import LoadReport, LoadSpec, load
+from noria.spark.loading.tasks import LoadRefused
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore
 

@@ -13,7 +13,7 @@ from noria.core import evaluate, values
 from noria.core.batch import Batch
 from noria.core.expr import Expr
 from noria.core.types import SqlType
-from noria.spark import coding, expressions, fallback
+from noria.spark.lowering import coding, expressions, fallback
 from noria.state.symbols import SymbolTable
 from spark.expression_cases import FIELDS, random_expression, random_rows
 

@@ -30,7 +30,7 @@ from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.mir import Aggregate, Base, Distinct, Filter, Mir, Project, UnionAll, agg
 from noria.plan.told import told_plan
 from noria.plan.view import ViewDef
-from noria.spark import coding, lower
+from noria.spark.lowering import coding, lower
 from reference import mir_reference, random_plans
 from spark import mir_sqlite
 

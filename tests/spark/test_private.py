@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from noria.control.supervisor import Supervisor
-from noria.spark.session import SparkSettings
+from noria.spark.hosting.session import SparkSettings
 from runtime.processes import run, within
 from spark import attack
 from spark.hosted import START_S

@@ -12,7 +12,7 @@ import pytest
 
 from noria.control import supervisor as module
 from noria.control.supervisor import DriverGone, Event, Supervisor
-from noria.spark.session import SparkSettings
+from noria.spark.hosting.session import SparkSettings
 from runtime.processes import run, within
 
 pytestmark = pytest.mark.spark

@@ -28,10 +28,11 @@ from noria.dataflow.validate import bag, recompute
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.mir import Aggregate, Base, Join, Project, agg
 from noria.plan.view import ViewDef
-from noria.spark import lower, snapshot
-from noria.spark.bootstrap import bootstrap
-from noria.spark.query import explain, query
-from noria.spark.verify import Maintained, VerifyReport, verify
+from noria.spark.jobs import snapshot
+from noria.spark.jobs.bootstrap import bootstrap
+from noria.spark.jobs.query import explain, query
+from noria.spark.jobs.verify import Maintained, VerifyReport, verify
+from noria.spark.lowering import lower
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from reference import random_plans

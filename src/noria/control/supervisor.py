@@ -1,6 +1,6 @@
 """Keeps a Spark driver running, hands it jobs, and tells what happens to it and its workers.
 
-The driver (`spark/driver.py`) is a child process; when it or its JVM dies, or is frozen, another is started at once,
+The driver (`spark/hosting/driver.py`) is a child process; when it or its JVM dies, or is frozen, another is started,
 which submits the workers' job anew.  Meanwhile the front end serves reads; jobs that were running fail with
 `DriverGone` and are the caller's to repeat, jobs that come wait for the next driver, for a bounded time.
 
@@ -29,7 +29,7 @@ from noria.control.pulse import Pulse
 from noria.core.limits import SPARK_BEAT_S, SPARK_CANCEL_S, SPARK_START_S, SPARK_WAIT_S
 from noria.runtime.lineage import Process
 from noria.runtime.worker_main import WorkerConfig
-from noria.spark.driver import (
+from noria.spark.hosting.driver import (
     JVM_WITHOUT_MEMORY,
     LENGTH,
     STOP_SESSION_S,
@@ -49,8 +49,8 @@ from noria.spark.driver import (
     Stop,
     pack,
 )
-from noria.spark.hosting import WorkersEnded, WorkersStarted
-from noria.spark.session import SparkSettings, SparkUnavailable, import_path
+from noria.spark.hosting.session import SparkSettings, SparkUnavailable, import_path
+from noria.spark.hosting.workers import WorkersEnded, WorkersStarted
 
 _STORE_ERROR = re.compile(r"Store(?:Error|Damaged): (.+)")
 EVENTS = 1_000  # kept for the dashboard and error messages
@@ -247,7 +247,7 @@ class Supervisor:
         try:
             # A session of its own: an interrupt at the terminal is the front end's, which then stops it.
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "noria.spark.driver", str(theirs.fileno()), pass_fds=(theirs.fileno(),),
+                sys.executable, "-m", "noria.spark.hosting.driver", str(theirs.fileno()), pass_fds=(theirs.fileno(),),
                 stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 env={**os.environ, "PYTHONPATH": import_path()})
         finally:

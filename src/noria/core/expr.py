@@ -1,7 +1,7 @@
 """Scalar expressions as frozen, typed trees.
 
 Every node knows its SQL type and whether it can be NULL; a tree refuses to exist when its types do not fit.
-Columns are positions in the input row.  `core/evaluate.py` runs a tree over a batch, `spark/expressions.py`
+Columns are positions in the input row.  `core/evaluate.py` runs a tree over a batch, `spark/lowering/expressions.py`
 lowers it to Spark; both follow the one table of functions in `core/functions.py`.
 """
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 from noria.control.supervisor import Supervisor
 from noria.demo import lobsters
 from noria.demo.lobsters import Size
-from noria.spark.progress import Progress, quiet, stages
-from noria.spark.session import SparkSettings
+from noria.spark.hosting.session import SparkSettings
+from noria.spark.jobs.progress import Progress, quiet, stages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ import numpy as np
 from noria.demo.clients import LIBRARIES, READY, Cut, Floats, Profile, Samples, Setup
 from noria.demo.lobsters import Size
 from noria.demo.server import DemoFailed, end_with_parent
-from noria.spark.session import import_path
+from noria.spark.hosting.session import import_path
 
 ANSWER_S = 60  # of a client that waits for a worker to come up again
 PERCENTILES = (50, 95, 99)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from noria.client.transport import HttpTransport
-from noria.spark.session import import_path
+from noria.spark.hosting.session import import_path
 
 READY_S = 300  # a first start compiles the kernels, on a busy machine
 STOP_S = 60

@@ -41,8 +41,8 @@ from noria.server.snapshots import Snapshots
 from noria.sql.commands import BatchQuery
 
 if TYPE_CHECKING:  # at run time they are imported by the jobs that need them: pyspark is no part of serving
-    from noria.spark.load import LoadReport
-    from noria.spark.verify import Maintained, VerifyReport
+    from noria.spark.jobs.verify import Maintained, VerifyReport
+    from noria.spark.loading.load import LoadReport
 
 
 WAITING, RUNNING = "waiting for a Spark slot", "running on Spark"  # what SHOW PROCESSLIST says of a query
@@ -132,7 +132,7 @@ class Bulk:
         try:
             async with self.snapshots.use() as checkpoint:
                 job = self._supervisor.run_job(
-                    "noria.spark.query:query", pool=f"queries-{next(self._numbers) % SPARK_QUERIES}", on_end=give,
+                    "noria.spark.jobs.query:query", pool=f"queries-{next(self._numbers) % SPARK_QUERIES}", on_end=give,
                     checkpoint=checkpoint, tables=list(self._program.tables()), plan=batch.plan, visible=batch.visible)
                 give = _nothing
                 return await job
@@ -144,7 +144,7 @@ class Bulk:
         """Compute a node's input rows over a snapshot taken now; deltas since then wait in the worker."""
         async with self._in_slot(self._first_states), self._place("bootstrap") as place:
             checkpoint = await self._snapshot(place)
-            replayed = await self._repeated("noria.spark.bootstrap:bootstrap", checkpoint=checkpoint, plan=plan,
+            replayed = await self._repeated("noria.spark.jobs.bootstrap:bootstrap", checkpoint=checkpoint, plan=plan,
                                             tables=list(self._program.tables()), out=str(place / "rows"))
             await self._asked(Bootstrap(view.name, node, replayed.files))
 
@@ -159,8 +159,8 @@ class Bulk:
     # ------------------------------------------------------------ load
     async def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """Steps of progress, the last with `rows` and `rejected`.  request: checked by `loading.LoadPermit`."""
-        from noria.spark.files import Reading
-        from noria.spark.load import LoadSpec
+        from noria.spark.loading.files import Reading
+        from noria.spark.loading.load import LoadSpec
 
         table = self._program.table(str(request.get("table", "")))
         if table is None:
@@ -171,7 +171,7 @@ class Bulk:
             spec = LoadSpec(table, tuple(request["files"]), str(place / "sst"), str(place / "rejected"), reading,
                             about["indexes"], request.get("max_rejects"), about["auto_increment"])
             report: LoadReport | None = None
-            async for step in self._steps("noria.spark.load:load", spec=spec):
+            async for step in self._steps("noria.spark.loading.load:load", spec=spec):
                 if "result" in step:
                     report = step["result"]
                 else:
@@ -239,7 +239,7 @@ class Bulk:
             states = [(views[n], *tables) for n, tables in taken["views"].items() if n in chosen]
             maintained = [await asyncio.to_thread(_written, place, i, *s) for i, s in enumerate(states)]
             report: VerifyReport | None = None
-            async for step in self._steps("noria.spark.verify:verify", checkpoint=str(path),
+            async for step in self._steps("noria.spark.jobs.verify:verify", checkpoint=str(path),
                                           tables=list(self._program.tables()), views=maintained):
                 if "result" in step:
                     report = step["result"]
@@ -255,8 +255,8 @@ class Bulk:
     async def _derive(self, checkpoint: Path, views: list[ViewDef]) -> dict[str, int]:
         """Have the worker derive some keys of these views; how many of each."""
         keys: dict[str, list[Any]] = await self._supervisor.run_job(
-            "noria.spark.verify:sample", checkpoint=str(checkpoint), tables=list(self._program.tables()), views=views,
-            most=limits.VERIFY_KEYS)
+            "noria.spark.jobs.verify:sample", checkpoint=str(checkpoint), tables=list(self._program.tables()),
+            views=views, most=limits.VERIFY_KEYS)
         derived = {}
         for view in views:
             asked = keys.get(view.name, []) if view.key else [()]
@@ -280,8 +280,8 @@ def _nothing() -> None:
 
 async def _told(task: asyncio.Future[Any]) -> Any:
     """A job's result, with what the user can mend as his error."""
-    from noria.spark.files import BadFile
-    from noria.spark.load_tasks import LoadRefused
+    from noria.spark.loading.files import BadFile
+    from noria.spark.loading.tasks import LoadRefused
 
     try:
         return await task
@@ -291,7 +291,7 @@ async def _told(task: asyncio.Future[Any]) -> Any:
 
 def _written(place: Path, number: int, view: ViewDef, rows: pa.Table, present: pa.Table | None) -> Maintained:
     """A view's state as the files that `verify` reads."""
-    from noria.spark.verify import Maintained
+    from noria.spark.jobs.verify import Maintained
 
     names = [str(place / f"view-{number}-{what}.parquet") for what in ("rows", "present")]
     pq.write_table(rows, names[0])

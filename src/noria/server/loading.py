@@ -33,7 +33,7 @@ LOAD_KEYS = {
 }
 _TYPES: dict[str, type] = {"table": str, "format": str, "header": bool, "delimiter": str, "null": str, "reject": str,
                            "max_rejects": int}
-_MARK = {"file", "row", "text", "reason"}  # the keys of a reject file's lines (spark/files.py Reject)
+_MARK = {"file", "row", "text", "reason"}  # the keys of a reject file's lines (spark/loading/files.py Reject)
 _TOKEN_BYTES = 32
 _LINE_BYTES = 64 * 1024  # a reject file's first line is shorter
 

@@ -55,7 +55,7 @@ from noria.server.settings import (
     remove_run_dir,
 )
 from noria.server.tls import Certificates
-from noria.spark.session import SparkSettings, SparkUnavailable
+from noria.spark.hosting.session import SparkSettings, SparkUnavailable
 from noria.views.reader import attach
 
 log = logging.getLogger("noria")

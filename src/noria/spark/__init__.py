@@ -1,4 +1,9 @@
-"""Everything that speaks to Spark: the driver process, the workers' barrier job, batch jobs over snapshots.
+"""Everything that speaks to Spark.
 
-Importing this package or `spark.driver` does not import pyspark: the front end has neither it nor a JVM.
+    hosting    the driver: a child process with a session, the workers' barrier job, batch jobs
+    lowering   the second lowering: a plan as a DataFrame
+    loading    files to sorted files of a store
+    jobs       what is computed over a checkpoint: queries, first states, verification
+
+Importing these packages or `hosting.driver` does not import pyspark: the front end has neither it nor a JVM.
 """

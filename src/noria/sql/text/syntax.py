@@ -50,7 +50,7 @@ LOCALTIMESTAMP CURDATE CURTIME UTC_TIMESTAMP UTC_DATE UTC_TIME SESSION_USER COAL
 
 
 def _has_class(name: str, made: object) -> bool:
-    """Is it an aggregate, a window function or of the session?  Scalar functions stay names (`expressions/functions.py`):
+    """Is it an aggregate, a window function or of the session?  Scalar functions stay names (`functions.py`):
     sqlglot rewrites some of them into what other systems have."""
     of = getattr(made, "__self__", None)
     return name in _WITH_CLASS or (isinstance(of, type) and issubclass(of, exp.AggFunc))

@@ -1,4 +1,4 @@
-"""A lowered plan: a DataFrame in coded columns (`spark/coding.py`), and what its lowerings share."""
+"""A lowered plan: a DataFrame in coded columns (`coding.py`), and what its lowerings share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 
 from noria.core.types import Field
 from noria.plan.mir import Mir
-from noria.spark import expressions
+from noria.spark.lowering import expressions
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from noria.spark.files import Split
-from noria.spark.load_tasks import Job, rows_of
+from noria.spark.loading.files import Split
+from noria.spark.loading.tasks import Job, rows_of
 from noria.storage.sst import entries
 
 SAMPLED_SPLITS = 4  # read by the driver to place the bounds

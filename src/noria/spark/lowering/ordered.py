@@ -15,10 +15,10 @@ from pyspark.sql import Window as Frame
 from noria.core.coerce import MAX_TEXT_BYTES
 from noria.core.ranking import Order
 from noria.plan.mir import PICKING, RANKING, Agg, GroupConcat, Over, TopK, Window
-from noria.spark import expressions
-from noria.spark.aggregates import aggregated
-from noria.spark.coding import error_literal, is_error
-from noria.spark.relation import Go, Relation, Tables
+from noria.spark.lowering import expressions
+from noria.spark.lowering.aggregates import aggregated
+from noria.spark.lowering.coding import error_literal, is_error
+from noria.spark.lowering.relation import Go, Relation, Tables
 
 
 class _Groups:

@@ -3,7 +3,7 @@
 It is the oracle of `noria verify`, the answer to queries the data-flow does not maintain, and the bulk replay
 that gives full nodes their first state.
 
-Keeps true: LOWERINGS-AGREE.  Inside, every relation has columns c0, c1, … coded as `spark/coding.py` says, so
+Keeps true: LOWERINGS-AGREE.  Inside, every relation has columns c0, c1, … coded as `coding.py` says, so
 that duplicate names, order and evaluation errors never need a second thought; CI text is compared through its
 folded twin and shown as it was spelled.
 
@@ -37,10 +37,10 @@ from noria.plan.mir import (
     UnionAll,
     Window,
 )
-from noria.spark import coding, expressions, ordered
-from noria.spark.aggregates import aggregated, needs_order
-from noria.spark.coding import error_literal, is_error
-from noria.spark.relation import Go, Relation, Tables, keyed
+from noria.spark.lowering import coding, expressions, ordered
+from noria.spark.lowering.aggregates import aggregated, needs_order
+from noria.spark.lowering.coding import error_literal, is_error
+from noria.spark.lowering.relation import Go, Relation, Tables, keyed
 
 
 def dataframe(plan: Mir, tables: Tables) -> DataFrame:

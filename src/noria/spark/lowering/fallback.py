@@ -1,6 +1,6 @@
 """The kernels' own evaluator inside an Arrow UDF, for functions that Spark has no exact equal of.
 
-Runs in Spark's Python workers: coded Arrow arrays in, coded Arrow arrays out (`spark/coding.py`).  Keeps true:
+Runs in Spark's Python workers: coded Arrow arrays in, coded Arrow arrays out (`coding.py`).  Keeps true:
 a value goes through `core/evaluate.py` exactly as it would in a worker; the symbol table lives for one batch.
 """
 
@@ -19,7 +19,7 @@ from noria.core.keys import folded_texts
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Kind, SqlType
-from noria.spark.coding import ERROR_TEXT
+from noria.spark.lowering.coding import ERROR_TEXT
 from noria.state.symbols import SymbolTable
 
 

@@ -1,4 +1,4 @@
-"""What Spark's tasks do in a bulk load (`spark/load.py`): encode splits, write sorted entries to files.
+"""What Spark's tasks do in a bulk load (`load.py`): encode splits, write sorted entries to files.
 
 Entries (key, value, place in the files) travel in parcels: rows (part, kind, data), where `part` is a range of
 a family's keys and the number of the Spark partition it goes to, and `data` an Arrow batch of entries.  So Spark
@@ -28,16 +28,16 @@ from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import BIGINT, TableDef
 from noria.core.values import decode, from_arrow
-from noria.spark import checking, files
-from noria.spark.checking import ColumnMap
-from noria.spark.files import Reading, Reject, Split
+from noria.spark.loading import checking, files
+from noria.spark.loading.checking import ColumnMap
+from noria.spark.loading.files import Reading, Reject, Split
 from noria.storage.catalog import family_of
 from noria.storage.encoding import unpack_rows
 from noria.storage.sst import ENTRY, ROW_NUMBER, bag_rows, entries, write_file
 from noria.storage.table import Index
 
 if TYPE_CHECKING:
-    from noria.spark.load_ranges import Ranges
+    from noria.spark.loading.ranges import Ranges
 
 PARCEL_SCHEMA = "part int, kind string, data binary"
 ENTRIES, REPORT = "entries", "report"

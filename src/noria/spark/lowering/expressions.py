@@ -1,6 +1,6 @@
 """Expression trees (`core/expr.py`) as Spark columns, with the values that `core/evaluate.py` gives.
 
-An input and a result are coded columns (`spark/coding.py`).  Where Spark has an expression that is equal for
+An input and a result are coded columns (`coding.py`).  Where Spark has an expression that is equal for
 every value, it is used; where it has none (MySQL's reading of numbers in text, accents), an Arrow UDF runs the
 kernels' own evaluator, so that a rare function costs speed and never exactness.
 
@@ -24,8 +24,8 @@ from noria.core.casts import clips
 from noria.core.expr import Call, Col, Const, Expr
 from noria.core.limits import ERROR_CODE, MIN_INT
 from noria.core.types import BOOL, Kind, SqlType
-from noria.spark import coding, fallback
-from noria.spark.coding import WIDE, divided_half_away, error_literal, is_error, narrowed
+from noria.spark.lowering import coding, fallback
+from noria.spark.lowering.coding import WIDE, divided_half_away, error_literal, is_error, narrowed
 
 NO_SYMBOLS: Any = None  # for values that need none
 

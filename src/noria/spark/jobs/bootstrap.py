@@ -18,8 +18,9 @@ from pyspark.sql import Observation, SparkSession
 
 from noria.core.types import TableDef
 from noria.plan.mir import Mir, tables_of
-from noria.spark import lower, snapshot
-from noria.spark.progress import Progress, quiet, stages
+from noria.spark.jobs import snapshot
+from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.lowering import lower
 
 WEIGHT = "weight"
 

@@ -22,7 +22,7 @@ from noria.core.coerce import MAX_TEXT_BYTES, coerce
 from noria.core.errors import SqlError, no_default, null_not_allowed
 from noria.core.limits import NULL_CODE
 from noria.core.types import Column, Kind, TableDef
-from noria.spark.files import MISSING, BadFile, Chunk, Loose, Reject, blank_is_null
+from noria.spark.loading.files import MISSING, BadFile, Chunk, Loose, Reject, blank_is_null
 
 NO_SYMBOLS: Any = None  # numbers and dates need none
 

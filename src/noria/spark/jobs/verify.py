@@ -23,11 +23,12 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from noria.core.types import Field, Kind, TableDef
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
-from noria.spark import coding, lower, snapshot
-from noria.spark.bootstrap import WEIGHT
-from noria.spark.expressions import equality_key
-from noria.spark.progress import Progress, quiet
-from noria.spark.relation import Relation, Tables
+from noria.spark.jobs import snapshot
+from noria.spark.jobs.bootstrap import WEIGHT
+from noria.spark.jobs.progress import Progress, quiet
+from noria.spark.lowering import coding, lower
+from noria.spark.lowering.expressions import equality_key
+from noria.spark.lowering.relation import Relation, Tables
 
 ERROR_CHARS = 2_000  # of Spark's message when a view cannot be checked
 DOUBLE_TOLERANCE = 1e-9  # relative; summing n doubles in another order moves the sum by about n * 1e-16

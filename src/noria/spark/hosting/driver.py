@@ -33,8 +33,8 @@ from typing import Any
 
 from noria.runtime.resources import raise_open_files
 from noria.runtime.worker_main import WorkerConfig
-from noria.spark.hosting import JOB_GROUP, WorkersEnded, WorkersStarted, host_workers, short_reason
-from noria.spark.session import SparkSettings, build_session
+from noria.spark.hosting.session import SparkSettings, build_session
+from noria.spark.hosting.workers import JOB_GROUP, WorkersEnded, WorkersStarted, host_workers, short_reason
 
 LENGTH = struct.Struct(">Q")
 JVM_DIED, JVM_WITHOUT_MEMORY = 70, 71  # exit codes
@@ -307,6 +307,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from noria.spark.driver import main as run  # messages must have this module's real name, not __main__
+    from noria.spark.hosting.driver import (
+        main as run,  # messages must have this module's real name, not __main__
+    )
 
     run()

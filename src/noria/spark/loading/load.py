@@ -28,11 +28,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
-from noria.spark import checking, files
-from noria.spark.files import BadFile, Reading
-from noria.spark.load_ranges import place
-from noria.spark.load_tasks import PARCEL_SCHEMA, Encode, Job, LoadRefused, Merge, Report, WriteBag, asks
-from noria.spark.progress import Progress, quiet, stages
+from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.loading import checking, files
+from noria.spark.loading.files import BadFile, Reading
+from noria.spark.loading.ranges import place
+from noria.spark.loading.tasks import PARCEL_SCHEMA, Encode, Job, LoadRefused, Merge, Report, WriteBag, asks
 from noria.storage.catalog import family_of
 from noria.storage.table import Index
 

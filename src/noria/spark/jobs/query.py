@@ -19,8 +19,9 @@ from noria.core.types import Kind, TableDef
 from noria.core.values import arrow_type, evaluation_error
 from noria.plan.mir import Mir, show, tables_of
 from noria.plan.told import told_plan
-from noria.spark import coding, lower, snapshot
-from noria.spark.progress import Progress, quiet, stages
+from noria.spark.jobs import snapshot
+from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.lowering import coding, lower
 
 
 @dataclass(frozen=True)

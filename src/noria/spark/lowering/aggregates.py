@@ -12,8 +12,8 @@ from pyspark.sql import Column
 
 from noria.core.types import Field, Kind, SqlType
 from noria.plan.mir import Agg
-from noria.spark import coding
-from noria.spark.coding import WIDE, error_literal, is_error, narrowed
+from noria.spark.lowering import coding
+from noria.spark.lowering.coding import WIDE, error_literal, is_error, narrowed
 
 Over = Callable[[Column], Column]
 

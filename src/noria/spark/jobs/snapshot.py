@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from noria.core.types import TableDef
-from noria.spark import coding
+from noria.spark.lowering import coding
 from noria.storage.snapshot import Range, read_checkpoint, read_tables, split
 
 BROADCAST_BYTES = 10 * 2**20  # a side of a join that turns out smaller is sent to all
