@@ -14,7 +14,6 @@ from noria.core.types import TableDef
 from noria.core.values import encode
 from noria.dataflow.engine import Engine
 from noria.dataflow.evict import evict, evictable, held
-from noria.dataflow.story import Story
 from noria.dataflow.work import Work
 from noria.plan.lower import Lowering
 from noria.plan.view import ViewDef
@@ -44,8 +43,7 @@ class Rig:
         self.symbols = DictSymbols() if symbols is None else symbols
         self.store = MemoryStore(self.symbols)
         self.engine = Engine(self.store, self.symbols, make_views(self.symbols))
-        self.story = Story()
-        self.engine.trace = self.story
+        self.story = self.engine.trace = self.engine.story
         self.lowering = Lowering(self.engine)
         self.tables = {t.name: t for t in tables}
         self.rows: dict[str, list[tuple]] = {t.name: [] for t in tables}

@@ -146,9 +146,15 @@ def test_a_broken_invariant_and_a_failed_tick_end_the_worker(bench: Bench, monke
     def broken(*args: Any) -> None:
         raise ZeroDivisionError
 
-    with monkeypatch.context() as patched, pytest.raises(InvariantViolation):
+    bench.insert((301, 2))
+    bench.read(1)
+    with monkeypatch.context() as patched, pytest.raises(InvariantViolation) as caught:
         patched.setattr(Engine, "fill", violated)
         bench.read(2)
+    story = caught.value.story.splitlines()
+    assert story[-2].startswith("Read ") and story[-1].endswith(" misses (2)")  # the last events, as they came
+    assert any(" emits +1(" in line for line in story) and any(" fills (1) from " in line for line in story)
+    assert bench.notes[-1] == str(caught.value) and str(caught.value).startswith("HOLE-CLOSED: of the test\nstory:\n")
     with monkeypatch.context() as patched, pytest.raises(TickFailed):
         patched.setattr(Engine, "tick", broken)
         bench.insert((400, 1))

@@ -25,7 +25,6 @@ from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT
 from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
 from noria.core.values import decode, encode
-from noria.dataflow.story import Story
 from noria.dataflow.validate import validate
 from noria.plan.view import ViewDef
 from noria.state.symbols import SymbolTable
@@ -157,11 +156,3 @@ def shown(row: tuple[Any, ...]) -> str:
 def test_every_state_is_what_a_recomputation_gives(block: int) -> None:
     for seed in range(block * SEEDS // 8, (block + 1) * SEEDS // 8):
         run(FIRST + seed)
-
-
-def test_a_story_tells_of_its_key_alone() -> None:
-    story = Story(events=3)
-    for event in ("n0 emits +1(9, 1)", "n1[0] misses (1)", "n0 emits +1(1, 2) -1(2, 2)", "n1[0] evicts (12)"):
-        story(event)
-    assert story.tell("(1)").split("\n") == ["n1[0] misses (1)", "n0 emits +1(1, 2) -1(2, 2)"]
-    assert "(9, 1)" not in story.tell()

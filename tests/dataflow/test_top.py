@@ -9,6 +9,7 @@ import pytest
 
 from dataflow.engine_rig import Rig
 from noria.core.types import INT, Column, TableDef
+from noria.dataflow.story import told
 from noria.dataflow.validate import validate
 from noria.plan import mir
 from noria.plan.view import ViewDef
@@ -35,7 +36,7 @@ def test_a_large_group_is_read_again_rarely(group: tuple[int, ...]) -> None:
     key = (1,) * len(group)
     assert shown(r, key) == rows[:20]
     events: list[str] = []
-    r.engine.trace = events.append
+    r.engine.trace = lambda *event: events.append(told(r.engine, *event))
     for _ in range(200):  # always the first one goes
         r.write([("t", rows.pop(0), -1)])
     r.write([("t", (1_000, 1, -1), 1)])

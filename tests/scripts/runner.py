@@ -26,6 +26,7 @@ from noria.core.statements import Delete, Insert, Update
 from noria.core.values import encode
 from noria.dataflow import packets
 from noria.dataflow.evict import evict
+from noria.dataflow.story import told
 from noria.dataflow.worker import Worker
 from noria.plan.lower import Lowering
 from noria.sql import commands
@@ -49,7 +50,8 @@ class Script:
         self.store = RocksStore(str(Path(self._dir.name) / "base"), symbols)
         self.symbols = symbols
         self.worker = Worker(self.store, symbols, ViewDirectory(None, symbols, 1), Lowering)
-        self.worker.engine.trace = self.out.append
+        engine = self.worker.engine
+        engine.trace = lambda *event: self.out.append(told(engine, *event))
 
     def close(self) -> None:
         self.store.close()

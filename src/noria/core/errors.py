@@ -29,11 +29,15 @@ class SqlError(Exception):
 
 
 class InvariantViolation(Exception):
-    """A broken invariant of DESIGN section 6; `invariant` is its id."""
+    """A broken invariant of DESIGN section 6; `invariant` is its id.  story: the last events before, where a worker
+    has put them in (`dataflow/story.py`)."""
 
     def __init__(self, invariant: str, detail: str, story: str = ""):
-        super().__init__(f"{invariant}: {detail}" + (f"\nstory:\n{story}" if story else ""))
+        super().__init__(invariant, detail, story)
         self.invariant, self.detail, self.story = invariant, detail, story
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.detail}" + (f"\nstory:\n{self.story}" if self.story else "")
 
 
 def parse_error(detail: str) -> SqlError:

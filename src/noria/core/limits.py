@@ -33,6 +33,7 @@ KERNEL_S = 120  # a process that computes without a sign of life for so long is 
 DEAF_S = 30  # a worker that goes on with a cancelled request for so long is ended, and the request blamed
 HEARTBEAT_MS = 250  # how often the front end renews a lease
 STORY_EVENTS = 500  # what a story remembers: several ticks of a small graph
+STORY_ROWS = 16  # of a larger delta it knows the number of rows only
 
 BACKLOG = 1_024  # connections that wait while the server starts, or is slow to take them
 MYSQL_CONNECTIONS = 4_096  # max_connections: one more is refused with error 1040

@@ -21,16 +21,18 @@ from noria.dataflow import layout, ranged
 from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys
 from noria.dataflow.profile import Clock, Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
+from noria.dataflow.story import More, Story
 from noria.dataflow.work import Work
 
-Trace = Callable[[str], None]
+Trace = Callable[..., None]  # called with the parts of an event (`story.told`)
 TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
 
 
 class Engine:
-    """`store`: the base tables; `views`: makes the states that readers publish.  `trace`, when set, is told of
-    every delta, miss, fill and eviction (golden scripts, stories).  `clock` (nanoseconds), when set, times some
-    ticks; `profile`, when set, is in front of every fetch; `work`, when set, bounds the request under way."""
+    """`store`: the base tables; `views`: makes the states that readers publish.  `trace`, when set, is told of every
+    delta, miss, fill and eviction (golden scripts); else `story` is, of base tables' deltas only.  `clock`, in
+    nanoseconds, when set, times some ticks; `profile`, when set, is in front of every fetch; `work`, when set, bounds the
+    request under way."""
 
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory):
         self.store, self.symbols, self.views = store, symbols, views
@@ -40,6 +42,7 @@ class Engine:
         self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
         self.ranged: set[Node] = set()  # readers whose only key column is read by ranges, too
         self.tick_number = 0
+        self.story = Story(self)
         self.trace: Trace | None = None
         self.clock: Clock | None = None
         self.profile: Profile | None = None
@@ -55,6 +58,8 @@ class Engine:
         for table, delta in inputs.items():
             if table in self.bases and len(delta):
                 pending[self.bases[table].id] = [delta]
+                if self.trace is None:
+                    self.story("emits", self.bases[table], (), delta)
         if not pending:
             return
         tick = self._plain_tick if self.clock is None or self.tick_number % TIMED_TICKS else self._timed_tick
@@ -74,14 +79,18 @@ class Engine:
             if out is None or not len(out):
                 continue
             stats.rows_out += len(out)
-            if self.trace:
-                self.trace(f"n{node.id} emits {self.show(node, out)}")
+            if self.trace is not None:
+                self.trace("emits", node, (), out)
             for child, port in node.children:
                 slots = pending.get(child.id)
                 if slots is None:
                     slots = pending[child.id] = [None] * len(child.parents)
                 before = slots[port]
                 slots[port] = out if before is None else concat([before, out], out.width)
+
+    def note(self, kind: str, node: Node, cols: Columns, rows: Codes | None, more: More | None = None) -> None:
+        """An event for whoever follows them."""
+        (self.trace or self.story)(kind, node, cols, rows, more)
 
     def _plain_tick(self, node: Node, deltas: list[Batch | None]) -> Batch | None:
         return node.op.tick(self, node, deltas)
@@ -141,8 +150,7 @@ class Engine:
         if mode is Mode.CHECK:
             raise InvariantViolation("HOLE-CLOSED", f"{node} misses {cols} = {wanted.T.tolist()} that below is present")
         node.stats.misses += wanted.shape[1]
-        if self.trace:
-            self.trace(f"n{node.id}{list(cols)} misses {self.show_keys(node, cols, wanted)}")
+        self.note("misses", node, cols, wanted)
         self._filling += 1
         outer, self._deepest = self._deepest, self._filling
         try:
@@ -157,8 +165,8 @@ class Engine:
         (need,) = node.op.needs(node, cols)
         rows, _ = self.fetch(node.parents[0], need.cols, keys, Mode.FILL)
         node.op.fill(self, node, cols, keys, rows)
-        if self.trace:
-            self.trace(f"n{node.id}{list(cols)} fills {self.show_keys(node, cols, keys)} from {len(rows)} rows")
+        found = len(rows)
+        self.note("fills", node, cols, keys, lambda: f" from {found} rows")
 
     def read(self, view: str, keys: Codes, nulls: bool = False) -> tuple[Batch, Codes]:
         """Rows of an external view under its key, filled where missing; ordinals say whose.  A key with a NULL

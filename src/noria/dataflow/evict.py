@@ -30,8 +30,7 @@ def evict(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
     if not keys.shape[1]:
         return
     jobs = [(user, _carry(engine, _pattern(cols, keys), user)) for user in node.users_of(cols)]
-    if engine.trace:
-        engine.trace(f"n{node.id}{list(cols)} evicts {engine.show_keys(node, cols, keys)}")
+    engine.note("evicts", node, cols, keys)
     node.op.drop_keys(node, cols, np.ascontiguousarray(keys[:, present]))
     if ranges is not None:
         ranges.cut(keys[0])

@@ -16,6 +16,7 @@ A full state has every value; they are listed when a range is read for the first
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,9 +87,7 @@ def _filled(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> C
         _pull(engine, node, cols, values[None, :])
         ranges.add(first, last)
         ranges.note(values)
-        if engine.trace:
-            shown = _shown(engine, node, cols, first, last)
-            engine.trace(f"n{node.id}{list(cols)} fills {shown}, which has {len(values)} values")
+        engine.note("fills", node, cols, None, partial(_now_filled, engine, node, cols, first, last, len(values)))
     return ranges.within(low, high)
 
 
@@ -135,8 +134,7 @@ def _begun(engine: Engine, node: Node, cols: Columns, keys: Codes, width: int) -
         node.op.fill(engine, node, cols, keys, Batch.empty(width))
     except SqlError:
         return False
-    if engine.trace:
-        engine.trace(f"n{node.id}{list(cols)} keeps {engine.show_keys(node, cols, keys)}, which is in a filled range")
+    engine.note("keeps", node, cols, keys, lambda: ", which is in a filled range")
     return True
 
 
@@ -165,6 +163,10 @@ def uncovered(node: Node, cols: Columns, low: int, high: int) -> list[Node]:
         elif (parent.parents or parent.op.drops) and not parent.full and parent.ranges[need.cols].gaps(low, high):
             out.append(parent)
     return out
+
+
+def _now_filled(engine: Engine, node: Node, cols: Columns, low: int, high: int, values: int) -> str:
+    return f"{_shown(engine, node, cols, low, high)}, which has {values} values"
 
 
 def _shown(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> str:

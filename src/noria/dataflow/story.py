@@ -1,27 +1,73 @@
-"""The story of a key: what happened to it lately, delta by delta, miss by miss (for failed checks).
+"""The story before a violation: what happened lately, request by request, base delta by base delta, miss by miss.
 
-A `Story` is a trace for an engine (`engine.trace = story`); it keeps the last events only.  Tracing prints every
-delta, so tests and investigations switch it on, serving does not.
+An engine's story keeps the last events as they come, and makes text of them only when somebody reads it; what the other
+nodes emit, which follows from these, it has where it is the engine's `trace` too (tests).  Keeps true: an event holds
+on to no more than a few rows, whatever came by.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from noria.core.limits import STORY_EVENTS
+from noria.core.batch import Batch, Codes
+from noria.core.limits import STORY_EVENTS, STORY_ROWS
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine import Engine
+    from noria.dataflow.graph import Columns, Node
+
+More = Callable[[], str]
 
 
 class Story:
-    """Call it with each event; `tell` gives them back, all or those that name a key."""
+    """Call it with each event (`told` has the parts); `tell` gives them back as text."""
 
-    def __init__(self, events: int = STORY_EVENTS):
-        self._events: deque[str] = deque(maxlen=events)
+    def __init__(self, engine: Engine, events: int = STORY_EVENTS):
+        self._engine = engine
+        self._events: deque[tuple[Any, ...]] = deque(maxlen=events)
+        self._note = self._events.append
 
-    def __call__(self, event: str) -> None:
-        self._events.append(event)
+    def __call__(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None
+                 ) -> None:
+        kept: Any = rows
+        if isinstance(rows, Batch):  # copies: these may be parts of large arrays
+            few = len(rows.weights) <= STORY_ROWS
+            kept = Batch(rows.columns.copy(), rows.weights.copy()) if few else len(rows.weights)
+        elif rows is not None:
+            kept = rows.copy() if rows.shape[1] <= STORY_ROWS else rows.shape[1]
+        self._note((kind, node, cols, kept, more))
+
+    def request(self, number: int, what: str) -> None:
+        """The worker begins with a request."""
+        self._note((what, number))
 
     def tell(self, key: str = "") -> str:
-        """The events that mention the key as it is shown in traces, such as "(7, 'a')"; all of them for "".
-        A composite row that starts with the key's values counts too."""
+        """The events that mention the key as it is shown, such as "(7, 'a')"; all of them for "".  A composite row that
+        starts with the key's values counts too."""
         inner = key.strip("()")
-        return "\n".join(e for e in self._events if not key or f"({inner})" in e or f"({inner}," in e)
+        lines = map(self._line, list(self._events))
+        return "\n".join(e for e in lines if not key or f"({inner})" in e or f"({inner}," in e)
+
+    def _line(self, event: tuple[Any, ...]) -> str:
+        if len(event) == 2:
+            return f"{event[0]} {event[1]}"
+        try:
+            return told(self._engine, *event)
+        except Exception as e:  # strings that were swept since, a node of a program that is gone
+            return f"n{event[1].id} {event[0]} what can no longer be shown: {type(e).__name__}"
+
+
+def told(engine: Engine, kind: str, node: Node, cols: Columns, rows: Batch | Codes | int | None,
+         more: More | None = None) -> str:
+    """An event in people's terms.  kind: emits (rows: the delta); misses, fills, reads, pulls, evicts, keeps (rows:
+    keys by `cols`); a number stands for as many rows.  more: what else is to be said."""
+    if isinstance(rows, Batch):
+        shown = engine.show(node, rows)
+    elif rows is None or isinstance(rows, int):
+        shown = "" if rows is None else f"{rows} rows"
+    else:
+        shown = engine.show_keys(node, cols, rows)
+    at = f"n{node.id}" if kind in ("emits", "pulls") else f"n{node.id}{list(cols)}"
+    return f"{at} {kind} {shown}{'' if more is None else more()}"

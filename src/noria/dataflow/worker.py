@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -89,7 +90,20 @@ class Worker:
                              tuple(self._store.tables().values()))
 
     def step(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
-        """Handle packets in order; one reply each."""
+        """Handle packets in order; one reply each.  A violation carries the story, and the log has it."""
+        with self._telling():
+            return self._step(envelopes)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except InvariantViolation as v:
+            v.story = self.engine.story.tell()
+            self.around.note(str(v))
+            raise
+
+    def _step(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         out = []
         ours = [e for e in envelopes if e.epoch == self.epoch]
         for together in _runs(ours):
@@ -109,6 +123,7 @@ class Worker:
             return _refused(e, SqlError(1105, "HY000", wrong))
         number = _number(e)
         self.around.began(number)
+        self.engine.story.request(number, type(e.body).__name__)
         limit_ms = getattr(e.body, "limit_ms", 0)
         self.engine.work = Work(self.around.clock, limit_ms, partial(self.around.unwanted, number),
                                 state_bytes=self.around.state_bytes, unforeseen=partial(self._internal, e))
@@ -145,8 +160,9 @@ class Worker:
 
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
         """Work that can wait: the memory limit, and the clock of reads.  No replies, nothing left over."""
-        self.hold_limit()
-        self.engine.advance()
+        with self._telling():
+            self.hold_limit()
+            self.engine.advance()
         return [], False
 
     def close(self) -> None:

@@ -135,9 +135,7 @@ class Aggregate(Operator):
                 rows, _ = engine.fetch(node.parents[0], up, np.unique(keys[:, here], axis=1), Mode.FILL)
                 found.append(node.state.only(rows, groups))
                 rest = rest & ~here
-        if engine.trace:
-            shown = engine.show_keys(node, tuple(range(len(self.group))), dirty.keys)
-            engine.trace(f"n{node.id} pulls {shown} again")
+        engine.note("pulls", node, tuple(range(len(self.group))), dirty.keys, lambda: " again")
         return _groups(node).refill(dirty, concat(found, node.parents[0].width))
 
     # -------------------------------------------------------------- reading

@@ -101,8 +101,7 @@ class Base(Operator):
         node.stats.misses += wanted.shape[1]
         rows, _ = engine.store.lookup(self.table.name, cols, wanted)
         node.state.fill(cols, wanted, rows)
-        if engine.trace:
-            engine.trace(f"n{node.id}{list(cols)} reads {engine.show_keys(node, cols, wanted)} from disk")
+        engine.note("reads", node, cols, wanted, lambda: " from disk")
 
     def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
         after: bytes | None = None

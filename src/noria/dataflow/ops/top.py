@@ -229,8 +229,7 @@ class Top(Operator):
     def _pull(self, engine: Engine, node: Node, groups: Codes) -> Batch:
         """All rows of groups, by an index that has them, so that what they derive from is local and complete."""
         parent = node.parents[0]
-        if engine.trace:
-            engine.trace(f"n{node.id} pulls {engine.show_keys(node, self.group, groups)} again")
+        engine.note("pulls", node, self.group, groups, lambda: " again")
         if not self.group:
             return engine.everything(parent)
         rest, found = np.ones(groups.shape[1], np.bool_), []
