@@ -31,7 +31,7 @@ TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the
 class Engine:
     """`store`: the base tables; `views`: makes the states that readers publish.  `trace`, when set, is told of every
     delta, miss, fill and eviction (golden scripts); else `story` is, of base tables' deltas only.  `clock`, in
-    nanoseconds, when set, times some ticks; `profile`, when set, is in front of every fetch; `work`, when set, bounds the
+    nanoseconds, when set, times some ticks; `profile`, when set, is before every fetch; `work`, when set, bounds the
     request under way."""
 
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory):
