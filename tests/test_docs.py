@@ -48,3 +48,15 @@ def test_the_http_module_names_every_path() -> None:
     about = Path(str(Api.__init__.__code__.co_filename)).read_text().partition('"""')[2].partition('"""')[0]
     for _, path, _ in Api(None).routes():  # type: ignore[arg-type]  # only its routes are read
         assert path.replace("{name}", "NAME") in about, f"the module's list misses {path}"
+
+
+def test_files_that_the_architecture_and_contributing_name_are_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
+    quoted = re.findall(r"`([\w/]+(?:\.py|/))`", text)
+    named = {n for n in quoted if "/" in n} | set(re.findall(r"tests/[\w/]+\.py", text))
+    assert len(named) > 40
+    roots = (ROOT, ROOT / "src" / "noria", ROOT / "src" / "noria" / "sql", ROOT / "src" / "noria" / "spark",
+             ROOT / "src" / "noria" / "server", ROOT / "src" / "noria" / "core", ROOT / "tests")
+    lost = sorted(n for n in named if not any((r / n).exists() for r in roots)
+                  and not list((ROOT / "src" / "noria").rglob(n.strip("/"))))
+    assert not lost, f"named, and not there: {lost}"

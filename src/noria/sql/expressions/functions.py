@@ -44,7 +44,8 @@ OTHERS = {"ceil": "ceil", "ceiling": "ceil", "power": "pow", "sha": "sha1", "day
           "mid": "substring", "substr": "substring", "ifnull": "coalesce", "json_merge": "json_merge_patch"}
 
 
-def _plain(op: str) -> Maker:
+def plain(op: str) -> Maker:
+    """A function that is one op of its arguments."""
     return lambda r, name, nodes: call(op, *(r(n) for n in nodes))
 
 
@@ -353,12 +354,12 @@ CLOCK_CLASSES: dict[type[exp.Expr], str] = {
     exp.Localtimestamp: "NOW", exp.UtcTimestamp: "UTC_TIMESTAMP", exp.UtcDate: "UTC_DATE", exp.UtcTime: "UTC_TIME",
 }
 FUNCTIONS: dict[str, Maker] = {
-    **{name.upper(): _plain(name) for name in SAME},
-    **{name.upper(): _plain(op) for name, op in OTHERS.items()},
+    **{name.upper(): plain(name) for name in SAME},
+    **{name.upper(): plain(op) for name, op in OTHERS.items()},
     "HEX": _hex_literal,
     "LOG": _counted(1, 2, _log), "ATAN": _counted(1, 2, _atan), "PI": _counted(0, 0, lambda: literal(pi)),
     "LOCATE": _counted(2, 3, located), "INSTR": _counted(2, 2, lambda text, what: located(what, text)),
-    "SUBSTRING_INDEX": _plain("substring_index"),
+    "SUBSTRING_INDEX": plain("substring_index"),
     "FIELD": _counted(2, 1 << 16, _field), "FIND_IN_SET": _counted(2, 2, _find_in_set),
     "STRCMP": _counted(2, 2, _strcmp), "ISNULL": _counted(1, 1, _isnull),
     "REGEXP_LIKE": _counted(2, 3, regexp), "REGEXP_SUBSTR": _counted(2, 2, _regexp("regexp_substr")),
