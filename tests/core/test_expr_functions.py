@@ -14,8 +14,8 @@ from noria.core.batch import Batch
 from noria.core.errors import SqlError
 from noria.core.expr import Call, Const, Expr, col
 from noria.core.functions import NULL, call, canonical, cast, literal, truth
-from noria.core.limits import ERROR_CODE, MAX_INT, NULL_CODE
-from noria.core.order import arrange, sort_batch, sort_rows
+from noria.core.limits import ERROR_CODE, MAX_INT
+from noria.core.order import sort_rows
 from noria.core.types import (
     BIGINT,
     BOOL,
@@ -157,17 +157,6 @@ ROWS: list[tuple[Any, ...]] = [
 ])
 def test_order(order: list[tuple[int, bool]], places: list[int]) -> None:
     assert sort_rows(ROWS, order, FIELDS) == [ROWS[i] for i in places]
-    symbols = DictSymbols()
-    codes = [[NULL_CODE if v is None else symbols.intern(v) if isinstance(v, str) else
-              (v - datetime(1970, 1, 1)).days if isinstance(v, datetime) else v for v in r] for r in ROWS]
-    batch = Batch.from_rows(codes, 4)
-    assert sort_batch(batch, order, FIELDS, symbols).rows() == [batch.rows()[i] for i in places]
-
-
-def test_limit_and_offset() -> None:
-    assert list(arrange([(i,) for i in (3, 1, 2)], [(0, False)], 1, 1, FIELDS)) == [(2,)]
-    assert list(arrange([(1,), (2,)], [], 0, 0, FIELDS)) == []
-    assert list(arrange([(1,), (2,)], [], None, 5, FIELDS)) == []
 
 
 def test_dates_are_compared_with_datetimes() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from noria.core import order
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.server import reads, results
 from noria.server.http import wire
@@ -54,7 +55,7 @@ def makers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for module in (reads, results):
         monkeypatch.setattr(module, "python_rows", watched(results.python_rows, lambda table, width: len(table)))
-    monkeypatch.setattr(results, "ordered", watched(results.ordered, lambda rows, *_: len(rows)))
+    monkeypatch.setattr(results, "sort_rows", watched(results.sort_rows, lambda rows, *_: len(rows)))
     monkeypatch.setattr(wire, "json_body", watched(wire.json_body, lambda outcomes, _: len(outcomes[0].rows)))
     return seen
 
@@ -91,7 +92,7 @@ def test_pieces_are_sorted_as_the_whole_is() -> None:
         return True, row[0]
 
     for descending in (False, True):
-        assert results._sorted(rows, key, descending) == sorted(rows, key=key, reverse=descending)
+        assert order._sorted(rows, key, descending) == sorted(rows, key=key, reverse=descending)
 
 
 def test_pieces_are_read_as_the_whole_is() -> None:

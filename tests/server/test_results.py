@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from noria.core.order import sort_rows
 from noria.core.types import BIGINT, TEXT, TEXT_BIN, Column, Field, TableDef
 from noria.plan.mir import Base
 from noria.plan.view import ViewDef
-from noria.server.results import ReplyCache, Shape, ordered
+from noria.server.results import ReplyCache, Shape
 
 TABLE = TableDef("t", (Column("a", BIGINT), Column("b", TEXT), Column("c", BIGINT)), table_id=1)
 
@@ -35,9 +36,9 @@ def test_order_by_two_columns_and_limit() -> None:
 
 def test_text_is_ordered_by_its_collation() -> None:
     rows = [("b",), ("A",), ("é",), ("E",), (None,), ("",)]
-    by_fold = ordered(rows, [(0, False)], [Field("x", TEXT)])
+    by_fold = sort_rows(rows, [(0, False)], [Field("x", TEXT)])
     assert [r[0] for r in by_fold] == [None, "", "A", "b", "é", "E"]
-    by_bytes = ordered(rows, [(0, False)], [Field("x", TEXT_BIN)])
+    by_bytes = sort_rows(rows, [(0, False)], [Field("x", TEXT_BIN)])
     assert [r[0] for r in by_bytes] == [None, "", "A", "E", "b", "é"]
 
 

@@ -1,4 +1,4 @@
-"""MySQL's order of rows: what ORDER BY, LIMIT and OFFSET do to the rows of one lookup.
+"""MySQL's order of values: what ORDER BY does to the rows of one lookup, and the places of texts.
 
 NULLs come first ascending and last descending; CI text is ordered by its folded form, other text by its
 bytes.  Rows that the order leaves equal stay as they came.
@@ -6,13 +6,14 @@ bytes.  Rows that the order leaves equal stay as they came.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from noria.core.batch import Batch, Codes
-from noria.core.limits import ERROR_CODE
+from noria.core.batch import Codes
+from noria.core.limits import ERROR_CODE, OFF_LOOP_ROWS
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import Symbols, fold
 from noria.core.types import Collation, Field
@@ -22,22 +23,20 @@ Order = Sequence[tuple[int, bool]]  # (column, descending), the first counts mos
 Row = Sequence[Any]
 
 
-def sort_rows(rows: Sequence[Row], order: Order, fields: Sequence[Field]) -> list[Row]:
+def sort_rows(rows: list[Any], order: Order, fields: Sequence[Field]) -> list[Any]:
     """Rows of Python values, sorted."""
-    out = list(rows)
     for column, descending in reversed(order):
-        out.sort(key=_key(column, fields[column]), reverse=descending)
-    return out
+        rows = _sorted(rows, _key(column, fields[column]), descending)
+    return rows
 
 
-def arrange(rows: Sequence[Row], order: Order, limit: int | None, offset: int, fields: Sequence[Field]
-            ) -> Sequence[Row]:
-    """Rows of Python values, sorted and cut to LIMIT and OFFSET."""
-    if order and len(rows) > 1:
-        rows = sort_rows(rows, order, fields)
-    if limit is None and not offset:
-        return rows
-    return rows[offset : None if limit is None else offset + limit]
+def _sorted(rows: list[Any], key: Callable[[Row], Any], descending: bool) -> list[Any]:
+    """Many in pieces that are merged then: no other thread gets a turn while one list is sorted."""
+    if len(rows) <= OFF_LOOP_ROWS:
+        return sorted(rows, key=key, reverse=descending)
+    pieces = (sorted(rows[i:i + OFF_LOOP_ROWS], key=key, reverse=descending)
+              for i in range(0, len(rows), OFF_LOOP_ROWS))
+    return list(heapq.merge(*pieces, key=key, reverse=descending))
 
 
 def _key(column: int, field: Field) -> Callable[[Row], Any]:
@@ -50,25 +49,7 @@ def _key(column: int, field: Field) -> Callable[[Row], Any]:
             return value is not None, 0 if value is None else encode(value, field.type, PlainSymbols())
 
         return listed
-    if field.nullable:
-        return lambda row: (False, 0) if row[column] is None else (True, row[column])
-    return lambda row: row[column]
-
-
-def sort_batch(batch: Batch, order: Order, fields: Sequence[Field], symbols: Symbols) -> Batch:
-    """A batch of codes, sorted."""
-    if not order or len(batch) < 2:
-        return batch
-    keys = []
-    for column, descending in reversed(order):
-        ranks = _ranks(batch.columns[column], fields[column], symbols)
-        keys.append(~ranks if descending else ranks)  # ~x reverses the order of int64 without overflow
-    return batch.take(np.lexsort(keys))
-
-
-def _ranks(codes: Codes, field: Field, symbols: Symbols) -> Codes:
-    """Codes whose order is the values': those of every kind but text are that already."""
-    return ranks(codes, field.type.collation, symbols) if field.type.is_text else codes
+    return lambda row: (False, None) if row[column] is None else (True, row[column])
 
 
 def ranks(codes: Codes, collation: Collation, symbols: Symbols) -> Codes:

@@ -7,7 +7,6 @@ the bound.
 
 from __future__ import annotations
 
-import heapq
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -22,10 +21,9 @@ from noria.core import evaluate
 from noria.core.batch import Batch
 from noria.core.expr import Expr
 from noria.core.limits import AFTER_SYMBOL_BYTES, OFF_LOOP_ROWS
-from noria.core.plain_symbols import PlainSymbols
-from noria.core.symbols import fold
-from noria.core.types import Collation, Field, Kind
-from noria.core.values import arrow_type, encode, from_arrow, to_arrow
+from noria.core.order import sort_rows
+from noria.core.types import Field
+from noria.core.values import arrow_type, from_arrow, to_arrow
 from noria.plan.after import filter_of, found_fields, mask_columns, run
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
@@ -76,7 +74,7 @@ class Shape:
         if not rows and self.empty_row is not None:
             rows = [tuple(self.empty_row)]
         if self.order:
-            rows = ordered(rows, self.order, self.fields)
+            rows = sort_rows(rows, self.order, self.fields)
         if self.offset or self.limit is not None:
             rows = rows[self.offset : None if self.limit is None else self.offset + self.limit]
         if rows and len(rows[0]) > self.visible:
@@ -136,48 +134,6 @@ def after_rows(after: Mir, found: pa.Table) -> list[Any]:
     columns = [to_arrow(np.ascontiguousarray(c[times]), f.type, symbols)
                for c, f in zip(rows.columns, after.fields, strict=True)]
     return python_rows(pa.Table.from_arrays(columns, names=[str(i) for i in range(len(columns))]), len(columns))
-
-
-def ordered(rows: list[Any], order: Sequence[tuple[int, bool]], fields: Sequence[Field]) -> list[Any]:
-    """Sorted as MySQL does: NULLs least, text by its collation; rows that are equal keep their order."""
-    for column, descending in reversed(order):
-        rows = _sorted(rows, _sort_key(column, fields[column]), descending)
-    return rows
-
-
-def _sorted(rows: list[Any], key: Callable[[Row], tuple[bool, Any]], descending: bool) -> list[Any]:
-    """Many in pieces that are merged then: no other thread gets a turn while one list is sorted."""
-    if len(rows) <= OFF_LOOP_ROWS:
-        return sorted(rows, key=key, reverse=descending)
-    pieces = (sorted(rows[i:i + OFF_LOOP_ROWS], key=key, reverse=descending)
-              for i in range(0, len(rows), OFF_LOOP_ROWS))
-    return list(heapq.merge(*pieces, key=key, reverse=descending))
-
-
-def _sort_key(column: int, field: Field) -> Callable[[Row], tuple[bool, Any]]:
-    if field.type.kind is Kind.TEXT:
-        by_bytes = field.type.collation is not Collation.CI
-
-        def text(row: Row) -> tuple[bool, Any]:
-            value = row[column]
-            if value is None or isinstance(value, bytes):
-                return value is not None, value or b""
-            return True, (value if by_bytes else fold(value)).encode()
-
-        return text
-
-    if field.type.is_listed:  # by place or mask
-        def listed(row: Row) -> tuple[bool, Any]:
-            value = row[column]
-            return value is not None, 0 if value is None else encode(value, field.type, PlainSymbols())
-
-        return listed
-
-    def plain(row: Row) -> tuple[bool, Any]:
-        value = row[column]
-        return value is not None, 0 if value is None else value
-
-    return plain
 
 
 class Entry(Protocol):
