@@ -21,10 +21,10 @@ from noria.core.errors import SqlError
 from noria.core.functions.base import TYPING
 from noria.core.functions.failing import INTERNAL
 from noria.core.library import LIBRARY
-from noria.server.chatter import _FUNCTIONS as SESSION_FUNCTIONS
-from noria.server.chatter import _SHOW, VARIABLES
 from noria.server.http.app import Api
 from noria.server.http.metrics import DESCRIPTIONS, NODE_DESCRIPTIONS
+from noria.server.inspection import _FUNCTIONS as SESSION_FUNCTIONS
+from noria.server.inspection import _SHOW, VARIABLES
 from noria.sql.statements.session import _SHOWS
 
 PAGES = Path(__file__).parent.parent / "docs"

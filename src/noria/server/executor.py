@@ -39,7 +39,7 @@ from noria.plan.lookups import Range
 from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
 from noria.plan.view import Asks, ViewDef
 from noria.runtime.link import Link, WorkerGone
-from noria.server import chatter, clock
+from noria.server import clock, inspection
 from noria.server.bulk import Bulk
 from noria.server.explain import NOT_MAINTAINED, Explainer
 from noria.server.http.wire import arrow_rows
@@ -358,7 +358,7 @@ class Executor:
 
     def view_list(self) -> list[dict[str, Any]]:
         views = [*self.program.views(), *self.program.adhoc()]
-        return [chatter.view_about(v, self.program) for v in views]
+        return [inspection.view_about(v, self.program) for v in views]
 
     def stats(self) -> dict[str, Any]:
         return {

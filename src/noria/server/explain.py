@@ -15,7 +15,7 @@ from noria.dataflow.packets import Ask, Read
 from noria.plan.lookups import Range
 from noria.plan.mir import show
 from noria.plan.view import ViewDef
-from noria.server import chatter
+from noria.server import inspection
 from noria.server.keys import keys_of, range_of
 from noria.server.mysql.backend import ResultSet
 from noria.server.reads import first_of
@@ -45,7 +45,7 @@ class Explainer:
         else:
             lines = [_answered_by(reader), *_then(select),
                      *(await self._analyzed(reader, select) if command.analyze else []), *await self._nodes(reader)]
-        return chatter.texts(["EXPLAIN"], [(line,) for text in lines for line in text.splitlines()])
+        return inspection.texts(["EXPLAIN"], [(line,) for text in lines for line in text.splitlines()])
 
     async def _reader(self, select: sql.Select) -> tuple[ViewDef | None, str]:
         """The view that answers; or None and why there is none."""
@@ -106,7 +106,7 @@ class Explainer:
         """VIEWS, STATUS or GRAPH."""
         what = command.what.removeprefix("noria ")
         names, rows = await {"views": self._views, "status": self._status, "graph": self._nodes_table}[what]()
-        return chatter.narrowed(command, chatter.texts(names, rows))
+        return inspection.narrowed(command, inspection.texts(names, rows))
 
     async def _views(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """Every reader, and what it and the nodes above it that it alone uses keep."""

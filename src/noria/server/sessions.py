@@ -20,7 +20,7 @@ from noria.core.limits import OFF_LOOP_CHARACTERS, OFF_LOOP_ROWS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
 from noria.runtime.link import WorkerGone
-from noria.server import chatter, zones
+from noria.server import inspection, zones
 from noria.server.mysql import encode_result
 from noria.server.mysql.backend import (
     AUTOCOMMIT,
@@ -68,7 +68,7 @@ class Session:
     # ------------------------------------------------------------ state
     def reset(self) -> None:
         self.database = self._client.database
-        self.variables: dict[str, Any] = dict(chatter.VARIABLES)
+        self.variables: dict[str, Any] = dict(inspection.VARIABLES)
         self.user_variables: dict[str, Any] = {}
         self.warnings: Sequence[Warning_] = ()
         self.last_insert_id = 0
@@ -104,7 +104,7 @@ class Session:
         self.database = database
 
     def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
-        return chatter.list_fields(table, pattern, self._executor.program)
+        return inspection.list_fields(table, pattern, self._executor.program)
 
     # ------------------------------------------------------------ texts
     def query_raw(self, text: bytes) -> bytes | None:
@@ -267,16 +267,16 @@ class Session:
             self.warnings = change.warnings
             return Ok(warnings=len(change.warnings))
         if isinstance(command, sql.SelectItems):
-            return chatter.select_items(command, self)
+            return inspection.select_items(command, self)
         if isinstance(command, sql.Kill):
             self._executor.processes.kill(command.number, command.connection)
             return Ok()
         if isinstance(command, sql.Show) and command.what == "processlist":
-            return chatter.processlist(self._executor.processes.rows(command.full))
+            return inspection.processlist(self._executor.processes.rows(command.full))
         if isinstance(command, sql.Show) and command.what.startswith("noria "):
             return await self._executor.explainer.show(command)
         if isinstance(command, sql.Show):
-            return chatter.show(command, self._executor.program, self)
+            return inspection.show(command, self._executor.program, self)
         if isinstance(command, sql.Explain):
             if isinstance(command.command, sql.Timed):
                 command = replace(command, command=self._now(command.command))
@@ -368,13 +368,13 @@ class Session:
         for a in command.assignments:
             value = a.value
             if isinstance(value, sql.Item):
-                value = chatter.select_items(sql.SelectItems((value,)), self).rows[0][0]
+                value = inspection.select_items(sql.SelectItems((value,)), self).rows[0][0]
             if a.scope == "user":
                 self.user_variables[a.name] = value
                 continue
             if a.scope == "global":
                 raise not_supported("SET GLOBAL", "set the variable in each session, or start the server with options")
-            kept, warnings = changes(a.name, value, chatter.VARIABLES)
+            kept, warnings = changes(a.name, value, inspection.VARIABLES)
             if a.name == "transaction" and a.scope == "":
                 self._next_read_only = kept.get("transaction_read_only", self._next_read_only)
                 kept = {}

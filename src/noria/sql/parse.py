@@ -19,12 +19,10 @@ from noria.sql.commands import Command, CreateView, Explain, Nothing, Prepared, 
 from noria.sql.expressions import clock
 from noria.sql.query.context import Catalog, Context
 from noria.sql.query.purposes import block_of, select_of
-from noria.sql.statements import definitions as ddl
-from noria.sql.statements import session as chatter
-from noria.sql.statements import writes as dml
+from noria.sql.statements import definitions, session, writes
 from noria.sql.statements.database import check_names
 from noria.sql.statements.without_from import select_items
-from noria.sql.text import literal_rows as values
+from noria.sql.text import literal_rows
 from noria.sql.text.shape import split
 from noria.sql.text.syntax import Statement, parse_tokens, snippet, statements_of, tokenize, too_deep
 
@@ -34,7 +32,7 @@ Binder = Callable[[Sequence[Any]], Command]
 def parse(text: str, catalog: Catalog, complete: bool = False) -> list[Command]:
     """The commands of a text, which may hold several statements.  Parameters stay parameters; complete: only a view
     may have some, and what is explained."""
-    quick = values.insert(text, lambda head: prepare(head, catalog))
+    quick = literal_rows.insert(text, lambda head: prepare(head, catalog))
     if quick is not None:
         return [quick]
     statements = statements_of(tokenize(text))
@@ -83,7 +81,7 @@ def _planned(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
 
 
 def _understood(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
-    said = chatter.command(tokens, text)
+    said = session.command(tokens, text)
     if said is not None:
         return Prepared(said, 0, lambda values: said)
     word = tokens[0].text.upper()
@@ -123,17 +121,17 @@ def _command(statement: Statement, catalog: Catalog) -> tuple[Command, Binder]:
     if isinstance(tree, (exp.Select, exp.SetOperation, exp.Subquery)):
         return (_timed if clock.asks(tree) else _select)(statement, tree.unnest(), catalog)
     if isinstance(tree, exp.Insert):
-        return _write(dml.insert(statement, tree, catalog), statement)
+        return _write(writes.insert(statement, tree, catalog), statement)
     if isinstance(tree, exp.Update):
-        return _write(dml.update(tree, catalog), statement)
+        return _write(writes.update(tree, catalog), statement)
     if isinstance(tree, exp.Delete):
-        return _write(dml.delete(tree, catalog), statement)
+        return _write(writes.delete(tree, catalog), statement)
     if isinstance(tree, exp.TruncateTable):
-        return _write(dml.truncate(tree, catalog), statement)
+        return _write(writes.truncate(tree, catalog), statement)
     if isinstance(tree, exp.Create):
-        return _fixed(ddl.create(statement, tree, catalog))
+        return _fixed(definitions.create(statement, tree, catalog))
     if isinstance(tree, exp.Drop):
-        return _fixed(ddl.drop(statement, tree))
+        return _fixed(definitions.drop(statement, tree))
     if isinstance(tree, exp.Condition):  # a bare name or expression: sqlglot takes it for a text of its own
         raise parse_error(f"near '{snippet(tree)}'")
     raise not_supported(f"this statement: {snippet(tree)}")
