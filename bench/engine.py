@@ -20,9 +20,9 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from noria.core import functions
 from noria.core.batch import Batch
-from noria.core.expr import col, const
+from noria.core.expressions import functions
+from noria.core.expressions.expr import col, const
 from noria.core.types import INT, TEXT, Column, TableDef
 from noria.dataflow.engine import Engine
 from noria.dataflow.evict import evict

@@ -18,9 +18,9 @@ import noria
 from noria.client import Database
 from noria.core import limits
 from noria.core.errors import SqlError
-from noria.core.functions.base import TYPING
-from noria.core.functions.failing import INTERNAL
-from noria.core.library import LIBRARY
+from noria.core.expressions.functions.base import TYPING
+from noria.core.expressions.functions.failing import INTERNAL
+from noria.core.expressions.library import LIBRARY
 from noria.server.http.app import Api
 from noria.server.http.metrics import DESCRIPTIONS, NODE_DESCRIPTIONS
 from noria.server.inspection import _FUNCTIONS as SESSION_FUNCTIONS

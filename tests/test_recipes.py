@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 import noria
 from dataflow.engine_rig import Rig
 from noria.core.batch import Batch, Codes
-from noria.core.library import LIBRARY, Function, Want
-from noria.core.library.declare import text_of
+from noria.core.expressions.library import LIBRARY, Function, Want
+from noria.core.expressions.library.declare import text_of
 from noria.core.types import INT, Column, Field, TableDef
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Need, Node, Pattern

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from noria.core import evaluate
 from noria.core.batch import Batch
 from noria.core.errors import SqlError
-from noria.core.expr import Col, Expr
-from noria.core.functions import call, cast, literal
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Col, Expr
+from noria.core.expressions.functions import call, cast, literal
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT
 from noria.core.types import (
     BIGINT,

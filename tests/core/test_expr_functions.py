@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noria.core import evaluate
 from noria.core.batch import Batch
 from noria.core.errors import SqlError
-from noria.core.expr import Call, Const, Expr, col
-from noria.core.functions import NULL, call, canonical, cast, literal, truth
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Call, Const, Expr, col
+from noria.core.expressions.functions import NULL, call, canonical, cast, literal, truth
 from noria.core.limits import ERROR_CODE, MAX_INT
 from noria.core.order import sort_rows
 from noria.core.types import (

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from noria.core.batch import Batch
-from noria.core.evaluate import compile as compiled
-from noria.core.evaluate_text import like_pattern
-from noria.core.expr import col, const
-from noria.core.functions import call
-from noria.core.library.text import is_quick, regexp_like
+from noria.core.expressions.evaluate import compile as compiled
+from noria.core.expressions.evaluate_text import like_pattern
+from noria.core.expressions.expr import col, const
+from noria.core.expressions.functions import call
+from noria.core.expressions.library.text import is_quick, regexp_like
 from noria.core.limits import ERROR_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import TEXT

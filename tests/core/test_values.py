@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noria.core.coerce import MAX_TEXT_BYTES
 from noria.core.errors import SqlError
+from noria.core.expressions.coerce import MAX_TEXT_BYTES
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE
 from noria.core.statements import DEFAULT
 from noria.core.types import (

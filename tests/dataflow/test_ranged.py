@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dataflow.engine_rig import Rig
-from noria.core import functions
-from noria.core.expr import col, const
+from noria.core.expressions import functions
+from noria.core.expressions.expr import col, const
 from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.types import INT, Column, TableDef
 from noria.plan import mir

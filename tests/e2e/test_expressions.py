@@ -11,9 +11,10 @@ import pymysql
 import pytest
 
 from e2e.mariadb import INSTALLED, MariaDb
-from noria.core import evaluate, values
+from noria.core import values
 from noria.core.batch import Batch
 from noria.core.errors import SqlError
+from noria.core.expressions import evaluate
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.plan.mir import Project

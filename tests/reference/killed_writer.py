@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from noria.core.expr import col, const
-from noria.core.functions import call
+from noria.core.expressions.expr import col, const
+from noria.core.expressions.functions import call
 from noria.core.statements import Delete, Insert, Statement, Update
 from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
 from noria.storage.engine import Memory

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from noria.core.batch import Batch
-from noria.core.casts import digits, integer_prefix, number_prefix, parse_moment, show
-from noria.core.evaluate import compile
-from noria.core.expr import Call, Col, Const, Expr
+from noria.core.expressions.casts import digits, integer_prefix, number_prefix, parse_moment, show
+from noria.core.expressions.evaluate import compile
+from noria.core.expressions.expr import Call, Col, Const, Expr
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from datetime import timedelta
 
-from noria.core import functions
-from noria.core.expr import Expr, col, const
+from noria.core.expressions import functions
+from noria.core.expressions.expr import Expr, col, const
 from noria.core.types import (
     BIGINT,
     BYTES,

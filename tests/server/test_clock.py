@@ -9,7 +9,7 @@ import pytest
 
 import noria
 from noria.core.errors import SqlError
-from noria.core.functions import uses_clock
+from noria.core.expressions.functions import uses_clock
 from noria.core.statements import Insert, Update
 from noria.server.clock import timed
 from noria.sql.commands import Timed

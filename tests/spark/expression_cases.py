@@ -7,10 +7,10 @@ import random
 from decimal import Decimal
 from typing import Any
 
-from noria.core import functions
 from noria.core.errors import SqlError
-from noria.core.expr import Const, Expr, col, const
-from noria.core.library import LIBRARY, Want
+from noria.core.expressions import functions
+from noria.core.expressions.expr import Const, Expr, col, const
+from noria.core.expressions.library import LIBRARY, Want
 from noria.core.types import (
     BIGINT,
     BOOL,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from noria.core.expr import Call, Col, Const, Expr
+from noria.core.expressions.expr import Call, Col, Const, Expr
 from noria.core.ranking import Order
 from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType

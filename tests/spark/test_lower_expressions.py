@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from noria.core import evaluate, values
+from noria.core import values
 from noria.core.batch import Batch
-from noria.core.expr import Expr
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Expr
 from noria.core.types import SqlType
 from noria.spark.lowering import coding, expressions, fallback
 from noria.state.symbols import SymbolTable

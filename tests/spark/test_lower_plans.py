@@ -19,8 +19,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dataflow.engine_rig import Rig
-from noria.core import functions
-from noria.core.expr import col, const
+from noria.core.expressions import functions
+from noria.core.expressions.expr import col, const
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import fold
 from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, Kind, TableDef

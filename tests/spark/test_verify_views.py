@@ -17,10 +17,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dataflow.engine_rig import Rig
-from noria.core import functions
 from noria.core.batch import concat
 from noria.core.errors import SqlError
-from noria.core.expr import col, const
+from noria.core.expressions import functions
+from noria.core.expressions.expr import col, const
 from noria.core.statements import Insert
 from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, TableDef
 from noria.dataflow import export

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from noria.core.errors import SqlError
-from noria.core.expr import Expr
+from noria.core.expressions.expr import Expr
 from noria.core.statements import DEFAULT, Delete, Insert, Update
 from noria.core.types import TableDef
 from noria.plan.mir import show

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from noria.core.expr import Col, Expr, col
-from noria.core.functions import call, literal
+from noria.core.expressions.expr import Col, Expr, col
+from noria.core.expressions.functions import call, literal
 from noria.core.types import INT, TEXT, Column, Field, TableDef
 from noria.plan import rewrites
 from noria.plan.mir import Aggregate, Base, Filter, Join, Mir, Project, Window, agg, show

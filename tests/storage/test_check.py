@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rocksdict import Rdict, WriteBatch
 
-from noria.core.expr import col, const
-from noria.core.functions import call
+from noria.core.expressions.expr import col, const
+from noria.core.expressions.functions import call
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
 from noria.storage import recovery

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from noria.core.errors import SqlError
-from noria.core.expr import col, const
-from noria.core.functions import call
+from noria.core.expressions.expr import col, const
+from noria.core.expressions.functions import call
 from noria.core.statements import Delete, Insert
 from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
 from noria.storage.engine import BALLAST, Memory

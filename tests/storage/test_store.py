@@ -20,8 +20,8 @@ import pytest
 from rocksdict import Options, Rdict, WriteBatch
 
 from noria.core.errors import InvariantViolation, SqlError
-from noria.core.expr import col, const
-from noria.core.functions import call
+from noria.core.expressions.expr import col, const
+from noria.core.expressions.functions import call
 from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update, WriteResult
 from noria.core.types import (
     BIGINT,

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from noria.core.batch import Batch
-from noria.core.expr import Expr, col, const
-from noria.core.functions import call
+from noria.core.expressions.expr import Expr, col, const
+from noria.core.expressions.functions import call
 from noria.core.statements import Delete, Insert, Statement, Update, WriteResult
 from noria.core.symbols import fold
 from noria.core.types import BIGINT, INT, TEXT, TEXT_BIN, Column, IndexDef, TableDef

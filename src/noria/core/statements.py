@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from noria.core.errors import SqlError
-from noria.core.expr import Expr
+from noria.core.expressions.expr import Expr
 
 DEFAULT = object  # sentinel type: a value position that says DEFAULT holds the class itself
 

@@ -27,7 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.core.batch import Codes
-from noria.core.coerce import (
+from noria.core.errors import SqlError, no_default, null_not_allowed, value_overflow
+from noria.core.expressions.coerce import (
     EPOCH,
     MAX_TEXT_BYTES,
     MICROSECOND,
@@ -37,7 +38,6 @@ from noria.core.coerce import (
     member_mask,
     member_place,
 )
-from noria.core.errors import SqlError, no_default, null_not_allowed, value_overflow
 from noria.core.limits import ERROR_CODE, MAX_INT, NULL_CODE
 from noria.core.statements import DEFAULT
 from noria.core.symbols import Symbols

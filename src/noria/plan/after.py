@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from noria.core import evaluate
 from noria.core.batch import Batch
-from noria.core.expr import Expr, Param, columns_of, walk
-from noria.core.functions import with_values
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Expr, Param, columns_of, walk
+from noria.core.expressions.functions import with_values
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.plan.lower import spec_of

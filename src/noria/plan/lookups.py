@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
-from noria.core.expr import Expr
-from noria.core.functions import call, literal
+from noria.core.expressions.expr import Expr
+from noria.core.expressions.functions import call, literal
 
 C = TypeVar("C")
 SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from noria.core.expr import Col, Expr, columns_of
+from noria.core.expressions.expr import Col, Expr, columns_of
 from noria.core.ranking import Order
 from noria.core.types import BIGINT, DOUBLE, Field, Kind, SqlType, TableDef, decimal
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from noria.core.expr import Call, Col, Const, Expr, columns_of, conjuncts, substitute
-from noria.core.functions import canonical, conjunction, rebuilt
+from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of, conjuncts, substitute
+from noria.core.expressions.functions import canonical, conjunction, rebuilt
 from noria.core.limits import TOP_ROWS
 from noria.plan.mir import (
     Aggregate,

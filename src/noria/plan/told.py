@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from noria.core.expr import Col, Expr, conjuncts, substitute
-from noria.core.functions import FALSE, TRUE, call, conjunction, literal
-from noria.core.functions.failing import can_fail, sum_can_fail
+from noria.core.expressions.expr import Col, Expr, conjuncts, substitute
+from noria.core.expressions.functions import FALSE, TRUE, call, conjunction, literal
+from noria.core.expressions.functions.failing import can_fail, sum_can_fail
 from noria.plan.mir import (
     Aggregate,
     Distinct,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from noria.core import functions
-from noria.core.expr import col, const
+from noria.core.expressions import functions
+from noria.core.expressions.expr import col, const
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import DOUBLE, INT, TEXT, Column, TableDef, decimal
 from noria.dataflow import packets

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from noria.core.evaluate import constant
-from noria.core.expr import Col, Const, Expr
-from noria.core.functions import at_time, call, cast, cut
+from noria.core.expressions.evaluate import constant
+from noria.core.expressions.expr import Col, Const, Expr
+from noria.core.expressions.functions import at_time, call, cast, cut
 from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update
 from noria.core.types import Column, TableDef
 from noria.server import zones

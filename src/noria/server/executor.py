@@ -20,7 +20,6 @@ from typing import Any
 import pyarrow as pa
 
 from noria.control.program import Program
-from noria.core.casts import number_prefix
 from noria.core.errors import (
     SqlError,
     is_gone,
@@ -30,6 +29,7 @@ from noria.core.errors import (
     view_changed,
     wrong_value_count,
 )
+from noria.core.expressions.casts import number_prefix
 from noria.core.limits import MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef

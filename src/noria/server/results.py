@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from noria.core import evaluate
 from noria.core.batch import Batch
-from noria.core.expr import Expr
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Expr
 from noria.core.limits import AFTER_SYMBOL_BYTES, OFF_LOOP_ROWS
 from noria.core.order import sort_rows
 from noria.core.types import Field

@@ -14,11 +14,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from noria.core.casts import parse_moment
-from noria.core.coerce import MICROSECOND
 from noria.core.errors import SqlError, not_supported
-from noria.core.expr import Call, Col, Expr, walk
-from noria.core.functions import call, cast, literal
+from noria.core.expressions.casts import parse_moment
+from noria.core.expressions.coerce import MICROSECOND
+from noria.core.expressions.expr import Call, Col, Expr, walk
+from noria.core.expressions.functions import call, cast, literal
 from noria.core.types import DATETIME
 from noria.plan.mir import Join, Mir
 from noria.server.mysql.backend import ResultSet

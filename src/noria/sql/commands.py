@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from noria.core.errors import SqlError
-from noria.core.expr import Col
-from noria.core.functions import call
+from noria.core.expressions.expr import Col
+from noria.core.expressions.functions import call
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field, TableDef
 from noria.plan.after import bound, over, parameters_of

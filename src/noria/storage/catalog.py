@@ -13,8 +13,8 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from noria.core.coerce import MICROSECOND
 from noria.core.errors import SqlError
+from noria.core.expressions.coerce import MICROSECOND
 from noria.core.statements import WriteResult
 from noria.core.types import Collation, Column, IndexDef, Kind, SqlType, TableDef
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from noria.core import evaluate
 from noria.core.batch import Batch, Codes
 from noria.core.errors import value_overflow
-from noria.core.expr import Call, Col, Const, Expr, conjuncts
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Call, Col, Const, Expr, conjuncts
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Kind, SqlType

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from noria.core.coerce import coerce
+from noria.core.expressions.coerce import coerce
 from noria.core.types import Column, TableDef
 from noria.core.values import arrow_type, bytes_of, to_arrow
 from noria.storage import reading

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from noria.core import evaluate
 from noria.core.batch import Batch, Codes
-from noria.core.coerce import integer_bounds
 from noria.core.errors import InvariantViolation, SqlError, division_by_zero, wrong_value_count
-from noria.core.expr import Expr
-from noria.core.functions import zero_divisors
+from noria.core.expressions import evaluate
+from noria.core.expressions.coerce import integer_bounds
+from noria.core.expressions.expr import Expr
+from noria.core.expressions.functions import zero_divisors
 from noria.core.limits import NULL_CODE
 from noria.core.statements import Delete, Insert, Statement, Update, WriteResult
 from noria.core.symbols import Symbols

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from noria.core import evaluate
 from noria.core.batch import Batch, Codes
-from noria.core.expr import Expr
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Expr
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Need, Node, Pattern

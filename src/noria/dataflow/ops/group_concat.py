@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.core.batch import Batch, Codes
-from noria.core.coerce import MAX_TEXT_BYTES
+from noria.core.expressions.coerce import MAX_TEXT_BYTES
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.ranking import Order, in_order, ranks
 from noria.core.types import Field

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from noria.core import evaluate
 from noria.core.batch import Batch, Codes, concat
-from noria.core.expr import Expr
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Expr
 from noria.core.limits import NULL_CODE
 from noria.core.types import Field
 from noria.dataflow.engine import Engine

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from noria.core import evaluate
 from noria.core.batch import Batch, Codes
-from noria.core.expr import Col, Const, Expr
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Col, Const, Expr
 from noria.core.types import Field
 from noria.core.values import encode
 from noria.dataflow.engine import Engine

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from noria.core.coerce import show_time
 from noria.core.errors import SqlError
+from noria.core.expressions.coerce import show_time
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import Field, Kind, SqlType
 from noria.core.values import arrow_type

@@ -13,8 +13,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from noria.core.casts import show
-from noria.core.coerce import MICROSECOND, show_time
+from noria.core.expressions.casts import show
+from noria.core.expressions.coerce import MICROSECOND, show_time
 from noria.core.types import Field, Kind, SqlType
 from noria.server.mysql import codec
 from noria.server.mysql.backend import AUTOCOMMIT

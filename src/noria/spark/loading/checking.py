@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.core import values
-from noria.core.coerce import MAX_TEXT_BYTES, coerce
 from noria.core.errors import SqlError, no_default, null_not_allowed
+from noria.core.expressions.coerce import MAX_TEXT_BYTES, coerce
 from noria.core.limits import NULL_CODE
 from noria.core.types import Column, Kind, TableDef
 from noria.spark.loading.files import MISSING, BadFile, Chunk, Loose, Reject, blank_is_null

@@ -1,4 +1,4 @@
-"""Expression trees (`core/expr.py`) as Spark columns, with the values that `core/evaluate.py` gives.
+"""Expression trees (`core/expressions/expr.py`) as Spark columns, with the values that `evaluate.py` gives.
 
 An input and a result are coded columns (`coding.py`).  Where Spark has an expression that is equal for
 every value, it is used; where it has none (MySQL's reading of numbers in text, accents), an Arrow UDF runs the
@@ -20,8 +20,8 @@ from pyspark.sql import Column
 from pyspark.sql import types as T
 
 from noria.core import values
-from noria.core.casts import clips
-from noria.core.expr import Call, Col, Const, Expr
+from noria.core.expressions.casts import clips
+from noria.core.expressions.expr import Call, Col, Const, Expr
 from noria.core.limits import ERROR_CODE, MIN_INT
 from noria.core.types import BOOL, Kind, SqlType
 from noria.spark.lowering import coding, fallback
@@ -375,7 +375,7 @@ def _concat(e: Call, args: list[Value]) -> Value | None:
 
 # ------------------------------------------------------------------ the fallback
 def _by_kernel(e: Call, args: list[Value]) -> Value:
-    """The call evaluated by `core/evaluate.py` in an Arrow UDF."""
+    """The call evaluated by `evaluate.py` in an Arrow UDF."""
     leaf = Call(e.type, e.nullable, e.op, tuple(
         a if isinstance(a, Const) else Col(a.type, a.nullable, i) for i, a in enumerate(e.args)))
     types = tuple(a.type for a in e.args)

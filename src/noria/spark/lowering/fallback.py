@@ -1,7 +1,7 @@
 """The kernels' own evaluator inside an Arrow UDF, for functions that Spark has no exact equal of.
 
 Runs in Spark's Python workers: coded Arrow arrays in, coded Arrow arrays out (`coding.py`).  Keeps true:
-a value goes through `core/evaluate.py` exactly as it would in a worker; the symbol table lives for one batch.
+a value goes through `evaluate.py` exactly as it would in a worker; the symbol table lives for one batch.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from noria.core import evaluate, values
+from noria.core import values
 from noria.core.batch import Batch, Codes
-from noria.core.expr import Expr, columns_of
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Expr, columns_of
 from noria.core.keys import folded_texts
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.symbols import Symbols

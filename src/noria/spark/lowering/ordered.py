@@ -12,7 +12,7 @@ import pyspark.sql.functions as F
 from pyspark.sql import Column, DataFrame, WindowSpec
 from pyspark.sql import Window as Frame
 
-from noria.core.coerce import MAX_TEXT_BYTES
+from noria.core.expressions.coerce import MAX_TEXT_BYTES
 from noria.core.ranking import Order
 from noria.plan.mir import PICKING, RANKING, Agg, GroupConcat, Over, TopK, Window
 from noria.spark.lowering import expressions

@@ -14,11 +14,11 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.casts import show
 from noria.core.errors import unknown_column
-from noria.core.evaluate import constant
-from noria.core.expr import Expr
-from noria.core.functions import at_time
+from noria.core.expressions.casts import show
+from noria.core.expressions.evaluate import constant
+from noria.core.expressions.expr import Expr
+from noria.core.expressions.functions import at_time
 from noria.core.types import SqlType
 from noria.sql.expressions.functions import CLOCK_CLASSES, CLOCK_NAMES
 from noria.sql.expressions.scalars import Resolver

@@ -1,7 +1,7 @@
 """The names under which SQL has its functions, and those that are made of several ops.
 
 `FUNCTIONS[name]` makes the expression of a call from the syntax tree's arguments.  Most names stand for one op of
-`core/functions`; what depends on how an argument is written (INTERVAL, the format of STR_TO_DATE) is worked out here.
+`core` functions; what depends on how an argument is written (INTERVAL, the format of STR_TO_DATE) is worked out here.
 sqlglot's own classes for these functions are switched off (`sql/text/syntax.py`): it rewrites some of them.
 """
 
@@ -17,9 +17,19 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from noria.core.errors import SqlError
-from noria.core.expr import Const, Expr
-from noria.core.functions import NULL, as_moment, as_number, call, cast, literal, now, retyped, wrong_count
-from noria.core.library.dates import parts_of
+from noria.core.expressions.expr import Const, Expr
+from noria.core.expressions.functions import (
+    NULL,
+    as_moment,
+    as_number,
+    call,
+    cast,
+    literal,
+    now,
+    retyped,
+    wrong_count,
+)
+from noria.core.expressions.library.dates import parts_of
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, TEXT, TIME, Kind, decimal
 from noria.sql.text.refusals import refuse
 

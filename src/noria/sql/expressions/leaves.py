@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from noria.core.expr import Call, Col, Expr
+from noria.core.expressions.expr import Call, Col, Expr
 
 
 @dataclass(frozen=True)

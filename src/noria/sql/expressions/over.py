@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error
-from noria.core.expr import Const, Expr
+from noria.core.expressions.expr import Const, Expr
 from noria.core.types import BIGINT
 from noria.sql.expressions.leaves import AggCall, ConcatCall, OverCall
 from noria.sql.text.refusals import refuse

@@ -15,8 +15,8 @@ from typing import Any
 from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error
-from noria.core.expr import Const, Expr
-from noria.core.functions import NULL, as_number, call, cast, literal, retyped, truth
+from noria.core.expressions.expr import Const, Expr
+from noria.core.expressions.functions import NULL, as_number, call, cast, literal, retyped, truth
 from noria.core.types import BIGINT, BYTES, TEXT, TEXT_BIN, Collation, Field, SqlType
 from noria.plan.mir import agg
 from noria.sql.expressions.functions import (

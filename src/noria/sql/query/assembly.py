@@ -10,8 +10,8 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from noria.core.errors import SqlError
-from noria.core.expr import Col, Expr, substitute, walk
-from noria.core.functions import call, canonical
+from noria.core.expressions.expr import Col, Expr, substitute, walk
+from noria.core.expressions.functions import call, canonical
 from noria.plan.after import Found, bound, over
 from noria.plan.lookups import Key
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.expr import Expr
+from noria.core.expressions.expr import Expr
 from noria.plan.lookups import Key
 from noria.sql.query.context import Context
 from noria.sql.query.joins import Relations

@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 from sqlglot import exp
 
-from noria.core.expr import Expr
-from noria.core.functions import NULL, literal
+from noria.core.expressions.expr import Expr
+from noria.core.expressions.functions import NULL, literal
 from noria.core.types import TableDef
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef

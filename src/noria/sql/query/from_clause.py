@@ -12,8 +12,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error, unknown_table
-from noria.core.expr import Col, Expr, conjuncts
-from noria.core.functions import call
+from noria.core.expressions.expr import Col, Expr, conjuncts
+from noria.core.expressions.functions import call
 from noria.core.limits import MAX_TABLES, TOP_ROWS
 from noria.plan.after import filter_of
 from noria.plan.lookups import Key, Lookup

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from noria.core.expr import Call, Col, Expr
-from noria.core.functions import call, cast, literal
+from noria.core.expressions.expr import Call, Col, Expr
+from noria.core.expressions.functions import call, cast, literal
 from noria.core.types import BIGINT, Field
 from noria.plan.after import Found
 from noria.plan.mir import Aggregate, Mir, agg

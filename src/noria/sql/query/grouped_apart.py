@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from noria.core.expr import Col, Expr
-from noria.core.functions import NULL, call, conjunction, literal
+from noria.core.expressions.expr import Col, Expr
+from noria.core.expressions.functions import NULL, call, conjunction, literal
 from noria.plan.mir import Aggregate, Filter, GroupConcat, Join, Mir, Project, agg
 from noria.sql.expressions.leaves import AggCall, ConcatCall
 

@@ -13,9 +13,9 @@ from typing import Any
 from sqlglot import exp
 
 from noria.core.errors import SqlError, not_supported
-from noria.core.evaluate import constant
-from noria.core.expr import Call, Col, Const, Expr
-from noria.core.functions import call, cast, conjunction, literal
+from noria.core.expressions.evaluate import constant
+from noria.core.expressions.expr import Call, Col, Const, Expr
+from noria.core.expressions.functions import call, cast, conjunction, literal
 from noria.plan.mir import Filter, Mir, Project
 from noria.sql.expressions.leaves import AggCall, parts_of
 from noria.sql.query.context import Context

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from noria.core.errors import not_supported
-from noria.core.expr import Call, Col, Expr, columns_of
-from noria.core.functions import cast, common_type, conjunction, literal, rebuilt
+from noria.core.expressions.expr import Call, Col, Expr, columns_of
+from noria.core.expressions.functions import cast, common_type, conjunction, literal, rebuilt
 from noria.core.types import BYTES, DOUBLE, TEXT_BIN, Kind, SqlType
 from noria.plan.lookups import Key
 from noria.plan.mir import Filter, Join, Mir, Project, show

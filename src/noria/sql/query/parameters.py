@@ -17,8 +17,8 @@ from typing import Any
 from sqlglot import exp
 
 from noria.core.errors import SqlError
-from noria.core.expr import Call, Col, Const, Expr, Param, conjuncts, walk
-from noria.core.functions import FLIPPED, call
+from noria.core.expressions.expr import Call, Col, Const, Expr, Param, conjuncts, walk
+from noria.core.expressions.functions import FLIPPED, call
 from noria.core.types import BIGINT, TEXT, Kind
 from noria.plan.lookups import AnyOf, Bound, Key, NullSafe, One, Parameter, Range, Value
 from noria.sql.expressions.scalars import Resolver, literal_value

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from sqlglot import exp
 
-from noria.core.expr import Expr
+from noria.core.expressions.expr import Expr
 from noria.plan.lookups import Key
 from noria.plan.mir import Mir
 

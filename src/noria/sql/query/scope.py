@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from noria.core.errors import SqlError, ambiguous_column, unknown_column
-from noria.core.expr import Col
+from noria.core.expressions.expr import Col
 from noria.core.types import Field
 from noria.plan.mir import Mir, unique_keys
 

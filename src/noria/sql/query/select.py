@@ -13,8 +13,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from noria.core.errors import SqlError, name_too_long, parse_error, too_many_columns, unknown_column
-from noria.core.expr import Call, Col, Const, Expr, conjuncts
-from noria.core.functions import call
+from noria.core.expressions.expr import Call, Col, Const, Expr, conjuncts
+from noria.core.expressions.functions import call
 from noria.core.limits import MAX_ALIAS_CHARS, MAX_COLUMNS
 from noria.sql.expressions.leaves import columns_read, uses_aggregate
 from noria.sql.query import from_clause as sources

@@ -19,8 +19,8 @@ from typing import Any
 from sqlglot import exp
 
 from noria.core.errors import SqlError
-from noria.core.expr import Col, Const, Expr, Param
-from noria.core.functions import call, canonical, cast, common_type, literal
+from noria.core.expressions.expr import Col, Const, Expr, Param
+from noria.core.expressions.functions import call, canonical, cast, common_type, literal
 from noria.core.types import BIGINT, Field, SqlType
 from noria.plan.after import Found
 from noria.plan.lookups import AnyOf, Key, Parameter, one

@@ -19,8 +19,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from noria.core.errors import SqlError
-from noria.core.expr import Call, Col, Const, Expr, columns_of, substitute
-from noria.core.functions import call, literal
+from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of, substitute
+from noria.core.expressions.functions import call, literal
 from noria.core.types import BOOL
 from noria.plan.lookups import Key, NullSafe
 from noria.plan.mir import Aggregate, Distinct, Mir, Project, TopK, agg

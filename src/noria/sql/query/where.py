@@ -8,8 +8,8 @@ from functools import partial
 
 from sqlglot import exp
 
-from noria.core.expr import Expr, columns_of, conjuncts
-from noria.core.functions import call
+from noria.core.expressions.expr import Expr, columns_of, conjuncts
+from noria.core.expressions.functions import call
 from noria.plan.lookups import Parameter
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.block import Block

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from noria.core.expr import Call, Col, Expr
-from noria.core.functions import call, cast, literal
+from noria.core.expressions.expr import Call, Col, Expr
+from noria.core.expressions.functions import call, cast, literal
 from noria.core.ranking import Order
 from noria.plan.mir import Mir, Project, Window, over
 from noria.sql.expressions.leaves import OverCall, parts_of

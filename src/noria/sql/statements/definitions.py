@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.coerce import coerce
 from noria.core.errors import SqlError, name_too_long, not_supported, parse_error, too_many_columns
+from noria.core.expressions.coerce import coerce
 from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
 from noria.core.types import Collation, Column, IndexDef, Kind, SqlType, TableDef
 from noria.sql.commands import (

@@ -10,9 +10,9 @@ from sqlglot import exp
 
 from noria.core.batch import Batch
 from noria.core.errors import unknown_column
-from noria.core.evaluate import certain
-from noria.core.expr import Col, Expr
-from noria.core.functions import call
+from noria.core.expressions.evaluate import certain
+from noria.core.expressions.expr import Col, Expr
+from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Field
 from noria.core.values import encode

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlglot import exp
 
 from noria.core.errors import SqlError, unknown_column
-from noria.core.evaluate import constant
-from noria.core.expr import Expr
+from noria.core.expressions.evaluate import constant
+from noria.core.expressions.expr import Expr
 from noria.core.types import BIGINT, TEXT, Field
 from noria.sql.commands import Item, SelectItems
 from noria.sql.expressions.scalars import Resolver

@@ -19,9 +19,18 @@ from noria.core.errors import (
     unknown_table,
     wrong_value_count,
 )
-from noria.core.evaluate import constant
-from noria.core.expr import Col, Expr
-from noria.core.functions import NULL, call, cast, literal, now, rebuilt, uses_clock, zero_divisors
+from noria.core.expressions.evaluate import constant
+from noria.core.expressions.expr import Col, Expr
+from noria.core.expressions.functions import (
+    NULL,
+    call,
+    cast,
+    literal,
+    now,
+    rebuilt,
+    uses_clock,
+    zero_divisors,
+)
 from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update
 from noria.core.types import TableDef
 from noria.plan.rewrites import simplified

@@ -81,7 +81,7 @@ class _Dialect(MySQL):
     Parser = _Parser
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
-        """Paths stay text: `core/library/json.py` reads them."""
+        """Paths stay text: `core/expressions/library/json.py` reads them."""
         return path
 
     class Tokenizer(MySQL.Tokenizer):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from noria.core.batch import Codes
-from noria.core.library.declare import Function, Want
+from noria.core.expressions.library.declare import Function, Want
 from noria.core.limits import ERROR_CODE
 from noria.core.types import BIGINT, DOUBLE, TEXT, Kind, SqlType
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noria.core.errors import SqlError
-from noria.core.expr import Call, Col, Const, Expr
-from noria.core.functions.base import (
+from noria.core.expressions.expr import Call, Col, Const, Expr
+from noria.core.expressions.functions.base import (
     FALSE,
     MANY,
     MOMENTS,
@@ -34,7 +34,7 @@ from noria.core.functions.base import (
     nullable,
     truth,
 )
-from noria.core.library.declare import text_of
+from noria.core.expressions.library.declare import text_of
 from noria.core.types import BOOL, TEXT, TEXT_BIN, Kind, SqlType
 
 FLIPPED = {"eq": "eq", "ne": "ne", "nseq": "nseq", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}

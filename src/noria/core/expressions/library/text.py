@@ -16,7 +16,7 @@ from typing import Any
 import regex
 
 from noria.core.errors import SqlError
-from noria.core.library.declare import Function, Types, Want, text_of
+from noria.core.expressions.library.declare import Function, Types, Want, text_of
 from noria.core.limits import MAX_PACKET_BYTES, REGEXP_S
 from noria.core.symbols import fold
 from noria.core.types import BIGINT, BOOL, BYTES, TEXT

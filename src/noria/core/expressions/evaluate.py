@@ -1,7 +1,7 @@
 """Runs an expression over a batch: trees become nested closures over arrays of codes, once.
 
 `compile(e)` gives the codes, `predicate(e)` the mask of rows for which e is true (`certain(e)` raises where that is not
-known), `constant(e)` the Python value of a tree without columns.  Trees are those of `core/functions.py`, whose
+known), `constant(e)` the Python value of a tree without columns.  Trees are those of `functions.py`, whose
 promises are relied on.
 
 * A batch of one row is common, so closures do little: constants are arrays of one value that numpy
@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from noria.core import casts
 from noria.core.batch import Batch, Codes
-from noria.core.evaluate_library import library_node
-from noria.core.evaluate_numbers import NUMBERS
-from noria.core.evaluate_text import TEXTS, fold_codes, like_mask
-from noria.core.expr import Call, Col, Const, Expr
+from noria.core.expressions import casts
+from noria.core.expressions.evaluate_library import library_node
+from noria.core.expressions.evaluate_numbers import NUMBERS
+from noria.core.expressions.evaluate_text import TEXTS, fold_codes, like_mask
+from noria.core.expressions.expr import Call, Col, Const, Expr
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.order import ranks
 from noria.core.plain_symbols import PlainSymbols

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from noria.core.casts import clips
 from noria.core.errors import SqlError
-from noria.core.expr import Call, Col, Const, Expr
-from noria.core.functions.base import MANY, MOMENTS, TYPING, Args
-from noria.core.library.text import is_quick, pattern
+from noria.core.expressions.casts import clips
+from noria.core.expressions.expr import Call, Col, Const, Expr
+from noria.core.expressions.functions.base import MANY, MOMENTS, TYPING, Args
+from noria.core.expressions.library.text import is_quick, pattern
 from noria.core.limits import MAX_INT
 from noria.core.types import BOOL, Kind, SqlType
 from noria.core.values import encode

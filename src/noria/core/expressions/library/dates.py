@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from noria.core.batch import Codes
-from noria.core.library.declare import Function, Types, Want
+from noria.core.expressions.library.declare import Function, Types, Want
 from noria.core.limits import NULL_CODE
 from noria.core.types import BIGINT, DATE, TEXT, Kind, SqlType, decimal
 

@@ -20,9 +20,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.coerce import LONGEST_TIME, MICROSECOND, coerce, listed_text, parse_time, show_time
 from noria.core.errors import SqlError
-from noria.core.library import json
+from noria.core.expressions.coerce import (
+    LONGEST_TIME,
+    MICROSECOND,
+    coerce,
+    listed_text,
+    parse_time,
+    show_time,
+)
+from noria.core.expressions.library import json
 from noria.core.limits import ERROR_CODE, MAX_DECIMAL_DIGITS, MAX_INT, MIN_INT, NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import BIGINT, DATETIME, Column, Kind, SqlType

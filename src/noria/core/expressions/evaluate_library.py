@@ -1,4 +1,4 @@
-"""Runs the functions of the library (`core/library`) over codes; see `core/evaluate.py`.
+"""Runs the functions of the library (`library`) over codes; see `evaluate.py`.
 
 A `values` function runs once per distinct row of arguments that are neither NULL nor errors (of one varying text:
 once per symbol); a `codes` function over whole arrays.  Keeps true: NULL in gives NULL and an error an error, but
@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from noria.core import casts
 from noria.core.batch import Codes
 from noria.core.errors import SqlError
-from noria.core.expr import Call
-from noria.core.library import LIBRARY, Function, Want
+from noria.core.expressions import casts
+from noria.core.expressions.expr import Call
+from noria.core.expressions.library import LIBRARY, Function, Want
 from noria.core.limits import ERROR_CODE, NULL_CODE, REGEXP_FAILURES
 from noria.core.symbols import Symbols
 from noria.core.types import Kind, SqlType

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from noria.core.errors import SqlError
-from noria.core.library.declare import Function, Want
+from noria.core.expressions.library.declare import Function, Want
 from noria.core.types import BIGINT, BOOL, JSON, TEXT, TEXT_BIN
 
 _STEP = re.compile(r"""\s*(?:\.\s*(?:(?P<name>[^\W\d][\w$]*|\$[\w$]*)|(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<names>\*))"""

@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from noria.core.expr import Call, Col, Const, Expr, Param, walk
-from noria.core.functions.base import CLOCK, TRUE, call, cast, literal, retyped
-from noria.core.functions.logic import FLIPPED
+from noria.core.expressions.expr import Call, Col, Const, Expr, Param, walk
+from noria.core.expressions.functions.base import CLOCK, TRUE, call, cast, literal, retyped
+from noria.core.expressions.functions.logic import FLIPPED
 from noria.core.types import DATETIME
 
 

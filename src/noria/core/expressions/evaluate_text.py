@@ -1,5 +1,5 @@
-"""Text over symbol ids: CONCAT, LIKE and the folding of comparisons (see `core/evaluate.py`); every other function of
-text is in `core/library/text.py`.
+"""Text over symbol ids: CONCAT, LIKE and the folding of comparisons (see `evaluate.py`); every other function of
+text is in `library/text.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.core.batch import Codes
-from noria.core.casts import interned, per_distinct, texts
-from noria.core.expr import Call, Const
+from noria.core.expressions.casts import interned, per_distinct, texts
+from noria.core.expressions.expr import Call, Const
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.symbols import Symbols, fold
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noria.core.errors import not_supported
-from noria.core.expr import Call, Const, Expr
-from noria.core.functions.base import TYPING, Args, aligned, as_number, cast, literal, nullable
+from noria.core.expressions.expr import Call, Const, Expr
+from noria.core.expressions.functions.base import TYPING, Args, aligned, as_number, cast, literal, nullable
 from noria.core.limits import MAX_DECIMAL_DIGITS
 from noria.core.types import BIGINT, DOUBLE, Kind, SqlType, decimal
 

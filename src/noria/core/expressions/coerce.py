@@ -16,7 +16,7 @@ from math import isfinite
 from typing import Any
 
 from noria.core.errors import SqlError, data_too_long, incorrect_value, out_of_range
-from noria.core.library import json
+from noria.core.expressions.library import json
 from noria.core.limits import MAX_INT, MAX_PACKET_BYTES, MIN_INT
 from noria.core.symbols import fold
 from noria.core.types import Column, Kind

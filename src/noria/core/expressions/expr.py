@@ -1,8 +1,8 @@
 """Scalar expressions as frozen, typed trees.
 
 Every node knows its SQL type and whether it can be NULL; a tree refuses to exist when its types do not fit.
-Columns are positions in the input row.  `core/evaluate.py` runs a tree over a batch, `spark/lowering/expressions.py`
-lowers it to Spark; both follow the one table of functions in `core/functions.py`.
+Columns are positions in the input row.  `evaluate.py` runs a tree over a batch, `spark/lowering/expressions.py`
+lowers it to Spark; both follow the one table of functions in `functions.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Const(Expr):
 
 @dataclass(frozen=True)
 class Call(Expr):
-    """A function of `core/functions.py` applied to arguments of the types it wants.  size: of the whole tree, each part
+    """A function of `functions.py` applied to arguments of the types it wants.  size: of the whole tree, each part
     as often as it stands in it."""
 
     op: str

@@ -1,7 +1,7 @@
 """Making expression trees: `call`, `cast` and literals; the casts that make values fit each other.
 
 A family (`numbers.py`, `logic.py`, `choices.py`) enters its ops in `TYPING`; functions that are no more than a
-function of their values are in `core/library` and need no other entry.
+function of their values are in `library` and need no other entry.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from noria.core import evaluate
-from noria.core.casts import number_prefix, parse_moment
-from noria.core.coerce import listed_text, member_mask, member_place, parse_time
 from noria.core.errors import SqlError, not_supported
-from noria.core.expr import Call, Const, Expr
-from noria.core.library import LIBRARY, Want
+from noria.core.expressions import evaluate
+from noria.core.expressions.casts import number_prefix, parse_moment
+from noria.core.expressions.coerce import listed_text, member_mask, member_place, parse_time
+from noria.core.expressions.expr import Call, Const, Expr
+from noria.core.expressions.library import LIBRARY, Want
 from noria.core.limits import MAX_DECIMAL_DIGITS, MAX_EXPRESSION, MAX_INT, MIN_INT
 from noria.core.types import (
     BIGINT,

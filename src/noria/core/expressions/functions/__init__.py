@@ -1,16 +1,16 @@
 """Scalar functions: what each op takes, what it gives, and which casts make its arguments fit.
 
 `call(op, …)` is how every expression tree is made.  It follows MySQL's rules of types and nullability, folds what has
-no columns, and gives trees that `core/evaluate.py` and Spark's lowering run.  An op is either one of `numbers.py` or
-`logic.py`, whose promises about its arguments the evaluators rely on, or an entry of `core/library`.
+no columns, and gives trees that `evaluate.py` and Spark's lowering run.  An op is either one of `numbers.py` or
+`logic.py`, whose promises about its arguments the evaluators rely on, or an entry of `library`.
 """
 
 from __future__ import annotations
 
-from noria.core.functions import failing as _failing  # noqa: F401  (enters its ops)
-from noria.core.functions import logic as _logic  # noqa: F401  (enters its ops)
-from noria.core.functions import numbers as _numbers  # noqa: F401  (enters its ops)
-from noria.core.functions.base import (
+from noria.core.expressions.functions import failing as _failing  # noqa: F401  (enters its ops)
+from noria.core.expressions.functions import logic as _logic  # noqa: F401  (enters its ops)
+from noria.core.expressions.functions import numbers as _numbers  # noqa: F401  (enters its ops)
+from noria.core.expressions.functions.base import (
     CLOCK,
     FALSE,
     MOMENTS,
@@ -27,8 +27,8 @@ from noria.core.functions.base import (
     truth,
     wrong_count,
 )
-from noria.core.functions.logic import FLIPPED, NEGATED
-from noria.core.functions.trees import (
+from noria.core.expressions.functions.logic import FLIPPED, NEGATED
+from noria.core.expressions.functions.trees import (
     at_time,
     canonical,
     conjunction,

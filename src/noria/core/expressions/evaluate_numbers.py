@@ -1,4 +1,4 @@
-"""Arithmetic over codes: `NUMBERS[op](call, argument nodes)` gives the node of a call (see `core/evaluate.py`).
+"""Arithmetic over codes: `NUMBERS[op](call, argument nodes)` gives the node of a call (see `evaluate.py`).
 
 NULL and errors pass through; what leaves int64, or a double that is not finite, is an error; division by
 zero is NULL; rounding is half away from zero, of doubles half to even.
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from noria.core import casts
 from noria.core.batch import Codes
-from noria.core.expr import Call, Const
+from noria.core.expressions import casts
+from noria.core.expressions.expr import Call, Const
 from noria.core.limits import ERROR_CODE, MIN_INT, NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Kind
