@@ -1,6 +1,6 @@
 """Ten times what the memory limit holds, read again and again for ten minutes: what each process has in memory.
 
-    python tests/chaos/memory_sweep.py [--seconds 600] [--limit 16M] [--keys 150000] [--svg FILE] [--samples FILE]
+    python tests/chaos/memory_sweep.py [--seconds 600] [--limit 16M] [--keys 220000] [--svg FILE] [--samples FILE]
 
 A view by key is read over MySQL, 50 keys a statement, from several connections, in order over the whole table, round
 after round, so that what was evicted is always what is asked for next; one connection writes meanwhile.  Every second
@@ -173,7 +173,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--limit", default="16M")
-    parser.add_argument("--keys", type=int, default=150_000)
+    parser.add_argument("--keys", type=int, default=220_000)
     parser.add_argument("--svg", type=Path, default=HERE.parents[2] / "docs" / "memory-sweep.svg")
     parser.add_argument("--samples", type=Path, help="a CSV file for the samples")
     given = parser.parse_args()

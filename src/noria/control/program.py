@@ -19,8 +19,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from noria.control.names import Recorder, fold
+from noria.control.published import columns_asked, published
 from noria.core import limits
-from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError, not_supported, table_exists
+from noria.core.errors import (
+    DISK_FULL,
+    OUT_OF_RESOURCES,
+    SqlError,
+    adhoc_too_large,
+    adhoc_too_long,
+    table_exists,
+)
 from noria.core.types import TableDef
 from noria.dataflow import packets
 from noria.plan.mir import Mir, tables_of
@@ -49,28 +58,6 @@ class _Pending:
 
     task: asyncio.Task[ViewDef]
     waiting: int = 0
-
-
-class _Recorder:
-    """A catalog that notes which views a statement names."""
-
-    def __init__(self, program: Program):
-        self._program = program
-        self.views: set[str] = set()
-
-    def table(self, name: str) -> TableDef | None:
-        return self._program.table(name)
-
-    def view(self, name: str) -> ViewDef | None:
-        found = self._program.view(name)
-        if found is not None:
-            self.views.add(_fold(found.name))
-        return found
-
-
-def _fold(name: str) -> str:
-    """Names of tables and views ignore case and share one namespace."""
-    return name.lower()
 
 
 Bootstrapper = Callable[[ViewDef, int, Mir], Awaitable[None]]
@@ -111,10 +98,10 @@ class Program:
 
     # ------------------------------------------------------------ the catalog
     def table(self, name: str) -> TableDef | None:
-        return self._tables.get(_fold(name))
+        return self._tables.get(fold(name))
 
     def view(self, name: str) -> ViewDef | None:
-        return self._views.get(_fold(name))
+        return self._views.get(fold(name))
 
     def tables(self) -> Iterable[TableDef]:
         return self._tables.values()
@@ -127,14 +114,14 @@ class Program:
 
     def explanation(self, view: str) -> str:
         """How the view is kept: partial or full, and why; what it shares."""
-        return self._explain.get(_fold(view), "")
+        return self._explain.get(fold(view), "")
 
     def recipe(self) -> tuple[str, ...]:
         return tuple(self._texts[n] for n in self._views)
 
     def create_text(self, view: ViewDef) -> str:
         """The CREATE VIEW of a named view."""
-        return self._texts[_fold(view.name)]
+        return self._texts[fold(view.name)]
 
     # ------------------------------------------------------------ named changes
     async def define(self, command: commands.Command) -> Change:
@@ -185,7 +172,7 @@ class Program:
         return replace(view, definition=self._definitions)
 
     async def _create_table(self, command: commands.CreateTable) -> Change:
-        name = _fold(command.table.name)
+        name = fold(command.table.name)
         if name in self._tables and command.if_not_exists:
             return Change((("Note", 1050, f"Table '{command.table.name}' already exists"),))
         if name in self._tables or name in self._views:
@@ -198,7 +185,7 @@ class Program:
         return Change()
 
     async def _create_view(self, command: commands.CreateView) -> Change:
-        view, name = self._numbered(command.view), _fold(command.view.name)
+        view, name = self._numbered(command.view), fold(command.view.name)
         old = self._views.get(name)
         if name in self._tables or (old is not None and not command.or_replace):
             raise table_exists(view.name)
@@ -210,24 +197,24 @@ class Program:
                 raise SqlError(1462, "HY000", f"View '{view.name}' cannot read itself")
             steps.append(packets.DropView(old.name))
         texts = [self._texts[n] for n in self._views if n != name]
-        reply = await self._with_room((*steps, _published(view)), (*texts, command.text), True)
+        reply = await self._with_room((*steps, published(view)), (*texts, command.text), True)
         self._remember(view, used, command.text)
         self.version += 1
         self._planned(reply)
         return Change()
 
     async def _drop_tables(self, command: commands.DropTable) -> Change:
-        known = [n for n in command.names if _fold(n) in self._tables]
+        known = [n for n in command.names if fold(n) in self._tables]
         warnings = self._unknown([n for n in command.names if n not in known], command.if_exists)
-        gone = {_fold(n) for n in known}
-        readers = [v.name for v in self._views.values() if gone & {_fold(t) for t in tables_of(v.plan)}]
+        gone = {fold(n) for n in known}
+        readers = [v.name for v in self._views.values() if gone & {fold(t) for t in tables_of(v.plan)}]
         if readers:
             raise SqlError(3730, "HY000", f"Cannot drop table {_quoted(known)}: views read it: {_quoted(readers)}; "
                                           "drop these first")
-        adhoc = [n for n, v in self._adhoc.items() if gone & {_fold(t) for t in tables_of(v.plan)}]
+        adhoc = [n for n, v in self._adhoc.items() if gone & {fold(t) for t in tables_of(v.plan)}]
         if known:
             steps: list[packets.MigrationStep] = [packets.DropView(self._adhoc[n].name) for n in adhoc]
-            steps += [packets.DropTable(self._tables[_fold(n)].name) for n in known]
+            steps += [packets.DropTable(self._tables[fold(n)].name) for n in known]
             await self._migrate(tuple(steps), self.recipe())
             for n in adhoc:
                 self._forget(n)
@@ -237,9 +224,9 @@ class Program:
         return Change(warnings)
 
     async def _drop_views(self, command: commands.DropView) -> Change:
-        known = [n for n in command.names if _fold(n) in self._views]
+        known = [n for n in command.names if fold(n) in self._views]
         warnings = self._unknown([n for n in command.names if n not in known], command.if_exists)
-        gone = [_fold(n) for n in known]
+        gone = [fold(n) for n in known]
         self._refuse_if_used(gone, "drop")
         if known:
             recipe = tuple(self._texts[n] for n in self._views if n not in gone)
@@ -261,7 +248,7 @@ class Program:
                                           f"build on it: {_quoted(readers)}; drop these first")
 
     def _names_in(self, text: str) -> set[str]:
-        recorder = _Recorder(self)
+        recorder = Recorder(self)
         parse(text, recorder)
         return recorder.views
 
@@ -272,21 +259,21 @@ class Program:
         for plan in dict.fromkeys((wanted.plan, kept_top(wanted).plan)):
             for name in self._by_plan.get((plan, wanted.key), ()):
                 found = self._views.get(name) or self._adhoc[name]
-                if _columns(found) >= _columns(wanted) and found.ranged >= wanted.ranged:
+                if columns_asked(found) >= columns_asked(wanted) and found.ranged >= wanted.ranged:
                     self.touch(found)
                     return found
         return None
 
     def touch(self, view: ViewDef) -> None:
         """An ad-hoc view was used."""
-        if view.adhoc and _fold(view.name) in self._adhoc:
-            self._adhoc.move_to_end(_fold(view.name))
+        if view.adhoc and fold(view.name) in self._adhoc:
+            self._adhoc.move_to_end(fold(view.name))
 
     async def reader(self, wanted: ViewDef) -> ViewDef:
         """A view that answers this SELECT, made if there is none.  SqlError 1235 when it must not be made."""
         while (found := self.match(wanted)) is None:
             self._refuse_broken(wanted)
-            same = (wanted.plan, wanted.key, _columns(wanted))
+            same = (wanted.plan, wanted.key, columns_asked(wanted))
             pending = self._pending.get(same)
             if pending is None:
                 pending = self._pending[same] = _Pending(asyncio.ensure_future(self._add_adhoc(wanted)))
@@ -315,16 +302,16 @@ class Program:
     async def _add_adhoc(self, wanted: ViewDef) -> ViewDef:
         async with self._lock:
             if self._costly.get((wanted.plan, wanted.key)) == self.version:
-                raise _too_long(self.hold_ms)
+                raise adhoc_too_long(self.hold_ms)
             rows = await self._base_rows(wanted)
             if rows > limits.ADHOC_FULL_ROWS and not wanted.key:
-                raise _too_large(rows)
+                raise adhoc_too_large(rows)
             self._adhoc_made += 1
             view = self._numbered(replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True))
-            reply = await self._migrate_adhoc(wanted, _published(view))
+            reply = await self._migrate_adhoc(wanted, published(view))
             if rows > limits.ADHOC_FULL_ROWS and any(" | full" in text.splitlines()[-1] for _, text in reply.explain):
                 await self._migrate((packets.DropView(view.name),), self.recipe(), durable=False)
-                raise _too_large(rows)
+                raise adhoc_too_large(rows)
             self._remember(view, set())
             self._planned(reply)
             return view
@@ -358,7 +345,7 @@ class Program:
             self._costly[wanted.plan, wanted.key] = self.version
             while len(self._costly) > limits.ADHOC_REFUSED:
                 self._costly.popitem(last=False)
-            raise _too_long(self.hold_ms) from None
+            raise adhoc_too_long(self.hold_ms) from None
 
     async def _base_rows(self, view: ViewDef) -> int:
         """Rows in the tables that the view reads."""
@@ -368,7 +355,7 @@ class Program:
 
     # ------------------------------------------------------------ bookkeeping
     def _remember(self, view: ViewDef, used: set[str], text: str = "") -> None:
-        name = _fold(view.name)
+        name = fold(view.name)
         self._forget(name)
         if view.adhoc:
             self._adhoc[name] = view
@@ -410,13 +397,13 @@ class Program:
     def _planned(self, reply: packets.Migrated) -> None:
         """Keep the explanations.  Full nodes over large tables get their first state from Spark while
         everything else goes on."""
-        self._explain.update((_fold(name), text) for name, text in reply.explain)
+        self._explain.update((fold(name), text) for name, text in reply.explain)
         for name, node, plan in reply.bootstrap:
             if self.bootstrap is None:
                 raise RuntimeError(f"view {name} needs a bulk replay, and nothing here can do one")
-            view = self._views.get(_fold(name)) or self._adhoc[_fold(name)]
+            view = self._views.get(fold(name)) or self._adhoc[fold(name)]
             task = asyncio.ensure_future(self.bootstrap(view, node, plan))
-            folded = _fold(name)
+            folded = fold(name)
             self._filling[folded] = task
             task.add_done_callback(partial(self._filled, folded))
 
@@ -427,7 +414,7 @@ class Program:
 
     async def filled(self, view: ViewDef) -> None:
         """Wait until the view's first state is there (at once for nearly every view)."""
-        task = self._filling.get(_fold(view.name))
+        task = self._filling.get(fold(view.name))
         if task is not None:
             await asyncio.shield(task)
 
@@ -440,7 +427,7 @@ class Program:
         holds of that change is there already when its answer comes.
         """
         adhoc = list(self._adhoc.values())
-        self._tables = {_fold(t.name): t for t in hello.tables}
+        self._tables = {fold(t.name): t for t in hello.tables}
         self._last_table_id = max([self._last_table_id, *(t.table_id for t in hello.tables)])
         for name in [*self._views, *self._adhoc]:
             self._forget(name)
@@ -448,7 +435,7 @@ class Program:
             for command in self._parse_recipe(text):
                 self._remember(self._numbered(command.view), self._names_in(command.view.text), text)
         for view in adhoc:
-            if all(_fold(t) in self._tables for t in tables_of(view.plan)):
+            if all(fold(t) in self._tables for t in tables_of(view.plan)):
                 self._remember(view, set())
         self.version += 1
         self._broken.clear()
@@ -462,19 +449,19 @@ class Program:
     async def _bring_back(self, views: Sequence[ViewDef], at: str) -> None:
         """Views that cannot be made are left out and told to whoever asks for them."""
         self._at = at
-        steps = tuple(_published(v) for v in views)
+        steps = tuple(published(v) for v in views)
         reply: packets.Migrated = await self._link.recover(
             packets.Migrate(steps, self.recipe(), durable=False, each=True))
         if reply.error is not None:
             raise reply.error
         for name, why in reply.failed:
-            self._leave_out(_fold(name), why)
+            self._leave_out(fold(name), why)
         self._planned(reply)
 
     async def _bring_back_carefully(self) -> None:
         """One by one, so that it shows at which a worker ends; what ended two is left out."""
         for view in [*self._views.values(), *self._adhoc.values()]:
-            name = _fold(view.name)
+            name = fold(view.name)
             if self._deaths.get(name, 0) >= limits.POISON_DEATHS:
                 self._leave_out(name, SqlError(1105, "HY000", f"it ended the worker {self._deaths[name]} times"))
             else:
@@ -496,29 +483,6 @@ class Program:
             if not isinstance(command, commands.CreateView):
                 raise RuntimeError(f"the stored recipe holds something that is no view: {text}")
             yield command
-
-
-def _columns(view: ViewDef) -> int:
-    """How many leading columns a lookup must give: the visible ones, and those that it orders by; all where more is
-    done to its rows."""
-    if view.after is not None:
-        return view.plan.width
-    return max([view.visible, *(column + 1 for column, _ in view.order)])
-
-
-def _too_large(rows: int) -> SqlError:
-    return not_supported(f"an ad-hoc view that must hold all of its rows over tables of {rows} rows",
-                         "give the SELECT a `column = value`, or make it a view by CREATE VIEW")
-
-
-def _too_long(hold_ms: int) -> SqlError:
-    return not_supported(f"an ad-hoc view that takes the worker more than {hold_ms} ms to make",
-                         "give the SELECT a `column = value`, or make it a view by CREATE VIEW")
-
-
-def _published(view: ViewDef) -> packets.AddView:
-    """The view as the worker publishes it; order and limit are applied to a lookup by whoever asks."""
-    return packets.AddView(replace(view, visible=_columns(view), order=(), after=None, asks=None))
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -151,3 +151,13 @@ def internal_error(number: str) -> SqlError:
     """A defect of ours in answering one request; the log has the details under the number."""
     return SqlError(1105, "HY000", f"Internal error {number}: the statement could not be answered, nothing else is "
                                    "affected; the server's logs say more under this number")
+
+
+def adhoc_too_large(rows: int) -> SqlError:
+    return not_supported(f"an ad-hoc view that must hold all of its rows over tables of {rows} rows",
+                         "give the SELECT a `column = value`, or make it a view by CREATE VIEW")
+
+
+def adhoc_too_long(hold_ms: int) -> SqlError:
+    return not_supported(f"an ad-hoc view that takes the worker more than {hold_ms} ms to make",
+                         "give the SELECT a `column = value`, or make it a view by CREATE VIEW")

@@ -1,0 +1,29 @@
+"""Names of tables and views: they ignore case, share one namespace, and tell what builds on what."""
+
+from __future__ import annotations
+
+from noria.core.types import TableDef
+from noria.plan.view import ViewDef
+from noria.sql.query.context import Catalog
+
+
+def fold(name: str) -> str:
+    """Names of tables and views ignore case and share one namespace."""
+    return name.lower()
+
+
+class Recorder:
+    """A catalog that notes which views a statement names."""
+
+    def __init__(self, catalog: Catalog):
+        self._catalog = catalog
+        self.views: set[str] = set()
+
+    def table(self, name: str) -> TableDef | None:
+        return self._catalog.table(name)
+
+    def view(self, name: str) -> ViewDef | None:
+        found = self._catalog.view(name)
+        if found is not None:
+            self.views.add(fold(found.name))
+        return found
