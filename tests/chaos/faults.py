@@ -19,10 +19,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chaos.clients import Failure, Permit, World
+from chaos.clients import Permit, World
 from chaos.clock import Clock
 from e2e.serving import Served, alive, processes_with, rows, until
 
@@ -48,6 +49,7 @@ class Stage:
         return self.world.server
 
     def sleep(self, least: float, most: float) -> None:
+        """How long a fault lasts: nothing is waited for but time, of which the seed says how much."""
         time.sleep(self.chance.uniform(least, most))
 
     def pids(self, which: str) -> list[int]:
@@ -98,14 +100,14 @@ def kill_again(stage: Stage) -> None:
     """The worker, and the next one while it recovers or soon after, or when it has answered somebody."""
     for _ in range(stage.chance.randint(2, stage.storm)):
         old = stage.signal(signal.SIGKILL, "worker")
-        end = time.monotonic() + UP_S
-        while stage.pids("worker") in ([], old):
-            if time.monotonic() > end:
-                raise Failure(f"no new worker within {UP_S} s of a kill")
-            time.sleep(0.01)
+        until("a new worker is up after a kill", partial(_replaced, stage, old), UP_S)
         if stage.chance.random() < 0.3:
             _until_acknowledged(stage.world)
         stage.sleep(0, 1.0)
+
+
+def _replaced(stage: Stage, old: list[int]) -> bool:
+    return stage.pids("worker") not in ([], old)
 
 
 def _until_acknowledged(world: World) -> None:

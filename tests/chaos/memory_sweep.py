@@ -58,6 +58,7 @@ class Sweep:
         self.first_eviction = 0  # reads until then
         self.samples: list[dict[str, float]] = []
         self.workers: set[int] = set()
+        self._paused = threading.Event()  # never set
 
     def run(self) -> None:
         threads = [threading.Thread(target=self._read) for _ in range(READERS)]
@@ -66,7 +67,7 @@ class Sweep:
             t.start()
         while time.monotonic() < self.end and not self.wrong:
             self.samples.append(self._sample())
-            time.sleep(1)
+            self._paused.wait(1)  # a sample a second
         print(f"{len(self.samples)} samples, {self.reads} reads", flush=True)
         for t in threads:
             t.join()
@@ -97,7 +98,7 @@ class Sweep:
                 if found != [(times[key],)]:
                     self.wrong.append(f"written {times[key]} times, read {found}: key {key}")
                 self.writes += 1
-                time.sleep(0.01)
+                self._paused.wait(0.01)  # a hundred writes a second at most, beside the readers
 
     def _sample(self) -> dict[str, float]:
         sample = {"s": time.monotonic() - self.began, "reads": float(self.reads)}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 
 from dataflow.engine_rig import Rig
@@ -22,10 +25,10 @@ def rig() -> Rig:
 def test_a_story_tells_of_its_key_alone() -> None:
     r = rig()
     node, story = r.engine.graph.nodes[0], Story(r.engine, events=3)
-    story("emits", node, (), Batch.from_rows([(9, 1)], 2, [1]))
-    story("misses", node, (0,), np.array([[1]]))
-    story("emits", node, (), Batch.from_rows([(1, 2), (2, 2)], 2, [1, -1]))
-    story("evicts", node, (0,), np.array([[12]]))
+    story("emits", 0, node.fields, (), Batch.from_rows([(9, 1)], 2, [1]))
+    story("misses", 0, node.fields, (0,), np.array([[1]]))
+    story("emits", 0, node.fields, (), Batch.from_rows([(1, 2), (2, 2)], 2, [1, -1]))
+    story("evicts", 0, node.fields, (0,), np.array([[12]]))
     assert story.tell("(1)").split("\n") == ["n0[0] misses (1)", "n0 emits +1(1, 2) -1(2, 2)"]
     assert "(9, 1)" not in story.tell()
 
@@ -41,16 +44,28 @@ def test_an_engine_has_its_story() -> None:
 def test_large_deltas_are_told_by_their_number_and_not_held() -> None:
     r = rig()
     story = Story(r.engine)
-    story("emits", r.engine.graph.nodes[0], (), Batch.from_rows([(i, i) for i in range(STORY_ROWS + 1)], 2))
+    story("emits", 0, r.engine.graph.nodes[0].fields, (), Batch.from_rows([(i, i) for i in range(STORY_ROWS + 1)], 2))
     large = np.zeros((2, 100_000), np.int64)
-    story("emits", r.engine.graph.nodes[0], (), Batch(large[:, :1], np.ones(1, np.int64)))
+    story("emits", 0, r.engine.graph.nodes[0].fields, (), Batch(large[:, :1], np.ones(1, np.int64)))
     assert story.tell().split("\n") == [f"n0 emits {STORY_ROWS + 1} rows", "n0 emits +1(0, 0)"]
-    assert story._events[-1][3].columns.base is None
+    assert story._events[-1][4].columns.base is None
 
 
 def test_what_can_no_longer_be_shown_is_told_all_the_same() -> None:
     table = TableDef("s", (Column("a", TEXT),), table_id=2)
     r = Rig([table], [ViewDef("v", mir.Base(table), (0,), 1)])
     story = Story(r.engine)
-    story("emits", r.engine.graph.nodes[0], (), Batch.from_rows([(2**40,)], 1, [1]))  # the id of no string
+    story("emits", 0, r.engine.graph.nodes[0].fields, (), Batch.from_rows([(2**40,)], 1, [1]))  # the id of no string
     assert story.tell().startswith("n0 emits what can no longer be shown: ")
+
+
+def test_a_story_keeps_nothing_of_a_view_that_was_dropped() -> None:
+    r = rig()
+    r.engine.trace = None  # as it is while serving
+    r.engine.read("v", np.array([[7]]))
+    r.write([("t", (7, 1), 1)])
+    gone = weakref.ref(r.engine.readers["v"])
+    r.drop_view("v")
+    gc.collect()
+    assert gone() is None
+    assert " misses (7)" in r.engine.story.tell()

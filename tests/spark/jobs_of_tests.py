@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def waits(session: Any, *, go: str, mark: str = "") -> None:
     if mark:
         Path(mark).write_text("waiting")
     while not os.path.exists(go):
-        time.sleep(0.01)
+        threading.Event().wait(0.01)  # the file is another process's
 
 
 def takes_all_memory(session: Any) -> None:

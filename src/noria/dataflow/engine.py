@@ -16,6 +16,7 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.symbols import Symbols
+from noria.core.types import Field
 from noria.core.values import decode
 from noria.dataflow import layout, ranged
 from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys
@@ -59,7 +60,7 @@ class Engine:
             if table in self.bases and len(delta):
                 pending[self.bases[table].id] = [delta]
                 if self.trace is None:
-                    self.story("emits", self.bases[table], (), delta)
+                    self.note("emits", self.bases[table], (), delta)
         if not pending:
             return
         tick = self._plain_tick if self.clock is None or self.tick_number % TIMED_TICKS else self._timed_tick
@@ -80,7 +81,7 @@ class Engine:
                 continue
             stats.rows_out += len(out)
             if self.trace is not None:
-                self.trace("emits", node, (), out)
+                self.note("emits", node, (), out)
             for child, port in node.children:
                 slots = pending.get(child.id)
                 if slots is None:
@@ -88,9 +89,9 @@ class Engine:
                 before = slots[port]
                 slots[port] = out if before is None else concat([before, out], out.width)
 
-    def note(self, kind: str, node: Node, cols: Columns, rows: Codes | None, more: More | None = None) -> None:
+    def note(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None) -> None:
         """An event for whoever follows them."""
-        (self.trace or self.story)(kind, node, cols, rows, more)
+        (self.trace or self.story)(kind, node.id, node.fields, cols, rows, more)
 
     def _plain_tick(self, node: Node, deltas: list[Batch | None]) -> Batch | None:
         return node.op.tick(self, node, deltas)
@@ -335,18 +336,18 @@ class Engine:
         return not any(n.inert or n.stash is not None for n in ancestors(self.readers[view]))
 
     # -------------------------------------------------------------- printing
-    def show(self, node: Node, batch: Batch) -> str:
+    def show(self, fields: Sequence[Field], batch: Batch) -> str:
         """A delta in people's terms, for traces: sorted signed rows."""
-        rows = [f"{w:+d}({', '.join(self.show_value(node, c, v) for c, v in enumerate(r))})"
+        rows = [f"{w:+d}({', '.join(map(self.show_value, fields, r))})"
                 for r, w in zip(batch.rows(), batch.weights.tolist(), strict=True)]
         return " ".join(sorted(rows))
 
-    def show_keys(self, node: Node, cols: Columns, keys: Codes) -> str:
-        return " ".join(sorted("(" + ", ".join(self.show_value(node, c, v) for c, v in zip(cols, k, strict=True)) + ")"
-                               for k in keys.T.tolist()))
+    def show_keys(self, fields: Sequence[Field], cols: Columns, keys: Codes) -> str:
+        shown = [fields[c] for c in cols]
+        return " ".join(sorted("(" + ", ".join(map(self.show_value, shown, k)) + ")" for k in keys.T.tolist()))
 
-    def show_value(self, node: Node, col: int, code: int) -> str:
+    def show_value(self, field: Field, code: int) -> str:
         if code == ERROR_CODE:
             return "ERROR"
-        value = decode(code, node.fields[col].type, self.symbols)
+        value = decode(code, field.type, self.symbols)
         return "NULL" if value is None else repr(value) if isinstance(value, str) else str(value)

@@ -24,6 +24,7 @@ import numpy as np
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import SqlError
 from noria.core.limits import MAX_INT, MIN_INT
+from noria.core.types import Field
 from noria.dataflow.graph import Columns, Mode, Need, Node
 from noria.state.ranges import Ranges
 
@@ -87,7 +88,8 @@ def _filled(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> C
         _pull(engine, node, cols, values[None, :])
         ranges.add(first, last)
         ranges.note(values)
-        engine.note("fills", node, cols, None, partial(_now_filled, engine, node, cols, first, last, len(values)))
+        more = partial(_now_filled, engine, node.fields[cols[0]], first, last, len(values))
+        engine.note("fills", node, cols, None, more)
     return ranges.within(low, high)
 
 
@@ -165,10 +167,10 @@ def uncovered(node: Node, cols: Columns, low: int, high: int) -> list[Node]:
     return out
 
 
-def _now_filled(engine: Engine, node: Node, cols: Columns, low: int, high: int, values: int) -> str:
-    return f"{_shown(engine, node, cols, low, high)}, which has {values} values"
+def _now_filled(engine: Engine, field: Field, low: int, high: int, values: int) -> str:
+    return f"{_shown(engine, field, low, high)}, which has {values} values"
 
 
-def _shown(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> str:
-    first = "" if low == MIN_INT else engine.show_value(node, cols[0], low)
-    return f"{first}..{'' if high == MAX_INT else engine.show_value(node, cols[0], high)}"
+def _shown(engine: Engine, field: Field, low: int, high: int) -> str:
+    first = "" if low == MIN_INT else engine.show_value(field, low)
+    return f"{first}..{'' if high == MAX_INT else engine.show_value(field, high)}"

@@ -2,21 +2,22 @@
 
 An engine's story keeps the last events as they come, and makes text of them only when somebody reads it; what the other
 nodes emit, which follows from these, it has where it is the engine's `trace` too (tests).  Keeps true: an event holds
-on to no more than a few rows, whatever came by.
+on to no more than a few rows, whatever came by, and to no node: a view that is dropped is gone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from noria.core.batch import Batch, Codes
 from noria.core.limits import STORY_EVENTS, STORY_ROWS
+from noria.core.types import Field
 
 if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
-    from noria.dataflow.graph import Columns, Node
+    from noria.dataflow.graph import Columns
 
 More = Callable[[], str]
 
@@ -29,15 +30,15 @@ class Story:
         self._events: deque[tuple[Any, ...]] = deque(maxlen=events)
         self._note = self._events.append
 
-    def __call__(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None
-                 ) -> None:
+    def __call__(self, kind: str, node: int, fields: Sequence[Field], cols: Columns, rows: Batch | Codes | None,
+                 more: More | None = None) -> None:
         kept: Any = rows
         if isinstance(rows, Batch):  # copies: these may be parts of large arrays
             few = len(rows.weights) <= STORY_ROWS
             kept = Batch(rows.columns.copy(), rows.weights.copy()) if few else len(rows.weights)
         elif rows is not None:
             kept = rows.copy() if rows.shape[1] <= STORY_ROWS else rows.shape[1]
-        self._note((kind, node, cols, kept, more))
+        self._note((kind, node, fields, cols, kept, more))
 
     def request(self, number: int, what: str) -> None:
         """The worker begins with a request."""
@@ -55,19 +56,20 @@ class Story:
             return f"{event[0]} {event[1]}"
         try:
             return told(self._engine, *event)
-        except Exception as e:  # strings that were swept since, a node of a program that is gone
-            return f"n{event[1].id} {event[0]} what can no longer be shown: {type(e).__name__}"
+        except Exception as e:  # strings that were swept since
+            return f"n{event[1]} {event[0]} what can no longer be shown: {type(e).__name__}"
 
 
-def told(engine: Engine, kind: str, node: Node, cols: Columns, rows: Batch | Codes | int | None,
-         more: More | None = None) -> str:
-    """An event in people's terms.  kind: emits (rows: the delta); misses, fills, reads, pulls, evicts, keeps (rows:
-    keys by `cols`); a number stands for as many rows.  more: what else is to be said."""
+def told(engine: Engine, kind: str, node: int, fields: Sequence[Field], cols: Columns,
+         rows: Batch | Codes | int | None, more: More | None = None) -> str:
+    """An event in people's terms.  node: its number; fields: its columns; kind: emits (rows: the
+    delta); misses, fills, reads, pulls, evicts, keeps (rows: keys by `cols`); a number stands for as many rows.  more:
+    what else is to be said."""
     if isinstance(rows, Batch):
-        shown = engine.show(node, rows)
+        shown = engine.show(fields, rows)
     elif rows is None or isinstance(rows, int):
         shown = "" if rows is None else f"{rows} rows"
     else:
-        shown = engine.show_keys(node, cols, rows)
-    at = f"n{node.id}" if kind in ("emits", "pulls") else f"n{node.id}{list(cols)}"
+        shown = engine.show_keys(fields, cols, rows)
+    at = f"n{node}" if kind in ("emits", "pulls") else f"n{node}{list(cols)}"
     return f"{at} {kind} {shown}{'' if more is None else more()}"
