@@ -19,7 +19,20 @@ from noria.storage.engine import META, table_options
 from noria.storage.errors import StoreDamaged
 from noria.storage.store import RocksStore
 from reference.dict_symbols import DictSymbols
-from storage.test_damage import LOSSES, SMALL, crashed, file_of, filled, flip, ids, logs, row, write
+from storage.test_damage import (
+    LOSSES,
+    ROOMY,
+    SMALL,
+    closed_logs,
+    crashed,
+    file_of,
+    filled,
+    flip,
+    ids,
+    logs,
+    row,
+    write,
+)
 
 ID = Column("id", BIGINT, False, auto_increment=True)
 USERS = TableDef("users", (ID, Column("n", INT), Column("name", TEXT)), (0,),
@@ -144,9 +157,20 @@ def test_a_damaged_block_is_named_with_its_table(tmp_path: Path, family: str) ->
         store.close()
 
 
+def partly_flushed(path: Path) -> RocksStore:
+    """Five groups of rows, of which the first three of `good` are in a file, and the catalog as it was then; all else
+    is in the logs."""
+    store = filled(path, 3, ROOMY)
+    for family in ("t1", META):
+        store._engine.family(family).flush()
+    for seq in (5, 6):
+        write(store, seq)
+    return store
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_loss_that_is_accepted_lets_the_store_open(tmp_path: Path, loss: str) -> None:
-    path = crashed(filled(tmp_path / "data", 5))
+    path = crashed(partly_flushed(tmp_path / "data"))
     LOSSES[loss](path)
     assert "noria check --accept-loss" in checked(path).findings[0]
     lost = recovery.accept_loss(str(path), table_options)
@@ -168,15 +192,24 @@ def test_a_loss_that_is_accepted_lets_the_store_open(tmp_path: Path, loss: str) 
     store.close()
 
 
+def test_rows_whose_table_was_lost_with_the_log_are_told_before_a_start_drops_them(tmp_path: Path) -> None:
+    store = filled(tmp_path / "data", 3, ROOMY)
+    store._engine.family("t1").flush()
+    path = crashed(store)
+    LOSSES["all logs gone"](path)
+    recovery.accept_loss(str(path), table_options)
+    finding, = checked(path).findings
+    assert "column family t1 " in finding and "restore a backup" in finding
+
+
 def test_a_closed_log_that_is_given_up_is_found_by_the_check(tmp_path: Path) -> None:
     """The rows that later logs hold stay, so counters no longer fit: the check says so."""
-    store = filled(tmp_path / "data", 2)
-    for seq in range(4, 30):
-        write(store, seq, ("good",))
-    path = crashed(store)
+    path = crashed(closed_logs(tmp_path / "data"))
     logs(path)[0].unlink()
     with pytest.raises(StoreDamaged):
         RocksStore(str(path), DictSymbols(), memory=SMALL)
     recovery.accept_loss(str(path), table_options)
-    print(checked(path).findings)
+    findings = checked(path).findings
+    assert "table bad has 0 rows, its counter says 200" in findings, findings
+    assert "table good" in findings[0] and "index part" in findings[0], "its entries were in that log"
     RocksStore(str(path), DictSymbols(), memory=SMALL).close()

@@ -18,7 +18,7 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.statements import Delete, Insert
 from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
-from noria.storage.engine import Memory
+from noria.storage.engine import META, Memory
 from noria.storage.errors import StoreDamaged, StoreError
 from noria.storage.mark import FILE
 from noria.storage.store import RocksStore
@@ -31,6 +31,7 @@ COLUMNS = (Column("id", BIGINT, False), Column("part", BIGINT), Column("body", T
 GOOD, BAD = (TableDef(name, COLUMNS, (0,), (IndexDef("part", (1,)),)) for name in ("good", "bad"))
 BAG = TableDef("bag", COLUMNS)
 SMALL = Memory(write_buffer_bytes=2**18, family_buffer_bytes=2**17, reserve_bytes=0)
+ROOMY = Memory(write_buffer_bytes=2**24, family_buffer_bytes=2**23, reserve_bytes=0)  # flushes when told to, only
 ROWS, GROUPS = 100, 30
 
 
@@ -42,9 +43,9 @@ def row(id: int) -> tuple[int, int, str]:
     return id, id % 7, body(id)
 
 
-def filled(path: Path, groups: int = GROUPS) -> RocksStore:
-    """Three tables of groups * ROWS rows; the last groups are in the log only."""
-    store = RocksStore(str(path), DictSymbols(), memory=SMALL)
+def filled(path: Path, groups: int = GROUPS, memory: Memory = SMALL) -> RocksStore:
+    """Three tables of groups * ROWS rows; with little memory the last groups are in the log only."""
+    store = RocksStore(str(path), DictSymbols(), memory=memory)
     for table in (GOOD, BAD, BAG):
         store.create_table(table)
     store.set_recipe(["three tables"], 1, 1)
@@ -59,6 +60,16 @@ def write(store: RocksStore, seq: int, tables: tuple[str, ...] = ("good", "bad",
     for result in results:
         if result.error is not None:
             raise result.error
+
+
+def closed_logs(path: Path) -> RocksStore:
+    """Two closed logs, which RocksDB keeps for `bad` and `bag`, and an open one with rows of `good` only."""
+    store = filled(path, 2, ROOMY)
+    for seq in (4, 5):
+        for family in ("t1", META):
+            store._engine.family(family).flush()
+        write(store, seq, ("good",))
+    return store
 
 
 def crashed(store: RocksStore) -> Path:
@@ -148,11 +159,8 @@ def test_a_log_that_lost_acknowledged_rows_does_not_open(tmp_path: Path, loss: s
 @pytest.mark.parametrize("loss", ["gone", "cut"])
 def test_a_closed_log_that_is_missing_or_cut_does_not_open(tmp_path: Path, which: int, loss: str) -> None:
     """Its rows are below the mark: RocksDB's own notes tell."""
-    store = filled(tmp_path / "data", 2)
-    for seq in range(4, 30):  # `bad` keeps the first logs
-        write(store, seq, ("good",))
-    path = crashed(store)
-    assert len(logs(path)) >= 3, "the test wants closed logs"
+    path = crashed(closed_logs(tmp_path / "data"))
+    assert len(logs(path)) == 3
     log = logs(path)[which]
     if loss == "gone":
         log.unlink()

@@ -12,6 +12,7 @@ only where `mend` is asked for, and only to what the rows say.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import add
@@ -35,6 +36,7 @@ from noria.storage.mark import Mark
 from noria.storage.snapshot import default_array
 from noria.storage.table import Counters, Index
 
+_TABLE = re.compile(r"t\d+")  # a family of rows (`catalog.family_of`)
 SLICE_ROWS = 50_000
 EXAMPLES = 3  # of what differs, for each index
 LOADED = 1 << 62  # row numbers of a bulk load (`sst.bag_rows`) are above those of INSERT
@@ -101,7 +103,8 @@ class Check:
     def _tables(self) -> None:
         try:
             stored = dict(self._read(META, "the catalog", "items"))
-            tables = [table_from_json(t) for t in json.loads(stored.get(b"catalog", b'{"tables": []}'))["tables"]]
+            catalog = json.loads(stored.get(b"catalog", b'{"tables": []}'))
+            tables = [table_from_json(t) for t in catalog["tables"]]
             indexes = [(key.decode()[len("index:"):], *json.loads(value)) for key, value in stored.items()
                        if key.startswith(b"index:")]
         except (ValueError, KeyError, TypeError) as e:
@@ -111,11 +114,20 @@ class Check:
             self._find(f"a bulk load of {self.path} was interrupted: start the server, which finishes it, stop it and "
                        "check again")
             return
+        self._unnamed(int(catalog.get("last_table_id", 0)))
         for table in tables:
             own = [Index(tuple(c), unique, name, family) for family, id, c, unique, name in indexes
                    if id == table.table_id]
             counters = stored.get(b"counters:" + family_of(table).encode())
             self._table(table, own, Counters.from_bytes(counters) if counters else Counters())
+
+    def _unnamed(self, last_table_id: int) -> None:
+        """Rows of tables that are newer than the catalog: their CREATE was lost with the log."""
+        for name, family in self._families.items():
+            if _TABLE.fullmatch(name) and int(name[1:]) > last_table_id and next(iter(family.items()), None):
+                self._find(f"column family {name} has rows of a table that the catalog does not know, since its CREATE "
+                           "TABLE was lost with the write-ahead log: the next start drops them; bring the log back or "
+                           "restore a backup (noria restore)")
 
     def _find(self, text: str) -> None:
         self.report.findings.append(text)
