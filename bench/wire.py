@@ -13,7 +13,7 @@ import multiprocessing
 import re
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -23,52 +23,57 @@ import uvloop
 from noria.core.types import BIGINT, TEXT, Field
 from noria.server.listening import listening
 from noria.server.mysql import account, encode_result, listen
-from noria.server.mysql.backend import AUTOCOMMIT, Client, Ok, Prepared, ResultSet
+from noria.server.outcomes import AUTOCOMMIT, Client, Entry, Finish, Ok, Prepared, ResultSet, Warning_
 
 SCRIPT = Path(__file__).parent / "sysbench" / "point.lua"
 QUERY = "SELECT id, title, votes FROM stories WHERE id = ?"
 FIELDS = [Field("id", BIGINT), Field("title", TEXT), Field("votes", BIGINT)]
 ROWS = 10_000
+NUMBER = 1  # of every prepared statement
 
 
 class Canned:
-    """A backend and every session's answers: (deprecate_eof, parameters or text) -> (version, packets)."""
+    """A backend whose every answer is kept."""
 
     def __init__(self) -> None:
-        self.replies: dict[bool, dict[bytes, tuple[int, bytes]]] = {}
+        self.replies = CannedReplies()
+
+    def connect(self, client: Client) -> CannedSession:
+        return CannedSession()
+
+
+class CannedReplies:
+    """By the keys of `mysql.session`: (text, form) and (statement, parameters, form)."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Hashable, tuple[int, bytes]] = {}
         for deprecate_eof in (False, True):
-            kept = self.replies[deprecate_eof] = {}
+            form = AUTOCOMMIT << 1 | deprecate_eof
             for key in range(1, ROWS + 1):
                 row = [(key, f"A story about the number {key}", key * 7)]
                 bigint = b"\0\1\x08\0" + struct.pack("<q", key)
-                kept[bigint] = 1, encode_result(FIELDS, row, True, deprecate_eof)
-                kept[QUERY.replace("?", str(key)).encode()] = 1, encode_result(FIELDS, row, False, deprecate_eof)
+                self.kept[NUMBER, bigint, form] = 1, encode_result(FIELDS, row, True, deprecate_eof)
+                text = QUERY.replace("?", str(key)).encode()
+                self.kept[text, form] = 1, encode_result(FIELDS, row, False, deprecate_eof)
 
-    def connect(self, client: Client) -> CannedSession:
-        return CannedSession(self.replies[client.deprecate_eof])
+    def get(self, key: Hashable) -> bytes | None:
+        kept = self.kept.get(key)
+        return kept[1] if kept is not None and kept[0] == 1 else None
+
+    def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None: ...
 
 
 class CannedSession:
-    status = AUTOCOMMIT
+    status, keepable = AUTOCOMMIT, True
+    warnings: Sequence[Warning_] = ()
 
-    def __init__(self, replies: dict[bytes, tuple[int, bytes]]) -> None:
-        self.replies = replies
-
-    def query_raw(self, sql: bytes) -> bytes | None:
-        kept = self.replies.get(sql)
-        return kept[1] if kept is not None and kept[0] == 1 else None
-
-    def execute_raw(self, handle: Any, parameters: bytes) -> bytes | None:
-        kept = self.replies.get(parameters)
-        return kept[1] if kept is not None and kept[0] == 1 else None
-
-    def query(self, sql: str, multi: bool) -> Ok:
+    def query(self, sql: str, multi: bool, finish: Finish | None) -> Ok:
         return Ok()
 
     def prepare(self, sql: str) -> Prepared:
-        return Prepared(sql, sql.count("?"), FIELDS)
+        return Prepared(sql, sql.count("?"), FIELDS, NUMBER)
 
-    def execute(self, handle: Any, values: Sequence[object], parameters: bytes | None) -> ResultSet:
+    def execute(self, handle: Any, values: Sequence[object], finish: Finish | None) -> ResultSet:
         raise AssertionError(f"no reply was kept for {values}")
 
     def close_statement(self, handle: Any) -> None: ...
@@ -79,6 +84,8 @@ class CannedSession:
         return FIELDS
 
     def reset(self) -> None: ...
+
+    def kill(self, number: int) -> None: ...
 
     def close(self) -> None: ...
 

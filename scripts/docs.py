@@ -23,8 +23,8 @@ from noria.core.expressions.functions.failing import INTERNAL
 from noria.core.expressions.library import LIBRARY
 from noria.server.http.app import Api
 from noria.server.http.metrics import DESCRIPTIONS, NODE_DESCRIPTIONS
-from noria.server.inspection import _FUNCTIONS as SESSION_FUNCTIONS
-from noria.server.inspection import _SHOW, VARIABLES
+from noria.server.sessions.inspection import _FUNCTIONS as SESSION_FUNCTIONS
+from noria.server.sessions.inspection import _SHOW, VARIABLES
 from noria.sql.statements.session import _SHOWS
 
 PAGES = Path(__file__).parent.parent / "docs"

@@ -68,17 +68,21 @@ def test_pure_packages_do_no_io(path: Path) -> None:
 
 
 # ---------------------------------------------------------------- rooms and circles
-SQL_ROOMS = ("text", "expressions", "query", "statements")
+ROOMS = {
+    "sql": (("text",), ("expressions",), ("query",), ("statements",)),
+    "server": (("outcomes", "rows"), ("bulk",), ("answering",), ("sessions",), ("mysql", "http"), ("node",)),
+}
 
 
-@pytest.mark.parametrize("path", modules(("sql",)), ids=lambda p: str(p.relative_to(SRC)))
-def test_rooms_of_sql_import_only_rooms_before_them(path: Path) -> None:
-    room = path.relative_to(SRC / "sql").parts[0]
-    if room not in SQL_ROOMS:
-        return  # the entrance, and what comes out
-    wrong = [f"line {line}: {name}" for line, name in imports(path) if name.startswith("noria.sql.")
-             and (to := name.split(".")[2]) in SQL_ROOMS and SQL_ROOMS.index(to) > SQL_ROOMS.index(room)]
-    assert not wrong, f"{path.relative_to(SRC)} imports a later room: {wrong}"
+@pytest.mark.parametrize("path", modules(tuple(ROOMS)), ids=lambda p: str(p.relative_to(SRC)))
+def test_a_room_imports_only_rooms_before_it(path: Path) -> None:
+    package, room = path.relative_to(SRC).with_suffix("").parts[:2]
+    order = {name: i for i, rooms in enumerate(ROOMS[package]) for name in rooms}
+    if room not in order:
+        return  # an entrance, or what several rooms share
+    wrong = [f"line {line}: {name}" for line, name in imports(path) if name.startswith(f"noria.{package}.")
+             and (to := name.split(".")[2]) != room and order.get(to, -1) >= order[room]]
+    assert not wrong, f"{path.relative_to(SRC)} imports a room beside it or after it: {wrong}"
 
 
 def graph() -> dict[str, set[str]]:

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from noria.control.program import Program
 from noria.runtime.inprocess import InProcessLink
 from noria.runtime.worker_main import WorkerConfig
-from noria.server.executor import Executor
+from noria.server.answering.executor import Executor
+from noria.server.sessions.sessions import Sessions
 from noria.views.reader import attach
 
 T = TypeVar("T")
@@ -50,6 +51,7 @@ class Embedded:
         self.program = Program(self.link)
         self.link.on_hello = self.program.welcome
         self.executor = Executor(self.program, self.link, lambda: attach(str(self.views)), None, 2**22)
+        self.sessions = Sessions(self.executor)
         self.run(self.link.start())
         for text in (*program, *rows):
             self.sql(text)
@@ -66,7 +68,7 @@ class Embedded:
         return self.loop.run_until_complete(work)
 
     def sql(self, text: str, values: list[Any] | None = None) -> Any:
-        return self.run(self.executor.run_sql(text, values or []))[0][-1]
+        return self.run(self.sessions.run(text, values or []))[-1]
 
     def close(self) -> None:
         self.run(self.link.close())

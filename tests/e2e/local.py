@@ -25,7 +25,7 @@ class LocalServer:
         self._executor = self._embedded._executor
         self._executor.replies.bound(REPLY_BYTES)
         self._mysql: MysqlServer = self._embedded._run(
-            listen(listening("127.0.0.1", 0, ""), self._executor, {"": account("")}))
+            listen(listening("127.0.0.1", 0, ""), self._embedded._sessions, {"": account("")}))
 
     def connect(self) -> Any:
         return pymysql.connect(host="127.0.0.1", port=self._mysql.address[1], user="root", autocommit=True,

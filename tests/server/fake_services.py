@@ -11,7 +11,7 @@ from noria.core.errors import SqlError, duplicate_entry, unknown_table
 from noria.core.types import BIGINT, TEXT, Column, Field, TableDef
 from noria.plan.mir import Base
 from noria.plan.view import ViewDef
-from noria.server.mysql.backend import Ok, Outcome, ResultSet
+from noria.server.outcomes import Ok, Outcome, ResultSet
 
 TABLE = TableDef("Words", (Column("id", BIGINT, False), Column("word", TEXT)), (0,), table_id=1)
 VIEW = ViewDef("ById", Base(TABLE), (0,), 2, text="SELECT id, word FROM Words WHERE id = ?")
@@ -45,15 +45,15 @@ class FakeServices:
     def attachment(self) -> dict[str, Any]:
         return {"path": "/nowhere", "host": "elsewhere"}
 
-    async def run_sql(self, sql: str, parameters: list[Any]) -> tuple[list[Outcome], list[tuple[str, int, str]]]:
+    async def run_sql(self, sql: str, parameters: list[Any]) -> list[Outcome]:
         self.statements.append((sql, parameters))
         if sql == "boom":
             raise RuntimeError("a bug")
         if sql.startswith("SELECT"):
             fields = [Field("n", BIGINT), Field("n", TEXT)]
-            return [ResultSet(fields, [(1, "é"), (None, None)])], [("Note", 1, "slow")]
+            return [ResultSet(fields, [(1, "é"), (None, None)], [("Note", 1, "slow")])]
         if sql.startswith("INSERT"):
-            return [Ok(2, 41, 0, "Records: 2")], []
+            return [Ok(2, 41, (), "Records: 2")]
         raise SqlError(1064, "42000", f"no: {sql}")
 
     async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:

@@ -14,11 +14,11 @@ from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask
 from noria.plan.view import ViewDef
+from noria.server.bulk.loading import LoadPermit
 from noria.server.http.app import make_app
 from noria.server.http.server import Bounds, HttpServer
 from noria.server.listening import listening
-from noria.server.loading import LoadPermit
-from noria.server.mysql.backend import Outcome
+from noria.server.outcomes import Outcome
 from noria.server.settings import SettingsError, parse_size
 
 
@@ -65,13 +65,13 @@ class LocalServices:
         return self._program.view(name)
 
     def view_list(self) -> list[dict[str, Any]]:
-        return self._executor.view_list()
+        return self._embedded._sessions.views()
 
     def attachment(self) -> dict[str, Any]:
         return self._embedded.attachment()
 
-    async def run_sql(self, sql: str, parameters: list[Any]) -> tuple[list[Outcome], list[tuple[str, int, str]]]:
-        return await self._executor.run_sql(sql, parameters)
+    async def run_sql(self, sql: str, parameters: list[Any]) -> list[Outcome]:
+        return await self._embedded._sessions.run(sql, parameters)
 
     async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:
         return await self._executor.insert(table, rows, on_duplicate)

@@ -15,7 +15,7 @@ import pytest
 from noria.control.supervisor import DriverGone, JobError, NoDriver
 from noria.core.errors import SqlError
 from noria.core.limits import SPARK_QUERIES, SPARK_QUEUE
-from noria.server.bulk import RUNNING, WAITING, Bulk
+from noria.server.bulk.jobs import RUNNING, WAITING, Bulk
 
 
 class FakeSupervisor:

@@ -11,7 +11,7 @@ import noria
 from noria.core.errors import SqlError
 from noria.core.expressions.functions import uses_clock
 from noria.core.statements import Insert, Update
-from noria.server.clock import timed
+from noria.server.answering.clock import timed
 from noria.sql.commands import Timed
 from noria.sql.parse import parse
 from sql.catalogs import DictCatalog

@@ -14,7 +14,8 @@ import noria
 from noria.client import Database
 from noria.core.errors import SqlError
 from noria.dataflow.packets import Evict, Read
-from noria.server.mysql.backend import Client
+from noria.server.outcomes import Client
+from noria.server.sessions.sessions import complete
 
 STORIES = "CREATE TABLE stories (id INT PRIMARY KEY, author VARCHAR(20) NOT NULL, title VARCHAR(40))"
 VOTES = "CREATE TABLE votes (story_id INT NOT NULL, user INT NOT NULL, PRIMARY KEY (story_id, user))"
@@ -284,13 +285,11 @@ def test_adhoc_views_are_bounded_and_the_least_recently_used_goes(figure2: Datab
 def test_transactions_commit_statement_by_statement_and_say_so(figure2: Database) -> None:
     warned = figure2.sql("BEGIN").warnings
     assert "every statement commits by itself" in warned[0][2]
-    session = figure2._transport._executor.connect(_client())  # type: ignore[attr-defined]
+    session = figure2._transport._sessions.connect(_client())  # type: ignore[attr-defined]
     transport = figure2._transport
 
     def run(text: str) -> None:
-        from noria.server.sessions import run_text
-
-        transport._run(run_text(session, text, []))  # type: ignore[attr-defined]
+        transport._run(complete(session, text, []))  # type: ignore[attr-defined]
 
     run("START TRANSACTION")
     run("ROLLBACK")  # nothing was written

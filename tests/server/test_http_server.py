@@ -25,7 +25,7 @@ from noria.server.http.app import make_app
 from noria.server.http.gate import Policy
 from noria.server.http.server import Bounds, Door, HttpServer
 from noria.server.listening import listening
-from noria.server.mysql.backend import Outcome, ResultSet
+from noria.server.outcomes import Outcome, ResultSet
 from noria.server.tls import Certificates
 from server import tls_files
 from server.fake_services import FakeServices
@@ -34,12 +34,12 @@ FOREVER = Bounds(head_s=600, idle_s=600, linger_s=600, stall_s=600)
 
 
 class Services(FakeServices):
-    async def run_sql(self, sql: str, parameters: list[Any]) -> tuple[list[Outcome], list[tuple[str, int, str]]]:
+    async def run_sql(self, sql: str, parameters: list[Any]) -> list[Outcome]:
         if sql != "BIG":
             return await super().run_sql(sql, parameters)
         from noria.core.types import TEXT, Field
 
-        return [ResultSet([Field("t", TEXT)], [("x" * 2**25,)])], []
+        return [ResultSet([Field("t", TEXT)], [("x" * 2**25,)])]
 
 
 class Running:

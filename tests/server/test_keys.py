@@ -10,7 +10,7 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, TEXT, Field, SqlType, decimal
-from noria.server.keys import key_of
+from noria.server.answering.keys import key_of
 
 
 def one(value: Any, kind: SqlType) -> Any:

@@ -13,7 +13,8 @@ import pytest
 
 from noria.core import order
 from noria.core.limits import OFF_LOOP_ROWS
-from noria.server import reads, results
+from noria.server import rows
+from noria.server.answering import reads, shapes
 from noria.server.http import wire
 from server.local_services import LocalServices
 
@@ -53,10 +54,10 @@ def makers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return watching
 
-    for module in (reads, results):
-        monkeypatch.setattr(module, "python_rows", watched(results.python_rows, lambda table, width: len(table)))
-    monkeypatch.setattr(results, "sort_rows", watched(results.sort_rows, lambda rows, *_: len(rows)))
-    monkeypatch.setattr(wire, "json_body", watched(wire.json_body, lambda outcomes, _: len(outcomes[0].rows)))
+    for module in (reads, shapes):
+        monkeypatch.setattr(module, "python_rows", watched(rows.python_rows, lambda table, width: len(table)))
+    monkeypatch.setattr(shapes, "sort_rows", watched(shapes.sort_rows, lambda found, *_: len(found)))
+    monkeypatch.setattr(wire, "json_body", watched(wire.json_body, lambda outcomes: len(outcomes[0].rows)))
     return seen
 
 
@@ -98,4 +99,4 @@ def test_pieces_are_sorted_as_the_whole_is() -> None:
 def test_pieces_are_read_as_the_whole_is() -> None:
     columns = [list(range(2 * OFF_LOOP_ROWS + 7)), [None if i % 3 else str(i) for i in range(2 * OFF_LOOP_ROWS + 7)]]
     table = pa.table({"a": columns[0], "b": columns[1], "rest": columns[0]})
-    assert results.python_rows(table, 2) == list(zip(*columns, strict=True))
+    assert rows.python_rows(table, 2) == list(zip(*columns, strict=True))

@@ -11,7 +11,7 @@ import pytest
 
 from noria.client.transport import read_token
 from noria.core.errors import SqlError
-from noria.server.loading import TOKEN_FILE, LoadPermit, keep_rejects, make_token, proof
+from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, keep_rejects, make_token, proof
 from noria.spark.loading.files import Reject
 
 REJECT = Reject("f.csv", 1, "a,b", "no number").json() + "\n"

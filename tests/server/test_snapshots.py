@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-import noria.server.snapshots
+import noria.server.bulk.snapshots
 from noria.core.errors import SqlError
 from noria.dataflow.packets import Done
 from noria.runtime.link import WorkerGone
-from noria.server.snapshots import Snapshots
+from noria.server.bulk.snapshots import Snapshots
 
 
 class FakeLink:
@@ -121,7 +121,7 @@ def test_a_worker_that_dies_is_no_querys_error_and_a_full_disk_is(tmp_path: Path
 
 
 def test_unused_snapshots_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noria.server.snapshots, "SNAPSHOT_KEEP_S", 0)
+    monkeypatch.setattr(noria.server.bulk.snapshots, "SNAPSHOT_KEEP_S", 0)
 
     async def test(link: FakeLink, snapshots: Snapshots, query: Callable[[], asyncio.Task[str]]) -> None:
         link.go.release()

@@ -11,21 +11,22 @@ import pytest
 
 import noria
 from noria.core.errors import SqlError
-from noria.server.executor import HTTP_CLIENT
-from noria.server.sessions import Session, run_text
+from noria.server.outcomes import Client
+from noria.server.sessions.sessions import complete
+from noria.sql.statements.database import DATABASE
 
 
 class Elsewhere:
     """A session that keeps its variables from statement to statement, two hours ahead of UTC."""
 
     def __init__(self, db: Any):
-        self._session = Session(db._transport._executor, HTTP_CLIENT, encoded=False)
+        self._session = db._transport._sessions.connect(Client("root", DATABASE, 0, "localhost", False))
         self._run = db._transport._run
         self.sql("SET time_zone = '+02:00'")
 
     def sql(self, text: str) -> Any:
         async def run() -> Any:
-            return (await run_text(self._session, text, []))[-1]
+            return (await complete(self._session, text, []))[-1]
 
         return self._run(run())
 

@@ -19,7 +19,7 @@ from noria.client.transport import Transport
 from noria.core.errors import VIEW_CHANGED, SqlError, view_changed
 from noria.core.limits import VIEW_BINDS
 from noria.core.types import Kind
-from noria.server.results import Shape
+from noria.server.answering.shapes import Shape
 from noria.views.reader import attach
 
 T = TypeVar("T")

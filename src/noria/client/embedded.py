@@ -22,10 +22,11 @@ from noria.core.errors import unknown_table
 from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_EXECUTION_MS, OFF_LOOP_ROWS
 from noria.runtime.inprocess import InProcessLink
 from noria.runtime.worker_main import WorkerConfig
-from noria.server.executor import Executor
-from noria.server.http.app import about_table, about_view
-from noria.server.http.wire import arrow_rows
-from noria.server.mysql.backend import Ok, ResultSet
+from noria.server.answering.executor import Executor
+from noria.server.outcomes import Ok, ResultSet
+from noria.server.rows import arrow_rows
+from noria.server.sessions.inspection import about_table, about_view
+from noria.server.sessions.sessions import Sessions
 from noria.server.settings import make_run_dir, remove_run_dir
 from noria.views.reader import attach
 
@@ -54,6 +55,7 @@ class EmbeddedTransport:
         self._link.on_hello = self._program.welcome
         views = str(self._run_dir / "views")
         self._executor = Executor(self._program, self._link, lambda: attach(views, OFF_LOOP_ROWS), None, REPLY_BYTES)
+        self._sessions = Sessions(self._executor)
         await self._link.start()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -64,12 +66,11 @@ class EmbeddedTransport:
 
     # ------------------------------------------------------------ the API's questions
     def sql(self, text: str, parameters: list[Any]) -> Answer:
-        outcomes, warnings = self._run(self._executor.run_sql(text, parameters))
-        last = outcomes[-1]
+        last = self._run(self._sessions.run(text, parameters))[-1]
         if isinstance(last, ResultSet):
-            return Answer(arrow_rows(last.fields, last.rows), warnings=tuple(warnings))
+            return Answer(arrow_rows(last.fields, last.rows), warnings=tuple(last.warnings))
         assert isinstance(last, Ok)
-        return Answer(None, last.affected, last.last_insert_id, tuple(warnings))
+        return Answer(None, last.affected, last.last_insert_id, tuple(last.warnings))
 
     def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:
         return self._run(self._executor.insert(table, rows, on_duplicate))

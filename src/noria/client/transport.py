@@ -23,8 +23,8 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 import pyarrow as pa
 
 from noria.core.errors import SqlError
+from noria.server.bulk.loading import PROOF_HEADER, TOKEN_FILE, proof
 from noria.server.http.bodies import ARROW, JSON
-from noria.server.loading import PROOF_HEADER, TOKEN_FILE, proof
 
 TIMEOUT_S = 120  # of one request; bulk jobs send a line of progress long before
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from noria.core.types import Field
@@ -71,6 +72,6 @@ class ViewDef:
         """What the client sees."""
         return self.result.fields[: self.visible]
 
-    @property
+    @cached_property
     def key_fields(self) -> tuple[Field, ...]:
         return tuple(self.plan.fields[k] for k in self.key)

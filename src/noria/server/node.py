@@ -37,15 +37,16 @@ from noria.runtime.link import LinkState, WorkerLink
 from noria.runtime.pulse import doing_path
 from noria.runtime.resources import raise_open_files
 from noria.runtime.worker_main import WorkerConfig
-from noria.server.bulk import Bulk
-from noria.server.executor import Executor
+from noria.server.answering.executor import Executor
+from noria.server.bulk.jobs import Bulk
+from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, make_token
 from noria.server.http.app import make_app
 from noria.server.http.gate import Policy
 from noria.server.http.server import HttpServer
 from noria.server.listening import CannotListen, listening
-from noria.server.loading import TOKEN_FILE, LoadPermit, make_token
 from noria.server.mysql import MysqlServer, account, listen
-from noria.server.mysql.backend import Outcome
+from noria.server.outcomes import Outcome
+from noria.server.sessions.sessions import Sessions
 from noria.server.settings import (
     Settings,
     SettingsError,
@@ -157,6 +158,7 @@ class Node:
         self.program.bootstrap = self.bulk.bootstrap
         self.executor = Executor(self.program, self.link, lambda: attach(str(self.views_dir), OFF_LOOP_ROWS), self.bulk,
                                  reply_bytes(settings.memory_bytes))
+        self.sessions = Sessions(self.executor)
         # A first compilation must not hold up a lease or a client; Spark starts meanwhile.
         await asyncio.gather(self.supervisor.start(), asyncio.to_thread(warm.kernels, str(run_dir)))
         await self._worker_up()
@@ -195,8 +197,8 @@ class Node:
 
     async def _listen(self, mysql: socket.socket, http: socket.socket) -> None:
         settings = self.settings
-        self.mysql = await listen(mysql, self.executor, self._users(), None, self.certificates, settings.tls_require)
-        self.executor.processes.hang_up = self.mysql.hang_up
+        self.mysql = await listen(mysql, self.sessions, self._users(), None, self.certificates, settings.tls_require)
+        self.sessions.processes.hang_up = self.mysql.hang_up
         self._closers.append(("MySQL clients", self._stop_mysql))
         policy = Policy.of([*settings.http_names, settings.http_host], settings.tls_require)
         self.http = HttpServer(make_app(self, policy), self.certificates)
@@ -303,14 +305,14 @@ class Node:
         return self.program.view(name)
 
     def view_list(self) -> list[dict[str, Any]]:
-        return self.executor.view_list()
+        return self.sessions.views()
 
     def attachment(self) -> dict[str, Any]:
         return {"path": str(self.views_dir), "host": socket.gethostname(), "pid": os.getpid(),
                 "load_token": str(self.settings.data_dir / TOKEN_FILE)}
 
-    async def run_sql(self, sql: str, parameters: list[Any]) -> tuple[list[Outcome], list[tuple[str, int, str]]]:
-        return await self.executor.run_sql(sql, parameters)
+    async def run_sql(self, sql: str, parameters: list[Any]) -> list[Outcome]:
+        return await self.sessions.run(sql, parameters)
 
     async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:
         return await self.executor.insert(table, rows, on_duplicate)

@@ -7,7 +7,7 @@ import hashlib
 import socket
 import struct
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any
 
 import uvloop
@@ -16,9 +16,21 @@ from noria.core.errors import SqlError, parse_error
 from noria.core.types import BIGINT, TEXT, Field
 from noria.server.listening import listening
 from noria.server.mysql import Account, Bounds, MysqlServer, account, listen
-from noria.server.mysql.backend import AUTOCOMMIT, Answer, Client, Ok, Outcome, Prepared, ResultSet
+from noria.server.outcomes import (
+    AUTOCOMMIT,
+    Answer,
+    Client,
+    Entry,
+    Finish,
+    Ok,
+    Outcome,
+    Prepared,
+    ResultSet,
+    Warning_,
+)
 from noria.server.tls import Certificates
 
+NUMBER = 7  # of every prepared statement
 USERS = {"ada": account("lovelace"), "strong": account("très secret", strong=True), "open": account("")}
 
 
@@ -27,8 +39,7 @@ class FakeBackend:
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
-        self.cached_texts: dict[bytes, bytes] = {}
-        self.cached_executions: dict[tuple[str, bytes], bytes] = {}
+        self.replies = FakeReplies()
         self.databases = {"", "app"}
         self.tables: dict[str, list[Field]] = {}
         self.sessions: list[FakeSession] = []
@@ -41,18 +52,31 @@ class FakeBackend:
         return session
 
 
+class FakeReplies:
+    """By text, or by the parameters of any statement."""
+
+    def __init__(self) -> None:
+        self.kept: dict[bytes, bytes] = {}
+        self.put_under: list[Hashable] = []
+
+    def get(self, key: Any) -> bytes | None:
+        asked = key[0] if isinstance(key[0], bytes) else key[1]
+        return self.kept.get(asked)
+
+    def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None:
+        self.put_under.append(key)
+
+
 class FakeSession:
     def __init__(self, backend: FakeBackend, client: Client) -> None:
         self.backend, self.client = backend, client
-        self.database, self.status = "", AUTOCOMMIT
+        self.database, self.status, self.keepable = "", AUTOCOMMIT, True
+        self.warnings: Sequence[Warning_] = ()
         self.log: list[object] = []
         self.open: list[str] = []
         self.closed = threading.Event()
 
-    def query_raw(self, sql: bytes) -> bytes | None:
-        return self.backend.cached_texts.get(sql)
-
-    def query(self, sql: str, multi: bool) -> Answer | Awaitable[Answer]:
+    def query(self, sql: str, multi: bool, finish: Finish | None) -> Answer | Awaitable[Answer]:
         self.log.append(sql)
         parts = [part.strip() for part in sql.split(";") if part.strip()]
         if len(parts) > 1 and multi:
@@ -80,20 +104,17 @@ class FakeSession:
             return ResultSet([Field("Level", TEXT), Field("Code", BIGINT), Field("Message", TEXT)], [])
         raise parse_error(f"near '{sql[:80]}'")
 
-    def prepare(self, sql: str) -> Prepared | Awaitable[Prepared]:
+    def prepare(self, sql: str) -> Prepared:
         answer = self.backend.answers.get(sql)
         if answer is None and not sql.upper().startswith("SET"):
             raise parse_error(f"near '{sql[:80]}'")
         self.open.append(sql)
         fields = answer.fields if isinstance(answer, ResultSet) else ()
-        return Prepared(sql, sql.count("?"), fields)
+        return Prepared(sql, sql.count("?"), fields, NUMBER)
 
-    def execute_raw(self, handle: str, parameters: bytes) -> bytes | None:
-        return self.backend.cached_executions.get((handle, parameters))
-
-    def execute(self, handle: str, values: Sequence[object], parameters: bytes | None
+    def execute(self, handle: str, values: Sequence[object], finish: Finish | None
                 ) -> Outcome | Awaitable[Outcome]:
-        self.log.append((handle, list(values), parameters))
+        self.log.append((handle, list(values)))
         answer: Outcome | Awaitable[Outcome] = self._answer(handle, values)
         return answer
 

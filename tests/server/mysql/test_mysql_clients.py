@@ -16,7 +16,7 @@ import pytest
 
 from noria.core.errors import duplicate_entry
 from noria.core.types import BIGINT, BOOL, DATE, DOUBLE, TEXT, TEXT_BIN, Field, Kind, SqlType, decimal
-from noria.server.mysql.backend import Ok, ResultSet
+from noria.server.outcomes import Ok, ResultSet
 from server.mysql.mysql_fakes import Serving
 
 EVERYTHING = [
@@ -47,11 +47,11 @@ def filled(serving: Serving) -> Iterator[Serving]:
         return Ok(len(values))
 
     answers = serving.backend.answers
-    answers["SELECT everything"] = ResultSet(EVERYTHING, ROWS, warnings=3)
+    answers["SELECT everything"] = ResultSet(EVERYTHING, ROWS, warnings=[("Note", 1, "")] * 3)
     answers["SELECT name FROM t WHERE id = ?"] = ResultSet([Field("name", TEXT)], [("Ada",)])
     answers["SELECT none"] = ResultSet([Field("n", BIGINT)], [])
     answers["INSERT INTO t VALUES (?, ?, ?, ?, ?, ?, ?)"] = echo
-    answers["INSERT 3"] = Ok(3, 17, 0, "Records: 3  Duplicates: 0  Warnings: 0")
+    answers["INSERT 3"] = Ok(3, 17, (), "Records: 3  Duplicates: 0  Warnings: 0")
     answers["INSERT again"] = duplicate_entry("17", "PRIMARY")
     answers["SELECT big"] = ResultSet([Field("t", TEXT)], [("b" * (17 * 2**20),)])
     serving.backend.tables["t"] = EVERYTHING

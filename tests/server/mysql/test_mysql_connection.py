@@ -14,7 +14,7 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.types import BIGINT, TEXT, Field
 from noria.server.mysql import Bounds, codec, encode_result
-from noria.server.mysql.backend import Ok, ResultSet
+from noria.server.outcomes import Ok, ResultSet
 from server.mysql.mysql_fakes import BASE, FakeBackend, RawClient, Serving, packet, read_error
 
 FIELDS = [Field("n", BIGINT)]
@@ -382,7 +382,7 @@ def test_closing_lets_running_commands_finish(backend: FakeBackend) -> None:
 
 def test_cached_replies_leave_at_once(serving: Serving) -> None:
     cached = encode_result(FIELDS, [(42,)], False, False)
-    serving.backend.cached_texts[b"SELECT 42"] = cached
+    serving.backend.replies.kept[b"SELECT 42"] = cached
     with RawClient(serving.port) as client:
         client.login().send(b"\x03SELECT 42")
         assert client.stream.read(len(cached)) == cached

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,9 @@ from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.types import BIGINT, TEXT, Field
 from noria.server.mysql import auth, codec, encode_result
-from noria.server.mysql.backend import Client, Encoded, Failed, Later, Ok, ResultSet
 from noria.server.mysql.codec import Packet
 from noria.server.mysql.session import Conversation, State, Waiting
+from noria.server.outcomes import Client, Encoded, Entry, Failed, Later, Ok, ResultSet, Standing
 from server.mysql import mysql_fakes as fakes
 from server.mysql.mysql_fakes import FakeBackend, RawClient, read_error
 
@@ -129,7 +130,7 @@ def test_text_that_is_not_utf8(backend: FakeBackend) -> None:
 
 
 def test_the_ok_packet(backend: FakeBackend) -> None:
-    backend.answers["INSERT"] = Ok(3, 1000, 2, "Records: 3")
+    backend.answers["INSERT"] = Ok(3, 1000, [("Note", 1, "")] * 2, "Records: 3")
     conversation = ready(backend)
     assert replies(conversation.command(b"\x03INSERT")) == [b"\0\x03\xfc\xe8\x03\x02\0\x02\0\nRecords: 3"]
     backend.sessions[0].status = 1
@@ -182,20 +183,38 @@ def test_prepare_says_parameters_and_columns(backend: FakeBackend, flags: int) -
 def test_executions_remember_types_and_ask_the_cache(backend: FakeBackend) -> None:
     cached = encode_result(FIELDS, [(42,)], True, False)
     backend.answers[READ] = ResultSet(FIELDS, [(4,)])
-    backend.cached_executions[READ, number(2)] = cached
+    backend.replies.kept[number(2)] = cached
     conversation = ready(backend)
     statement = prepare(conversation, READ)
     conversation.command(execution(statement, number(1)))
     conversation.command(execution(statement, b"\0\0" + struct.pack("<q", 3)))
-    assert backend.sessions[0].log == [(READ, [1], number(1)), (READ, [3], number(3))]
+    assert backend.sessions[0].log == [(READ, [1]), (READ, [3])]
     assert conversation.command(execution(statement, number(2))) == cached
     assert conversation.command(execution(statement, b"\0\0" + struct.pack("<q", 2))) == cached
     assert len(backend.sessions[0].log) == 2
+    backend.sessions[0].keepable = False
+    assert conversation.command(execution(statement, number(2))) != cached, "as another session was told"
+
+
+def test_what_stands_on_an_entry_is_kept_under_what_was_asked_and_its_form(backend: FakeBackend) -> None:
+    stands = Standing(cast(Entry, object()), 3)
+    backend.answers |= {READ: ResultSet(FIELDS, [(4,)], (), stands), "SELECT 1": ResultSet(FIELDS, [(1,)], (), stands),
+                        "SELECT 2": ResultSet(FIELDS, [(2,)])}
+    conversation = ready(backend)
+    conversation.command(b"\x03SELECT 1")
+    conversation.command(b"\x03SELECT 2")
+    conversation.command(execution(prepare(conversation, READ), number(1)))
+    backend.sessions[0].status = 3
+    conversation.command(b"\x03SELECT 1")
+    conversation.receive(Packet(0, 3, b"\x03SELECT 1"))
+    ready(backend, fakes.BASE | fakes.DEPRECATE_EOF).command(b"\x03SELECT 1")
+    assert backend.replies.put_under == [(b"SELECT 1", 4), (fakes.NUMBER, number(1), 4), (b"SELECT 1", 6),
+                                         (b"SELECT 1", 5)], "numbered from 1 only"
 
 
 def test_cached_texts(backend: FakeBackend) -> None:
     cached = encode_result(FIELDS, [(42,)], False, False)
-    backend.cached_texts[b"SELECT 42"] = cached
+    backend.replies.kept[b"SELECT 42"] = cached
     conversation = ready(backend)
     assert conversation.command(b"\x03SELECT 42") == cached
     assert conversation.receive(Packet(0, 3, b"\x03SELECT 42")) == codec.renumber(cached, 3)
@@ -231,7 +250,6 @@ def test_long_data(backend: FakeBackend) -> None:
     conversation.command(execution(statement, b"\0\1" + types + b"\1y\2hi"))
     log = backend.sessions[0].log
     assert [entry[1] for entry in log] == [[b"abcd", "hi"], [b"x", "hi"], [b"y", "hi"]]
-    assert log[0][2] is None and log[1][2] is not None
     conversation.command(piece(2, b"z"))
     assert error_of(conversation.command(execution(statement, b"\0\1" + types + b"\1y\2hi")))[0] == 1210
     assert replies(conversation.command(execution(statement, b"\0\1" + types + b"\1y\2hi")))[0][0] == 0

@@ -17,7 +17,7 @@ import pymysql
 import pytest
 
 from noria.core.types import BIGINT, TEXT, Field
-from noria.server.mysql.backend import ResultSet
+from noria.server.outcomes import ResultSet
 from noria.server.settings import SettingsError
 from noria.server.tls import Certificates
 from server import tls_files

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from noria.core.errors import SqlError
-from noria.server.mysql.variables import changes
+from noria.server.sessions.variables import changes
 from noria.sql.commands import Item, SelectItems, SetVariable, Show, Transaction
 from noria.sql.parse import parse
 

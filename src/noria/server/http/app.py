@@ -44,17 +44,17 @@ from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import TableDef
 from noria.dataflow.render import dot
 from noria.plan.view import ViewDef
+from noria.server.bulk.loading import LOAD_KEYS, PROOF_HEADER
 from noria.server.http import bodies, gate, wire
 from noria.server.http.bodies import ARROW, JSON
 from noria.server.http.gate import Policy, Refused
 from noria.server.http.metrics import CONTENT_TYPE, render
-from noria.server.loading import LOAD_KEYS, PROOF_HEADER
-from noria.server.mysql.backend import Outcome, ResultSet
+from noria.server.outcomes import Outcome, ResultSet
+from noria.server.sessions.inspection import about_table, about_view
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
-Warnings = list[tuple[str, int, str]]
 
 
 class Services(Protocol):
@@ -77,7 +77,7 @@ class Services(Protocol):
 
     def attachment(self) -> dict[str, Any]: ...
 
-    async def run_sql(self, sql: str, parameters: list[Any]) -> tuple[list[Outcome], Warnings]: ...
+    async def run_sql(self, sql: str, parameters: list[Any]) -> list[Outcome]: ...
 
     async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int: ...
 
@@ -203,11 +203,11 @@ class Api:
         if not isinstance(sql, str):
             raise bodies.wrong('the body is {"sql": "...", "parameters": [...]}')
         parameters = bodies.parameters(body.get("parameters", []))
-        outcomes, warnings = await _unless_gone(request, self._s.run_sql(sql, parameters))
+        outcomes = await _unless_gone(request, self._s.run_sql(sql, parameters))
         if ARROW in request.headers.get("accept", ""):
-            return Response(await _encoded(outcomes[-1:], partial(wire.arrow_outcome, outcomes[-1], warnings)),
+            return Response(await _encoded(outcomes[-1:], partial(wire.arrow_outcome, outcomes[-1])),
                             media_type=ARROW)
-        return Response(await _encoded(outcomes, partial(wire.json_body, outcomes, warnings)),
+        return Response(await _encoded(outcomes, partial(wire.json_body, outcomes)),
                         media_type="application/json")
 
     async def insert(self, request: Request) -> Response:
@@ -269,22 +269,6 @@ async def _unless_gone(request: Request, answer: Awaitable[T]) -> T:
     finally:
         gone.cancel()
         answering.cancel()
-
-
-def about_view(view: ViewDef) -> dict[str, Any]:
-    """What a client must know to look up in a view, also by itself in shared memory."""
-    empty = None if view.empty_row is None else [wire.jsonable(v) for v in view.empty_row]
-    key = [f.name for f in view.key_fields] if view.asks is None else list(view.asks.names)
-    return {"name": view.name, "columns": [f.name for f in view.fields], "key": key, "plain": view.asks is None,
-            "text": view.text, "order": view.order, "limit": view.limit, "offset": view.offset, "empty_row": empty,
-            "definition": view.definition}
-
-
-def about_table(table: TableDef) -> dict[str, Any]:
-    """What a client must know to write to a table."""
-    return {"name": table.name, "columns": [c.name for c in table.columns],
-            "types": [c.type.sql() for c in table.columns],
-            "primary_key": [table.columns[i].name for i in table.primary_key]}
 
 
 def _lines(progress: AsyncIterator[dict[str, Any]]) -> Response:

@@ -9,19 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.core.errors import SqlError
-from noria.core.expressions.coerce import show_time
 from noria.core.limits import OFF_LOOP_ROWS
-from noria.core.types import Field, Kind, SqlType
-from noria.core.values import arrow_type
-from noria.server.mysql.backend import Ok, Outcome, ResultSet
+from noria.server.outcomes import Ok, Outcome, ResultSet
+from noria.server.rows import arrow_rows, jsonable
 
 META = b"noria"
 
@@ -85,21 +82,8 @@ def _in_range(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return column
 
 
-def jsonable(value: Any) -> Any:
-    """Dates as ISO text, decimals as text with all their digits, bytes as text."""
-    if isinstance(value, (date, datetime)):
-        return value.isoformat(" ") if isinstance(value, datetime) else value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, timedelta):
-        return show_time(value, 6 if value.microseconds else 0)
-    return value
-
-
-def json_outcome(outcome: Outcome, warnings: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    body: dict[str, Any] = {"warnings": [list(w) for w in warnings]}
+def json_outcome(outcome: Outcome) -> dict[str, Any]:
+    body: dict[str, Any] = {"warnings": _warnings(outcome)}
     if isinstance(outcome, ResultSet):
         body["columns"] = [f.name for f in outcome.fields]
         body["types"] = [f.type.sql() for f in outcome.fields]
@@ -109,17 +93,17 @@ def json_outcome(outcome: Outcome, warnings: Sequence[Sequence[Any]]) -> dict[st
     return body
 
 
-def json_body(outcomes: Sequence[Outcome], warnings: Sequence[Sequence[Any]]) -> bytes:
+def json_body(outcomes: Sequence[Outcome]) -> bytes:
     """What a text's statements gave; rows in pieces, so that another thread waits for no more than one."""
-    results = [b"".join(_json_result(o, warnings)) for o in outcomes]
+    results = [b"".join(_json_result(o)) for o in outcomes]
     return results[0] if len(results) == 1 else b'{"results":[' + b",".join(results) + b"]}"
 
 
-def _json_result(outcome: Outcome, warnings: Sequence[Sequence[Any]]) -> Iterator[bytes]:
+def _json_result(outcome: Outcome) -> Iterator[bytes]:
     if not isinstance(outcome, ResultSet):
-        yield _dumped(json_outcome(outcome, warnings))
+        yield _dumped(json_outcome(outcome))
         return
-    yield _dumped(json_outcome(replace(outcome, rows=()), warnings))[:-2]  # up to `]}`
+    yield _dumped(json_outcome(replace(outcome, rows=())))[:-2]  # up to `]}`
     for i in range(0, len(outcome.rows), OFF_LOOP_ROWS):
         piece = _dumped([[jsonable(v) for v in row] for row in outcome.rows[i:i + OFF_LOOP_ROWS]])
         yield (b"," if i else b"") + piece[1:-1]
@@ -130,29 +114,16 @@ def _dumped(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
+def _warnings(outcome: Outcome) -> list[list[Any]]:
+    return [list(w) for w in outcome.warnings] if isinstance(outcome, Ok | ResultSet) else []
+
+
 def json_error(error: SqlError) -> dict[str, Any]:
     return {"error": {"code": error.code, "sqlstate": error.state, "message": error.message}}
 
 
-def arrow_rows(fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -> pa.Table:
-    columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
-    arrays = [_array(c, f.type) for c, f in zip(columns, fields, strict=True)]
-    # Names of result columns may repeat, which a schema allows and a dictionary would not.
-    return pa.Table.from_arrays(arrays, names=[f.name for f in fields])
-
-
-def _array(values: Sequence[Any], type: SqlType) -> pa.Array:
-    """Sums may have a digit more than any DECIMAL column: then the column is as wide as Arrow's are."""
-    try:
-        return pa.array(values, arrow_type(type))
-    except pa.ArrowInvalid:
-        if type.kind is not Kind.DECIMAL:
-            raise
-        return pa.array(values, pa.decimal128(38, type.scale))
-
-
-def arrow_outcome(outcome: Outcome, warnings: Sequence[Sequence[Any]]) -> bytes:
-    about: dict[str, Any] = {"warnings": [list(w) for w in warnings]}
+def arrow_outcome(outcome: Outcome) -> bytes:
+    about: dict[str, Any] = {"warnings": _warnings(outcome)}
     if isinstance(outcome, ResultSet):
         table = arrow_rows(outcome.fields, outcome.rows)
         about["rows"] = True

@@ -1,4 +1,4 @@
-"""The MySQL protocol: clients connect, the executor answers (`backend.py` says how).
+"""The MySQL protocol: clients connect, a backend answers (`server/outcomes.py` says how).
 
 Layers, each knowing only those above it: `codec`, `rows` and `parameters` (bytes and messages), `auth`
 (passwords), `session` (one conversation as a state table), `connection` (sockets).

@@ -24,8 +24,8 @@ from noria.core import limits
 from noria.core.errors import SqlError, internal_error
 from noria.server.mysql import auth, codec
 from noria.server.mysql.auth import Account
-from noria.server.mysql.backend import Backend
 from noria.server.mysql.session import Conversation, Reply, Secrecy, Waiting
+from noria.server.outcomes import Backend
 from noria.server.tls import Certificates, TlsTransport
 
 log = logging.getLogger(__name__)

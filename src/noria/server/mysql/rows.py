@@ -17,7 +17,7 @@ from noria.core.expressions.casts import show
 from noria.core.expressions.coerce import MICROSECOND, show_time
 from noria.core.types import Field, Kind, SqlType
 from noria.server.mysql import codec
-from noria.server.mysql.backend import AUTOCOMMIT
+from noria.server.outcomes import AUTOCOMMIT
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, NULL, TIMESTAMP, LONGLONG, INT24, DATE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 TIME, DATETIME, YEAR, JSON, NEWDECIMAL, BLOB, VAR_STRING, STRING = 11, 12, 13, 245, 246, 252, 253, 254
@@ -41,7 +41,7 @@ def encode_result(fields: Sequence[Field], rows: Sequence[Sequence[object]], bin
     """A complete reply with rows, numbered from `first`.
 
     binary: the reply to COM_STMT_EXECUTE, else to COM_QUERY.  The bytes can be kept and sent again to any
-    session of the same `deprecate_eof` and `status` (`Session.query_raw`, `execute_raw`).  Quickest where
+    session of the same `deprecate_eof` and `status` (`answering.replies`).  Quickest where
     `fields` is the same tuple each time.
     """
     form = _form(fields)

@@ -9,9 +9,13 @@ Keeps true: replies leave in the order of the commands, each numbered from its o
 state where a packet has no meaning the client is told and hung up on, never guessed at; a statement
 that fails leaves the conversation as it was.
 
-What statements mean is the backend's business.  A backend that answers at once gets its reply encoded at
-once; one that answers later makes `receive` return `Waiting`, and nothing else may be received until
-that is settled.
+What statements mean is the session's business (`server/outcomes.py`).  One that answers at once gets its reply
+encoded at once, and kept where it stands on a view's entry; one that answers later makes `receive` return `Waiting`,
+and nothing else may be received until that is settled.
+
+A reply's bytes depend on the capability DEPRECATE_EOF, on text or binary rows and on the session's status: all three
+belong to the key under which it is kept, `(text, form)` or `(statement, parameters, form)`; its packets are numbered
+from 1.
 """
 
 from __future__ import annotations
@@ -19,18 +23,19 @@ from __future__ import annotations
 import inspect
 import itertools
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from typing import Any, cast
 
-from noria import __version__
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.server.mysql import auth, codec, parameters, rows
-from noria.server.mysql.backend import (
+from noria.server.mysql.codec import MORE_RESULTS, Capability, HandshakeResponse, Packet
+from noria.server.outcomes import (
     AUTOCOMMIT,
+    Answer,
     Backend,
     Client,
     Encoded,
@@ -42,10 +47,7 @@ from noria.server.mysql.backend import (
     ResultSet,
     Session,
 )
-from noria.server.mysql.codec import MORE_RESULTS, Capability, HandshakeResponse, Packet
-
-SERVER_VERSION = f"8.0.40-noria-{__version__}"
-"""Clients choose what they send by the number in front: MySQL 8.0, whose dialect and errors these are."""
+from noria.server.sessions.variables import SERVER_VERSION
 
 _MOST_PARAMETERS = 0xFFFF
 _EXECUTE_FIXED = 10  # command, statement id, cursor flags, iteration count
@@ -204,7 +206,7 @@ class Conversation:
                                           f"(using password: {'YES' if exchange.used_password else 'NO'})")
         self._session = self._backend.connect(Client(
             response.user, response.database, self.connection_id, self.address,
-            Capability.FOUND_ROWS in self._capabilities, self._deprecate_eof, response.attributes))
+            Capability.FOUND_ROWS in self._capabilities, True, response.attributes))
         self.user, self._exchange, self._response = response.user, None, None
         self._multi = Capability.MULTI_STATEMENTS in self._capabilities
         self.state = State.READY
@@ -231,11 +233,28 @@ class Conversation:
 
     def _query(self, session: Session, payload: bytes) -> Reply:
         sql = payload[1:]
-        cached = session.query_raw(sql)
-        if cached is not None:
-            return cached if self._seq == 1 else codec.renumber(cached, self._seq)
-        answer = session.query(codec.text(sql), self._multi)
-        return self._when(answer, lambda value: self._encode(value, binary=False))
+        key = sql, session.status << 1 | self._deprecate_eof
+        kept = self._kept(session, key)
+        return kept or self._when(session.query(codec.text(sql), self._multi, self._finish), key, binary=False)
+
+    def _kept(self, session: Session, key: Hashable) -> bytes | None:
+        """What was sent to whoever asked the same, if it is still true."""
+        reply = self._backend.replies.get(key) if session.keepable else None
+        if reply is not None:
+            session.warnings = ()
+            if self._seq != 1:
+                return codec.renumber(reply, self._seq)
+        return reply
+
+    def _finish(self, result: ResultSet) -> Encoded:
+        return self._finished(result, False)
+
+    def _finish_binary(self, result: ResultSet) -> Encoded:
+        return self._finished(result, True)
+
+    def _finished(self, result: ResultSet, binary: bool) -> Encoded:
+        return Encoded(rows.encode_result(result.fields, result.rows, binary, self._deprecate_eof, self._status(),
+                                          len(result.warnings)))
 
     def _field_list(self, session: Session, payload: bytes) -> bytes:
         reader = codec.Reader(payload, 1)
@@ -285,18 +304,16 @@ class Conversation:
         if len(self._statements) >= limits.MYSQL_STATEMENTS:
             raise SqlError(1461, "42000", "Can't create more than max_prepared_stmt_count statements "
                                           f"(current value: {limits.MYSQL_STATEMENTS}); close some")
-        return self._when(session.prepare(codec.text(payload[1:])), self._prepared)
-
-    def _prepared(self, prepared: Prepared) -> bytes:
+        prepared = session.prepare(codec.text(payload[1:]))
         if prepared.parameters > _MOST_PARAMETERS:
-            cast(Session, self._session).close_statement(prepared.handle)
+            session.close_statement(prepared.handle)
             raise SqlError(1390, "HY000", f"Prepared statement contains too many placeholders "
                                           f"({prepared.parameters}; at most {_MOST_PARAMETERS}); insert fewer "
                                           "rows at a time")
         number = next(self._ids) & 0xFFFFFFFF
         self._statements[number.to_bytes(4, "little")] = Statement(prepared, prepared.parameters)
         fields, count = prepared.fields, prepared.parameters
-        payloads = [codec.prepared(number, len(fields), count, prepared.warnings)]
+        payloads = [codec.prepared(number, len(fields), count, 0)]
         end = [] if self._deprecate_eof else [self._end()]
         if count:
             payloads += [rows.parameter_definition()] * count + end
@@ -316,14 +333,16 @@ class Conversation:
             failure, pieces = self._take_long_data(statement)
             if failure is not None:
                 raise failure
-            answer = session.execute(handle, parameters.decode(given, count, pieces), None)
-        else:
-            cached = session.execute_raw(handle, given)
-            if cached is not None:
-                return cached if self._seq == 1 else codec.renumber(cached, self._seq)
-            values = parameters.decode(given, count, {}) if count else []
-            answer = session.execute(handle, values, given)
-        return self._when(answer, lambda value: self._encode(value, binary=True))
+            answer = session.execute(handle, parameters.decode(given, count, pieces), self._finish_binary)
+            return self._when(answer, None, binary=True)
+        key = None
+        if statement.prepared.number is not None:
+            key = statement.prepared.number, given, session.status << 1 | self._deprecate_eof
+            kept = self._kept(session, key)
+            if kept is not None:
+                return kept
+        values = parameters.decode(given, count, {}) if count else []
+        return self._when(session.execute(handle, values, self._finish_binary), key, binary=True)
 
     def _send_long_data(self, session: Session, payload: bytes) -> bytes:
         """A piece of a value.  There is no reply; what is wrong is told by the execution."""
@@ -369,16 +388,22 @@ class Conversation:
 
     # --- Replies ---------------------------------------------------------------------------------------------
 
-    def _when(self, answer: Any, encode: Callable[[Any], bytes]) -> Reply:
+    def _when(self, answer: Answer | Awaitable[Answer] | Later, key: Hashable, binary: bool) -> Reply:
+        """The reply, now or when the answer is there.  key: what one that is there now may be kept under."""
+        if isinstance(answer, ResultSet):
+            reply = self._encode(answer, binary)
+            if answer.stands is not None and key is not None and self._seq == 1:
+                self._backend.replies.put(key, reply, *answer.stands)
+            return reply
         if isinstance(answer, Later):
-            return Waiting(answer.future, lambda done: encode(answer.then(done)), self.refuse)
+            return Waiting(answer.future, lambda done: self._encode(answer.then(done), binary), self.refuse)
         if inspect.isawaitable(answer):
-            return Waiting(answer, lambda done: encode(done.result()), self.refuse)
-        return encode(answer)
+            return Waiting(answer, lambda done: self._encode(done.result(), binary), self.refuse)
+        return self._encode(answer, binary)
 
     def _ok(self, outcome: Ok | None = None, more: int = 0) -> bytes:
         told = outcome or _OK
-        return _ok_packet(told.affected, told.last_insert_id, self._status() | more, told.warnings, told.info,
+        return _ok_packet(told.affected, told.last_insert_id, self._status() | more, len(told.warnings), told.info,
                           self._seq)
 
     def _end(self) -> bytes:
@@ -400,7 +425,7 @@ class Conversation:
     def _encode_one(self, outcome: Outcome, binary: bool, more: int) -> bytes:
         if isinstance(outcome, ResultSet):
             return rows.encode_result(outcome.fields, outcome.rows, binary, self._deprecate_eof,
-                                      self._status() | more, outcome.warnings, self._seq)
+                                      self._status() | more, len(outcome.warnings), self._seq)
         if isinstance(outcome, Encoded):
             packets = outcome.packets if self._seq == 1 else codec.renumber(outcome.packets, self._seq)
             return codec.with_more_results(packets, self._deprecate_eof) if more else packets

@@ -1,6 +1,6 @@
-"""The executor: statements to answers, for every front (MySQL, HTTP, embedded).
+"""The executor: what statements ask is answered, whoever asks.
 
-    SELECT → reader view → shared memory → (miss) one upquery → order, limit → reply, kept while the entry stands
+    SELECT → reader view → shared memory → (miss) one upquery → order, limit → rows, and the entry they stand on
     write  → one synced commit shared with other clients → visible in the views → acknowledged
 
 Keeps true: a client sees its own acknowledged writes (they are published before they are acknowledged); what no
@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -35,34 +33,32 @@ from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Write, Wrote
 from noria.plan.after import Found
-from noria.plan.lookups import Range
+from noria.plan.lookups import Parameter, Range
 from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
-from noria.plan.view import Asks, ViewDef
+from noria.plan.view import ViewDef
 from noria.runtime.link import Link, WorkerGone
-from noria.server import clock, inspection
-from noria.server.bulk import Bulk
-from noria.server.explain import NOT_MAINTAINED, Explainer
-from noria.server.http.wire import arrow_rows
-from noria.server.keys import are_one_key, key_of, keys_of, range_of
-from noria.server.locks import TableLocks
-from noria.server.mysql import encode_result
-from noria.server.mysql.backend import Client, Encoded, Outcome, ResultSet
-from noria.server.reads import Reads, beside, first_of, typed_keys
-from noria.server.results import ReplyCache, Shape, no_rows
-from noria.server.running import Processes
-from noria.server.sessions import Session, run_text
-from noria.server.statements import Compiled, Statements, is_one_key
+from noria.server.answering import clock
+from noria.server.answering.keys import are_one_key, key_of, keys_of, range_of
+from noria.server.answering.locks import TableLocks
+from noria.server.answering.reads import Reads, first_of, typed_keys
+from noria.server.answering.replies import ReplyCache
+from noria.server.answering.shapes import Shape, no_rows
+from noria.server.answering.statements import Compiled, Statements, is_one_key
+from noria.server.bulk.jobs import Bulk
+from noria.server.outcomes import ResultSet
+from noria.server.rows import arrow_rows, beside
 from noria.sql import commands as sql
-from noria.sql.statements.database import DATABASE
 from noria.views.reader import AttachedViews
 
 TOO_LONG = 3024  # the error of what takes a worker too long or too much
 TOUCH_EVERY = 64  # executions between two notes that an ad-hoc view is in use
-HTTP_CLIENT = Client("root", DATABASE, 0, "localhost", False, True)
+NOT_MAINTAINED = 1235  # the error with which a view is refused: Spark answers instead
+Tell = Callable[[str], None]
 
 
 class Executor:
-    """Implements `mysql.backend.Backend`.  `bulk` None: no Spark, so what no view can answer is refused."""
+    """`bulk` None: no Spark, so what no view can answer is refused.  `replies`: what fronts keep, told of views that
+    are dropped."""
 
     def __init__(self, program: Program, link: Link, attach: Callable[[], AttachedViews], bulk: Bulk | None,
                  reply_bytes: int):
@@ -71,47 +67,76 @@ class Executor:
         program.on_forget = self.reads.forget
         self.statements = Statements(program)
         self.locks = TableLocks()
-        self.explainer = Explainer(self)
         self.replies = ReplyCache(reply_bytes, program)
         self.reads.on_forget = self.replies.forget
-        self.processes = Processes()
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
 
-    def connect(self, client: Client) -> Session:
-        return Session(self, client)
-
     # ------------------------------------------------------------ reads
-    def select(self, compiled: Compiled, values: Sequence[Any], reply_key: Any, binary: bool, deprecate_eof: bool,
-               session: Session) -> Outcome | Awaitable[Outcome]:
-        """A SELECT that one lookup answers: at once when the key is in shared memory."""
-        select = compiled.command
-        assert isinstance(select, sql.Select) and select.view is not None
-        reader = self._reader_of(compiled, select.view)
+    def select(self, compiled: Compiled, values: Sequence[Any], keep: bool, tell: Tell
+               ) -> ResultSet | Awaitable[ResultSet]:
+        """A SELECT whose values are all that a lookup needs: at once when its keys are in shared memory.  keep: what
+        the result stands on is wanted.  tell: is called with what the statement waits for."""
+        view = compiled.view
+        assert view is not None
+        reader = self._reader_of(compiled, view)
         if reader is None:
-            return self.select_bound(_bound(compiled, values), session)
+            return self.select_bound(_bound(compiled, values), tell)
         if not compiled.one_key:
-            return self._select_several(reader, _bound(compiled, values), session)
+            return self._look_up(reader, _bound(compiled, values), tell)
+        shape, asked = compiled.asked(values)
+        return self._one_key(reader, shape, asked, keep, lambda: _bound(compiled, values), tell)
+
+    async def select_bound(self, select: sql.Select, tell: Tell) -> ResultSet:
+        """A SELECT with its values; makes the view that it needs, or has Spark answer it."""
+        view = select.view
+        if view is None:
+            self.selects += 1
+            return await self._by_spark(sql.as_batch(select), None, tell)
+        tell("making an ad-hoc view")
+        try:
+            reader = await self.program.reader(view)
+        except SqlError as e:
+            if e.code != NOT_MAINTAINED:
+                raise
+            self.selects += 1
+            return await self._by_spark(sql.as_batch(select, e.message), view, tell)
+        return await _settled(self._look_up(reader, select, tell))
+
+    def _look_up(self, reader: ViewDef, select: sql.Select, tell: Tell) -> ResultSet | Awaitable[ResultSet]:
+        """A bound SELECT from the view that holds its rows: of a key, of several, of a range."""
+        view = select.view
+        assert view is not None
+        shape = Shape.of(view)
+        if is_one_key(select):
+            return self._one_key(reader, shape, [a.values[0] for a in select.lookups], False, lambda: select, tell)
+        asked = select.lookups[0] if select.lookups else None
+        if isinstance(asked, Range):
+            fetched = self._fetched_between(reader, view, shape, range_of(asked, reader.key_fields[0]))
+            return self._or_by_spark(fetched, reader, lambda: select, tell)
+        try:
+            keys, nulls = keys_of(select.lookups, reader.key_fields)
+        except SqlError as e:
+            return self._unlike(e, select, tell)
+        self.selects += 1
+        found = self.reads.several(reader, keys, nulls)
+        if found is None:
+            return self._or_by_spark(self._fetched_several(reader, shape, keys, nulls), reader, lambda: select, tell)
+        return _of_several(shape, found) if len(found) > OFF_LOOP_ROWS else ResultSet(shape.shown, shape.rows_of(found))
+
+    def _one_key(self, reader: ViewDef, shape: Shape, asked: Sequence[Any], keep: bool,
+                 select: Callable[[], sql.Select], tell: Tell) -> ResultSet | Awaitable[ResultSet]:
+        """What is asked of one key, whose values are the client's."""
         self.selects += 1
         try:
-            asked = values if compiled.plain else [a.bind(values).values[0] for a in select.lookups]
-            key = key_of(asked, compiled.key_fields)
+            key = key_of(asked, reader.key_fields)
         except SqlError as e:
-            return self._unlike(e, _bound(compiled, values), session)
-        shape = compiled.shape
-        if shape is None or select.limit is not None or select.offset is not None:
-            shape = Shape.of(sql.bound_select(select, values).view or select.view)
+            return self._unlike(e, select(), tell)
         if key is None:
             return ResultSet(shape.shown, shape.apply([]))
-        found = self.reads.local(reader, key, reply_key is not None)
+        found = self.reads.local(reader, key, keep)
         if found is None:
-            fetched = self._fetched(reader, shape, key)
-            return self._or_by_spark(fetched, reader, lambda: _bound(compiled, values), session)
-        rows = shape.apply(found.rows)
-        if reply_key is None or found.entry is None:
-            return ResultSet(shape.shown, rows)
-        packets = encode_result(shape.shown, rows, binary, deprecate_eof, session.status)
-        self.replies.put(reply_key, packets, found.entry, found.version)
-        return Encoded(packets)
+            return self._or_by_spark(self._fetched(reader, shape, key), reader, select, tell)
+        return ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)
 
     def _reader_of(self, compiled: Compiled, view: ViewDef) -> ViewDef | None:
         """The view that holds the answer, if there is one already."""
@@ -126,71 +151,23 @@ class Executor:
         await self.program.filled(reader)
         return ResultSet(shape.shown, await beside(shape.apply, await self.reads.fetch(reader, key)))
 
-    def _select_several(self, reader: ViewDef, select: sql.Select, session: Session
-                        ) -> ResultSet | Awaitable[ResultSet]:
-        """A bound SELECT of several keys, or with conditions over what a lookup finds."""
-        view = select.view
-        assert view is not None
-        asked = select.lookups[0] if select.lookups else None
-        if isinstance(asked, Range):
-            between = range_of(asked, reader.key_fields[0])
-            return self._or_by_spark(self._fetched_between(reader, view, between), reader, lambda: select, session)
-        try:
-            keys, nulls = keys_of(select.lookups, reader.key_fields)
-        except SqlError as e:
-            return self._unlike(e, select, session)
-        self.selects += 1
-        shape = Shape.of(view)
-        found = self.reads.several(reader, keys, nulls)
-        if found is None:
-            fetched = self._fetched_several(reader, shape, keys, nulls)
-            return self._or_by_spark(fetched, reader, lambda: select, session)
-        return _of_several(shape, found) if len(found) > OFF_LOOP_ROWS else ResultSet(shape.shown, shape.rows_of(found))
-
     async def _fetched_several(self, reader: ViewDef, shape: Shape, keys: list[tuple[Any, ...]], nulls: bool
                                ) -> ResultSet:
         await self.program.filled(reader)
         return await _of_several(shape, await self.reads.fetch_several(reader, keys, nulls))
 
-    async def _fetched_between(self, reader: ViewDef, view: ViewDef, between: tuple[int, int] | None) -> ResultSet:
+    async def _fetched_between(self, reader: ViewDef, view: ViewDef, shape: Shape, between: tuple[int, int] | None
+                               ) -> ResultSet:
         self.selects += 1
-        shape = Shape.of(view)
         await self.program.filled(reader)
         if between is None:
             return ResultSet(shape.shown, shape.rows_of(no_rows(reader.plan.fields)))
         return await _of_several(shape, await self.reads.between(reader, *between, first_of(view)))
 
-    async def select_bound(self, select: sql.Select, session: Session) -> ResultSet:
-        """A SELECT with its values; makes the view that it needs, or has Spark answer it."""
-        self.selects += 1
-        view = select.view
-        if view is None:
-            return await self._by_spark(sql.as_batch(select), None, session)
-        session.running.state = "making an ad-hoc view"
-        try:
-            reader = await self.program.reader(view)
-        except SqlError as e:
-            if e.code != NOT_MAINTAINED:
-                raise
-            return await self._by_spark(sql.as_batch(select, e.message), view, session)
-        if not is_one_key(select):
-            return await _settled(self._select_several(reader, select, session))
-        shape = Shape.of(view)
-        try:
-            key = key_of([a.values[0] for a in select.lookups], reader.key_fields)
-        except SqlError as e:
-            return await self._unlike(e, select, session)
-        if key is None:
-            return ResultSet(shape.shown, shape.apply([]))
-        found = self.reads.local(reader, key, False)
-        if found is None:
-            return await self._or_by_spark(self._fetched(reader, shape, key), reader, lambda: select, session)
-        return ResultSet(shape.shown, shape.apply(found.rows))
-
     async def _or_by_spark(self, fetched: Awaitable[ResultSet], reader: ViewDef, select: Callable[[], sql.Select],
-                           session: Session) -> ResultSet:
+                           tell: Tell) -> ResultSet:
         """What the worker derives; of an ad-hoc view that takes it too long or too much, what Spark does."""
-        session.running.state = "waiting for the worker"
+        tell("waiting for the worker")
         try:
             return await fetched
         except SqlError as e:
@@ -198,9 +175,9 @@ class Executor:
                 raise
             wanted = select()
             batch = sql.as_batch(wanted, "its rows take the worker too long to derive")
-            return await self._by_spark(batch, wanted.view, session)
+            return await self._by_spark(batch, wanted.view, tell)
 
-    def _unlike(self, error: SqlError, select: sql.Select, session: Session) -> Awaitable[ResultSet]:
+    def _unlike(self, error: SqlError, select: sql.Select, tell: Tell) -> Awaitable[ResultSet]:
         """The answer to a bound SELECT by values that are no keys, such as a number for a text, which several texts
         equal: only where their rows need not be grouped or ranked together."""
         view = select.view
@@ -208,20 +185,20 @@ class Executor:
         together = are_one_key(select.lookups, view.key_fields) or _is_of_rows(view)
         if error.code != NOT_MAINTAINED or not together:
             raise error
-        return self._by_spark(sql.as_batch(select, error.message), view, session)
+        return self._by_spark(sql.as_batch(select, error.message), view, tell)
 
-    async def _by_spark(self, batch: sql.BatchQuery, view: ViewDef | None, session: Session) -> ResultSet:
+    async def _by_spark(self, batch: sql.BatchQuery, view: ViewDef | None, tell: Tell) -> ResultSet:
         if self._bulk is None:
             raise not_supported(f"this SELECT ({batch.reason or 'no view answers it'})",
                                 "an embedded database has no Spark: run it with a server")
         self.spark_queries += 1
-        session.running.state = "answered by Spark"
-        rows = await self._bulk.query(batch, partial(setattr, session.running, "state"))
+        tell("answered by Spark")
+        rows = await self._bulk.query(batch, tell)
         if not rows and view is not None and view.empty_row is not None:
             rows = [view.empty_row[: view.visible]]
         why = f": {batch.reason}" if batch.reason else ""
-        session.warnings = (("Warning", NOT_MAINTAINED, f"answered by Spark over a snapshot, not by a view{why}"),)
-        return ResultSet(batch.fields, rows, warnings=1)
+        told = ("Warning", NOT_MAINTAINED, f"answered by Spark over a snapshot, not by a view{why}")
+        return ResultSet(batch.fields, rows, (told,))
 
     async def lookup(self, name: str, keys: pa.Table) -> pa.Table:
         """The rows of many keys of a named view as Arrow, with `__key`, the ordinal of each row's key."""
@@ -238,45 +215,21 @@ class Executor:
         view = self.program.view(name)
         if view is None or view.internal:
             raise unknown_table(name)
-        self.selects += keys.num_rows
         await self.program.filled(view)
-        if view.asks is not None:
-            return await self._lookup_asked(view, view.asks, keys)
-        if keys.num_columns != max(len(view.key), 1):
-            raise SqlError(1210, "HY000", f"the keys have {keys.num_columns} columns and the view has {len(view.key)} "
-                                          "parameters")
-        shape = Shape.of(view)
-        if not shape.changes_rows:
-            return await self.reads.many(view, keys)
-        typed = typed_keys(keys, view.key_fields)
-        asked = list(zip(*(c.to_pylist() for c in typed.columns), strict=True)) if view.key else [()] * keys.num_rows
-        answers = [shape.apply(await self._rows_of(view, key)) for key in asked]
-        ordinals = [i for i, rows in enumerate(answers) for _ in rows]
-        table = arrow_rows(view.fields, [row for rows in answers for row in rows])
-        return table.append_column("__key", pa.array(ordinals, pa.int64()))
-
-    async def _lookup_asked(self, view: ViewDef, asks: Asks, keys: pa.Table) -> pa.Table:
-        """`lookup` in a view whose parameters are more than its key; each row of `keys` has a value for each."""
-        if keys.num_columns != len(asks.names):
-            raise SqlError(1210, "HY000", f"the keys have {keys.num_columns} columns and the view has "
-                                          f"{len(asks.names)} parameters: {', '.join(asks.names)}")
-        select = sql.Select(view, asks.lookups, limit=asks.limit, offset=asks.offset)
-        session = Session(self, replace(HTTP_CLIENT, connection_id=self.processes.number()), encoded=False)
-        session.close()  # it lives for its warnings only
+        if view.asks is None:
+            keys = typed_keys(keys, view.key_fields)
+            if not Shape.of(view).changes_rows:
+                self.selects += keys.num_rows
+                return await self.reads.many(view, keys)
+        select = _of_all(view, keys.num_columns)
         ordinals: list[int] = []
         rows: list[Any] = []
-        for i, values in enumerate(zip(*(c.to_pylist() for c in keys.columns), strict=True)):
-            result = await _settled(self._select_several(view, sql.bound_select(select, values), session))
+        for i, values in enumerate(zip(*(c.to_pylist() for c in keys.columns), strict=True) if keys.num_columns else
+                                   [()] * keys.num_rows):
+            result = await _settled(self._look_up(view, sql.bound_select(select, values), _to_nobody))
             rows += result.rows
             ordinals += [i] * len(result.rows)
         return arrow_rows(view.fields, rows).append_column("__key", pa.array(ordinals, pa.int64()))
-
-    async def _rows_of(self, view: ViewDef, values: Sequence[Any]) -> list[Any]:
-        key = key_of(values, view.key_fields)
-        if key is None:
-            return []
-        found = self.reads.local(view, key, False)
-        return await self.reads.fetch(view, key) if found is None else found.rows
 
     # ------------------------------------------------------------ writes
     def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta()) -> asyncio.Future[Any]:
@@ -335,17 +288,6 @@ class Executor:
                 raise not_supported("0 in an AUTO_INCREMENT column (NO_AUTO_VALUE_ON_ZERO)", "give it another value")
 
     # ------------------------------------------------------------ questions
-    async def run_sql(self, text: str, parameters: list[Any]) -> tuple[list[Outcome], list[tuple[str, int, str]]]:
-        """A text in a session of its own."""
-        session = Session(self, replace(HTTP_CLIENT, connection_id=self.processes.number()), encoded=False)
-        try:
-            outcomes = await run_text(session, text, parameters)
-        except WorkerGone as e:
-            raise ConnectionError(str(e)) from e
-        finally:
-            session.close()
-        return outcomes, list(session.warnings)
-
     async def ask(self, question: Ask) -> Any:
         """An answer of the worker."""
         try:
@@ -355,10 +297,6 @@ class Executor:
         if reply.error is not None:
             raise reply.error
         return reply.value
-
-    def view_list(self) -> list[dict[str, Any]]:
-        views = [*self.program.views(), *self.program.adhoc()]
-        return [inspection.view_about(v, self.program) for v in views]
 
     def stats(self) -> dict[str, Any]:
         return {
@@ -384,6 +322,20 @@ def _is_of_rows(view: ViewDef) -> bool:
 
     again = view.after is not None and not every(view.after, (Found, Filter, Project))
     return again or every(view.plan, (Base, Filter, Project, Join, UnionAll))
+
+
+def _of_all(view: ViewDef, columns: int) -> sql.Select:
+    """The SELECT of all of a view, by so many parameters."""
+    if view.asks is None:
+        return sql.Select(view, tuple(map(Parameter, range(len(view.key)))))
+    if columns != len(view.asks.names):
+        raise SqlError(1210, "HY000", f"the keys have {columns} columns and the view has {len(view.asks.names)} "
+                                      f"parameters: {', '.join(view.asks.names)}")
+    return sql.Select(view, view.asks.lookups, limit=view.asks.limit, offset=view.asks.offset)
+
+
+def _to_nobody(state: str) -> None:
+    """Of a lookup that is in no list of processes."""
 
 
 async def _settled(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from noria import __version__
+from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.limits import LONGEST_EXECUTION_MS
 
@@ -31,6 +33,27 @@ _UTC = ("SYSTEM", "UTC", "ETC/UTC", "GMT", "+00:00", "-00:00", "+0:00")
 _ISOLATION = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
 _NO_LIMIT = 2**63 - 1
 _ONE_BY_ONE = "Noria runs and commits each statement by itself"
+
+
+SERVER_VERSION = f"8.0.40-noria-{__version__}"
+"""Clients choose what they send by the number in front: MySQL 8.0, whose dialect and errors these are."""
+
+VARIABLES: dict[str, Any] = {
+    "auto_increment_increment": 1, "autocommit": 1, "character_set_client": "utf8mb4",
+    "character_set_connection": "utf8mb4", "character_set_database": "utf8mb4", "character_set_results": "utf8mb4",
+    "character_set_server": "utf8mb4", "character_set_system": "utf8mb3", "collation_connection": "utf8mb4_0900_ai_ci",
+    "collation_database": "utf8mb4_0900_ai_ci", "collation_server": "utf8mb4_0900_ai_ci", "default_storage_engine":
+    "NORIA", "foreign_key_checks": 1, "have_ssl": "DISABLED", "init_connect": "", "interactive_timeout":
+    limits.MYSQL_IDLE_S, "license": "Apache-2.0", "lower_case_table_names": 2, "max_allowed_packet":
+    limits.MAX_PACKET_BYTES, "max_execution_time": limits.MAX_EXECUTION_MS,
+    "net_buffer_length": 16384, "net_write_timeout": 60, "performance_schema": 0,
+    "query_cache_size": 0, "query_cache_type": "OFF", "sql_auto_is_null": 0, "sql_mode":
+    "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO",
+    "sql_notes": 1, "sql_safe_updates": 0, "sql_select_limit": 2**63 - 1, "system_time_zone": "UTC", "time_zone": "UTC",
+    "transaction_isolation": "READ-COMMITTED", "transaction_read_only": 0, "tx_isolation": "READ-COMMITTED",
+    "tx_read_only": 0, "unique_checks": 1, "version": SERVER_VERSION, "version_comment": "Noria on Spark",
+    "version_compile_machine": "x86_64", "version_compile_os": "Linux", "wait_timeout": limits.MYSQL_IDLE_S,
+}
 
 
 def changes(name: str, value: Value, known: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:

@@ -9,32 +9,32 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 
 from noria.core.errors import SqlError
-from noria.core.limits import OFF_LOOP_ROWS, VIEW_HOLD_MS
+from noria.core.limits import VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type
 from noria.dataflow.packets import Read, Rows
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
-from noria.server.results import python_rows
+from noria.server.outcomes import Standing
+from noria.server.rows import beside, python_rows
 from noria.views.reader import AttachedView, AttachedViews, LargeAnswer
 
 Key = tuple[Any, ...]
-Many = TypeVar("Many", bound=Sized)
 
 
 @dataclass(frozen=True, slots=True)
 class ViewEntry:
-    """A key's entry in a view (`results.Entry`)."""
+    """A key's entry in a view (`outcomes.Entry`)."""
 
     view: AttachedView
     handle: int
@@ -48,11 +48,10 @@ class ViewEntry:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows from shared memory; for a key with an entry the entry and a version not newer than the rows."""
+    """Rows from shared memory, and what they stand on where that was asked for and the key has an entry."""
 
     rows: list[Any]
-    entry: ViewEntry | None
-    version: int
+    stands: Standing | None
 
 
 @dataclass(slots=True)
@@ -106,25 +105,25 @@ class Reads:
         if attached is not None:
             self.on_forget(attached)
 
-    def local(self, view: ViewDef, key: Key, cached: bool) -> Found | None:
+    def local(self, view: ViewDef, key: Key, keep: bool) -> Found | None:
         """The key's rows from shared memory; None: `fetch` them, also where they are too many for the loop.
-        cached: the entry is wanted too."""
-        found = self._found(view, key, cached)
+        keep: what they stand on is wanted too."""
+        found = self._found(view, key, keep)
         if found is not None:
             self.hits += 1
             self._hits_of[view.name] += 1
         return found
 
-    def _found(self, view: ViewDef, key: Key, cached: bool = False) -> Found | None:
+    def _found(self, view: ViewDef, key: Key, keep: bool = False) -> Found | None:
         attached = self.attached(view)
         if attached is None:
             return None
-        entry, version = None, -1
+        stands = None
         try:
-            if cached:
+            if keep:
                 found = attached.lookup_entry(key)
                 rows, handle, version = found or (None, -1, -1)
-                entry = ViewEntry(attached, handle) if handle >= 0 else None
+                stands = Standing(ViewEntry(attached, handle), version) if handle >= 0 else None
             else:
                 rows = attached.lookup(key)
         except LargeAnswer:
@@ -135,7 +134,7 @@ class Reads:
             return None  # of another definition, or beyond what this process may map
         if rows is None or attached.definition != view.definition:
             return None
-        return Found(rows, entry, version)
+        return Found(rows, stands)
 
     async def fetch(self, view: ViewDef, key: Key) -> list[Any]:
         """The key's rows from the worker, which fills the key on the way; those of a key that has many from shared
@@ -290,11 +289,6 @@ def first_of(view: ViewDef) -> tuple[int, bool] | None:
 async def _made(found: pa.Table) -> list[Any]:
     """Tuples of the columns before `__key`."""
     return await beside(lambda table: python_rows(table, table.num_columns - 1), found)
-
-
-async def beside(make: Callable[[Many], list[Any]], found: Many) -> list[Any]:
-    """What is made of rows; of many rows in a thread."""
-    return make(found) if len(found) <= OFF_LOOP_ROWS else await asyncio.to_thread(make, found)
 
 
 def _batch(table: pa.Table, rows: int) -> pa.RecordBatch:

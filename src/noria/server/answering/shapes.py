@@ -8,11 +8,10 @@ the bound.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +19,14 @@ import pyarrow as pa
 from noria.core.batch import Batch
 from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr
-from noria.core.limits import AFTER_SYMBOL_BYTES, OFF_LOOP_ROWS
+from noria.core.limits import AFTER_SYMBOL_BYTES
 from noria.core.order import sort_rows
 from noria.core.types import Field
 from noria.core.values import arrow_type, from_arrow, to_arrow
 from noria.plan.after import filter_of, found_fields, mask_columns, run
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
+from noria.server.rows import python_rows
 from noria.state.symbols import SymbolTable
 
 Row = Sequence[Any]
@@ -88,14 +88,6 @@ def no_rows(fields: Sequence[Field]) -> pa.Table:
     return pa.Table.from_arrays([*arrays, pa.array([], pa.int64())], names=[f"c{i}" for i in range(len(arrays) + 1)])
 
 
-def python_rows(table: pa.Table, width: int) -> list[Any]:
-    """Tuples of the first columns, made in pieces: another thread waits for no more than one."""
-    if table.num_rows <= OFF_LOOP_ROWS:
-        return list(zip(*(c.to_pylist() for c in table.columns[:width]), strict=True))
-    pieces = table.to_batches(max_chunksize=OFF_LOOP_ROWS)
-    return [row for p in pieces for row in zip(*(c.to_pylist() for c in p.columns[:width]), strict=True)]
-
-
 class _Own(threading.local):
     """A thread's own strings, for texts that conditions after a lookup compare."""
 
@@ -134,108 +126,3 @@ def after_rows(after: Mir, found: pa.Table) -> list[Any]:
     columns = [to_arrow(np.ascontiguousarray(c[times]), f.type, symbols)
                for c, f in zip(rows.columns, after.fields, strict=True)]
     return python_rows(pa.Table.from_arrays(columns, names=[str(i) for i in range(len(columns))]), len(columns))
-
-
-class Entry(Protocol):
-    """A view's entry for one key, as a reply depends on it."""
-
-    def watch(self) -> Callable[[], int]:
-        """A function that tells the version the entry shows now: another one when it changed or is gone."""
-
-    def stamp(self) -> None:
-        """Note that the key was read."""
-
-    @property
-    def view(self) -> Hashable:
-        """What the entry is of: all its replies go together."""
-
-
-@dataclass(slots=True)
-class _Kept:
-    packets: bytes
-    version: int
-    current: Callable[[], int]
-    entry: Entry
-    nbytes: int
-    program: int
-    reads: int = 0
-
-
-class Versioned(Protocol):
-    """Grows with each change of what names mean."""
-
-    version: int
-
-
-class _Unchanging:
-    version = 0
-
-
-def _key_bytes(key: Hashable) -> int:
-    """Of the texts and parameters in it."""
-    return sum(len(part) for part in key if isinstance(part, bytes)) if isinstance(key, tuple) else 0
-
-
-class ReplyCache:
-    """Encoded replies by (statement, raw parameters), least recently used ones dropped beyond `limit_bytes`."""
-
-    ENTRY_BYTES = 500  # what the record and the dictionaries' slots take beside the key and the packets
-
-    def __init__(self, limit_bytes: int, program: Versioned | None = None):
-        self.limit_bytes, self._program = limit_bytes, program or _Unchanging()
-        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
-        self._of_view: dict[Hashable, set[Hashable]] = {}
-        self.nbytes = 0
-        self.hits = 0
-
-    def get(self, key: Hashable) -> bytes | None:
-        kept = self._kept.get(key)
-        if kept is None:
-            return None
-        if kept.current() != kept.version or kept.program != self._program.version:
-            self.discard(key)
-            return None
-        self.hits += 1
-        kept.reads += 1
-        if not kept.reads & 63:  # a stamp is a write to shared memory and moving is two dictionary operations
-            kept.entry.stamp()
-            self._kept.move_to_end(key)
-        return kept.packets
-
-    def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None:
-        """Keep a reply made from the entry while it had this version (read before its rows)."""
-        nbytes = len(packets) + _key_bytes(key) + self.ENTRY_BYTES
-        if nbytes - self.ENTRY_BYTES > self.limit_bytes // 64:
-            return
-        self.discard(key)
-        self._kept[key] = _Kept(packets, version, entry.watch(), entry, nbytes, self._program.version)
-        self._of_view.setdefault(entry.view, set()).add(key)
-        self.nbytes += nbytes
-        self._hold()
-
-    def forget(self, view: Hashable) -> None:
-        """The view was dropped: nothing of it is kept, or keeps it."""
-        for key in list(self._of_view.get(view, ())):
-            self.discard(key)
-
-    def bound(self, limit_bytes: int) -> None:
-        """Another limit, from now on."""
-        self.limit_bytes = limit_bytes
-        self._hold()
-
-    def _hold(self) -> None:
-        while self.nbytes > self.limit_bytes:
-            self.discard(next(iter(self._kept)))
-
-    def discard(self, key: Hashable) -> None:
-        old = self._kept.pop(key, None)
-        if old is None:
-            return
-        self.nbytes -= old.nbytes
-        keys = self._of_view[old.entry.view]
-        keys.discard(key)
-        if not keys:
-            del self._of_view[old.entry.view]
-
-    def __len__(self) -> int:
-        return len(self._kept)

@@ -17,7 +17,7 @@ from noria.core.expressions.expr import Col, Const, Expr
 from noria.core.expressions.functions import at_time, call, cast, cut
 from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update
 from noria.core.types import Column, TableDef
-from noria.server import zones
+from noria.server.answering import zones
 
 Assignments = tuple[tuple[int, Expr], ...]
 

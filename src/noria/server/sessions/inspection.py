@@ -11,32 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from noria.control.program import Program
-from noria.core import limits
 from noria.core.errors import SqlError, not_supported, unknown_table
 from noria.core.types import BIGINT, TEXT, Column, Field, Kind, TableDef
 from noria.plan.view import ViewDef
-from noria.server.mysql.backend import ResultSet
-from noria.server.mysql.session import SERVER_VERSION
+from noria.server.outcomes import ResultSet
+from noria.server.rows import jsonable
+from noria.server.sessions.variables import SERVER_VERSION, VARIABLES
 from noria.sql.commands import Item, SelectItems, Show
 from noria.sql.statements.database import DATABASE
 from noria.sql.statements.show_conditions import holding
-
-VARIABLES: dict[str, Any] = {
-    "auto_increment_increment": 1, "autocommit": 1, "character_set_client": "utf8mb4",
-    "character_set_connection": "utf8mb4", "character_set_database": "utf8mb4", "character_set_results": "utf8mb4",
-    "character_set_server": "utf8mb4", "character_set_system": "utf8mb3", "collation_connection": "utf8mb4_0900_ai_ci",
-    "collation_database": "utf8mb4_0900_ai_ci", "collation_server": "utf8mb4_0900_ai_ci", "default_storage_engine":
-    "NORIA", "foreign_key_checks": 1, "have_ssl": "DISABLED", "init_connect": "", "interactive_timeout":
-    limits.MYSQL_IDLE_S, "license": "Apache-2.0", "lower_case_table_names": 2, "max_allowed_packet":
-    limits.MAX_PACKET_BYTES, "max_execution_time": limits.MAX_EXECUTION_MS,
-    "net_buffer_length": 16384, "net_write_timeout": 60, "performance_schema": 0,
-    "query_cache_size": 0, "query_cache_type": "OFF", "sql_auto_is_null": 0, "sql_mode":
-    "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO",
-    "sql_notes": 1, "sql_safe_updates": 0, "sql_select_limit": 2**63 - 1, "system_time_zone": "UTC", "time_zone": "UTC",
-    "transaction_isolation": "READ-COMMITTED", "transaction_read_only": 0, "tx_isolation": "READ-COMMITTED",
-    "tx_read_only": 0, "unique_checks": 1, "version": SERVER_VERSION, "version_comment": "Noria on Spark",
-    "version_compile_machine": "x86_64", "version_compile_os": "Linux", "wait_timeout": limits.MYSQL_IDLE_S,
-}
 
 
 class About(Protocol):
@@ -367,3 +350,17 @@ def view_about(view: ViewDef, program: Program) -> dict[str, Any]:
             "explain": program.explanation(view.name)}
 
 
+def about_view(view: ViewDef) -> dict[str, Any]:
+    """What a client must know to look up in a view, also by itself in shared memory."""
+    empty = None if view.empty_row is None else [jsonable(v) for v in view.empty_row]
+    key = [f.name for f in view.key_fields] if view.asks is None else list(view.asks.names)
+    return {"name": view.name, "columns": [f.name for f in view.fields], "key": key, "plain": view.asks is None,
+            "text": view.text, "order": view.order, "limit": view.limit, "offset": view.offset, "empty_row": empty,
+            "definition": view.definition}
+
+
+def about_table(table: TableDef) -> dict[str, Any]:
+    """What a client must know to write to a table."""
+    return {"name": table.name, "columns": [c.name for c in table.columns],
+            "types": [c.type.sql() for c in table.columns],
+            "primary_key": [table.columns[i].name for i in table.primary_key]}

@@ -35,9 +35,9 @@ from noria.plan.mir import Mir
 from noria.plan.told import told
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
-from noria.server.loading import keep_rejects
-from noria.server.results import python_rows
-from noria.server.snapshots import Snapshots
+from noria.server.bulk.loading import keep_rejects
+from noria.server.bulk.snapshots import Snapshots
+from noria.server.rows import python_rows
 from noria.sql.commands import BatchQuery
 
 if TYPE_CHECKING:  # at run time they are imported by the jobs that need them: pyspark is no part of serving

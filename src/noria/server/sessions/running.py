@@ -44,6 +44,10 @@ class Running:
         self._write: asyncio.Future[Any] | None = None
         self._why: SqlError | None = None
 
+    def tell(self, state: str) -> None:
+        """What the statement waits for, as the list of processes shows it."""
+        self.state = state
+
     def begin(self, text: str) -> None:
         self.text, self.command, self.state, self.since = text, "Query", "", time.monotonic()
 

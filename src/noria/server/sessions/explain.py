@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from noria.core.errors import SqlError, not_supported
 from noria.dataflow import render
@@ -15,17 +15,13 @@ from noria.dataflow.packets import Ask, Read
 from noria.plan.lookups import Range
 from noria.plan.mir import show
 from noria.plan.view import ViewDef
-from noria.server import inspection
-from noria.server.keys import keys_of, range_of
-from noria.server.mysql.backend import ResultSet
-from noria.server.reads import first_of
+from noria.server.answering.executor import NOT_MAINTAINED, Executor, Tell
+from noria.server.answering.keys import keys_of, range_of
+from noria.server.answering.reads import first_of
+from noria.server.outcomes import ResultSet
+from noria.server.sessions import inspection
 from noria.sql import commands as sql
 
-if TYPE_CHECKING:
-    from noria.server.executor import Executor
-    from noria.server.sessions import Session
-
-NOT_MAINTAINED = 1235  # the error with which a view is refused: Spark answers instead
 Graph = list[dict[str, Any]]
 
 
@@ -34,14 +30,14 @@ class Explainer:
         self._executor = executor
 
     # ------------------------------------------------------------ EXPLAIN
-    async def explain(self, command: sql.Explain, session: Session) -> ResultSet:
+    async def explain(self, command: sql.Explain, tell: Tell) -> ResultSet:
         """How a statement is answered.  A SELECT's view is made, as running it would: the answer is about it."""
         select = command.command
         if not isinstance(select, sql.Select):
             raise not_supported("EXPLAIN of this statement", "EXPLAIN a SELECT")
         reader, reason = await self._reader(select)
         if reader is None:
-            lines = await self._by_spark(select, reason, session if command.analyze else None)
+            lines = await self._by_spark(select, reason, tell if command.analyze else None)
         else:
             lines = [_answered_by(reader), *_then(select),
                      *(await self._analyzed(reader, select) if command.analyze else []), *await self._nodes(reader)]
@@ -69,12 +65,12 @@ class Explainer:
             lines.append(f"{100 * hits / asked:.1f} % of {asked} lookups were answered from shared memory")
         return lines
 
-    async def _by_spark(self, select: sql.Select, reason: str, session: Session | None) -> list[str]:
+    async def _by_spark(self, select: sql.Select, reason: str, tell: Tell | None) -> list[str]:
         plan = select.view.plan if select.view is not None else sql.as_batch(select).plan
         lines = [f"answered by Spark over a snapshot, not by a view: {reason}", show(plan)]
-        if session is not None:
+        if tell is not None:
             start = time.perf_counter()
-            result = await self._executor.select_bound(select, session)
+            result = await self._executor.select_bound(select, tell)
             lines.insert(1, f"ran in {_ms(start)} ms: {len(result.rows)} rows")
         return lines
 

@@ -9,7 +9,8 @@ from noria.core.order import sort_rows
 from noria.core.types import BIGINT, TEXT, TEXT_BIN, Column, Field, TableDef
 from noria.plan.mir import Base
 from noria.plan.view import ViewDef
-from noria.server.results import ReplyCache, Shape
+from noria.server.answering.replies import ReplyCache
+from noria.server.answering.shapes import Shape
 
 TABLE = TableDef("t", (Column("a", BIGINT), Column("b", TEXT), Column("c", BIGINT)), table_id=1)
 

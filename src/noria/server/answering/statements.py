@@ -18,8 +18,8 @@ from noria.core.errors import SqlError
 from noria.core.limits import KEPT_STATEMENTS, KEPT_TEXT_BYTES, OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update
 from noria.plan.view import ViewDef
-from noria.server.results import Shape
-from noria.sql.commands import Command, Explain, Prepared, Select
+from noria.server.answering.shapes import Shape
+from noria.sql.commands import Command, Explain, Prepared, Select, bound_select
 from noria.sql.parse import bind, parse, prepare
 from noria.sql.text.shape import shape_of
 
@@ -30,8 +30,8 @@ _numbers = itertools.count(1)
 class Compiled:
     """A parsed statement; several sessions may hold it.  Kept replies have its number for a key, and do not hold it."""
 
-    __slots__ = ("direct", "generation", "key_fields", "number", "one_key", "plain", "prepared", "reader", "shape",
-                 "text", "uses", "version")
+    __slots__ = ("direct", "generation", "number", "one_key", "plain", "prepared", "reader", "shape", "text", "uses",
+                 "version", "view")
 
     def __init__(self, text: str, prepared: Prepared, version: int):
         self.text, self.prepared, self.version = text, prepared, version
@@ -43,9 +43,9 @@ class Compiled:
         self.reader: ViewDef | None = None  # the view that answers, as found in `generation` of the program
         self.generation = -1
         self.uses = 0
-        view = self.command.view if isinstance(self.command, Select) else None
-        self.shape = None if view is None else Shape.of(view)
-        self.key_fields = () if view is None else view.key_fields
+        self.view = None if select is None else select.view
+        fixed = select is not None and select.limit is None and select.offset is None
+        self.shape = Shape.of(self.view) if fixed and self.view is not None else None
 
     @property
     def command(self) -> Command:
@@ -53,6 +53,14 @@ class Compiled:
 
     def bind(self, values: Sequence[Any]) -> Command:
         return bind(self.prepared, values)
+
+    def asked(self, values: Sequence[Any]) -> tuple[Shape, Sequence[Any]]:
+        """Of a SELECT of one key: what is done to its rows, and the key's values."""
+        select, shape = self.command, self.shape
+        assert isinstance(select, Select) and self.view is not None
+        if shape is None:  # LIMIT has a parameter
+            shape = Shape.of(bound_select(select, values).view or self.view)
+        return shape, values if self.plain else [a.bind(values).values[0] for a in select.lookups]
 
 
 def is_one_key(select: Select) -> bool:

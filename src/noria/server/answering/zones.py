@@ -21,7 +21,7 @@ from noria.core.expressions.expr import Call, Col, Expr, walk
 from noria.core.expressions.functions import call, cast, literal
 from noria.core.types import DATETIME
 from noria.plan.mir import Join, Mir
-from noria.server.mysql.backend import ResultSet
+from noria.server.outcomes import ResultSet
 from noria.sql.commands import Select
 
 _OFFSET = re.compile(r"([+-])(\d{1,2}):(\d{2})")

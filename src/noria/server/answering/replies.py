@@ -1,0 +1,106 @@
+"""Replies as a front encoded them, kept while they are true.
+
+Keeps true: a kept reply is only given while the view's entry is the one it was made from and the program the one
+that its statement was bound under (another view may have the name since); the bytes of all kept replies stay under
+the bound.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+from noria.server.outcomes import Entry
+
+
+@dataclass(slots=True)
+class _Kept:
+    packets: bytes
+    version: int
+    current: Callable[[], int]
+    entry: Entry
+    nbytes: int
+    program: int
+    reads: int = 0
+
+
+class Versioned(Protocol):
+    """Grows with each change of what names mean."""
+
+    version: int
+
+
+class _Unchanging:
+    version = 0
+
+
+def _key_bytes(key: Hashable) -> int:
+    """Of the texts and parameters in it."""
+    return sum(len(part) for part in key if isinstance(part, bytes)) if isinstance(key, tuple) else 0
+
+
+class ReplyCache:
+    """Encoded replies by (statement, raw parameters), least recently used ones dropped beyond `limit_bytes`."""
+
+    ENTRY_BYTES = 500  # what the record and the dictionaries' slots take beside the key and the packets
+
+    def __init__(self, limit_bytes: int, program: Versioned | None = None):
+        self.limit_bytes, self._program = limit_bytes, program or _Unchanging()
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._of_view: dict[Hashable, set[Hashable]] = {}
+        self.nbytes = 0
+        self.hits = 0
+
+    def get(self, key: Hashable) -> bytes | None:
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if kept.current() != kept.version or kept.program != self._program.version:
+            self.discard(key)
+            return None
+        self.hits += 1
+        kept.reads += 1
+        if not kept.reads & 63:  # a stamp is a write to shared memory and moving is two dictionary operations
+            kept.entry.stamp()
+            self._kept.move_to_end(key)
+        return kept.packets
+
+    def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None:
+        """Keep a reply made from the entry while it had this version (read before its rows)."""
+        nbytes = len(packets) + _key_bytes(key) + self.ENTRY_BYTES
+        if nbytes - self.ENTRY_BYTES > self.limit_bytes // 64:
+            return
+        self.discard(key)
+        self._kept[key] = _Kept(packets, version, entry.watch(), entry, nbytes, self._program.version)
+        self._of_view.setdefault(entry.view, set()).add(key)
+        self.nbytes += nbytes
+        self._hold()
+
+    def forget(self, view: Hashable) -> None:
+        """The view was dropped: nothing of it is kept, or keeps it."""
+        for key in list(self._of_view.get(view, ())):
+            self.discard(key)
+
+    def bound(self, limit_bytes: int) -> None:
+        """Another limit, from now on."""
+        self.limit_bytes = limit_bytes
+        self._hold()
+
+    def _hold(self) -> None:
+        while self.nbytes > self.limit_bytes:
+            self.discard(next(iter(self._kept)))
+
+    def discard(self, key: Hashable) -> None:
+        old = self._kept.pop(key, None)
+        if old is None:
+            return
+        self.nbytes -= old.nbytes
+        keys = self._of_view[old.entry.view]
+        keys.discard(key)
+        if not keys:
+            del self._of_view[old.entry.view]
+
+    def __len__(self) -> int:
+        return len(self._kept)

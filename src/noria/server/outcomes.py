@@ -1,0 +1,190 @@
+"""What fronts (MySQL, HTTP, the embedded database) and sessions say to each other: statements go in as texts or as
+prepared statements with values, outcomes come back.
+
+Keeps true: nothing here knows how a front writes to its clients.  A `Session` belongs to one client, which asks one
+thing at a time and waits for its answer; warnings come with the outcome that has them.
+
+A method may raise `SqlError`, or return a value, or (where the signature says so) an awaitable of it or `Later`.
+Answering at once is the fast way: the reply leaves in the same turn of the event loop.  `Later` is the next best:
+a future settles it and no task is made; every write takes it.
+
+A front may keep what it sent (DESIGN section 5): a `ResultSet` that `stands` on one entry of a view may be given again,
+as long as the entry has that version, to whoever asks the same in a session of the same `status` that is `keepable`.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from noria.core.errors import SqlError
+from noria.core.types import Field
+
+IN_TRANSACTION = 0x0001
+AUTOCOMMIT = 0x0002
+"""Bits of a session's `status`, with the values that MySQL's protocol has for them."""
+
+Warning_ = tuple[str, int, str]
+"""Level ("Error", "Warning", "Note"), MySQL's number, text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """An authenticated client, as its front knows it."""
+
+    user: str
+    database: str  # as asked for at connect, "" for none
+    connection_id: int
+    address: str
+    found_rows: bool  # an UPDATE's affected rows are the matched ones, not the changed ones
+    keeps: bool = False  # the front keeps replies: it wants to know what a result stands on
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+class Entry(Protocol):
+    """A view's entry for one key, as a result depends on it."""
+
+    def watch(self) -> Callable[[], int]:
+        """A function that tells the version the entry shows now: another one when it changed or is gone."""
+
+    def stamp(self) -> None:
+        """Note that the key was read."""
+
+    @property
+    def view(self) -> Hashable:
+        """What the entry is of: all its replies go together."""
+
+
+class Standing(NamedTuple):
+    """What a result stands on: an entry, and a version of it that is not newer than the rows."""
+
+    entry: Entry
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ok:
+    """A statement without rows.  `info` is the line that clients print ("Records: 3  Duplicates: 0 ...")."""
+
+    affected: int = 0
+    last_insert_id: int = 0
+    warnings: Sequence[Warning_] = ()
+    info: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSet:
+    """Rows as tuples of Python values (int, float, Decimal, str, bytes, date, datetime, bool, None).  stands: None
+    where it must not be kept."""
+
+    fields: Sequence[Field]
+    rows: Sequence[Sequence[object]]
+    warnings: Sequence[Warning_] = ()
+    stands: Standing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A result as the front's own `Finish` made it."""
+
+    packets: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The statement failed; the same as raising the error, but can follow other statements' outcomes."""
+
+    error: SqlError
+
+
+Outcome = Ok | ResultSet | Encoded | Failed
+Finish = Callable[[ResultSet], Encoded]
+"""What a front makes of a result of many rows: called beside the loop, while the statement still runs and can be
+stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """An answer that comes with a future: `then` makes the outcome of it once it is done, or raises SqlError."""
+
+    future: Future[Any]
+    then: Callable[[Future[Any]], Outcome]
+
+
+Answer = Outcome | Sequence[Outcome]
+"""Of a text with several statements: one outcome for each that ran, in order; none follows a `Failed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prepared statement.  `handle` is the session's own; a front only passes it back.  `number` tells it from all
+    others where the values alone say what it answers, whose replies may be kept; else None."""
+
+    handle: Any
+    parameters: int
+    fields: Sequence[Field] = ()
+    number: int | None = None
+
+
+class Session(Protocol):
+    """One client's session: variables, the database in use, prepared statements.
+
+    warnings: of the last statement; a front that answers from what it kept sets it to ().
+    """
+
+    warnings: Sequence[Warning_]
+
+    @property
+    def status(self) -> int:
+        """AUTOCOMMIT, IN_TRANSACTION: what every reply tells the client."""
+
+    @property
+    def keepable(self) -> bool:
+        """May other sessions be given what this one is, and this one what others were?"""
+
+    def query(self, sql: str, multi: bool, finish: Finish | None) -> Answer | Awaitable[Answer] | Later:
+        """Run a text.  `multi`: may it hold several statements?  (If not, a second one is error 1064.)"""
+
+    def prepare(self, sql: str) -> Prepared: ...
+
+    def execute(self, handle: Any, values: Sequence[object], finish: Finish | None
+                ) -> Outcome | Awaitable[Outcome] | Later:
+        """Run a prepared statement."""
+
+    def close_statement(self, handle: Any) -> None: ...
+
+    def use(self, database: str) -> None:
+        """Make this the default database, as USE does."""
+
+    def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
+        """Columns of a table or view whose names match a LIKE pattern ("" is all): COM_FIELD_LIST."""
+
+    def reset(self) -> None:
+        """Back to the state after connect.  The prepared statements have been closed one by one before."""
+
+    def kill(self, number: int) -> None:
+        """End the statement and the connection of this number: COM_PROCESS_KILL."""
+
+    def close(self) -> None:
+        """The client is gone.  May come while an awaitable of this session is still running: what was begun
+        is finished or given up as the session sees fit, and its outcome is dropped."""
+
+
+class Replies(Protocol):
+    """What fronts keep, by what they were asked (`answering.replies`)."""
+
+    def get(self, key: Hashable) -> bytes | None:
+        """Must be quick and must not raise."""
+
+    def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None: ...
+
+
+class Backend(Protocol):
+    @property
+    def replies(self) -> Replies: ...
+
+    def connect(self, client: Client) -> Session:
+        """A session for a client whose password was right.  SqlError (1049: no such database, 1044: not
+        allowed) refuses it."""

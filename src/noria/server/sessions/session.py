@@ -1,0 +1,381 @@
+"""A client's session: its variables, warnings, last generated id, transaction state; its statements to the executor.
+
+    text ──shape known──► compiled ─┐
+      └──parsed──► command ─────────┴─► rows at once │ a write's future │ what takes its time, and can be stopped
+
+Keeps true: a statement leaves the session's warnings as its outcome, or its error, has them; one whose view was
+dropped or redefined on the way is planned again, so that no client is told of views that it does not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
+from noria.core.limits import OFF_LOOP_CHARACTERS, OFF_LOOP_ROWS, VIEW_BINDS
+from noria.core.statements import Delete, Insert, Update
+from noria.core.types import Field
+from noria.runtime.link import WorkerGone
+from noria.server.answering import zones
+from noria.server.answering.executor import Executor
+from noria.server.answering.statements import Compiled
+from noria.server.outcomes import (
+    AUTOCOMMIT,
+    IN_TRANSACTION,
+    Answer,
+    Client,
+    Encoded,
+    Failed,
+    Finish,
+    Later,
+    Ok,
+    Outcome,
+    Prepared,
+    ResultSet,
+    Warning_,
+)
+from noria.server.sessions import inspection
+from noria.server.sessions.explain import Explainer
+from noria.server.sessions.running import Processes, Running, hinted_ms
+from noria.server.sessions.transaction import Transaction
+from noria.server.sessions.variables import VARIABLES, changes
+from noria.sql import commands as sql
+from noria.sql.statements.database import DATABASE, check_database, not_created, not_dropped
+from noria.sql.text.shape import split
+
+_WRITES = (Insert, Update, Delete)
+_DEFINITIONS = (sql.CreateTable, sql.DropTable, sql.CreateView, sql.DropView)
+
+
+class Session:
+    """Implements `outcomes.Session`."""
+
+    def __init__(self, executor: Executor, processes: Processes, explainer: Explainer, client: Client):
+        self._executor, self._processes, self._explainer, self._client = executor, processes, explainer, client
+        self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
+        if client.database:
+            check_database(client.database)
+        self.running = Running(executor.give_up)
+        self._tell = self.running.tell
+        self.reset()
+        processes.add(self)
+
+    # ------------------------------------------------------------ state
+    def reset(self) -> None:
+        self.database = self._client.database
+        self.variables: dict[str, Any] = dict(VARIABLES)
+        self.user_variables: dict[str, Any] = {}
+        self.warnings: Sequence[Warning_] = ()
+        self.last_insert_id = 0
+        self.row_count = -1
+        self._transaction = Transaction()
+        self.offset = timedelta()  # of the session's clock from UTC
+        self.keepable = True  # what is kept is in UTC
+        self._executor.locks.unlock(self)
+        self._set_status()
+
+    def _set_status(self) -> None:
+        self.status = (AUTOCOMMIT if self.variables["autocommit"] else 0) | (
+            IN_TRANSACTION if self._transaction.open else 0)
+
+    def close(self) -> None:
+        """The client is gone: so are its locks and what it asked, but for a write that has been sent on."""
+        self.running.leave()
+        self._executor.locks.unlock(self)
+        self._processes.remove(self)
+
+    def kill(self, number: int) -> None:
+        """End another session's statement and its connection."""
+        self._processes.kill(number, True)
+
+    def use(self, database: str) -> None:
+        check_database(database)
+        self.database = database
+
+    def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
+        return inspection.list_fields(table, pattern, self._executor.program)
+
+    # ------------------------------------------------------------ from a statement to its outcome
+    def query(self, text: str, multi: bool, finish: Finish | None = None) -> Answer | Awaitable[Answer] | Later:
+        known = self._executor.statements.recognise(text)
+        if known is None:
+            return self.running.bounded(self._each(text, multi, finish), text)
+        return self._begun(*known, text, finish)
+
+    def prepare(self, text: str) -> Prepared:
+        compiled = self._executor.statements.prepare(text)
+        prepared = compiled.prepared
+        return Prepared(compiled, prepared.parameters, prepared.fields, compiled.number if compiled.direct else None)
+
+    def close_statement(self, handle: Any) -> None:
+        """Statements are shared by text and forgotten by age."""
+
+    def execute(self, handle: Any, values: Sequence[object], finish: Finish | None = None
+                ) -> Outcome | Awaitable[Outcome] | Later:
+        compiled: Compiled = handle
+        if compiled.version != self._executor.program.version:
+            compiled = self._executor.statements.prepare(compiled.text)
+        return self._begun(compiled, values, compiled.text, finish)
+
+    def _begun(self, compiled: Compiled, values: Sequence[Any], text: str, finish: Finish | None
+               ) -> Outcome | Awaitable[Outcome] | Later:
+        """At once where the rows are at hand; else as `Later`, or as what can be stopped."""
+        first: Awaitable[Outcome]
+        try:
+            if compiled.direct and not self.offset:
+                answer = self._executor.select(compiled, values, self._client.keeps, self._tell)
+                if isinstance(answer, ResultSet):
+                    self.warnings = ()
+                    return answer
+                first = self._in_time(answer)
+            else:
+                command = compiled.bind(values)
+                if isinstance(command, _WRITES):
+                    later = self._write(command)
+                    self.running.write(later.future, text)
+                    return later
+                first = self._run(command)
+        except SqlError as e:
+            raise self._noted(e) from None
+
+        async def again() -> Outcome:
+            return await self._run(self._executor.statements.prepare(compiled.text).bind(values))
+
+        return self.running.bounded(self._followed(first, again, finish), text)
+
+    async def _each(self, text: str, multi: bool, finish: Finish | None) -> Answer:
+        """The statements of a text, one after the other, up to one that fails."""
+        long = len(text) > OFF_LOOP_CHARACTERS
+        statements = (await asyncio.to_thread(split, text) if long else split(text)) or [text]
+        if len(statements) > 1 and not multi:
+            raise SqlError(1064, "42000", "You have an error in your SQL syntax: several statements in one text; send "
+                                          "them one by one, or connect with the multi-statements option")
+        outcomes: list[Outcome] = []
+        for one in statements:
+            again = partial(self._parsed, one)
+            try:
+                outcomes.append(await self._followed(again(), again, finish))
+            except SqlError as e:
+                if not outcomes:
+                    raise
+                outcomes.append(Failed(e))
+                break
+        return outcomes[0] if len(outcomes) == 1 else outcomes
+
+    async def _parsed(self, text: str) -> Outcome:
+        statements = self._executor.statements
+        long = len(text) > OFF_LOOP_CHARACTERS
+        return await self._run(await statements.parse_beside(text) if long else statements.parse(text))
+
+    async def _followed(self, first: Awaitable[Outcome], again: Callable[[], Awaitable[Outcome]], finish: Finish | None
+                        ) -> Outcome:
+        """The outcome; planned again where its view was dropped or redefined meanwhile, so that the client is told of
+        the table, or has the rows from the view as it is now.  One of many rows is finished beside the loop."""
+        outcome: Outcome | None = None
+        for attempt in range(VIEW_BINDS):
+            try:
+                outcome = await (again() if attempt else first)
+                break
+            except WorkerGone as e:
+                raise self._noted(SqlError(1105, "HY000", str(e))) from e
+            except SqlError as e:
+                self._noted(e)
+                if not is_gone(e):
+                    raise
+            await self._executor.program.settled()
+        if outcome is None:
+            raise self._noted(SqlError(1412, "HY000", "Table definition has changed, please retry transaction"))
+        if finish is None or not isinstance(outcome, ResultSet) or len(outcome.rows) < OFF_LOOP_ROWS:
+            return outcome
+        return await asyncio.to_thread(finish, outcome)
+
+    def _noted(self, error: SqlError) -> SqlError:
+        """The error, which SHOW WARNINGS tells from now on."""
+        self.warnings = (("Error", error.code, error.message),)
+        return error
+
+    # ------------------------------------------------------------ commands
+    async def _run(self, command: sql.Command) -> Outcome:
+        outcome = await self._outcome(self._now(command) if isinstance(command, sql.Timed) else command)
+        if not (isinstance(command, sql.Show) and command.what in ("warnings", "errors")):
+            self.warnings = () if isinstance(outcome, Encoded | Failed) else outcome.warnings
+        return outcome
+
+    async def _outcome(self, command: sql.Command) -> Outcome:
+        if isinstance(command, sql.Select):
+            return await self._limited(self._select(command))
+        if isinstance(command, _WRITES):
+            later = self._write(command)
+            await self.running.written(later.future)
+            return later.then(later.future)
+        if isinstance(command, _DEFINITIONS):
+            return await self._define(command)
+        if isinstance(command, sql.SelectItems):
+            return inspection.select_items(command, self)
+        if isinstance(command, sql.Kill):
+            self._processes.kill(command.number, command.connection)
+            return Ok()
+        if isinstance(command, sql.Show):
+            return await self._show(command)
+        if isinstance(command, sql.Explain):
+            if isinstance(command.command, sql.Timed):
+                command = replace(command, command=self._now(command.command))
+            return await self._limited(self._explainer.explain(command, self._tell))
+        return Ok(warnings=self._session_command(command))
+
+    def _now(self, command: sql.Timed) -> sql.Command:
+        """A SELECT that asks for the time, at this one."""
+        return command.at(datetime.now(UTC).replace(tzinfo=None), self.offset)
+
+    async def _show(self, command: sql.Show) -> ResultSet:
+        if command.what == "processlist":
+            return inspection.processlist(self._processes.rows(command.full))
+        if command.what.startswith("noria "):
+            return await self._explainer.show(command)
+        return inspection.show(command, self._executor.program, self)
+
+    async def _define(self, command: sql.CreateTable | sql.DropTable | sql.CreateView | sql.DropView) -> Ok:
+        self._end_transaction()
+        for name in command.names if isinstance(command, sql.DropTable) else ():
+            self._executor.locks.check(self, name)
+        change = await self._executor.program.define(command)
+        return Ok(warnings=change.warnings)
+
+    # ------------------------------------------------------------ reads
+    async def _in_time(self, answer: Awaitable[ResultSet]) -> ResultSet:
+        result = await self._limited(answer)
+        self.warnings = result.warnings
+        return result
+
+    async def _limited(self, answer: Awaitable[ResultSet]) -> ResultSet:
+        hinted = hinted_ms(self.running.text)
+        limit = int(self.variables["max_execution_time"]) if hinted is None else hinted
+        return await self.running.limited(answer, limit)
+
+    async def _select(self, command: sql.Select) -> ResultSet:
+        if not self.offset:
+            return await self._executor.select_bound(command, self._tell)
+        in_utc = await self._executor.select_bound(zones.in_utc(command, self.offset), self._tell)
+        return zones.shown(in_utc, self.offset)
+
+    # ------------------------------------------------------------ writes
+    def _write(self, command: Insert | Update | Delete) -> Later:
+        self._executor.locks.check(self, command.table)
+        self._transaction.check_write(bool(self.variables["transaction_read_only"]))
+        if isinstance(command, Insert) and "NO_AUTO_VALUE_ON_ZERO" in self.variables["sql_mode"]:
+            self._executor.refuse_zero(command)
+        return Later(self._executor.submit(command, self.offset), partial(self._written, command))
+
+    def _written(self, command: Insert | Update | Delete, done: asyncio.Future[Any]) -> Ok:
+        try:
+            result = self._executor.result_of(done)
+        except WorkerGone as e:
+            raise self._noted(SqlError(1105, "HY000", str(e))) from e
+        except SqlError as e:
+            raise self._noted(e) from None
+        self.warnings = ()
+        self._transaction.wrote(result.affected, bool(self.variables["autocommit"]))
+        if result.last_insert_id:
+            self.last_insert_id = result.last_insert_id
+        matched = isinstance(command, Update) and self._client.found_rows
+        affected = result.matched if matched else result.affected
+        self.row_count = affected
+        return Ok(affected, result.last_insert_id, (), _info(command, result.matched, result.affected))
+
+    # ------------------------------------------------------------ what is the session's own
+    def _session_command(self, command: sql.Command) -> Sequence[Warning_]:
+        """The warnings that it earns."""
+        if isinstance(command, sql.SetVariable):
+            return [warning for a in command.assignments for warning in self._assigned(a)]
+        if isinstance(command, sql.Transaction):
+            return self._transact(command)
+        if isinstance(command, sql.LockTables):
+            return self._lock(command)
+        if isinstance(command, sql.CreateDatabase):
+            return _create_database(command)
+        if isinstance(command, sql.DropDatabase):
+            return _drop_database(command)
+        if isinstance(command, sql.Use):
+            self.database = command.database
+        elif isinstance(command, sql.Nothing):
+            for name in command.tables:
+                self._known(name)
+        return ()
+
+    def _transact(self, command: sql.Transaction) -> Sequence[Warning_]:
+        if command.what == "begin" or command.chain:
+            self._executor.locks.unlock(self)
+        try:
+            return self._transaction.run(command, bool(self.variables["autocommit"]))
+        finally:
+            self._set_status()
+
+    def _end_transaction(self) -> None:
+        self._transaction.end()
+        self._set_status()
+
+    def _lock(self, command: sql.LockTables) -> Sequence[Warning_]:
+        for name, _ in command.tables:
+            self._known(name)
+        if command.tables:
+            self._end_transaction()
+        self._executor.locks.lock(self, command.tables)
+        if any(write for _, write in command.tables):
+            return (("Warning", 1235, "a WRITE lock keeps other sessions from writing, not from reading"),)
+        return ()
+
+    def _known(self, name: str) -> None:
+        program = self._executor.program
+        if program.table(name) is None and program.view(name) is None:
+            raise unknown_table(name)
+
+    def _assigned(self, a: sql.Assignment) -> Sequence[Warning_]:
+        value = a.value
+        if isinstance(value, sql.Item):
+            value = inspection.select_items(sql.SelectItems((value,)), self).rows[0][0]
+        if a.scope == "user":
+            self.user_variables[a.name] = value
+            return ()
+        if a.scope == "global":
+            raise not_supported("SET GLOBAL", "set the variable in each session, or start the server with options")
+        kept, warnings = changes(a.name, value, VARIABLES)
+        if a.name == "transaction" and a.scope == "":
+            self._transaction.next_read_only = kept.get("transaction_read_only", self._transaction.next_read_only)
+            kept = {}
+        if kept.get("autocommit") and not self.variables["autocommit"]:
+            self._end_transaction()
+        self.variables.update(kept)
+        self._set_status()
+        self.offset = zones.offset_of(self.variables["time_zone"])
+        self.keepable = not self.offset
+        return [("Warning", 1235, text) for text in warnings]
+
+
+def _create_database(command: sql.CreateDatabase) -> Sequence[Warning_]:
+    refusal = not_created(command.name)
+    if refusal.code != 1007 or not command.if_not_exists:
+        raise refusal
+    return (("Note", refusal.code, refusal.message),)
+
+
+def _drop_database(command: sql.DropDatabase) -> Sequence[Warning_]:
+    if command.name.lower() == DATABASE:
+        raise not_supported("DROP DATABASE", "there is one database; drop its tables and views")
+    refusal = not_dropped(command.name)
+    if not command.if_exists:
+        raise refusal
+    return (("Note", refusal.code, refusal.message),)
+
+
+def _info(command: Insert | Update | Delete, matched: int, affected: int) -> str:
+    """The line that MySQL's OK packet carries."""
+    if isinstance(command, Update):
+        return f"Rows matched: {matched}  Changed: {affected}  Warnings: 0"
+    if isinstance(command, Insert) and len(command.rows) > 1:
+        return f"Records: {len(command.rows)}  Duplicates: {max(0, affected - len(command.rows))}  Warnings: 0"
+    return ""

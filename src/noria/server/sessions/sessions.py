@@ -1,0 +1,100 @@
+"""The sessions of a server: whoever asks over MySQL has one as long as he is connected, an HTTP request or a call of
+the embedded database one of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
+from math import isfinite
+from typing import Any
+
+from noria.core.errors import SqlError
+from noria.runtime.link import WorkerGone
+from noria.server.answering.executor import Executor
+from noria.server.answering.replies import ReplyCache
+from noria.server.outcomes import Client, Failed, Later, Outcome
+from noria.server.sessions import inspection
+from noria.server.sessions.explain import Explainer
+from noria.server.sessions.running import Processes
+from noria.server.sessions.session import Session
+from noria.sql.statements.database import DATABASE
+
+_PARAMETERS = (int, float, Decimal, str, bytes, bytearray, date, time, timedelta, type(None))
+
+
+class Sessions:
+    """Implements `outcomes.Backend`."""
+
+    def __init__(self, executor: Executor):
+        self._executor = executor
+        self._explainer = Explainer(executor)
+        self.processes = Processes()
+
+    @property
+    def replies(self) -> ReplyCache:
+        return self._executor.replies
+
+    def connect(self, client: Client) -> Session:
+        return Session(self._executor, self.processes, self._explainer, client)
+
+    async def run(self, text: str, parameters: Sequence[Any]) -> list[Outcome]:
+        """The statements of a text in a session of their own; raises the first error."""
+        session = self.connect(Client("root", DATABASE, self.processes.number(), "localhost", False))
+        try:
+            return await complete(session, text, parameters)
+        except WorkerGone as e:
+            raise ConnectionError(str(e)) from e
+        finally:
+            session.close()
+
+    def views(self) -> list[dict[str, Any]]:
+        """Every view as /views shows it."""
+        program = self._executor.program
+        return [inspection.view_about(v, program) for v in (*program.views(), *program.adhoc())]
+
+
+async def complete(session: Session, text: str, parameters: Sequence[Any]) -> list[Outcome]:
+    """What a text gives, whether it does so at once or later; raises the first error."""
+    _check(text, parameters)
+    if parameters:
+        prepared = session.prepare(text)
+        if prepared.parameters != len(parameters):
+            raise SqlError(1210, "HY000", f"the statement has {prepared.parameters} parameters, {len(parameters)} were "
+                                          "given")
+        answer: Any = session.execute(prepared.handle, parameters)
+    else:
+        answer = session.query(text, True)
+    if isinstance(answer, Later):
+        await asyncio.wait((answer.future,))
+        answer = answer.then(answer.future)
+    elif asyncio.iscoroutine(answer):
+        answer = await answer
+    outcomes = list(answer) if isinstance(answer, Sequence) else [answer]
+    for outcome in outcomes:
+        if isinstance(outcome, Failed):
+            raise outcome.error
+    return outcomes
+
+
+def _check(text: str, parameters: Sequence[Any]) -> None:
+    """Are they values that a statement can have, and texts that there are?"""
+    for i, value in enumerate(parameters, 1):
+        if not isinstance(value, _PARAMETERS):
+            raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: parameter {i} is a {type(value).__name__}; "
+                                          "give numbers, texts, bytes, dates, times or NULL")
+        if isinstance(value, (float, Decimal)) and not isfinite(value):
+            raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: parameter {i} is {value}, no number")
+    for said in (text, *parameters):
+        if isinstance(said, str) and not said.isascii():
+            _check_text(said)
+
+
+def _check_text(said: str) -> None:
+    try:
+        said.encode()
+    except UnicodeEncodeError as e:
+        raise SqlError(1300, "HY000", f"Invalid utf8mb4 character string: {said[e.start : e.end]!r} at character "
+                                      f"{e.start + 1}") from None
