@@ -139,6 +139,6 @@ class Rig:
         if not some:
             return
         n, cols = rng.choice(some)
-        keys = n.op.present(n, cols)
+        keys = n.stored.present(cols)
         if keys.shape[1]:
             evict(self.engine, n, cols, np.ascontiguousarray(keys[:, [rng.randrange(keys.shape[1])]]))

@@ -35,7 +35,7 @@ def rig(stories: int) -> Rig:
 
 def present(r: Rig, describes: str) -> set[int]:
     node = next(n for n in r.engine.graph.nodes if n.op.describe().startswith(describes))
-    return set(node.op.present(node, node.indexes[0])[0].tolist())
+    return set(node.stored.present(node.indexes[0])[0].tolist())
 
 
 def test_cold_view_keys_go_first_and_what_they_needed_after_them() -> None:

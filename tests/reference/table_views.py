@@ -42,8 +42,7 @@ class TableView:
         return distinct(folded_keys(self.symbols, folds, keys))
 
     def coldest(self, most):
-        keys, stamps, rows = self.table.sample(self.key, most)
-        return keys, stamps, (rows + 1) * self.table.row_bytes()
+        return self.table.coldest(self.key, most)
 
     def begin_tick(self, tick):
         pass

@@ -140,7 +140,7 @@ class Script:
             if n.op.stateful and n.state is not None:
                 for cols in n.op.presence(n):
                     names = ", ".join(n.fields[c].name for c in cols)
-                    present = "" if n.full else engine.show_keys(n.fields, cols, n.op.present(n, cols))
+                    present = "" if n.full else engine.show_keys(n.fields, cols, n.stored.present(cols))
                     shown = "everything" if n.full else present or "nothing"
                     ranges = f", filled {n.ranges[cols].intervals()}" if cols in n.ranges else ""
                     self.out.append(f"n{n.id} by {names or '()'} has {shown}{ranges}")

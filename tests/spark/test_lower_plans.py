@@ -28,7 +28,7 @@ from noria.core.values import decode
 from noria.dataflow.validate import recompute
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.mir import Aggregate, Base, Distinct, Filter, Mir, Project, UnionAll, agg
-from noria.plan.told import told_plan
+from noria.plan.optimizer import told_plan
 from noria.plan.view import ViewDef
 from noria.spark.lowering import coding, lower
 from reference import mir_reference, random_plans

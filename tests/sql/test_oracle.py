@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from noria.core.errors import SqlError
 from noria.plan.mir import show
-from noria.plan.tops import kept_top
+from noria.plan.optimizer import kept_top
 from noria.sql.commands import CreateView, Select, as_batch
 from noria.sql.parse import bind, parse, prepare
 from reference import mir_reference

@@ -9,9 +9,9 @@ import pytest
 from noria.core.expressions.expr import Col, Expr, col
 from noria.core.expressions.functions import call, literal
 from noria.core.types import INT, TEXT, Column, Field, TableDef
-from noria.plan import rewrites
 from noria.plan.mir import Aggregate, Base, Filter, Join, Mir, Project, Window, agg, show
 from noria.plan.mir import over as window_over
+from noria.plan.optimizer import optimize, rewrites
 from reference import mir_reference
 
 T = Base(TableDef("t", (Column("a", INT), Column("b", INT), Column("s", TEXT)), table_id=1))
@@ -111,7 +111,7 @@ aggregate sum(#1) by #0
 def test_rewrite(rewrite: Callable[[Mir], Mir], before: Mir, after: str) -> None:
     changed = rewrite(before)
     assert show(changed) == after.strip()
-    optimized = rewrites.optimize(before)
+    optimized = optimize(before)
     for plan in (changed, optimized):
         assert rows_of(plan) == rows_of(before)
     assert [(f.name, f.type) for f in optimized.fields] == [(f.name, f.type) for f in before.fields]
@@ -123,5 +123,5 @@ def rows_of(plan: Mir) -> list[str]:
 
 def test_optimize_is_stable() -> None:
     for _, _, before, _ in CASES:
-        once = rewrites.optimize(before)
-        assert rewrites.optimize(once) == once
+        once = optimize(before)
+        assert optimize(once) == once

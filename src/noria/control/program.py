@@ -33,7 +33,7 @@ from noria.core.errors import (
 from noria.core.types import TableDef
 from noria.dataflow import packets
 from noria.plan.mir import Mir, tables_of
-from noria.plan.tops import kept_top
+from noria.plan.optimizer import kept_top
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 from noria.sql import commands

@@ -22,6 +22,7 @@ from noria.dataflow import layout, ranged
 from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys
 from noria.dataflow.profile import Clock, Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
+from noria.dataflow.published import view_of
 from noria.dataflow.story import More, Story
 from noria.dataflow.work import Work
 
@@ -109,8 +110,8 @@ class Engine:
         self.tick_number += 1
         for node in self.readers.values():
             if node.state is not None:
-                node.state.begin_tick(self.tick_number)
-                node.state.end_tick(self.tick_number)
+                view_of(node).begin_tick(self.tick_number)
+                view_of(node).end_tick(self.tick_number)
 
     # -------------------------------------------------------------- reading upstream
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
@@ -292,7 +293,7 @@ class Engine:
     @staticmethod
     def _watched(node: Node, rows: Iterator[Batch], work: Work) -> Iterator[Batch]:
         for batch in rows:
-            work.grown(node.op.memory(node), node.op.describe())
+            work.grown(node.stored.memory(), node.op.describe())
             yield batch
 
     def bootstrap(self, node: Node, rows: Iterator[Batch]) -> None:
@@ -329,7 +330,7 @@ class Engine:
         """Give slack of emptied states back."""
         for n in self.graph.nodes:
             if n.op.stateful and n.state is not None:
-                n.op.shrink(n)
+                n.state.shrink()
 
     def ready(self, view: str) -> bool:
         """Has the view its first state?"""

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from noria.core.batch import Codes
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Node, Pattern, distinct, folded_keys
-from noria.dataflow.layout import User
+from noria.dataflow.graph import Columns, Node, Pattern, User, distinct, folded_keys
 
 SAMPLE = 1024  # keys looked at per index and round: least recent among a sample is nearly least recent
 
@@ -24,14 +23,14 @@ def evict(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
     """Make keys of one index missing, and whatever was pulled through them."""
     if node.full or not keys.shape[1]:
         return
-    present, ranges = ~node.op.missing(node, cols, keys), node.ranges.get(cols)
+    present, ranges = ~node.stored.missing(cols, keys), node.ranges.get(cols)
     filled = present if ranges is None else present | ranges.covers(keys[0])
     keys, present = np.ascontiguousarray(keys[:, filled]), present[filled]
     if not keys.shape[1]:
         return
     jobs = [(user, _carry(engine, _pattern(cols, keys), user)) for user in node.users_of(cols)]
     engine.note("evicts", node, cols, keys)
-    node.op.drop_keys(node, cols, np.ascontiguousarray(keys[:, present]))
+    node.stored.evict(cols, np.ascontiguousarray(keys[:, present]))
     if ranges is not None:
         ranges.cut(keys[0])
     node.stats.evictions += int(np.count_nonzero(present))
@@ -50,9 +49,9 @@ def unfill(engine: Engine, node: Node, cols: Columns) -> None:
     resting = []
     for below, index, _ in node.users.get(cols, ()):
         if index in below.ranges and not below.full:
-            keys = below.op.present(below, index)
+            keys = below.stored.present(index)
             keys = np.ascontiguousarray(keys[:, ranges.covers(keys[0])])
-            resting.append((below, index, np.ascontiguousarray(keys[:, node.op.missing(node, cols, keys)])))
+            resting.append((below, index, np.ascontiguousarray(keys[:, node.stored.missing(cols, keys)])))
     ranges.clear()
     for below, index, keys in resting:
         evict(engine, below, index, keys)
@@ -79,7 +78,7 @@ def _matching(engine: Engine, node: Node, index: Columns, p: Pattern) -> Codes:
         keys = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
         return distinct(folded_keys(engine.symbols, folds, keys))
     known = [(j, p.cols.index(c)) for j, c in enumerate(index) if c in p.cols]
-    have = node.op.present(node, index)
+    have = node.stored.present(index)
     hit = np.zeros(have.shape[1], np.bool_)
     values = folded_keys(engine.symbols, [folds[j] for j, _ in known], p.values[[i for _, i in known]])
     for v in values.T:
@@ -90,12 +89,12 @@ def _matching(engine: Engine, node: Node, index: Columns, p: Pattern) -> Codes:
 def memory(engine: Engine) -> int:
     """Bytes of symbols, states and views."""
     ranges = sum(r.memory() for n in engine.graph.nodes for r in n.ranges.values())
-    return engine.symbols.memory() + ranges + sum(n.op.memory(n) for n in engine.graph.nodes if n.op.stateful)
+    return engine.symbols.memory() + ranges + sum(n.state.memory() for n in engine.graph.nodes if n.state is not None)
 
 
 def essential(engine: Engine) -> int:
     """Bytes of full states: never evicted, since nothing above could give them back key by key."""
-    return sum(n.op.memory(n) for n in engine.graph.nodes if n.op.stateful and n.full)
+    return sum(n.state.memory() for n in engine.graph.nodes if n.state is not None and n.full)
 
 
 def evictable(engine: Engine) -> list[tuple[Node, Columns]]:
@@ -124,7 +123,7 @@ def _round(engine: Engine, goal: int, force: bool) -> bool:
             over = memory(engine) - goal
             if bool(n.children) == leaf or over <= 0:
                 continue
-            keys, stamps, sizes = n.op.coldest(n, cols, SAMPLE)
+            keys, stamps, sizes = n.stored.coldest(cols, SAMPLE)
             most = (keys.shape[1] + 1) // 2  # the colder half of the sample
             if n.children and not force:
                 free = ~_needed(engine, n, cols, keys)
@@ -147,7 +146,7 @@ def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArr
         for p in _carry(engine, _pattern(cols, keys), user):
             if all(c in p.cols for c in index):
                 found = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
-                out[p.source[~below.op.missing(below, index, found)]] = True
+                out[p.source[~below.stored.missing(index, found)]] = True
                 continue
             for i in range(p.values.shape[1]):  # a straddled key: looked for among the present ones
                 one = Pattern(p.cols, p.values[:, i:i + 1], p.source[i:i + 1])
@@ -163,7 +162,7 @@ def sweep(engine: Engine) -> int:
 def held(engine: Engine) -> Iterator[Codes]:
     """Every text id that a state or a delta kept back holds, and other numbers."""
     for n in engine.graph.nodes:
-        if n.op.stateful and n.state is not None:
-            yield from n.op.held(n)
+        if n.state is not None:
+            yield from n.state.held([c for c, f in enumerate(n.fields) if f.type.is_text])
         for batch in n.stash or ():
             yield from batch.columns

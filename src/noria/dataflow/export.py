@@ -23,8 +23,8 @@ def view_tables(engine: Engine, view: str, symbols: Symbols) -> tuple[pa.Table, 
     """All stored rows of a view, and for a partial one its present keys."""
     node = engine.readers[view]
     key = engine.reads[node]
-    present = node.op.present(node, key)
-    rows, _ = node.state.rows(present)
+    present = node.stored.present(key)
+    rows, _ = node.stored.lookup(key, present, engine.tick_number)
     names = [f"k{i}" for i in range(len(key))]
     keys = None if node.full else pa.table(
         [to_arrow(np.ascontiguousarray(k), node.fields[c].type, symbols) for k, c in zip(present, key, strict=True)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,14 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.core.symbols import Symbols
 from noria.core.types import Field
+from noria.dataflow.protocols import State
 from noria.dataflow.work import Work
 from noria.state.ranges import Ranges
+from noria.state.table import Columns as Columns
 
 if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
 
-Columns = tuple[int, ...]
 
 
 class Untraceable(Exception):
@@ -125,66 +126,47 @@ class Operator:
         """The operator on whole relations, without any state: what `validate` compares with."""
         raise NotImplementedError
 
-    # ---- stateful operators only
+    # ---- stateful operators only (`ops/stateful.py`)
     def presence(self, node: Node) -> list[Columns]:
         """The indexes whose keys are present or missing."""
         return node.indexes
 
-    def everything(self, engine: Engine, node: Node) -> Batch:
-        """All rows of a full node."""
-        rows: Batch = node.state.rows()
-        return rows
-
     def make_state(self, engine: Engine, node: Node) -> None:
         """Make, change or drop node.state so that it fits node.full and node.indexes."""
+        raise NotImplementedError
 
     def build(self, engine: Engine, node: Node, rows: Iterator[Batch]) -> None:
         """First state of a full node from all its input rows (weights positive), in slices."""
-        for batch in rows:
-            self.tick(engine, node, [batch])
+        raise NotImplementedError
 
     def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         """Make keys present; `rows` are what the parent has for them."""
         raise NotImplementedError
 
-    def missing(self, node: Node, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
-        out: npt.NDArray[np.bool_] = node.state.missing(cols, keys)
-        return out
-
-    def drop_keys(self, node: Node, cols: Columns, keys: Codes) -> None:
-        node.state.evict(cols, keys)
-
-    def present(self, node: Node, cols: Columns) -> Codes:
-        keys: Codes = node.state.present(cols)
-        return keys
-
-    def coldest(self, node: Node, cols: Columns, most: int) -> tuple[Codes, Codes, Codes]:
-        """A sample of present keys: (keys, stamps, bytes)."""
-        keys, stamps, rows = node.state.sample(cols, most)
-        return keys, stamps, rows * node.state.row_bytes() + node.state.key_bytes(cols)
-
-    def held(self, node: Node) -> Iterator[Codes]:
-        """Every text id that the state holds (any other numbers do no harm): strings beside these are swept."""
-        texts = [c for c, f in enumerate(node.fields) if f.type.is_text]
-        found: Iterator[Codes] = node.state.held(texts)
-        return found
+    def everything(self, engine: Engine, node: Node) -> Batch:
+        """All output rows of a full node."""
+        raise NotImplementedError
 
     def forget(self, engine: Engine, node: Node) -> None:
         """Drop the whole state: every key missing, or a full state to be built again."""
-        node.clear_ranges()
-        if node.state is not None:
-            node.state = None
-            self.make_state(engine, node)
+        raise NotImplementedError
 
-    def shrink(self, node: Node) -> None:
-        """Give slack back."""
-        node.state.shrink()
 
-    def memory(self, node: Node) -> int:
-        return 0 if node.state is None else int(node.state.memory())
+class Step(NamedTuple):
+    """A stateless node that a pull passes, the port it leaves by, and the port that a join pulls first."""
 
-    def rows_stored(self, node: Node) -> int:
-        return 0 if node.state is None else len(node.state)
+    node: Node
+    port: int
+    primary: int | None
+
+
+class User(NamedTuple):
+    """Who depends on keys of an index: the keys of an index of a node below, by a path of stateless ones, nearest to
+    the user last."""
+
+    node: Node
+    cols: Columns
+    path: tuple[Step, ...]
 
 
 @dataclass(eq=False)
@@ -199,14 +181,13 @@ class Node:
     full: bool = False
     why_full: str = ""
     indexes: list[Columns] = field(default_factory=list)
-    users: dict[Columns, list[tuple[Node, Columns, tuple[tuple[Node, int, int | None], ...]]]] = field(
-        default_factory=dict)
+    users: dict[Columns, list[User]] = field(default_factory=dict)
     primaries: frozenset[int] = frozenset()
     full_below: bool = False
     kept: bool = False  # a base table that joins look up in
     pulled: frozenset[Columns] = frozenset()
     coarser: dict[Columns, list[Columns]] = field(default_factory=dict)  # indexes over some of an index's columns
-    state: Any = None
+    state: State | None = None
     live: bool = False
     stash: list[Batch] | None = None  # input deltas kept back while the first state is computed elsewhere
     inert: bool = False  # below such a node: no deltas until it can be built
@@ -217,21 +198,28 @@ class Node:
     def width(self) -> int:
         return len(self.fields)
 
+    @property
+    def stored(self) -> State:
+        """The state of a node that has one."""
+        assert self.state is not None, self
+        return self.state
+
     def folds(self) -> list[bool]:
         return [f.type.folds for f in self.fields]
 
     def missing(self, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
         """Keys that are not complete here.  A key (a, b) is where its a is present (the thesis' "Partial Key
         Subsumption"); of the ranges of a single column see `ranged`."""
-        out = self.op.missing(self, cols, keys)
+        state = self.stored
+        out = state.missing(cols, keys)
         for few in self.coarser.get(cols, ()):
             if out.any():
                 some = np.flatnonzero(out)
                 part = np.ascontiguousarray(keys[[cols.index(c) for c in few]][:, some])
-                out[some] = self.op.missing(self, few, part)
+                out[some] = state.missing(few, part)
         return out
 
-    def users_of(self, cols: Columns) -> list[tuple[Node, Columns, tuple[tuple[Node, int, int | None], ...]]]:
+    def users_of(self, cols: Columns) -> list[User]:
         """Who depends on keys of an index: also those that rest on it for keys of more columns."""
         finer = [c for c, few in self.coarser.items() if cols in few]
         return [u for c in (cols, *finer) for u in self.users.get(c, ())]

@@ -11,11 +11,8 @@ from collections import defaultdict
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-from noria.dataflow.graph import Columns, Node, Untraceable
+from noria.dataflow.graph import Columns, Node, Step, Untraceable, User
 from noria.dataflow.ranged import sources
-
-Step = tuple[Node, int, int | None]  # a stateless node on the way, the port entered by, the join's primary
-User = tuple[Node, Columns, tuple[Step, ...]]
 
 
 class _MustBeFull(Untraceable):
@@ -119,14 +116,14 @@ def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None
         if any(primary is not None for _, _, primary in path):
             out.kept.add(n)
         if user:
-            out.users[n][cols].append((*user, path))
+            out.users[n][cols].append(User(*user, path))
         return
     for need in n.op.needs(n, cols):
         if need.primary is not None and user:
             out.primaries[n].add(need.primary)
         if need.find is not None:
             _find(out, n.parents[need.port], need.find)
-        _need(out, n.parents[need.port], need.cols, user, ((n, need.port, need.primary), *path))
+        _need(out, n.parents[need.port], need.cols, user, (Step(n, need.port, need.primary), *path))
 
 
 def _find(out: Layout, n: Node, cols: Columns) -> None:
@@ -149,4 +146,4 @@ def _full_lookups(out: Layout, nodes: list[Node]) -> None:
         if below or n in out.full:
             out.full_below.add(n)
             for need in n.op.full_needs(n):
-                _need(out, n.parents[need.port], need.cols, None, ((n, need.port, need.primary),))
+                _need(out, n.parents[need.port], need.cols, None, (Step(n, need.port, need.primary),))

@@ -17,6 +17,7 @@ from noria.core.errors import SqlError
 from noria.core.statements import Statement, WriteResult
 from noria.core.types import Field, TableDef
 from noria.dataflow.work import Work
+from noria.state.table import Cold, Columns
 
 
 class StoreBroken(Exception):
@@ -88,6 +89,53 @@ class BaseStore(Protocol):
 
     def ingest(self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int,
                epoch: int, seq: int) -> None: ...
+
+
+class State(Protocol):
+    """What keeps the rows of a stateful node (`state.table.Table`, `state.groups.Groups`, `published.Published`).
+
+    By each of its indexes a key is present (its rows are complete, perhaps none) or missing; in a full state every key
+    is present.  Key arrays have shape (key columns, keys), raw codes.
+    """
+
+    @property
+    def full(self) -> bool: ...
+
+    def fit(self, indexes: Sequence[Columns]) -> None:
+        """These indexes and no others; the keys of a new one are missing."""
+
+    def fill(self, cols: Columns, keys: Codes, rows: Batch) -> None:
+        """Make distinct missing keys present with what `rows` give them."""
+
+    def missing(self, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]: ...
+
+    def evict(self, cols: Columns, keys: Codes) -> int:
+        """Make keys missing."""
+
+    def present(self, cols: Columns) -> Codes:
+        """All present keys, folded."""
+
+    def coldest(self, cols: Columns, most: int) -> Cold:
+        """A sample of the present keys, in which old ones are."""
+
+    def lookup(self, cols: Columns, keys: Codes, tick: int) -> tuple[Batch, Codes]:
+        """Stored rows under each key, in the node's columns, and the ordinal of the key.  tick: when it is read."""
+
+    def rows(self) -> Batch:
+        """All of them, in the node's columns."""
+
+    def held(self, texts: Sequence[int]) -> Iterator[Codes]:
+        """Every text id that is held (any other numbers do no harm): strings beside these are swept.  texts: the node's
+        columns of texts."""
+
+    def shrink(self) -> None:
+        """Give slack back."""
+
+    def memory(self) -> int:
+        """Bytes in use, indexes and rows."""
+
+    def __len__(self) -> int:
+        """Rows stored, weights not counted."""
 
 
 class ViewState(Protocol):

@@ -106,7 +106,7 @@ def _pull(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
     if not node.parents:
         engine.fetch(node, cols, keys, Mode.FILL)
         return
-    missing = node.op.missing(node, cols, keys)
+    missing = node.stored.missing(cols, keys)
     node.stats.asked += keys.shape[1]
     if missing.any():
         node.stats.misses += int(np.count_nonzero(missing))
@@ -124,7 +124,7 @@ def admit(engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> None:
             if not len(new):
                 continue
             keys = new[None, :]
-            missing = np.zeros(len(new), np.bool_) if node.full else node.op.missing(node, cols, keys)
+            missing = np.zeros(len(new), np.bool_) if node.full else node.stored.missing(cols, keys)
             if missing.any() and not _begun(engine, node, cols, np.ascontiguousarray(keys[:, missing]), delta.width):
                 ranges.cut(new[missing])
             ranges.note(new)

@@ -62,7 +62,7 @@ def _check_state(engine: Engine, n: Node, truth: Rows) -> None:
             raise InvariantViolation("DELTA-SUM", f"{n}: has {dict(have)}, recomputed {dict(truth)}")
         return
     for cols in n.op.presence(n):
-        keys = n.op.present(n, cols)
+        keys = n.stored.present(cols)
         if not keys.shape[1]:
             continue
         rows, ordinal = n.op.fetch(engine, n, cols, keys, Mode.STORED)
@@ -80,7 +80,7 @@ def _check_ranges(n: Node, cols: tuple[int, ...], truth: Rows) -> None:
     ranges = n.ranges[cols]
     values = np.unique(np.array([r[cols[0]] for r in truth], np.int64))
     values = values[ranges.covers(values)]
-    if not n.full and len(values) and n.op.missing(n, cols, values[None, :]).any():
+    if not n.full and len(values) and n.stored.missing(cols, values[None, :]).any():
         raise InvariantViolation("RANGE-WHOLE", f"{n} {list(cols)}: {values.tolist()} are in {ranges.intervals()} and "
                                  "not all present")
     for low, high in ranges.intervals():
@@ -98,7 +98,7 @@ def _key(engine: Engine, n: Node, cols: tuple[int, ...], row: tuple[int, ...]) -
 
 def _check_holes(engine: Engine, n: Node) -> None:
     for cols in n.op.presence(n):
-        keys = n.op.present(n, cols)
+        keys = n.stored.present(cols)
         if keys.shape[1]:
             for need in n.op.needs(n, cols):
                 engine.fetch(n.parents[need.port], need.cols, keys, Mode.CHECK)

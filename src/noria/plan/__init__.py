@@ -1,1 +1,1 @@
-"""From relational plans to the data-flow: MIR, rewrites, partial or full, sharding, lowering, migrations."""
+"""From relational plans to the data-flow: MIR, the optimiser, views, lowering."""

@@ -24,8 +24,9 @@ from noria.dataflow.ops.repeat import Repeat
 from noria.dataflow.ops.top import Top
 from noria.dataflow.ops.union import Union
 from noria.dataflow.ops.window import Function, Window
+from noria.dataflow.published import view_of
 from noria.plan import mir
-from noria.plan.told import told
+from noria.plan.optimizer import told
 from noria.plan.view import ViewDef
 from noria.state import group_kernels as gk
 from noria.state.groups import Spec
@@ -145,7 +146,7 @@ class Lowering:
             del self.engine.reads[reader]
             self.engine.ranged.discard(reader)
             if reader.state is not None:
-                reader.state.drop()
+                view_of(reader).drop()
             self.engine.graph.remove(reader)
         wanted = {self.made[v.plan] for v in self.views.values() if v.plan in self.made}
         for node in reversed(list(self.engine.graph.nodes)):

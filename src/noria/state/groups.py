@@ -22,7 +22,7 @@ from noria.core.symbols import Symbols
 from noria.core.types import Collation
 from noria.state import group_kernels as gk
 from noria.state import probe
-from noria.state.table import Columns, Table
+from noria.state.table import Cold, Columns, Table
 
 _NONE = np.empty(0, np.int64)
 _NO_RANKS = np.empty((2, 0), np.int64)
@@ -117,16 +117,46 @@ class Groups:
         return cols if self._order is None else cols[self._order]
 
     def held(self, texts: Sequence[int]) -> Iterator[Codes]:
-        """Every text id of the state; `texts`: which group columns hold texts."""
+        """Every text id of the state; `texts`: which output columns hold texts."""
+        keys = [c for c in texts if c < len(self.group)]
         kept = [self.key_width + gk.ACC + self._at[a] + word
                 for a, s in self._text for word in range(gk.WORDS.get(s.kind, 3))]
-        return self.table.held([*texts, *kept])
+        return self.table.held([*keys, *kept])
 
     def fold_for(self, cols: Columns, keys: Codes) -> Codes:
         """Keys over some key columns (positions in the key), folded."""
         if not any(self.folds):
             return keys
         return np.stack([self._symbols.folded(k) if self.folds[c] else k for c, k in zip(cols, keys, strict=True)])
+
+    # -------------------------------------------------------------- keys that are present
+    @property
+    def full(self) -> bool:
+        return self.table.full
+
+    def fit(self, indexes: Sequence[Columns]) -> None:
+        self.table.fit(indexes)
+
+    def missing(self, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
+        return self.table.missing(cols, self.fold_for(cols, keys))
+
+    def evict(self, cols: Columns, keys: Codes) -> int:
+        return self.table.evict(cols, self.fold_for(cols, keys))
+
+    def present(self, cols: Columns) -> Codes:
+        return self.table.present(cols)
+
+    def coldest(self, cols: Columns, most: int) -> Cold:
+        return self.table.coldest(cols, most)
+
+    def shrink(self) -> None:
+        self.table.shrink()
+
+    def memory(self) -> int:
+        return self.table.memory()
+
+    def __len__(self) -> int:
+        return len(self.table)
 
     @staticmethod
     def pulls_again(spec: Spec) -> bool:

@@ -8,6 +8,7 @@ shape (key columns, keys), in the index's column order, raw codes: CI text is fo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +51,14 @@ LINE = 8  # words of a cache line
 SMALLEST = 16  # rows and entries a fresh arena has room for
 
 Columns = tuple[int, ...]
+
+
+class Cold(NamedTuple):
+    """Some present keys, shape (key columns, n): the tick that each was last read in, and the bytes that it takes."""
+
+    keys: Codes
+    stamps: Codes
+    nbytes: Codes
 
 
 def _power(n: int) -> int:
@@ -149,6 +158,13 @@ class Table:
                 self.evict(cols, self.present(cols))
             self._reshape(int(self.arena[CAP]), [c for c in self.indexes if c != cols])
 
+    def fit(self, indexes: Sequence[Columns]) -> None:
+        """These indexes and no others."""
+        for cols in indexes:
+            self.add_index(cols)
+        for cols in [c for c in self.indexes if c not in indexes]:
+            self.drop_index(cols)
+
     # -------------------------------------------------------------- updates
     def apply(self, delta: Batch) -> Batch:
         """Add the delta to what is stored; returns the rows that were covered, the others are dropped."""
@@ -188,22 +204,22 @@ class Table:
         keys: Codes = kernels.present_keys(self.arena, self.indexes.index(cols), 0, 2**62)[0]
         return keys
 
-    def sample(self, cols: Columns, most: int) -> tuple[Codes, Codes, Codes]:
-        """Up to `most` present keys from where the last sample ended, with stamps and row counts."""
-        keys, stamps, sizes, self._cursor[cols] = kernels.present_keys(
+    def coldest(self, cols: Columns, most: int) -> Cold:
+        """Up to `most` present keys from where the last sample ended."""
+        keys, stamps, rows, self._cursor[cols] = kernels.present_keys(
             self.arena, self.indexes.index(cols), self._cursor.get(cols, 0), most)
-        return keys, stamps, sizes
+        return Cold(keys, stamps, rows * self.row_bytes() + self.key_bytes(cols))
 
     def present_count(self, cols: Columns) -> int:
         return int(self.arena[HEADER + DESCRIPTOR * self.indexes.index(cols) + PRESENT])
 
-    def held(self, words: Sequence[int]) -> Iterator[Codes]:
+    def held(self, texts: Sequence[int]) -> Iterator[Codes]:
         """These words of every row, and of every present key that has them."""
-        for c in words:
+        for c in texts:
             yield kernels.column(self.arena, c)
         for cols in self.indexes if not self.full else ():
             for j, c in enumerate(cols):
-                if c in words:
+                if c in texts:
                     yield self.present(cols)[j]
 
     def __len__(self) -> int:

@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from noria.core.batch import Batch, Codes, concat
+from noria.core.batch import Batch, concat
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Need, Node, Operator, Pattern, Untraceable, under_each
+from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Untraceable
+from noria.dataflow.ops.stateful import Stateful
 from noria.state.groups import Dirty, Groups, Spec
 
 
-class Aggregate(Operator):
+class Aggregate(Stateful):
     """group: input columns; specs: the aggregates.  Output: group columns, then aggregates."""
-
-    stateful = True
 
     def __init__(self, fields: tuple[Field, ...], group: Sequence[int], specs: Sequence[Spec], text: str):
         self._fields, self.group, self._specs, self._text = fields, tuple(group), list(specs), text
@@ -54,19 +52,13 @@ class Aggregate(Operator):
         return [Pattern(tuple(j for j, _ in known), p.values[[i for _, i in known]], p.source)]
 
     # -------------------------------------------------------------- state
-    def make_state(self, engine: Engine, node: Node) -> None:
-        if node.state is None or node.state.table.full != node.full:
-            node.state = Groups(self.group, [node.fields[j].type.folds for j in range(len(self.group))],
-                                self._specs, engine.symbols, full=node.full, name=self.describe())
-        table = node.state.table
-        for cols in node.indexes:
-            table.add_index(cols)
-        for cols in [c for c in table.indexes if c not in node.indexes]:
-            table.drop_index(cols)
+    def fresh(self, engine: Engine, node: Node) -> Groups:
+        folds = [node.fields[j].type.folds for j in range(len(self.group))]
+        return Groups(self.group, folds, self._specs, engine.symbols, full=node.full, name=self.describe())
 
     def build(self, engine: Engine, node: Node, rows: Iterator[Batch]) -> None:
         if not self.group:
-            node.state.start()
+            _groups(node).start()
         super().build(engine, node, rows)
 
     def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
@@ -77,42 +69,12 @@ class Aggregate(Operator):
         groups.apply(inputs[0])
         return groups.rows()
 
-    def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
-        node.state.fill(cols, keys, rows)
-
-    def missing(self, node: Node, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
-        groups = _groups(node)
-        return groups.table.missing(cols, groups.fold_for(cols, keys))
-
-    def drop_keys(self, node: Node, cols: Columns, keys: Codes) -> None:
-        node.state.table.evict(cols, node.state.fold_for(cols, keys))
-
-    def present(self, node: Node, cols: Columns) -> Codes:
-        return _groups(node).table.present(cols)
-
-    def coldest(self, node: Node, cols: Columns, most: int) -> tuple[Codes, Codes, Codes]:
-        table = node.state.table
-        keys, stamps, rows = table.sample(cols, most)
-        return keys, stamps, rows * table.row_bytes() + table.key_bytes(cols)
-
-    def held(self, node: Node) -> Iterator[Codes]:
-        return _groups(node).held([j for j in range(len(self.group)) if self._fields[j].type.is_text])
-
-    def shrink(self, node: Node) -> None:
-        node.state.table.shrink()
-
-    def memory(self, node: Node) -> int:
-        return int(node.state.table.memory())
-
-    def rows_stored(self, node: Node) -> int:
-        return len(node.state.table)
-
     # -------------------------------------------------------------- ticks
     def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
         if delta is None:
             return None
-        out, dirty = node.state.apply(delta)
+        out, dirty = _groups(node).apply(delta)
         more = self._refill(engine, node, dirty)
         return out if more is None else concat([out, more], node.width)
 
@@ -128,27 +90,17 @@ class Aggregate(Operator):
         found: list[Batch] = []
         for cols in [tuple(range(len(self.group)))] if node.full else node.indexes:
             keys = np.ascontiguousarray(dirty.keys[list(cols)])
-            here = rest if node.full else rest & ~node.state.table.missing(cols, keys)
+            here = rest if node.full else rest & ~_groups(node).table.missing(cols, keys)
             if here.any():
                 up = tuple(self.group[c] for c in cols)
                 groups = np.ascontiguousarray(dirty.keys[:, here])
                 rows, _ = engine.fetch(node.parents[0], up, np.unique(keys[:, here], axis=1), Mode.FILL)
-                found.append(node.state.only(rows, groups))
+                found.append(_groups(node).only(rows, groups))
                 rest = rest & ~here
         engine.note("pulls", node, tuple(range(len(self.group))), dirty.keys, lambda: " again")
         return _groups(node).refill(dirty, concat(found, node.parents[0].width))
 
-    # -------------------------------------------------------------- reading
-    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
-        if not cols:
-            return under_each(node.state.rows(), keys.shape[1], engine.work)
-        out: tuple[Batch, Codes] = node.state.lookup(cols, keys, engine.tick_number)
-        return out
-
-    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
-        yield node.state.rows()
-
 
 def _groups(node: Node) -> Groups:
-    state: Groups = node.state
-    return state
+    assert isinstance(node.state, Groups)
+    return node.state

@@ -18,20 +18,18 @@ from noria.dataflow.graph import (
     Mode,
     Need,
     Node,
-    Operator,
     Pattern,
     distinct,
     folded_keys,
     under_each,
 )
+from noria.dataflow.ops.stateful import Stateful, table_of
 from noria.state.table import Table
 
 SCAN_ROWS = 65_536
 
 
-class Base(Operator):
-    stateful = True
-
+class Base(Stateful):
     def __init__(self, table: TableDef):
         self.table = table
         self.drops = False
@@ -55,10 +53,7 @@ class Base(Operator):
         if node.state is None:
             self.drops = self.drops or not any(c.live for c, _ in node.children)
             node.state = Table(node.width, node.folds(), engine.symbols, full=False, name=self.describe())
-        for cols in node.indexes:
-            node.state.add_index(cols)
-        for cols in [c for c in node.state.indexes if c not in node.indexes]:
-            node.state.drop_index(cols)
+        node.state.fit(node.indexes)
 
     def size(self, engine: Engine, node: Node) -> int:
         return engine.store.row_count(self.table.name)
@@ -69,9 +64,6 @@ class Base(Operator):
     def reach(self, engine: Engine, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
         return engine.store.reach(self.table.name, cols[0], low, high, rows, descending)
 
-    def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
-        node.state.fill(cols, keys, rows)
-
     def presence(self, node: Node) -> list[Columns]:
         return [c for c in node.indexes if c in node.pulled]
 
@@ -79,7 +71,7 @@ class Base(Operator):
         (delta,) = deltas
         if node.state is None or delta is None:
             return delta
-        covered: Batch = node.state.apply(delta)
+        covered = table_of(node).apply(delta)
         return covered if self.drops and not node.full_below else delta
 
     def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
@@ -89,8 +81,7 @@ class Base(Operator):
             return engine.store.lookup(self.table.name, cols, keys)
         if mode is Mode.FILL:
             self._fill(engine, node, cols, keys)
-        rows, ordinal = node.state.lookup(cols, keys, engine.tick_number)
-        return rows, ordinal
+        return node.state.lookup(cols, keys, engine.tick_number)
 
     def _fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
         miss = node.missing(cols, keys)
@@ -100,7 +91,7 @@ class Base(Operator):
         wanted = distinct(folded_keys(engine.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
         node.stats.misses += wanted.shape[1]
         rows, _ = engine.store.lookup(self.table.name, cols, wanted)
-        node.state.fill(cols, wanted, rows)
+        node.stored.fill(cols, wanted, rows)
         engine.note("reads", node, cols, wanted, lambda: " from disk")
 
     def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:

@@ -4,18 +4,16 @@ state (a computed join key, the right of a left join): a materialized node of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from noria.core.batch import Batch, Codes
+from noria.core.batch import Batch
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Need, Node, Operator, Pattern, under_each
-from noria.state.table import Table
+from noria.dataflow.graph import Columns, Need, Node, Pattern
+from noria.dataflow.ops.stateful import Stateful, table_of
 
 
-class Keep(Operator):
-    stateful = True
-
+class Keep(Stateful):
     def __init__(self, fields: tuple[Field, ...]):
         self._fields = fields
 
@@ -31,29 +29,9 @@ class Keep(Operator):
     def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         return [p]
 
-    def make_state(self, engine: Engine, node: Node) -> None:
-        if node.state is None or node.state.full != node.full:
-            node.state = Table(node.width, node.folds(), engine.symbols, full=node.full, name=repr(node))
-        for cols in node.indexes:
-            node.state.add_index(cols)
-        for cols in [c for c in node.state.indexes if c not in node.indexes]:
-            node.state.drop_index(cols)
-
     def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
         return inputs[0]
 
-    def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
-        node.state.fill(cols, keys, rows)
-
     def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
-        return None if delta is None else node.state.apply(delta)
-
-    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
-        if not cols:
-            return under_each(node.state.rows(), keys.shape[1], engine.work)
-        out: tuple[Batch, Codes] = node.state.lookup(cols, keys, engine.tick_number)
-        return out
-
-    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
-        yield node.state.rows()
+        return None if delta is None else table_of(node).apply(delta)

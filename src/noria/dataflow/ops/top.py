@@ -13,7 +13,7 @@ d(out) = what the kept rows show after the tick - what they showed before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,17 +29,16 @@ from noria.dataflow.graph import (
     Mode,
     Need,
     Node,
-    Operator,
     Pattern,
     Untraceable,
     distinct,
     folded_keys,
     under_each,
 )
+from noria.dataflow.ops.stateful import Stateful, table_of
 from noria.state import probe
 from noria.state.layout import MAX_KEY
 from noria.state.netting import netted
-from noria.state.table import Table
 
 Mask = npt.NDArray[np.bool_]
 SPARE = (4, 1024)  # rows kept beyond k: as many as k, within these bounds
@@ -65,9 +64,7 @@ class _Ranked:
         return np.asarray(total - total[self.starts][self.group])
 
 
-class Top(Operator):
-    stateful = True
-
+class Top(Stateful):
     def __init__(self, fields: tuple[Field, ...], group: Columns, order: Order, limit: int, offset: int, text: str):
         self._fields, self.group, self._order, self._text = fields, group, order, text
         self.offset, self.k = offset, offset + limit
@@ -100,17 +97,11 @@ class Top(Operator):
         return [Pattern(tuple(p.cols[i] for i in known), p.values[known], p.source)]
 
     # -------------------------------------------------------------- state
-    def make_state(self, engine: Engine, node: Node) -> None:
-        if node.state is None or node.state.full != node.full:
-            node.state = Table(node.width, node.folds(), engine.symbols, full=node.full, name=repr(node))
-        wanted = [*node.indexes, *([self._own] if self.group and self._own not in node.indexes else [])]
-        for cols in wanted:
-            node.state.add_index(cols)
-        for cols in [c for c in node.state.indexes if c not in wanted]:
-            node.state.drop_index(cols)
+    def indexes(self, node: Node) -> list[Columns]:
+        return [*node.indexes, *([self._own] if self.group and self._own not in node.indexes else [])]
 
     def everything(self, engine: Engine, node: Node) -> Batch:
-        return self._shown(engine, node.state.rows())
+        return self._shown(engine, node.stored.rows())
 
     def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         """Of the groups that another index has, the rows kept already; of the others the first."""
@@ -120,7 +111,7 @@ class Top(Operator):
         parts = [self._head(engine, self._only(engine, rows, fresh))]
         if kept.shape[1]:
             parts.append(self._stored(engine, node, kept))
-        node.state.fill(cols, keys, concat(parts, node.width))
+        node.stored.fill(cols, keys, concat(parts, node.width))
 
     def _covered(self, node: Node, groups: Codes) -> Mask:
         """Which groups (folded keys) a present key covers."""
@@ -128,18 +119,18 @@ class Top(Operator):
         if not node.full:
             for cols in node.indexes:
                 keys = np.ascontiguousarray(groups[[self.group.index(c) for c in cols]])
-                out |= ~node.state.missing(cols, keys)
+                out |= ~node.stored.missing(cols, keys)
         return out
 
     def _stored(self, engine: Engine, node: Node, groups: Codes) -> Batch:
         """What is kept of groups."""
         if not self.group:
-            return _table(node).rows()
+            return table_of(node).rows()
         groups = distinct(groups)
         if len(self.group) == len(self._own):
-            return _table(node).lookup(self._own, groups)[0]
+            return table_of(node).lookup(self._own, groups)[0]
         keys = distinct(np.ascontiguousarray(groups[: len(self._own)]))
-        return self._only(engine, _table(node).lookup(self._own, keys)[0], groups)
+        return self._only(engine, table_of(node).lookup(self._own, keys)[0], groups)
 
     def _group_keys(self, engine: Engine, rows: Batch) -> Codes:
         cols = list(self.group)
@@ -211,7 +202,7 @@ class Top(Operator):
             rows = self._pull(engine, node, groups)
             out.append(self._shown(engine, rows))
             kept.append(self._head(engine, rows))
-        node.state.apply(netted(concat(kept, node.width)))
+        table_of(node).apply(netted(concat(kept, node.width)))
         return netted(concat(out, node.width))
 
     def _after(self, ranked: _Ranked, old: Codes, change: Codes, delta: Batch) -> tuple[Codes, Mask]:
@@ -235,7 +226,7 @@ class Top(Operator):
         rest, found = np.ones(groups.shape[1], np.bool_), []
         for cols in [self._own] if node.full else node.indexes:
             keys = np.ascontiguousarray(groups[[self.group.index(c) for c in cols]])
-            here = rest if node.full else rest & ~node.state.missing(cols, keys)
+            here = rest if node.full else rest & ~node.stored.missing(cols, keys)
             if here.any():
                 wanted = distinct(np.ascontiguousarray(keys[:, here]))
                 rows = engine.fetch(parent, cols, wanted, Mode.FILL)[0]
@@ -249,22 +240,14 @@ class Top(Operator):
     # -------------------------------------------------------------- reading
     def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         if not cols:
-            return under_each(self._shown(engine, node.state.rows()), keys.shape[1], engine.work)
-        rows, ordinal = node.state.lookup(cols, keys, engine.tick_number)
+            return under_each(self.everything(engine, node), keys.shape[1], engine.work)
+        rows, ordinal = node.stored.lookup(cols, keys, engine.tick_number)
         if not len(rows):
             return rows, ordinal
         tagged = Batch(np.concatenate([rows.columns, ordinal[None, :]]), rows.weights)
         ranked = self._ranked(engine, tagged, np.concatenate([ordinal[None, :], self._group_keys(engine, rows)]))
         out = _some(ranked.rows, self._visible(ranked, _sum(ranked, tagged.weights)))
         return Batch(np.ascontiguousarray(out.columns[:-1]), out.weights), out.columns[-1]
-
-    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
-        yield self._shown(engine, node.state.rows())
-
-
-def _table(node: Node) -> Table:
-    state: Table = node.state
-    return state
 
 
 def _sum(ranked: _Ranked, weights: Codes) -> Codes:

@@ -32,7 +32,7 @@ from noria.core.errors import SqlError, too_many_jobs, unknown_table
 from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPARK_QUEUE
 from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Read, Snapshot
 from noria.plan.mir import Mir
-from noria.plan.told import told
+from noria.plan.optimizer import told
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 from noria.server.bulk.loading import keep_rejects

@@ -18,7 +18,7 @@ from noria.core.limits import SPARK_RESULT_BYTES, SPARK_RESULT_ROWS
 from noria.core.types import Kind, TableDef
 from noria.core.values import arrow_type, evaluation_error
 from noria.plan.mir import Mir, show, tables_of
-from noria.plan.told import told_plan
+from noria.plan.optimizer import told_plan
 from noria.spark.jobs import snapshot
 from noria.spark.jobs.progress import Progress, quiet, stages
 from noria.spark.lowering import coding, lower

@@ -8,12 +8,11 @@ from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error
 from noria.core.limits import MAX_PLAN_DEPTH
-from noria.plan import rewrites
 from noria.plan.after import Found, over, parameters_of
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.lookups import Lookup, Parameter, Range, is_plain
 from noria.plan.mir import depth
-from noria.plan.tops import kept_top
+from noria.plan.optimizer import kept_top, optimize
 from noria.plan.view import Asks, ViewDef
 from noria.sql.commands import BatchQuery, Select
 from noria.sql.query.context import Catalog, Context
@@ -116,7 +115,7 @@ def batch_of(tree: exp.Expr, context: Context, reason: str) -> BatchQuery:
 
 def _plan(context: Context, tree: exp.Expr) -> Query:
     query = block_of(context, tree, top=True)
-    plan = rewrites.optimize(query.plan)
+    plan = optimize(query.plan)
     if depth(plan) > MAX_PLAN_DEPTH:
         raise SqlError(1436, "HY000", f"Thread stack overrun: the plan is {depth(plan)} steps deep, and at most "
                                       f"{MAX_PLAN_DEPTH} are run; build on fewer views over each other")

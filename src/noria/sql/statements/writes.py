@@ -24,6 +24,7 @@ from noria.core.expressions.expr import Col, Expr
 from noria.core.expressions.functions import (
     NULL,
     call,
+    canonical,
     cast,
     literal,
     now,
@@ -33,7 +34,6 @@ from noria.core.expressions.functions import (
 )
 from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update
 from noria.core.types import TableDef
-from noria.plan.rewrites import simplified
 from noria.sql.expressions.scalars import Resolver, literal_value
 from noria.sql.query.context import Catalog
 from noria.sql.text import syntax as trees
@@ -309,4 +309,4 @@ def _where(node: exp.Expr, column: Callable[[str, str, str], Expr], values: Sequ
     where = node.args.get("where")
     if where is None:
         return None
-    return simplified(call("and", Resolver(column, _bound(values), "where clause", clock=True)(where.this)))
+    return canonical(call("and", Resolver(column, _bound(values), "where clause", clock=True)(where.this)))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of, conjuncts, substitute
-from noria.core.expressions.functions import canonical, conjunction, rebuilt
+from noria.core.expressions.functions import conjunction, rebuilt
 from noria.core.limits import TOP_ROWS
 from noria.plan.mir import (
     Aggregate,
@@ -41,11 +41,6 @@ def optimize(plan: Mir) -> Mir:
     if tuple(f.name for f in plan.fields) != names:
         plan = Project(plan, _copies(plan), names)
     return plan
-
-
-def simplified(e: Expr) -> Expr:
-    """A condition in its canonical form."""
-    return canonical(e)
 
 
 # ------------------------------------------------------------------ passes

@@ -1,0 +1,59 @@
+"""What stateful operators share: a state that fits what the layout asks for, and is read as it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from noria.core.batch import Batch, Codes
+from noria.dataflow.engine import Engine
+from noria.dataflow.graph import Columns, Mode, Node, Operator, under_each
+from noria.dataflow.protocols import State
+from noria.state.table import Table
+
+
+class Stateful(Operator):
+    stateful = True
+
+    def fresh(self, engine: Engine, node: Node) -> State:
+        """An empty state, full or partial as the node is."""
+        return Table(node.width, node.folds(), engine.symbols, full=node.full, name=repr(node))
+
+    def indexes(self, node: Node) -> list[Columns]:
+        """Those that the state needs."""
+        return node.indexes
+
+    def make_state(self, engine: Engine, node: Node) -> None:
+        if node.state is None or node.state.full != node.full:
+            node.state = self.fresh(engine, node)
+        node.state.fit(self.indexes(node))
+
+    def build(self, engine: Engine, node: Node, rows: Iterator[Batch]) -> None:
+        for batch in rows:
+            self.tick(engine, node, [batch])
+
+    def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
+        node.stored.fill(cols, keys, rows)
+
+    def everything(self, engine: Engine, node: Node) -> Batch:
+        return node.stored.rows()
+
+    def forget(self, engine: Engine, node: Node) -> None:
+        node.clear_ranges()
+        if node.state is not None:
+            node.state = None
+            self.make_state(engine, node)
+
+    # -------------------------------------------------------------- reading
+    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        if not cols:
+            return under_each(self.everything(engine, node), keys.shape[1], engine.work)
+        return node.stored.lookup(cols, keys, engine.tick_number)
+
+    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+        yield self.everything(engine, node)
+
+
+def table_of(node: Node) -> Table:
+    """The state of a node whose operator keeps it in a table."""
+    assert isinstance(node.state, Table)
+    return node.state

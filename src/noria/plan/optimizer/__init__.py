@@ -1,0 +1,15 @@
+"""Everything that is done to a plan between the text and the graph, in this order:
+
+    optimize    of every plan, once it is planned: passes until none changes anything (`rewrites`)
+    kept_top    of a view with a LIMIT: only the rows are kept that a lookup can show (`tops`)
+    told        of a view as it goes into the graph: its rows tell the errors of its conditions (`told`); told_plan of a
+                query that Spark runs
+
+Views are compared, to be shared, between the second and the third: what a view tells follows from its plan.
+"""
+
+from noria.plan.optimizer.rewrites import optimize
+from noria.plan.optimizer.told import told, told_plan
+from noria.plan.optimizer.tops import kept_top
+
+__all__ = ["kept_top", "optimize", "told", "told_plan"]
