@@ -233,7 +233,7 @@ def sql_page() -> str:
         out += ["## Expressions", "", "| example | how | |", "|---|---|---|"]
         out += [f"| `{_cell(e)}` | {how} | {why} |" for e in EXPRESSIONS for how, why in [asked.expression(e)]]
         out += ["", f"Operators and conditional functions of the evaluator: {_names(set(TYPING) - INTERNAL)}.", "",
-                f"Functions of its library: {_names(LIBRARY)}.", "",
+                f"Functions of its library: {_names(n for n, f in LIBRARY.items() if not f.internal)}.", "",
                 "## Types", "", "| type | how | |", "|---|---|---|"]
         out += [f"| `{_cell(t)}` | {how} | {why} |" for n, t in enumerate(TYPES)
                 for how, why in [asked.statement(f"CREATE TABLE type{n} (id INT PRIMARY KEY, x {t})")]]

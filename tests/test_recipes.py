@@ -28,14 +28,12 @@ from noria.plan.mir import Base, Mir
 from noria.plan.view import ViewDef
 from noria.spark.lowering import lower
 from noria.spark.lowering.relation import Relation
-from noria.sql.expressions import functions
 
 TABLE = TableDef("t", (Column("id", INT, False), Column("g", INT)), (0,), table_id=1)
 
 
 def test_a_scalar_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LIBRARY, "shout", Function((Want.TEXT,), text_of, values=lambda text: text + "!"))
-    monkeypatch.setitem(functions.FUNCTIONS, "SHOUT", functions.plain("shout"))
     with noria.open(tmp_path / "data") as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(20))")
         db.sql("CREATE VIEW loud AS SELECT id, SHOUT(s) AS said FROM t WHERE id = ?")

@@ -1,7 +1,8 @@
 """The names under which SQL has its functions, and those that are made of several ops.
 
-`FUNCTIONS[name]` makes the expression of a call from the syntax tree's arguments.  Most names stand for one op of
-`core` functions; what depends on how an argument is written (INTERVAL, the format of STR_TO_DATE) is worked out here.
+`maker_of(name)` makes the expression of a call from the syntax tree's arguments.  Most names are those of one function
+of the library; what has other names, or is made of several, or depends on how an argument is written (INTERVAL, the
+format of STR_TO_DATE), is in `FUNCTIONS`.
 sqlglot's own classes for these functions are switched off (`sql/text/syntax.py`): it rewrites some of them.
 """
 
@@ -29,6 +30,7 @@ from noria.core.expressions.functions import (
     retyped,
     wrong_count,
 )
+from noria.core.expressions.library import LIBRARY
 from noria.core.expressions.library.dates import parts_of
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, TEXT, TIME, Kind, decimal
 from noria.sql.text.refusals import refuse
@@ -41,14 +43,7 @@ Maker = Callable[["Resolver", str, Arguments], Expr]
 MICROS = 1_000_000
 DAY = 86_400 * MICROS
 
-SAME = """abs acos asin ascii atan2 bin bit_count bit_length char_length concat concat_ws conv cos cot crc32 datediff
-dayname dayofweek dayofyear degrees elt exp field find_in_set floor format from_base64 from_days greatest
-hour inet_aton inet_ntoa insert json_array json_contains json_contains_path json_depth json_extract json_insert
-json_keys json_length json_merge_patch json_object json_overlaps json_quote json_remove json_replace json_set json_type
-json_unquote json_valid json_value last_day least left length log10 log2 lpad ltrim makedate md5 microsecond
-minute month monthname nullif oct ord period_add period_diff pow quarter quote radians repeat replace reverse right
-round rpad rtrim second sha1 sha2 sign sin soundex space sqrt tan time_format time_to_sec to_base64 to_days to_seconds
-truncate unhex week weekday year yearweek coalesce lower upper char hex ln date_format mod""".split()
+CORE = "abs coalesce concat floor greatest least mod nullif round truncate".split()  # not of the library
 OTHERS = {"ceil": "ceil", "ceiling": "ceil", "power": "pow", "sha": "sha1", "dayofmonth": "day", "day": "day",
           "character_length": "char_length", "octet_length": "length", "lcase": "lower", "ucase": "upper",
           "mid": "substring", "substr": "substring", "ifnull": "coalesce", "json_merge": "json_merge_patch"}
@@ -364,12 +359,11 @@ CLOCK_CLASSES: dict[type[exp.Expr], str] = {
     exp.Localtimestamp: "NOW", exp.UtcTimestamp: "UTC_TIMESTAMP", exp.UtcDate: "UTC_DATE", exp.UtcTime: "UTC_TIME",
 }
 FUNCTIONS: dict[str, Maker] = {
-    **{name.upper(): plain(name) for name in SAME},
+    **{name.upper(): plain(name) for name in CORE},
     **{name.upper(): plain(op) for name, op in OTHERS.items()},
     "HEX": _hex_literal,
     "LOG": _counted(1, 2, _log), "ATAN": _counted(1, 2, _atan), "PI": _counted(0, 0, lambda: literal(pi)),
     "LOCATE": _counted(2, 3, located), "INSTR": _counted(2, 2, lambda text, what: located(what, text)),
-    "SUBSTRING_INDEX": plain("substring_index"),
     "FIELD": _counted(2, 1 << 16, _field), "FIND_IN_SET": _counted(2, 2, _find_in_set),
     "STRCMP": _counted(2, 2, _strcmp), "ISNULL": _counted(1, 1, _isnull),
     "REGEXP_LIKE": _counted(2, 3, regexp), "REGEXP_SUBSTR": _counted(2, 2, _regexp("regexp_substr")),
@@ -385,3 +379,10 @@ FUNCTIONS: dict[str, Maker] = {
     "ADDTIME": _counted(2, 2, _added_time(1)), "SUBTIME": _counted(2, 2, _added_time(-1)),
     "TIMEDIFF": _counted(2, 2, _timediff), "CONVERT_TZ": _counted(3, 3, _convert_tz),
 }
+
+
+def maker_of(name: str) -> Maker | None:
+    """What makes a call of the function of this name, in upper case."""
+    known = LIBRARY.get(name.lower())
+    of_library = None if known is None or known.internal else plain(name.lower())
+    return FUNCTIONS.get(name, of_library)

@@ -22,9 +22,9 @@ from noria.plan.mir import agg
 from noria.sql.expressions.functions import (
     CLOCK_CLASSES,
     CLOCK_NAMES,
-    FUNCTIONS,
     extracted,
     located,
+    maker_of,
     regexp,
     shifted,
 )
@@ -324,7 +324,7 @@ def _named(r: Resolver, node: exp.Expr) -> Expr:
         raise refuse("VALUES() outside ON DUPLICATE KEY UPDATE", node)
     if name in CLOCK_NAMES and not (name == "UNIX_TIMESTAMP" and node.expressions):
         return _clock(r, node)
-    made = FUNCTIONS.get(name)
+    made = maker_of(name)
     if made is None:
         raise _unknown(node)
     return made(r, name, node.expressions)

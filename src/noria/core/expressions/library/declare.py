@@ -45,7 +45,8 @@ Types = tuple[SqlType, ...]
 @dataclass(frozen=True)
 class Function:
     """takes: a want per argument; `more` lets the last one repeat, `least` leaves later ones out.
-    nullable: it can be NULL where no argument is."""
+    nullable: it can be NULL where no argument is.  internal: no text says its name; functions of SQL are made with
+    it."""
 
     takes: tuple[Want, ...]
     gives: SqlType | Callable[[Types], SqlType]
@@ -55,6 +56,7 @@ class Function:
     more: bool = False
     nullable: bool = False
     sees_null: bool = False
+    internal: bool = False
 
     @property
     def fewest(self) -> int:

@@ -343,7 +343,7 @@ def merged(a: str, b: str) -> str:
 J, M, T, S = Want.JSON, Want.MEMBER, Want.TEXT, Want.STRING
 JSONS: dict[str, Function] = {
     "json_extract": Function((J, T), JSON, values=extract, more=True, nullable=True),
-    "json_extract_text": Function((J, T), TEXT_BIN, values=extract_text, nullable=True),
+    "json_extract_text": Function((J, T), TEXT_BIN, values=extract_text, nullable=True, internal=True),
     "json_value": Function((J, T), TEXT_BIN, values=value_at, nullable=True),
     "json_unquote": Function((T,), TEXT_BIN, values=unquote),
     "json_quote": Function((T,), TEXT_BIN, values=quote),
@@ -355,7 +355,7 @@ JSONS: dict[str, Function] = {
     "json_contains": Function((J, J, T), BOOL, values=contains, least=2, nullable=True),
     "json_contains_path": Function((J, T, T), BOOL, values=contains_path, more=True),
     "json_overlaps": Function((J, J), BOOL, values=overlaps),
-    "member_of": Function((M, J), BOOL, values=member_of),
+    "member_of": Function((M, J), BOOL, values=member_of, internal=True),
     "json_array": Function((M,), JSON, values=made_array, more=True, least=0, sees_null=True),
     "json_object": Function((M,), JSON, values=made_object, more=True, least=0, sees_null=True),
     "json_set": Function((J, M), JSON, values=_writer("set"), more=True, sees_null=True, nullable=True),
