@@ -17,6 +17,7 @@ from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Col, Expr
 from noria.core.expressions.functions import call, cast, literal
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import (
     BIGINT,
     BOOL,
@@ -32,7 +33,6 @@ from noria.core.types import (
 )
 from noria.core.values import decode, encode
 from reference import mir_reference
-from reference.dict_symbols import DictSymbols
 
 COLUMNS = (BIGINT, INT, DOUBLE, decimal(10, 2), decimal(18, 0), TEXT, TEXT_BIN, DATE, DATETIME, BOOL)
 TEXTS = ["", "a", "A", "ä", "b", "ab%", "12", "-3.5x", "1e2", " a ", "2020-01-02", "Straße", "a_b", "line\nbreak"]
@@ -97,19 +97,19 @@ def rows(draw: st.DrawFn) -> list[tuple[Any, ...]]:
     return draw(st.lists(one, min_size=1, max_size=6))
 
 
-def encoded(values: list[tuple[Any, ...]], symbols: DictSymbols) -> Batch:
+def encoded(values: list[tuple[Any, ...]], symbols: PlainSymbols) -> Batch:
     return Batch.from_rows([[encode(v, t, symbols) for v, t in zip(r, COLUMNS, strict=True)] for r in values],
                            len(COLUMNS))
 
 
-def decoded(code: int, type: SqlType, symbols: DictSymbols) -> Any:
+def decoded(code: int, type: SqlType, symbols: PlainSymbols) -> Any:
     return mir_reference.ERROR if code == ERROR_CODE else decode(code, type, symbols)
 
 
 @settings(max_examples=300, deadline=None)
 @given(expressions(), rows())
 def test_codes_agree_with_the_reference(e: Expr, values: list[tuple[Any, ...]]) -> None:
-    symbols = DictSymbols()
+    symbols = PlainSymbols()
     batch = encoded(values, symbols)
     codes = evaluate.compile(e)(batch, symbols)
     mask = evaluate.predicate(call("and", e) if e.type != BOOL else e)(batch, symbols) if _as_condition(e) else None
@@ -131,7 +131,7 @@ def _as_condition(e: Expr) -> bool:
 @settings(max_examples=60, deadline=None)
 @given(expressions(), rows())
 def test_one_row_at_a_time_is_the_same(e: Expr, values: list[tuple[Any, ...]]) -> None:
-    symbols = DictSymbols()
+    symbols = PlainSymbols()
     batch, run = encoded(values, symbols), evaluate.compile(e)
     whole = run(batch, symbols)
     for i in range(len(batch)):

@@ -16,6 +16,7 @@ from noria.core.expressions.expr import Call, Const, Expr, col
 from noria.core.expressions.functions import NULL, call, canonical, cast, literal, truth
 from noria.core.limits import ERROR_CODE, MAX_INT
 from noria.core.order import sort_rows
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import (
     BIGINT,
     BOOL,
@@ -29,7 +30,6 @@ from noria.core.types import (
     SqlType,
     decimal,
 )
-from reference.dict_symbols import DictSymbols
 
 N, J, D, X, S, B, K, M = (col(0, INT), col(1, BIGINT, False), col(2, decimal(10, 2)), col(3, DOUBLE), col(4, TEXT),
                           col(5, TEXT_BIN), col(6, DATE), col(7, DATETIME))
@@ -92,8 +92,8 @@ def test_overflow_is_an_error_when_evaluated_not_when_planned() -> None:
     assert raised.value.code == 1690
     short = call("and", call("lt", N, literal(0)), call("gt", e, literal(0)))
     batch = Batch.from_rows([[5], [-5]], 1)
-    assert evaluate.compile(short)(batch, DictSymbols()).tolist() == [0, ERROR_CODE]
-    assert evaluate.predicate(short)(batch, DictSymbols()).tolist() == [False, False]
+    assert evaluate.compile(short)(batch, PlainSymbols()).tolist() == [0, ERROR_CODE]
+    assert evaluate.predicate(short)(batch, PlainSymbols()).tolist() == [False, False]
 
 
 def test_literals_are_read_at_plan_time() -> None:
@@ -111,7 +111,7 @@ def test_scales_compare_exactly_beyond_doubles() -> None:
     big = col(0, BIGINT)
     batch = Batch.from_rows([[10**18], [10**18 + 1], [-(10**18)]], 1)
     e = call("gt", big, literal(Decimal("999999999999999.5")))
-    assert evaluate.predicate(e)(batch, DictSymbols()).tolist() == [True, True, False]
+    assert evaluate.predicate(e)(batch, PlainSymbols()).tolist() == [True, True, False]
 
 
 def test_not_goes_into_comparisons() -> None:
@@ -162,7 +162,7 @@ def test_order(order: list[tuple[int, bool]], places: list[int]) -> None:
 def test_dates_are_compared_with_datetimes() -> None:
     batch = Batch(np.array([[0] * 1] * 8, np.int64), np.ones(1, np.int64))
     e = call("le", K, literal(datetime(1970, 1, 1, 0, 0, 1)))
-    assert evaluate.predicate(e)(batch, DictSymbols()).tolist() == [True]
+    assert evaluate.predicate(e)(batch, PlainSymbols()).tolist() == [True]
     assert str(call("lt", K, literal(date(2020, 1, 1)))) == "lt(#6, 2020-01-01)"
 
 

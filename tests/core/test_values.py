@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from noria.core.errors import SqlError
 from noria.core.expressions.coerce import MAX_TEXT_BYTES
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import DEFAULT
 from noria.core.types import (
     BIGINT,
@@ -41,7 +42,6 @@ from noria.core.values import (
     recode,
     to_arrow,
 )
-from reference.dict_symbols import DictSymbols
 
 MICROS = SqlType(Kind.DATETIME, scale=6)
 VALUES: dict[SqlType, st.SearchStrategy[Any]] = {
@@ -59,7 +59,7 @@ typed_lists = a_type.flatmap(lambda t: st.tuples(st.just(t), st.lists(st.none() 
 @given(typed_lists)
 def test_there_and_back_one_by_one_and_through_arrow(case: tuple[SqlType, list[Any]]) -> None:
     type, values = case
-    symbols = DictSymbols()
+    symbols = PlainSymbols()
     codes = np.array([encode(v, type, symbols) for v in values], np.int64)
     assert [decode(c, type, symbols) for c in codes.tolist()] == values
     array = to_arrow(codes, type, symbols)
@@ -73,7 +73,7 @@ def test_there_and_back_one_by_one_and_through_arrow(case: tuple[SqlType, list[A
     lambda t: st.tuples(st.just(t), VALUES[t], VALUES[t])))
 def test_codes_order_as_values_do_with_null_least(case: tuple[SqlType, Any, Any]) -> None:
     type, a, b = case
-    x, y = (encode(v, type, DictSymbols()) for v in (a, b))
+    x, y = (encode(v, type, PlainSymbols()) for v in (a, b))
     assert (x < y, x == y) == (a < b, a == b)
     assert min(x, y) > ERROR_CODE > NULL_CODE
 
@@ -81,16 +81,16 @@ def test_codes_order_as_values_do_with_null_least(case: tuple[SqlType, Any, Any]
 @given(st.lists(st.floats(allow_nan=False)))
 def test_doubles_by_array_as_one_by_one(values: list[float]) -> None:
     codes = encode_doubles(np.array(values, np.float64))
-    assert codes.tolist() == [encode(v, DOUBLE, DictSymbols()) for v in values]
+    assert codes.tolist() == [encode(v, DOUBLE, PlainSymbols()) for v in values]
     assert decode_doubles(codes).tolist() == values
 
 
 def test_zero_has_one_code() -> None:
-    assert encode(-0.0, DOUBLE, DictSymbols()) == encode(0.0, DOUBLE, DictSymbols())
+    assert encode(-0.0, DOUBLE, PlainSymbols()) == encode(0.0, DOUBLE, PlainSymbols())
 
 
-@pytest.mark.parametrize("read", [lambda c: decode(c, BIGINT, DictSymbols()),
-                                  lambda c: to_arrow(np.array([1, c]), BIGINT, DictSymbols())])
+@pytest.mark.parametrize("read", [lambda c: decode(c, BIGINT, PlainSymbols()),
+                                  lambda c: to_arrow(np.array([1, c]), BIGINT, PlainSymbols())])
 def test_reading_an_evaluation_error_is_mysqls(read: Any) -> None:
     with pytest.raises(SqlError, match="BIGINT value is out of range") as error:
         read(ERROR_CODE)
@@ -98,7 +98,7 @@ def test_reading_an_evaluation_error_is_mysqls(read: Any) -> None:
 
 
 def test_arrow_of_other_types_is_cast_and_dictionaries_are_read() -> None:
-    symbols = DictSymbols()
+    symbols = PlainSymbols()
     assert from_arrow(pa.array([1, None], pa.int8()), BIGINT, symbols).tolist() == [1, NULL_CODE]
     texts = pa.array(["a", None, "a", "b"]).dictionary_encode()
     codes = from_arrow(texts, TEXT, symbols)
@@ -155,7 +155,7 @@ def padded(value: Any, many: bool) -> list[Any]:
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize(("type", "value", "wanted"), GOOD, ids=str)
 def test_convert_takes_what_mysql_takes(type: SqlType, value: Any, wanted: Any, many: bool) -> None:
-    symbols = DictSymbols()
+    symbols = PlainSymbols()
     codes = convert(padded(value, many), Column("c", type), 1, symbols)
     assert codes[2] == encode(wanted, type, symbols)
     assert all(codes[i] == NULL_CODE for i in range(len(codes)) if i != 2)
@@ -165,13 +165,13 @@ def test_convert_takes_what_mysql_takes(type: SqlType, value: Any, wanted: Any, 
 @pytest.mark.parametrize(("type", "value", "code"), BAD, ids=lambda x: "object" if type(x) is object else str(x)[:30])
 def test_convert_refuses_what_mysql_refuses(type: SqlType, value: Any, code: int, many: bool) -> None:
     with pytest.raises(SqlError) as error:
-        convert(padded(value, many), Column("c", type), 1, DictSymbols())
+        convert(padded(value, many), Column("c", type), 1, PlainSymbols())
     assert error.value.code == code and "'c'" in error.value.message and "row 3" in error.value.message
 
 
 @pytest.mark.parametrize("many", [False, True])
 def test_null_and_default(many: bool) -> None:
-    symbols = DictSymbols()
+    symbols = PlainSymbols()
     strict, auto = Column("c", INT, False), Column("c", INT, False, auto_increment=True)
     with pytest.raises(SqlError, match="Column 'c' cannot be null"):
         convert(padded(None, many), strict, 1, symbols)
@@ -187,7 +187,7 @@ def test_null_and_default(many: bool) -> None:
 @given(a_type.flatmap(lambda t: st.tuples(st.just(t), st.lists(st.none() | VALUES[t], min_size=9, max_size=20))))
 def test_the_fast_path_is_the_slow_path(case: tuple[SqlType, list[Any]]) -> None:
     type, values = case
-    symbols, column = DictSymbols(), Column("c", case[0])
+    symbols, column = PlainSymbols(), Column("c", case[0])
 
     def outcome(given: Any) -> Any:
         try:
@@ -208,7 +208,7 @@ def test_the_fast_path_is_the_slow_path(case: tuple[SqlType, list[Any]]) -> None
 
 
 def test_arrow_columns_of_other_types_are_converted_as_clients_values() -> None:
-    symbols = DictSymbols()
+    symbols = PlainSymbols()
     assert convert(pa.array(["1", "2.5"]), Column("c", INT), 1, symbols).tolist() == [1, 3]
     assert convert(pa.array([True, None]), Column("c", BOOL), 1, symbols).tolist() == [1, NULL_CODE]
     with pytest.raises(SqlError, match="Out of range value for column 'c' at row 2"):
@@ -226,7 +226,7 @@ def test_arrow_columns_of_other_types_are_converted_as_clients_values() -> None:
     (MICROS, datetime(2020, 1, 1, 0, 0, 0, 600_000), Column("c", DATETIME), datetime(2020, 1, 1, 0, 0, 1)),
 ])
 def test_assigning_an_expression_to_a_column(source: SqlType, value: Any, column: Column, wanted: Any) -> None:
-    symbols = DictSymbols()
+    symbols = PlainSymbols()
     codes = np.array([encode(value, source, symbols)])
     if isinstance(wanted, int) and wanted > 1000:
         with pytest.raises(SqlError) as error:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noria.core.keys import folded_texts, shard_of
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
 from noria.core.types import BIGINT, DATE, DOUBLE, TEXT, TEXT_BIN
 from noria.core.values import encode, from_arrow
-from reference.dict_symbols import DictSymbols
 
 
 def test_the_answer_never_changes() -> None:
@@ -27,7 +27,7 @@ def test_the_answer_never_changes() -> None:
 
 @given(st.lists(st.none() | st.text(), min_size=1), st.integers(1, 9))
 def test_codes_and_values_agree_and_folding_decides(texts: list[str | None], workers: int) -> None:
-    symbols, other = DictSymbols(), DictSymbols()
+    symbols, other = PlainSymbols(), PlainSymbols()
     other.intern("ids differ here")
     array = pa.array(texts, pa.string())
     shards = shard_of([array], [TEXT], workers)
@@ -44,7 +44,7 @@ def test_codes_and_values_agree_and_folding_decides(texts: list[str | None], wor
 @given(st.lists(st.tuples(st.floats(allow_nan=False), st.dates()), min_size=1))
 def test_numbers_and_dates_by_code(rows: list[tuple[float, date]]) -> None:
     floats, dates = (pa.array(c) for c in zip(*rows, strict=True))
-    codes = [from_arrow(floats, DOUBLE, DictSymbols()), from_arrow(dates, DATE, DictSymbols())]
+    codes = [from_arrow(floats, DOUBLE, PlainSymbols()), from_arrow(dates, DATE, PlainSymbols())]
     assert (shard_of([floats, dates], [DOUBLE, DATE], 5) == shard_of(codes, [DOUBLE, DATE], 5)).all()
 
 

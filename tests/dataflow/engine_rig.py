@@ -10,6 +10,7 @@ import numpy as np
 from noria.core.batch import Batch
 from noria.core.errors import SqlError, interrupted
 from noria.core.limits import MAX_INT, MIN_INT
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import TableDef
 from noria.core.values import encode
 from noria.dataflow.engine import Engine
@@ -18,7 +19,6 @@ from noria.dataflow.work import Work
 from noria.plan.lower import Lowering
 from noria.plan.view import ViewDef
 from reference import random_plans
-from reference.dict_symbols import DictSymbols
 from reference.memory_store import MemoryStore
 from reference.table_views import TableViews
 
@@ -40,7 +40,7 @@ class Rig:
     """Base rows are kept a second time, as Python values, for the oracle."""
 
     def __init__(self, tables: list[TableDef], views: list[ViewDef], make_views=TableViews, symbols=None):
-        self.symbols = DictSymbols() if symbols is None else symbols
+        self.symbols = PlainSymbols() if symbols is None else symbols
         self.store = MemoryStore(self.symbols)
         self.engine = Engine(self.store, self.symbols, make_views(self.symbols))
         self.story = self.engine.trace = self.engine.story

@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -200,3 +200,16 @@ def execute(connection: Any, text: str, values: Any = None) -> int:
     """Affected rows."""
     with connection.cursor() as cursor:
         return int(cursor.execute(text, values))
+
+
+@contextlib.contextmanager
+def serving(data: Path, *texts: str, run_root: Path | None = None) -> Iterator[Served]:
+    """A server in which these statements were run."""
+    server = Served(data, run_root=run_root)
+    try:
+        with server.connect() as connection:
+            for text in texts:
+                execute(connection, text)
+        yield server
+    finally:
+        server.close()

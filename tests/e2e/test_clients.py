@@ -17,7 +17,7 @@ import mysql.connector
 import pymysql
 import pytest
 
-from e2e.serving import Served, execute, rows
+from e2e.serving import Served, execute, rows, serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 FIGURE_2 = (
@@ -32,14 +32,10 @@ STORY = "SELECT id, title, vcount FROM StoriesWithVC WHERE id = "
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    server = Served(tmp_path_factory.mktemp("clients") / "data")
-    with server.connect() as connection:
-        for text in FIGURE_2:
-            execute(connection, text)
-        execute(connection, "INSERT INTO stories VALUES (1, 7, 'One', 'http://1'), (2, 7, 'Zwei é 日本 😀', NULL)")
-        execute(connection, "INSERT INTO votes VALUES (1, 1), (2, 1), (1, 2)")
-    yield server
-    server.close()
+    with serving(tmp_path_factory.mktemp("clients") / "data", *FIGURE_2,
+                 "INSERT INTO stories VALUES (1, 7, 'One', 'http://1'), (2, 7, 'Zwei é 日本 😀', NULL)",
+                 "INSERT INTO votes VALUES (1, 1), (2, 1), (1, 2)") as server:
+        yield server
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ import pytest
 from pymysql.constants import CLIENT
 
 from e2e.crash_model import DUPLICATE, IDS, TABLES, TAGS, VIEWS, Model, Statement, Writer
-from e2e.serving import Served, execute, processes_with, rows, until
+from e2e.serving import Served, execute, processes_with, rows, serving, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 ROUNDS = int(os.environ.get("NORIA_CRASH_ROUNDS", "2"))
@@ -32,14 +32,9 @@ KINDS = (("worker",), ("jvm",), ("driver",), ("front",), ("worker", "jvm", "driv
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    server = Served(tmp_path_factory.mktemp("crashes") / "data")
-    connection = server.connect()
-    for text in TABLES:
-        execute(connection, text)
-    for name, (query, _) in VIEWS.items():
-        execute(connection, f"CREATE VIEW {name} AS {query}")
-    yield server
-    server.close()
+    views = [f"CREATE VIEW {name} AS {query}" for name, (query, _) in VIEWS.items()]
+    with serving(tmp_path_factory.mktemp("crashes") / "data", *TABLES, *views) as server:
+        yield server
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from e2e.serving import Served, execute, rows
+from e2e.serving import Served, execute, rows, serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 DISK_FULL = 1021
@@ -39,13 +39,10 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path
 
 @pytest.fixture(scope="module")
 def served(disks: tuple[Path, Path]) -> Iterator[Served]:
-    server = Served(disks[0] / "data", run_root=disks[1])
-    with server.connect() as connection:
-        execute(connection, "CREATE TABLE t (id INT PRIMARY KEY, part INT NOT NULL, body TEXT)")
-        execute(connection, "CREATE VIEW bodies AS SELECT id, part, body FROM t WHERE part = ?")
-        execute(connection, "CREATE VIEW parts AS SELECT part, COUNT(*) AS n FROM t GROUP BY part")
-    yield server
-    server.close()
+    with serving(disks[0] / "data", "CREATE TABLE t (id INT PRIMARY KEY, part INT NOT NULL, body TEXT)",
+                 "CREATE VIEW bodies AS SELECT id, part, body FROM t WHERE part = ?",
+                 "CREATE VIEW parts AS SELECT part, COUNT(*) AS n FROM t GROUP BY part", run_root=disks[1]) as server:
+        yield server
 
 
 def occupy(directory: Path) -> Path:

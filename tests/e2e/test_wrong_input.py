@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pymysql
 import pytest
 
-from e2e.serving import Served, execute, rows, until
+from e2e.serving import Served, execute, rows, serving, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 GOOD = [(1, 10, "one"), (2, 20, "two")]
@@ -24,14 +24,11 @@ GOOD = [(1, 10, "one"), (2, 20, "two")]
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    server = Served(tmp_path_factory.mktemp("wrong") / "data")
-    with server.connect() as connection:
-        execute(connection, "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, s VARCHAR(5), d DECIMAL(5,2),"
-                            " day DATE, u TINYINT UNSIGNED, UNIQUE KEY s (s))")
-        execute(connection, "CREATE VIEW v AS SELECT id, n, s FROM t WHERE id = ?")
-        execute(connection, "INSERT INTO t (id, n, s) VALUES (1, 10, 'one'), (2, 20, 'two')")
-    yield server
-    server.close()
+    with serving(tmp_path_factory.mktemp("wrong") / "data",
+                 "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, s VARCHAR(5), d DECIMAL(5,2), day DATE,"
+                 " u TINYINT UNSIGNED, UNIQUE KEY s (s))", "CREATE VIEW v AS SELECT id, n, s FROM t WHERE id = ?",
+                 "INSERT INTO t (id, n, s) VALUES (1, 10, 'one'), (2, 20, 'two')") as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

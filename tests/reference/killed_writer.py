@@ -7,11 +7,11 @@ from typing import Any
 
 from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import call
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Statement, Update
 from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
 from noria.storage.engine import Memory
 from noria.storage.store import RocksStore
-from reference.dict_symbols import DictSymbols
 from reference.table_model import Row
 
 SEED = 4711
@@ -54,7 +54,7 @@ def group(seq: int) -> list[tuple[Statement, Any]]:
 
 def write_until_killed(path: str, acknowledge: Any) -> None:
     """Acknowledge every group on the connection, as soon as `write` returned."""
-    store = RocksStore(path, DictSymbols(), memory=SMALL)
+    store = RocksStore(path, PlainSymbols(), memory=SMALL)
     seq = store.applied()[1]
     while True:
         seq += 1

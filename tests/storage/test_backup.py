@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete
 from noria.runtime.lineage import Lineage
 from noria.storage import backup
 from noria.storage.backup import BackupError
 from noria.storage.mark import FILE
 from noria.storage.store import RocksStore
-from reference.dict_symbols import DictSymbols
 from storage.test_damage import GROUPS, ROWS, SMALL, cut, filled, flip, ids, write
 
 
@@ -31,7 +31,7 @@ def made(tmp_path: Path, name: str = "b") -> backup.About:
 
 
 def test_a_backup_comes_back_and_the_store_goes_on(tmp_path: Path) -> None:
-    store = RocksStore(str(tmp_path / "fenced"), DictSymbols(), fence=7)
+    store = RocksStore(str(tmp_path / "fenced"), PlainSymbols(), fence=7)
     store.close()
     about = made(tmp_path)
     assert about.tables == dict.fromkeys(("good", "bad", "bag"), GROUPS * ROWS) and about.applied == (1, GROUPS + 1)
@@ -41,10 +41,10 @@ def test_a_backup_comes_back_and_the_store_goes_on(tmp_path: Path) -> None:
     base = tmp_path / "new" / "worker-0" / "base"
     assert (base / FILE).exists()
     for _ in range(2):
-        store = RocksStore(str(base), DictSymbols(), fence=lineage.incarnation, memory=SMALL)
+        store = RocksStore(str(base), PlainSymbols(), fence=lineage.incarnation, memory=SMALL)
         assert all(ids(store, t) == list(range(GROUPS * ROWS)) for t in about.tables)
         store.close()
-    store = RocksStore(str(base), DictSymbols(), fence=lineage.incarnation, memory=SMALL)
+    store = RocksStore(str(base), PlainSymbols(), fence=lineage.incarnation, memory=SMALL)
     assert store.write([Delete("good", None)], 2, 1)[0][0].affected == GROUPS * ROWS
     store.close()
     lineage.release()
@@ -52,7 +52,7 @@ def test_a_backup_comes_back_and_the_store_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_backup_of_a_fenced_store_can_be_owned(tmp_path: Path) -> None:
-    store = RocksStore(str(tmp_path / "data"), DictSymbols(), fence=41)
+    store = RocksStore(str(tmp_path / "data"), PlainSymbols(), fence=41)
     store.set_recipe([], 9, 5)
     store.checkpoint(str(tmp_path / "checkpoint"))
     store.close()
@@ -60,7 +60,7 @@ def test_a_backup_of_a_fenced_store_can_be_owned(tmp_path: Path) -> None:
     backup.restore(tmp_path / "b", tmp_path / "new", quiet)
     epoch = int((tmp_path / "new" / "epoch").read_text()) + 1
     lineage = Lineage(tmp_path / "new" / "worker-0", epoch)
-    store = RocksStore(str(tmp_path / "new" / "worker-0" / "base"), DictSymbols(), fence=lineage.incarnation)
+    store = RocksStore(str(tmp_path / "new" / "worker-0" / "base"), PlainSymbols(), fence=lineage.incarnation)
     store.set_recipe(["more"], epoch, 1)
     assert (lineage.incarnation, epoch, store.applied()) == (42, 10, (10, 1))
     store.close()
@@ -84,7 +84,7 @@ def test_a_backup_while_rows_are_written_is_one_cut(tmp_path: Path) -> None:
     store.close()
     for number, acknowledged in enumerate(taken):
         about = backup.restore(tmp_path / f"b{number}", tmp_path / f"new{number}", quiet)
-        again = RocksStore(str(tmp_path / f"new{number}" / "worker-0" / "base"), DictSymbols(), memory=SMALL)
+        again = RocksStore(str(tmp_path / f"new{number}" / "worker-0" / "base"), PlainSymbols(), memory=SMALL)
         rows = list(range((acknowledged - 1) * ROWS))
         assert about.applied == again.applied() == (1, acknowledged)
         assert all(ids(again, t) == rows and about.tables[t] == again.row_count(t) == len(rows) for t in about.tables)

@@ -14,6 +14,7 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import call
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, IndexDef, TableDef
 from noria.core.values import arrow_type, decode
@@ -23,7 +24,6 @@ from noria.storage.snapshot import Range, read_checkpoint, read_tables, split
 from noria.storage.sst import ROW_NUMBER, bag_rows, describe, entries, write_file
 from noria.storage.store import RocksStore
 from noria.storage.table import Index
-from reference.dict_symbols import DictSymbols
 
 VOTES = TableDef("votes", (Column("id", BIGINT, False, auto_increment=True), Column("story", INT), Column("why", TEXT),
                            Column("weight", DOUBLE)), (0,), (IndexDef("why", (2,), True), IndexDef("story", (1,))))
@@ -32,7 +32,7 @@ BAG = TableDef("bag", (Column("story", INT), Column("why", TEXT)), (), (IndexDef
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RocksStore]:
-    made = RocksStore(str(tmp_path / "data"), DictSymbols())
+    made = RocksStore(str(tmp_path / "data"), PlainSymbols())
     made.create_table(VOTES)
     made.create_table(BAG)
     made.set_recipe(["votes", "bag"], 1, 1)
@@ -85,7 +85,7 @@ def test_loaded_rows_are_as_if_inserted(store: RocksStore, tmp_path: Path) -> No
     store.ingest("votes", files_of(store, tmp_path / "sst", "votes", as_batch(VOTES, votes(range(30, 130)))),
                  100, 129, 1, 3)
     store.ingest("votes", {}, 0, 0, 1, 3)  # a resend
-    other = RocksStore(str(tmp_path / "other"), DictSymbols())
+    other = RocksStore(str(tmp_path / "other"), PlainSymbols())
     other.create_table(VOTES)
     other.write([Insert("votes", (0, 1, 2, 3), votes([*range(1, 20), *range(30, 130)]))], 1, 2)
     assert rows(store, "votes") == rows(other, "votes") == votes([*range(1, 20), *range(30, 130)])
@@ -184,7 +184,7 @@ def test_a_crash_after_the_intent_is_finished_at_the_next_start(
     monkeypatch.undo()
     image = tmp_path / "crashed"
     shutil.copytree(tmp_path / "data", image)
-    after = RocksStore(str(image), DictSymbols())
+    after = RocksStore(str(image), PlainSymbols())
     assert rows(after, "votes") == votes(range(1, 50)) and after.row_count("votes") == 49
     assert after.applied() == (1, 2) and len(after.lookup("votes", (1,), np.array([[5]]))[0]) == 3
     assert meta.get(after._engine, b"ingest") is None and not (image / "ingest").exists()
@@ -216,7 +216,7 @@ def test_a_checkpoint_stands_still_and_is_read_by_ranges(store: RocksStore, tmp_
 
 @pytest.mark.parametrize("keys", ["dense", "sparse", "two clusters", "text", "loaded bag"])
 def test_ranges_cover_every_row_once(tmp_path: Path, keys: str) -> None:
-    store = RocksStore(str(tmp_path / "data"), DictSymbols())
+    store = RocksStore(str(tmp_path / "data"), PlainSymbols())
     values: list[Any] = {
         "dense": list(range(5000)), "sparse": [i**3 * 1000 for i in range(5000)],
         "two clusters": [*range(2500), *range(2**60, 2**60 + 2500)],

@@ -11,6 +11,7 @@ from rocksdict import Rdict, WriteBatch
 
 from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import call
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
 from noria.storage import recovery
@@ -18,7 +19,6 @@ from noria.storage.check import Check, Report
 from noria.storage.engine import META, table_options
 from noria.storage.errors import StoreDamaged
 from noria.storage.store import RocksStore
-from reference.dict_symbols import DictSymbols
 from storage.test_damage import (
     LOSSES,
     ROOMY,
@@ -46,7 +46,7 @@ def checked(path: Path) -> Report:
 
 def users(path: Path) -> Path:
     """Inserted, updated, deleted; NULLs in both indexes, texts that fold."""
-    store = RocksStore(str(path), DictSymbols(), memory=SMALL)
+    store = RocksStore(str(path), PlainSymbols(), memory=SMALL)
     for table in (USERS, BAG):
         store.create_table(table)
     store.set_recipe([], 1, 1)
@@ -147,12 +147,12 @@ def test_a_damaged_block_is_named_with_its_table(tmp_path: Path, family: str) ->
     assert len(findings) == 1 and name in findings[0]
     if family != META:
         assert "table bad" in findings[0]
-        store = RocksStore(str(tmp_path / "data"), DictSymbols(), memory=SMALL)
+        store = RocksStore(str(tmp_path / "data"), PlainSymbols(), memory=SMALL)
         assert store.damage_of("bad") is not None, "the next start knows"
         store.close()
         flip(path, at)
         assert checked(tmp_path / "data").findings == []
-        store = RocksStore(str(tmp_path / "data"), DictSymbols(), memory=SMALL)
+        store = RocksStore(str(tmp_path / "data"), PlainSymbols(), memory=SMALL)
         assert store.damage_of("bad") is None, "mended, it counts again"
         store.close()
 
@@ -179,7 +179,7 @@ def test_a_loss_that_is_accepted_lets_the_store_open(tmp_path: Path, loss: str) 
     assert bool(cut_at) == (loss == "all logs gone"), "closed logs too: the tables are not cut between two commits"
     mended = Check(str(path), lambda what, done, total: None, mend=True).run().findings
     assert checked(path).findings == mended and not [f for f in mended if "index" not in f]
-    store = RocksStore(str(path), DictSymbols(), memory=SMALL)
+    store = RocksStore(str(path), PlainSymbols(), memory=SMALL)
     rows = {t: len(ids(store, t)) for t in store.tables()}
     assert rows == {t: store.row_count(t) for t in rows}
     if "mark" in loss:
@@ -207,9 +207,9 @@ def test_a_closed_log_that_is_given_up_is_found_by_the_check(tmp_path: Path) -> 
     path = crashed(closed_logs(tmp_path / "data"))
     logs(path)[0].unlink()
     with pytest.raises(StoreDamaged):
-        RocksStore(str(path), DictSymbols(), memory=SMALL)
+        RocksStore(str(path), PlainSymbols(), memory=SMALL)
     recovery.accept_loss(str(path), table_options)
     findings = checked(path).findings
     assert "table bad has 0 rows, its counter says 200" in findings, findings
     assert "table good" in findings[0] and "index part" in findings[0], "its entries were in that log"
-    RocksStore(str(path), DictSymbols(), memory=SMALL).close()
+    RocksStore(str(path), PlainSymbols(), memory=SMALL).close()

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from noria.core.errors import SqlError
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
 from noria.storage.engine import META, Memory
@@ -23,7 +24,6 @@ from noria.storage.errors import StoreDamaged, StoreError
 from noria.storage.mark import FILE
 from noria.storage.store import RocksStore
 from noria.storage.wal import damaged_at
-from reference.dict_symbols import DictSymbols
 
 SEED = int(os.environ.get("NORIA_DAMAGE_SEED", "20261121"))
 CASES = int(os.environ.get("NORIA_DAMAGE_CASES", "60"))
@@ -45,7 +45,7 @@ def row(id: int) -> tuple[int, int, str]:
 
 def filled(path: Path, groups: int = GROUPS, memory: Memory = SMALL) -> RocksStore:
     """Three tables of groups * ROWS rows; with little memory the last groups are in the log only."""
-    store = RocksStore(str(path), DictSymbols(), memory=memory)
+    store = RocksStore(str(path), PlainSymbols(), memory=memory)
     for table in (GOOD, BAD, BAG):
         store.create_table(table)
     store.set_recipe(["three tables"], 1, 1)
@@ -145,12 +145,12 @@ def test_a_log_that_lost_acknowledged_rows_does_not_open(tmp_path: Path, loss: s
     before = {f.name: f.read_bytes() for f in path.glob("*.log")}
     for _ in range(2):
         with pytest.raises(StoreDamaged, match=r"noria check --accept-loss") as told:
-            RocksStore(str(path), DictSymbols(), memory=SMALL)
+            RocksStore(str(path), PlainSymbols(), memory=SMALL)
         print(told.value)
     assert {f.name: f.read_bytes() for f in path.glob("*.log")} == before, "what is there stays as it is"
     for name in ([FILE] if "mark" in loss else [log.name for log in logs(whole)]):
         shutil.copy(whole / name, path / name)
-    store = RocksStore(str(path), DictSymbols(), memory=SMALL)
+    store = RocksStore(str(path), PlainSymbols(), memory=SMALL)
     assert ids(store, "good") == list(range(5 * ROWS)), "brought back, all is there"
     store.close()
 
@@ -167,7 +167,7 @@ def test_a_closed_log_that_is_missing_or_cut_does_not_open(tmp_path: Path, which
     else:
         cut(log, log.stat().st_size // 2)
     with pytest.raises(StoreDamaged, match=rf"{log.name}.*acknowledged rows are missing"):
-        RocksStore(str(path), DictSymbols(), memory=SMALL)
+        RocksStore(str(path), PlainSymbols(), memory=SMALL)
 
 
 def test_the_damaged_record_of_a_log_is_named(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_record_that_was_never_acknowledged_may_be_torn(tmp_path: Path) -> Non
     path = crashed(store)
     (path / FILE).write_bytes(acknowledged)
     cut(logs(path)[-1], logs(path)[-1].stat().st_size - 3)
-    store = RocksStore(str(path), DictSymbols(), memory=SMALL)
+    store = RocksStore(str(path), PlainSymbols(), memory=SMALL)
     assert ids(store, "good") == list(range(5 * ROWS)) and store.applied() == (1, 6)
     store.close()
 
@@ -211,7 +211,7 @@ def test_a_damaged_file_costs_its_table_only(tmp_path: Path, family: str, damage
     else:
         flip(path / name, size // 2 if damage == "a block" else size - 20)
     for start in range(2):
-        store = RocksStore(str(path), DictSymbols(), memory=SMALL)
+        store = RocksStore(str(path), PlainSymbols(), memory=SMALL)
         with pytest.raises(SqlError) as told:
             store.lookup("bad", (1,), np.arange(7)[None, :])
             ids(store, "bad")
@@ -224,14 +224,14 @@ def test_a_damaged_file_costs_its_table_only(tmp_path: Path, family: str, damage
         store._engine.flush()
         store._engine.family("t1").compact_range(None, None)
         store.close()
-    store = RocksStore(str(path), DictSymbols(), memory=SMALL)
+    store = RocksStore(str(path), PlainSymbols(), memory=SMALL)
     store.drop_table("bad")
     store.set_recipe(["two tables"], 1, store.applied()[1] + 1)
     store.create_table(BAD)
     store.set_recipe(["three tables"], 1, store.applied()[1] + 1)
     write(store, store.applied()[1] + 1, ("bad",))
     store.close()
-    store = RocksStore(str(path), DictSymbols(), memory=SMALL)
+    store = RocksStore(str(path), PlainSymbols(), memory=SMALL)
     assert store.damage_of("bad") is None and len(ids(store, "bad")) == ROWS, "dropped and loaded again, it is whole"
     store.close()
 
@@ -242,7 +242,7 @@ def test_a_compaction_that_meets_damage_stops_no_other_table(tmp_path: Path) -> 
     name = file_of(store, "t2")
     store.close()
     flip(tmp_path / "data" / name, (tmp_path / "data" / name).stat().st_size // 2)
-    store = RocksStore(str(tmp_path / "data"), DictSymbols(), memory=SMALL)
+    store = RocksStore(str(tmp_path / "data"), PlainSymbols(), memory=SMALL)
     for seq in range(100, 140):  # until new files of `bad` are compacted with its old one
         rows = [row(i) for i in range(seq * 10**5, seq * 10**5 + ROWS)]
         results, _ = store.write([Insert("bad", (0, 1, 2), rows)], 1, seq)
@@ -254,7 +254,7 @@ def test_a_compaction_that_meets_damage_stops_no_other_table(tmp_path: Path) -> 
     assert results[0].affected == 1, results
     assert len(ids(store, "good")) == GROUPS * ROWS + 1
     store.close()
-    store = RocksStore(str(tmp_path / "data"), DictSymbols(), memory=SMALL)
+    store = RocksStore(str(tmp_path / "data"), PlainSymbols(), memory=SMALL)
     assert len(ids(store, "good")) == GROUPS * ROWS + 1
     store.close()
 
@@ -292,7 +292,7 @@ def test_damage_anywhere_is_told_or_does_not_matter(tmp_path: Path) -> None:
 def judge(path: Path, whole: list[int]) -> str:
     """What the store says of its damage; nothing if it has every row."""
     try:
-        store = RocksStore(str(path), DictSymbols(), memory=SMALL)
+        store = RocksStore(str(path), PlainSymbols(), memory=SMALL)
     except StoreError as e:
         assert str(path) in str(e)
         return str(e)

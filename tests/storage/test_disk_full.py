@@ -14,12 +14,12 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import call
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
 from noria.storage.engine import BALLAST, Memory
 from noria.storage.errors import StoreError, disk_full
 from noria.storage.store import RocksStore
-from reference.dict_symbols import DictSymbols
 
 TABLE = TableDef("t", (Column("id", BIGINT, False), Column("body", TEXT_BIN)), (0,), (IndexDef("body", (1,)),))
 ROWS = 100
@@ -77,7 +77,7 @@ def occupy(path: Path) -> None:
 @pytest.mark.parametrize("way", ["stopped before", "hit"])
 def test_writes_are_refused_and_go_on_when_there_is_space(disk: Path, way: str) -> None:
     path, others = str(disk / "data"), disk / "others"
-    store = RocksStore(path, DictSymbols(), memory=memory(2**20))
+    store = RocksStore(path, PlainSymbols(), memory=memory(2**20))
     store.create_table(TABLE)
     store.set_recipe([], 1, 1)
     for seq in range(2, 22):
@@ -102,7 +102,7 @@ def test_writes_are_refused_and_go_on_when_there_is_space(disk: Path, way: str) 
     store.checkpoint(str(disk / "snapshot"))
     check(store, last + 1)
     store.close()
-    store = RocksStore(path, DictSymbols(), memory=memory(2**20))
+    store = RocksStore(path, PlainSymbols(), memory=memory(2**20))
     check(store, last + 1)
     store.close()
 
@@ -111,7 +111,7 @@ def test_writes_are_refused_and_go_on_when_there_is_space(disk: Path, way: str) 
 def test_a_failed_write_that_is_on_disk_after_all(tmp_path: Path, space: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log took the write, syncing it failed.  With space again it counts; when it was refused already,
     memory does not have it, and only a new start helps."""
-    store = RocksStore(str(tmp_path / "data"), DictSymbols(), memory=memory(0))
+    store = RocksStore(str(tmp_path / "data"), PlainSymbols(), memory=memory(0))
     store.create_table(TABLE)
     store.set_recipe([], 1, 1)
     real = store._engine._guarded
@@ -134,30 +134,30 @@ def test_a_failed_write_that_is_on_disk_after_all(tmp_path: Path, space: bool, m
         with pytest.raises(StoreError, match="start the worker again"):
             store.write([Insert("t", (0, 1), rows_of(3))], 1, 3)
     store.close()
-    store = RocksStore(str(tmp_path / "data"), DictSymbols())
+    store = RocksStore(str(tmp_path / "data"), PlainSymbols())
     check(store, 3 if space else 2)
     store.close()
 
 
 def test_opening_on_a_full_disk_says_so(disk: Path) -> None:
     path = disk / "data"
-    store = RocksStore(str(path), DictSymbols(), memory=memory(0))
+    store = RocksStore(str(path), PlainSymbols(), memory=memory(0))
     store.create_table(TABLE)
     store.set_recipe([], 1, 1)
     store.write([Insert("t", (0, 1), rows_of(2))], 1, 2)
     store.close()
     occupy(disk / "others")
     with pytest.raises(StoreError, match="no space left"):
-        RocksStore(str(path), DictSymbols(), memory=memory(0))
+        RocksStore(str(path), PlainSymbols(), memory=memory(0))
     (disk / "others").unlink()
-    store = RocksStore(str(path), DictSymbols(), memory=memory(0))
+    store = RocksStore(str(path), PlainSymbols(), memory=memory(0))
     check(store, 2)
     store.close()
 
 
 def test_rows_and_tables_go_from_a_full_disk(disk: Path) -> None:
     """The ballast makes room for what shrinks the data; it is there again when there is space."""
-    store = RocksStore(str(disk / "data"), DictSymbols(), memory=memory(2**20))
+    store = RocksStore(str(disk / "data"), PlainSymbols(), memory=memory(2**20))
     store.create_table(TABLE)
     store.create_table(replace(TABLE, name="other"))
     store.set_recipe([], 1, 1)

@@ -30,7 +30,6 @@ from noria.storage.encoding import (
     successor,
     unpack_rows,
 )
-from reference.dict_symbols import DictSymbols
 
 TYPES: list[tuple[SqlType, st.SearchStrategy[Any]]] = [
     (BIGINT, st.integers(MIN_INT, MAX_INT)), (DOUBLE, st.floats(allow_nan=False)),
@@ -46,7 +45,7 @@ def tables(draw: st.DrawFn, rows: int = 30) -> tuple[tuple[SqlType, ...], list[t
     return tuple(t for t, _ in columns), draw(st.lists(row, min_size=1, max_size=rows))
 
 
-def coded(types: tuple[SqlType, ...], rows: list[tuple[Any, ...]], symbols: DictSymbols) -> Codes:
+def coded(types: tuple[SqlType, ...], rows: list[tuple[Any, ...]], symbols: PlainSymbols) -> Codes:
     return np.array([[encode(v, t, symbols) for v, t in zip(r, types, strict=True)] for r in rows], np.int64).T.copy()
 
 
@@ -62,7 +61,7 @@ def sql_order(row: tuple[Any, ...], types: tuple[SqlType, ...]) -> list[Any]:
 @given(tables())
 def test_keys_order_as_values_and_equal_keys_are_equal_values(case: Any) -> None:
     types, rows = case
-    symbols = DictSymbols()
+    symbols = PlainSymbols()
     keys = keys_of(list(coded(types, rows, symbols)), types, symbols)
     orders = [sql_order(r, types) for r in rows]
     for key, order in zip(keys, orders, strict=True):
@@ -73,7 +72,7 @@ def test_keys_order_as_values_and_equal_keys_are_equal_values(case: Any) -> None
 @given(tables())
 def test_leading_columns_are_a_prefix_and_nothing_else_has_it(case: Any) -> None:
     types, rows = case
-    symbols = DictSymbols()
+    symbols = PlainSymbols()
     codes = coded(types, rows, symbols)
     keys = keys_of(list(codes), types, symbols)
     for length in range(1, len(types) + 1):
@@ -88,7 +87,7 @@ def test_leading_columns_are_a_prefix_and_nothing_else_has_it(case: Any) -> None
 @given(tables())
 def test_there_and_back_by_every_way(case: Any) -> None:
     types, rows = case
-    symbols = DictSymbols()
+    symbols = PlainSymbols()
     codes = coded(types, rows, symbols)
     few, many = pack_few_rows(codes, types, symbols), pack_rows(parts_of(list(codes), types, symbols))
     arrays = [to_arrow(c, t, symbols) for c, t in zip(codes, types, strict=True)]
@@ -106,7 +105,7 @@ def no_defaults() -> Codes:
 @given(tables(), st.integers(1, 40))
 def test_rows_written_before_a_column_was_added_get_its_default(case: Any, old: int) -> None:
     types, rows = case
-    symbols = DictSymbols()
+    symbols = PlainSymbols()
     codes = coded(types, rows, symbols)
     wide = (*types, TEXT, BIGINT)
     defaults = np.array([NULL_CODE] * len(types) + [symbols.intern("new"), 7], np.int64)

@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Statement, WriteResult
 from noria.core.values import decode
 from noria.storage.store import RocksStore
-from reference.dict_symbols import DictSymbols
 from reference.killed_writer import SEED, SMALL, TABLES, group, write_until_killed
 from reference.table_model import Refused, Row, TableModel
 
@@ -45,7 +45,7 @@ def test_kill_9_loses_and_halves_nothing(tmp_path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["reference.killed_writer"])
     path, draw = tmp_path / "data", random.Random(SEED)
-    store = RocksStore(str(path), DictSymbols(), memory=SMALL)
+    store = RocksStore(str(path), PlainSymbols(), memory=SMALL)
     for table in TABLES:
         store.create_table(table)
     store.set_recipe(["two tables"], 1, 1)
@@ -53,7 +53,7 @@ def test_kill_9_loses_and_halves_nothing(tmp_path: Path) -> None:
     models, done = {t.name: TableModel(t) for t in TABLES}, 1
     for _ in range(KILLS):
         acked = acknowledged(context, path, draw)
-        symbols = DictSymbols()
+        symbols = PlainSymbols()
         store = RocksStore(str(path), symbols, memory=SMALL)
         applied = store.applied()[1]
         assert applied in (acked, acked + 1)
@@ -83,7 +83,7 @@ def told(result: WriteResult) -> int:
     return result.affected if result.error is None else -result.error.code
 
 
-def contents(store: RocksStore, name: str, symbols: DictSymbols) -> Counter[Row]:
+def contents(store: RocksStore, name: str, symbols: PlainSymbols) -> Counter[Row]:
     columns = store.tables()[name].columns
     batch, after = store.scan(name, None, 10**6)
     assert after is None

@@ -22,6 +22,7 @@ from rocksdict import Options, Rdict, WriteBatch
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import call
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update, WriteResult
 from noria.core.types import (
     BIGINT,
@@ -43,7 +44,6 @@ from noria.core.values import decode, encode
 from noria.storage import mark, meta
 from noria.storage.errors import StoreError, StoreFenced, StoreInUse
 from noria.storage.store import RocksStore
-from reference.dict_symbols import DictSymbols
 
 NAME = SqlType(Kind.TEXT, length=5)
 USERS = TableDef("users", (Column("id", INT, False, auto_increment=True), Column("name", NAME, False),
@@ -61,7 +61,7 @@ class Rig:
         self.open()
 
     def open(self) -> None:
-        self.symbols = DictSymbols()
+        self.symbols = PlainSymbols()
         self.store = RocksStore(str(self.path), self.symbols)
         self.seq = self.store.applied()[1]
 
@@ -352,10 +352,11 @@ def test_lookups_by_key_prefix_and_index(rig: Rig) -> None:
 # ------------------------------------------------------------------ directories that are not right
 def test_a_directory_in_use_is_refused(rig: Rig) -> None:
     with pytest.raises(StoreInUse, match="in use by another process"):
-        RocksStore(str(rig.path), DictSymbols())
-    script = ("import sys; from reference.dict_symbols import DictSymbols; from noria.storage.store import RocksStore\n"
+        RocksStore(str(rig.path), PlainSymbols())
+    script = ("import sys; from noria.core.plain_symbols import PlainSymbols\n"
+              "from noria.storage.store import RocksStore\n"
               "from noria.storage.errors import StoreInUse\n"
-              "try: RocksStore(sys.argv[1], DictSymbols())\nexcept StoreInUse as e: print(e)")
+              "try: RocksStore(sys.argv[1], PlainSymbols())\nexcept StoreInUse as e: print(e)")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     told = subprocess.run([sys.executable, "-c", script, str(rig.path)], env=environment, capture_output=True,
                           text=True, check=True)
@@ -383,7 +384,7 @@ def test_meta_data_that_cannot_be(rig: Rig, key: bytes, value: bytes, message: s
     put_meta(rig.path, key, value)
     for _ in range(2):  # a refused opening leaves no lock behind
         with pytest.raises(StoreError, match=message):
-            RocksStore(str(rig.path), DictSymbols())
+            RocksStore(str(rig.path), PlainSymbols())
 
 
 def crashed(rig: Rig) -> Path:
@@ -424,7 +425,7 @@ def test_a_damaged_directory_is_not_taken_for_a_new_one(rig: Rig, damage: str) -
         path = path.parent / "file"
         path.write_text("")
     with pytest.raises(StoreError, match=r"damaged|not Noria's|cannot make"):
-        RocksStore(str(path), DictSymbols())
+        RocksStore(str(path), PlainSymbols())
 
 
 def test_a_torn_end_of_the_log_is_no_damage(rig: Rig) -> None:
@@ -442,15 +443,15 @@ def test_a_torn_end_of_the_log_is_no_damage(rig: Rig) -> None:
 
 def test_an_earlier_owner_is_fenced_off(tmp_path: Path) -> None:
     path = str(tmp_path / "data")
-    RocksStore(path, DictSymbols(), fence=3).close()
-    RocksStore(path, DictSymbols(), fence=3).close()
+    RocksStore(path, PlainSymbols(), fence=3).close()
+    RocksStore(path, PlainSymbols(), fence=3).close()
     with pytest.raises(StoreFenced, match="belongs to epoch 3"):
-        RocksStore(path, DictSymbols(), fence=2)
-    RocksStore(path, DictSymbols()).close()
+        RocksStore(path, PlainSymbols(), fence=2)
+    RocksStore(path, PlainSymbols()).close()
 
 
 def test_an_interrupted_creation_is_begun_again(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     for left in ("LOCK", "LOG", "IDENTITY"):
         (tmp_path / "data" / left).write_text("")
-    RocksStore(str(tmp_path / "data"), DictSymbols()).close()
+    RocksStore(str(tmp_path / "data"), PlainSymbols()).close()

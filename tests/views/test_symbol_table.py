@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from noria.core.errors import SqlError
 from noria.core.limits import NULL_CODE
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
 from noria.core.types import Collation
 from noria.state.mapped import Memory
 from noria.state.symbols import AttachedSymbols, SymbolTable
-from reference.dict_symbols import DictSymbols
 
 TEXTS = st.one_of(st.none(), st.text(st.sampled_from("aAbBzÉéßẞİıΣςжЖ 한☃😀"), max_size=20),
                   st.text(st.characters(exclude_categories=["Cs"]), max_size=5))
 
 
-def check_same(table: SymbolTable, model: DictSymbols, codes: np.ndarray, expected: np.ndarray) -> None:
+def check_same(table: SymbolTable, model: PlainSymbols, codes: np.ndarray, expected: np.ndarray) -> None:
     assert table.texts(codes).equals(model.texts(expected))
     assert table.texts(table.folded(codes)).equals(model.texts(model.folded(expected)))
     for collation in Collation:
@@ -38,7 +38,7 @@ def check_same(table: SymbolTable, model: DictSymbols, codes: np.ndarray, expect
 def test_like_two_dictionaries(
     mapped: bool, tmp_path: Path, batches: list[list[str | None]], wide: bool, cut: int
 ) -> None:
-    table, model = SymbolTable(str(tmp_path) if mapped else None), DictSymbols()
+    table, model = SymbolTable(str(tmp_path) if mapped else None), PlainSymbols()
     for batch in batches:
         texts = pa.array(batch, pa.large_string() if wide else pa.string())[cut:]
         check_same(table, model, table.intern_many(texts), model.intern_many(texts))

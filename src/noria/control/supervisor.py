@@ -114,7 +114,7 @@ class Supervisor:
         self.events: deque[Event] = deque(maxlen=EVENTS)
         self.state = "stopped"  # starting | up | down | stopping | stopped
         self.ready: Ready | None = None
-        self.restarts = self.worker_attempts = 0
+        self.restarts = 0
         self._log_path, self._on_event = log_path, on_event
         self._jobs: dict[int, _Job] = {}
         self._next_job = 0
@@ -330,7 +330,6 @@ class Supervisor:
 
     def _take(self, message: Any) -> None:
         if isinstance(message, WorkersStarted):
-            self.worker_attempts += 1
             self._event("workers-started", f"attempt {message.attempt} of this driver")
         elif isinstance(message, WorkersEnded):
             self._event("workers-ended", f"after {message.seconds:.1f} s: {message.why}")

@@ -51,9 +51,6 @@ class Batch:
     def where(self, mask: npt.NDArray[np.bool_]) -> Batch:
         return Batch(self.columns.compress(mask, axis=1), self.weights.compress(mask))
 
-    def pick(self, cols: Sequence[int]) -> Batch:
-        return Batch(self.columns[list(cols)], self.weights)
-
     def negated(self) -> Batch:
         return Batch(self.columns, -self.weights)
 

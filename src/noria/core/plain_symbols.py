@@ -1,4 +1,4 @@
-"""A symbol table in plain Python: for constants at plan time, where no worker's table is at hand.
+"""A symbol table in plain Python: for constants at plan time, where no worker's table is at hand, and in tests.
 
 Slow and simple; `state/symbols.py` is the one that workers use, and must agree with this one.
 """
@@ -22,8 +22,12 @@ class PlainSymbols:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
+        self._folds: list[int] = []
         self._ids: dict[str, int] = {}
-        self.fold_table: Codes = np.empty(0, np.int64)
+
+    @property
+    def fold_table(self) -> Codes:
+        return np.array(self._folds, np.int64)
 
     def intern(self, text: str) -> int:
         known = self._ids.get(text)
@@ -31,10 +35,10 @@ class PlainSymbols:
             return known
         new = self._ids[text] = len(self._texts)
         self._texts.append(text)
-        self.fold_table = np.append(self.fold_table, np.int64(new))
+        self._folds.append(new)
         folded = fold(text)
         if folded != text:
-            self.fold_table[new] = self.intern(folded)
+            self._folds[new] = self.intern(folded)
         return new
 
     def intern_many(self, texts: pa.Array) -> Codes:
@@ -51,7 +55,7 @@ class PlainSymbols:
         return pa.array(shown, pa.large_string())
 
     def folded(self, codes: Codes) -> Codes:
-        return np.array([c if c < 0 else self.fold_table[c] for c in codes.tolist()], np.int64)
+        return np.array([c if c < 0 else self._folds[c] for c in codes.tolist()], np.int64)
 
     def sort_keys(self, codes: Codes, collation: Collation) -> pa.Array:
         shown = (self.folded(codes) if collation is Collation.CI else codes).tolist()

@@ -27,8 +27,10 @@ def fold(text: str) -> str:
 
 
 class Symbols(Protocol):
-    fold_table: Codes
-    """id -> id of its folded twin; at least as long as the ids in use (kernels index it)."""
+    @property
+    def fold_table(self) -> Codes:
+        """id -> id of its folded twin; at least as long as the ids in use (kernels index it)."""
+
     sweeps: int
     """How often `sweep` ran."""
 

@@ -6,7 +6,7 @@ disk, in state, in views and on the wire.  A `TableDef` refuses to exist when il
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -25,7 +25,7 @@ class Kind(Enum):
 class Collation(Enum):
     """CI ignores case and accents (the default); BIN compares bytes.  BYTES: no text at all, but bytes (BINARY,
     BLOB), which are carried as a string whose characters are the bytes (U+0000 to U+00FF), so that they have
-    symbols and order like text; they become bytes where they leave (`values.outside`)."""
+    symbols and order like text; they become bytes where they leave (`values.bytes_of`)."""
 
     CI = "utf8mb4_0900_ai_ci"
     BIN = "utf8mb4_bin"
@@ -140,9 +140,6 @@ class Field:
     name: str
     type: SqlType
     nullable: bool = True
-
-    def renamed(self, name: str) -> Field:
-        return replace(self, name=name)
 
 
 @dataclass(frozen=True)

@@ -52,16 +52,14 @@ class LinkState(enum.Enum):
 
 @dataclass
 class LinkStats:
-    """Counters since the start; the metrics page prints them by these names."""
+    """Counters since the start."""
 
     changes: int = 0
     groups: int = 0
     asks: int = 0
-    resends: int = 0
     workers: int = 0
     losses: int = 0
     dropped: int = 0
-    last_outage_ms: float = 0.0
 
 
 class Link(Protocol):
@@ -262,7 +260,6 @@ class WorkerLink:
         """Send the changes that may go now."""
         self._pumping = False
         while self.state is LinkState.UP and (flight := self._book.changes.next()) is not None:
-            self.stats.resends += flight.tries > 0
             flight.tries += 1
             self._send(flight.body, flight.seq)
         self.stats.groups = self._book.changes.groups
@@ -350,8 +347,6 @@ class WorkerLink:
             self._lost(f"bringing back the program failed: {e!r}")
             self._note(self.why)
             return
-        outage_ms = (self._clock() - self._down_at) * 1000 if self.stats.losses else 0.0
-        self.stats.last_outage_ms = outage_ms
         self._enter(LinkState.UP, f"worker process {hello.pid}")
         for asked in self._book.patient():
             self._send(asked.body, seq=0)

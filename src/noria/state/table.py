@@ -243,11 +243,3 @@ class Table:
         """Give slack back when most of the arena is empty."""
         if int(self.arena[CAP]) > 4 * max(int(self.arena[LIVE]), SMALLEST):
             self._reshape(2 * int(self.arena[LIVE]), self.indexes)
-
-    def become_full(self, rows: Batch) -> None:
-        """Promotion: from now on every key is present; `rows` are all rows."""
-        self.full = True
-        self.arena = self._arena(max(len(rows), SMALLEST), self.indexes, [len(rows)] * len(self.indexes))
-        self.apply(rows)
-
-

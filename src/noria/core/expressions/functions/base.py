@@ -1,6 +1,6 @@
 """Making expression trees: `call`, `cast` and literals; the casts that make values fit each other.
 
-A family (`numbers.py`, `logic.py`, `choices.py`) enters its ops in `TYPING`; functions that are no more than a
+A family (`numbers.py`, `logic.py`, `failing.py`) enters its ops in `TYPING`; functions that are no more than a
 function of their values are in `library` and need no other entry.
 """
 

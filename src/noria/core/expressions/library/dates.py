@@ -16,7 +16,7 @@ import numpy as np
 from noria.core.batch import Codes
 from noria.core.expressions.library.declare import Function, Types, Want
 from noria.core.limits import NULL_CODE
-from noria.core.types import BIGINT, DATE, TEXT, Kind, SqlType, decimal
+from noria.core.types import BIGINT, DATE, TEXT, Kind, SqlType
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -261,10 +261,6 @@ def _period_months(period: int) -> int:
 def _add_period(period: int, months: int) -> int:
     total = _period_months(period) + months
     return total // 12 * 100 + total % 12 + 1
-
-
-def _unix_type(types: Types) -> SqlType:
-    return decimal(18, types[0].scale) if types[0].scale else BIGINT
 
 
 def _wide(types: Types) -> SqlType:
