@@ -34,6 +34,9 @@ class MemoryStore:
     def add_index(self, table: str, columns: tuple[int, ...], work: object = None) -> None:
         self._rows[table].add_index(columns)
 
+    def trim_indexes(self, table: str, needed: object, most: int) -> None:
+        """They cost little here."""
+
     def put(self, table: str, delta: Batch) -> None:
         self._rows[table].apply(delta)
 

@@ -13,6 +13,7 @@ import pytest
 import noria
 from noria.client import Database
 from noria.core.errors import SqlError
+from noria.core.limits import IDLE_INDEXES
 from noria.dataflow.packets import Evict, Read
 from noria.server.outcomes import Client
 from noria.server.sessions.sessions import complete
@@ -280,6 +281,25 @@ def test_adhoc_views_are_bounded_and_the_least_recently_used_goes(figure2: Datab
         figure2.sql(text)
     assert [v.name for v in program.adhoc()] == ["adhoc_3", "adhoc_1"]
     assert figure2.sql(by_title).rows == [(2,)]  # made again
+
+
+def test_a_table_keeps_few_indexes_of_views_that_are_gone(db: Database) -> None:
+    columns = [f"c{i}" for i in range(IDLE_INDEXES + 4)]
+    db.sql("CREATE TABLE wide (id INT PRIMARY KEY, " + ", ".join(f"{c} INT" for c in columns) + ", KEY own (c0))")
+    db.sql("INSERT INTO wide VALUES (1" + ", 7" * len(columns) + ")")
+    store = db._transport._link._worker._store  # type: ignore[attr-defined]
+    db.sql("CREATE VIEW stays AS SELECT id FROM wide WHERE c1 = ?")
+    for c in columns:
+        db.sql(f"CREATE VIEW by_column AS SELECT id FROM wide WHERE {c} = ?")
+        assert db.view("by_column").lookup(7) == [(1,)]
+        db.sql("DROP VIEW by_column")
+    kept = [i.columns for i in store.table("wide").indexes]
+    assert len(kept) == IDLE_INDEXES + 2 and kept[:2] == [(1,), (2,)] and kept[-1] == (len(columns),)
+    db.sql("INSERT INTO wide (id, c2) VALUES (2, 7)")
+    assert db.view("stays").lookup(7) == [(1,)]
+    assert sorted(db.sql("SELECT id FROM wide WHERE c2 = 7").rows) == [(1,), (2,)], "made again"
+    db.sql("DROP VIEW stays")
+    db.sql("DROP TABLE wide")
 
 
 def test_transactions_commit_statement_by_statement_and_say_so(figure2: Database) -> None:

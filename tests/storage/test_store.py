@@ -349,6 +349,29 @@ def test_lookups_by_key_prefix_and_index(rig: Rig) -> None:
     assert len(empty) == len(none) == 0
 
 
+def test_indexes_that_nobody_needs_any_more_go_oldest_first(rig: Rig) -> None:
+    table = TableDef("wide", (*(Column(f"c{i}", INT) for i in range(6)),), (0,), (IndexDef("own", (5,)),))
+    rig.create(table)
+    rig.write(Insert("wide", tuple(range(6)), [tuple(n * i % 7 for i in range(1, 7)) for n in range(1, 7)]))
+    for c in (1, 2, 3, 4):
+        rig.store.add_index("wide", (c,))
+
+    def kept() -> list[tuple[int, ...]]:
+        return [i.columns for i in rig.store.table("wide").indexes]
+
+    rig.store.trim_indexes("wide", [(3,), (0,)], 3)
+    assert kept() == [(5,), (1,), (2,), (3,), (4,)], "three others are kept"
+    rig.store.trim_indexes("wide", [(1,), (0,)], 1)
+    assert kept() == [(5,), (1,), (4,)], "a declared one always"
+    rig.reopen()
+    assert sorted(kept()) == [(1,), (4,), (5,)]
+    rig.store.trim_indexes("wide", [], 0)
+    assert kept() == [(5,)]
+    rig.write(Update("wide", ((1, const(50, INT)),), None))
+    rig.store.add_index("wide", (1,))
+    assert len(rig.store.lookup("wide", (1,), np.array([[50]]))[0]) == 6, "made anew, it has all rows"
+
+
 # ------------------------------------------------------------------ directories that are not right
 def test_a_directory_in_use_is_refused(rig: Rig) -> None:
     with pytest.raises(StoreInUse, match="in use by another process"):

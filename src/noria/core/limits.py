@@ -11,6 +11,7 @@ LOOKUP_KEYS = 4_096  # a SELECT whose IN lists ask for more keys of one view is 
 TOP_ROWS = 10_000  # LIMIT and OFFSET up to so many rows are kept in order; beyond, all rows are kept
 AFTER_SYMBOL_BYTES = 64 * 2**20  # texts that a front end keeps to compare looked-up rows; then it starts anew
 ADHOC_VIEWS = 500  # least recently used ad-hoc views beyond this are dropped
+IDLE_INDEXES = 8  # of a table, made for views that are no more: kept for the next view, though each slows writes
 KEPT_STATEMENTS = 4_096  # parsed statements by text, and as many by shape; an application has hundreds
 KEPT_TEXT_BYTES = 8 * 2**20  # of their texts: what is parsed of one takes some fifty times as much
 VIEW_BINDS = 100  # times that a read is bound again because its view was redefined meanwhile; then it is error 1412

@@ -6,7 +6,7 @@ Key arrays have shape (key columns, keys) and hold raw codes; implementations fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -46,6 +46,10 @@ class BaseStore(Protocol):
     def add_index(self, table: str, columns: tuple[int, ...], work: Work | None = None) -> None:
         """Make lookups by these columns possible; existing rows are indexed before it returns, unless `work` gives
         up: then there is no index."""
+
+    def trim_indexes(self, table: str, needed: Iterable[tuple[int, ...]], most: int) -> None:
+        """Of the indexes that were made by `add_index` and that lookups by these columns do not use, drop the longest
+        there beyond so many."""
 
     def write(self, statements: Sequence[Statement], epoch: int, seq: int, work: Work | None = None
               ) -> tuple[list[WriteResult], dict[str, Batch]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from noria.core.batch import Codes
 from noria.core.errors import InvariantViolation, SqlError, internal_error, view_changed, view_gone
-from noria.core.limits import ERROR_CODE
+from noria.core.limits import ERROR_CODE, IDLE_INDEXES
 from noria.core.statements import WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import Field
@@ -227,6 +227,7 @@ class Worker:
     def _change(self, steps: Sequence[packets.MigrationStep]) -> SqlError | None:
         """Make all of these changes, or say why none of them is made."""
         undo: list[Callable[[], None]] = []
+        dropped = [self._views[s.view] for s in steps if isinstance(s, packets.DropView) and s.view in self._views]
         try:
             for s in steps:
                 undo.append(self._apply(s))
@@ -243,7 +244,15 @@ class Worker:
             if isinstance(bug, ValueError):
                 return SqlError(1235, "42000", str(bug))
             raise
+        self._trim_indexes({t for d in dropped for t in self._planner.tables(d)})
         return None
+
+    def _trim_indexes(self, tables: Iterable[str]) -> None:
+        """Of these tables, which views have left."""
+        for table in self._store.tables().keys() & tables:
+            base = self.engine.bases.get(table)
+            with suppress(SqlError):  # no room to note it, or a damaged file: at another time
+                self._store.trim_indexes(table, () if base is None else [c for c in base.pulled if c], IDLE_INDEXES)
 
     def _each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:
         """Make all of these, or where that fails one by one; the views that cannot be made."""

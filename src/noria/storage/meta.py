@@ -96,6 +96,10 @@ def put_index(engine: Engine, batch: WriteBatch, table: Table, index: Index) -> 
     put(engine, batch, _INDEX + index.family.encode(), json.dumps(data).encode())
 
 
+def forget_index(engine: Engine, batch: WriteBatch, index: Index) -> None:
+    batch.delete(_INDEX + index.family.encode(), engine.handle(META))
+
+
 def read_indexes(engine: Engine) -> list[tuple[int, Index]]:
     """Every complete index and the id of its table."""
     found = []

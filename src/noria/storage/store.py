@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -174,6 +174,17 @@ class RocksStore:
             self._engine.drop_family(index.family)
             raise
         into.indexes.append(index)
+
+    def trim_indexes(self, table: str, needed: Iterable[tuple[int, ...]], most: int) -> None:
+        into = self.table(table)
+        used = {into.access(columns) for columns in needed}
+        idle = [i for i in into.indexes if not i.name and all(u is None or u[0] is not i for u in used)]
+        for index in idle[: max(len(idle) - most, 0)]:
+            batch = WriteBatch(raw_mode=True)
+            meta.forget_index(self._engine, batch, index)
+            self._engine.commit(batch)
+            into.indexes.remove(index)
+            self._engine.drop_family(index.family)
 
     def _fill_index(self, into: Table, index: Index, work: Work | None) -> None:
         """Index the rows that are there; the index counts only once its entry in the catalog is committed."""
