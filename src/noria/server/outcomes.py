@@ -74,10 +74,10 @@ class Ok:
     info: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ResultSet:
     """Rows as tuples of Python values (int, float, Decimal, str, bytes, date, datetime, bool, None).  stands: None
-    where it must not be kept."""
+    where it must not be kept.  (Nobody changes one; frozen, it would take thrice as long to make, for every read.)"""
 
     fields: Sequence[Field]
     rows: Sequence[Sequence[object]]

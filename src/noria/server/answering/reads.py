@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,7 @@ from noria.views.reader import AttachedView, AttachedViews, LargeAnswer
 Key = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ViewEntry:
     """A key's entry in a view (`outcomes.Entry`)."""
 
@@ -46,8 +46,7 @@ class ViewEntry:
         self.view.stamp(self.handle)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """Rows from shared memory, and what they stand on where that was asked for and the key has an entry."""
 
     rows: list[Any]

@@ -101,6 +101,7 @@ class Conversation:
         self.state, self.secrecy = State.GREETED, secrecy
         self.connection_id, self.address, self.user = connection_id, address, ""
         self._backend, self._directory, self._nonce = backend, directory, nonce
+        self._replies = backend.replies
         self._session: Session | None = None
         self._capabilities = Capability(0)
         self._deprecate_eof = self._multi = False
@@ -239,7 +240,7 @@ class Conversation:
 
     def _kept(self, session: Session, key: Hashable) -> bytes | None:
         """What was sent to whoever asked the same, if it is still true."""
-        reply = self._backend.replies.get(key) if session.keepable else None
+        reply = self._replies.get(key) if session.keepable else None
         if reply is not None:
             session.warnings = ()
             if self._seq != 1:
@@ -393,7 +394,7 @@ class Conversation:
         if isinstance(answer, ResultSet):
             reply = self._encode(answer, binary)
             if answer.stands is not None and key is not None and self._seq == 1:
-                self._backend.replies.put(key, reply, *answer.stands)
+                self._replies.put(key, reply, *answer.stands)
             return reply
         if isinstance(answer, Later):
             return Waiting(answer.future, lambda done: self._encode(answer.then(done), binary), self.refuse)

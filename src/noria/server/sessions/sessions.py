@@ -14,7 +14,6 @@ from typing import Any
 from noria.core.errors import SqlError
 from noria.runtime.link import WorkerGone
 from noria.server.answering.executor import Executor
-from noria.server.answering.replies import ReplyCache
 from noria.server.outcomes import Client, Failed, Later, Outcome
 from noria.server.sessions import inspection
 from noria.server.sessions.explain import Explainer
@@ -32,10 +31,7 @@ class Sessions:
         self._executor = executor
         self._explainer = Explainer(executor)
         self.processes = Processes()
-
-    @property
-    def replies(self) -> ReplyCache:
-        return self._executor.replies
+        self.replies = executor.replies
 
     def connect(self, client: Client) -> Session:
         return Session(self._executor, self.processes, self._explainer, client)
