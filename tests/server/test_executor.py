@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import noria
 from noria.client import Database
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, view_gone
 from noria.core.limits import IDLE_INDEXES
 from noria.dataflow.packets import Evict, Read
 from noria.server.outcomes import Client
@@ -300,6 +302,50 @@ def test_a_table_keeps_few_indexes_of_views_that_are_gone(db: Database) -> None:
     assert sorted(db.sql("SELECT id FROM wide WHERE c2 = 7").rows) == [(1,), (2,)], "made again"
     db.sql("DROP VIEW stays")
     db.sql("DROP TABLE wide")
+
+
+class Stuck:
+    """A session whose SELECTs, which must be planned, never get an answer; `gone`: but that their view is gone."""
+
+    def __init__(self, db: Database, monkeypatch: pytest.MonkeyPatch, gone: bool):
+        self._run, executor = db._transport._run, db._transport._executor  # type: ignore[attr-defined]
+        self._session = db._transport._sessions.connect(_client())  # type: ignore[attr-defined]
+
+        async def never(*_: Any) -> None:
+            await asyncio.get_running_loop().create_future()
+
+        async def answer(*_: Any) -> None:
+            if gone:
+                raise view_gone("v")
+            await never()
+
+        monkeypatch.setattr(executor, "select_bound", answer)
+        monkeypatch.setattr(executor.program, "settled", never)
+
+    def run(self, text: str) -> Any:
+        return self._run(complete(self._session, text, []))[-1]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_the_limit_is_of_the_statement_and_its_error_is_the_warning(figure2: Database, monkeypatch: pytest.MonkeyPatch,
+                                                                    gone: bool) -> None:
+    """Also while it waits to be planned again."""
+    stuck = Stuck(figure2, monkeypatch, gone)
+    stuck.run("BEGIN")
+    stuck.run("SET max_execution_time = 50")
+    with pytest.raises(SqlError) as told:
+        stuck.run("SELECT id FROM stories WHERE author = 'ann' AND title > 'A'")
+    assert told.value.code == 3024
+    assert [w[:2] for w in stuck.run("SHOW WARNINGS").rows] == [("Error", 3024)]
+
+
+def test_keys_that_are_not_the_views(figure2: Database) -> None:
+    figure2.sql("CREATE VIEW everything AS SELECT id FROM stories ORDER BY id LIMIT 2")
+    lookup = figure2._transport.lookup
+    assert lookup("everything", pa.table({"any": [0]})).column(0).to_pylist() == [1, 2]
+    for keys in (pa.table({"a": [1], "b": [2]}), pa.table({})):
+        with pytest.raises(SqlError, match=f"the keys have {keys.num_columns} columns and the view has 0 parameters"):
+            lookup("everything", keys)
 
 
 def test_transactions_commit_statement_by_statement_and_say_so(figure2: Database) -> None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
 
 
-
 class Untraceable(Exception):
     """No index above can answer these columns: the node that wanted them must be full (section 4.5)."""
 

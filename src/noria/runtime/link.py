@@ -375,8 +375,6 @@ class WorkerLink:
         self._newest = self._peer.incarnation + 1
         self._forget_peer()
         self.stats.losses += 1
-        if self.state is LinkState.UP or self.stats.losses == 1:
-            self._down_at = self._clock()
         self._enter(LinkState.DOWN, why)
         self._book.worker_gone(WorkerGone(self._down_text()))
         if self.on_lost is not None:

@@ -9,7 +9,7 @@ Views are compared, to be shared, between the second and the third: what a view 
 """
 
 from noria.plan.optimizer.rewrites import optimize
-from noria.plan.optimizer.told import told, told_plan
+from noria.plan.optimizer.telling import told, told_plan
 from noria.plan.optimizer.tops import kept_top
 
 __all__ = ["kept_top", "optimize", "told", "told_plan"]

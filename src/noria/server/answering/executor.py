@@ -84,7 +84,7 @@ class Executor:
         if not compiled.one_key:
             return self._look_up(reader, _bound(compiled, values), tell)
         shape, asked = compiled.asked(values)
-        return self._one_key(reader, shape, asked, keep, lambda: _bound(compiled, values), tell)
+        return self._one_key(reader, view, shape, asked, keep, lambda: _bound(compiled, values), tell)
 
     async def select_bound(self, select: sql.Select, tell: Tell) -> ResultSet:
         """A SELECT with its values; makes the view that it needs, or has Spark answer it."""
@@ -108,27 +108,28 @@ class Executor:
         assert view is not None
         shape = Shape.of(view)
         if is_one_key(select):
-            return self._one_key(reader, shape, [a.values[0] for a in select.lookups], False, lambda: select, tell)
-        asked = select.lookups[0] if select.lookups else None
-        if isinstance(asked, Range):
-            fetched = self._fetched_between(reader, view, shape, range_of(asked, reader.key_fields[0]))
+            asked = [a.values[0] for a in select.lookups]
+            return self._one_key(reader, view, shape, asked, False, lambda: select, tell)
+        first = select.lookups[0] if select.lookups else None
+        if isinstance(first, Range):
+            fetched = self._fetched_between(reader, view, shape, range_of(first, reader.key_fields[0]))
             return self._or_by_spark(fetched, reader, lambda: select, tell)
+        self.selects += 1
         try:
-            keys, nulls = keys_of(select.lookups, reader.key_fields)
+            keys, nulls = keys_of(select.lookups, view.key_fields)
         except SqlError as e:
             return self._unlike(e, select, tell)
-        self.selects += 1
         found = self.reads.several(reader, keys, nulls)
         if found is None:
             return self._or_by_spark(self._fetched_several(reader, shape, keys, nulls), reader, lambda: select, tell)
         return _of_several(shape, found) if len(found) > OFF_LOOP_ROWS else ResultSet(shape.shown, shape.rows_of(found))
 
-    def _one_key(self, reader: ViewDef, shape: Shape, asked: Sequence[Any], keep: bool,
+    def _one_key(self, reader: ViewDef, view: ViewDef, shape: Shape, asked: Sequence[Any], keep: bool,
                  select: Callable[[], sql.Select], tell: Tell) -> ResultSet | Awaitable[ResultSet]:
         """What is asked of one key, whose values are the client's."""
         self.selects += 1
         try:
-            key = key_of(asked, reader.key_fields)
+            key = key_of(asked, view.key_fields)
         except SqlError as e:
             return self._unlike(e, select(), tell)
         if key is None:
@@ -216,16 +217,18 @@ class Executor:
         if view is None or view.internal:
             raise unknown_table(name)
         await self.program.filled(view)
+        select = _of_all(view, keys.num_columns)
         if view.asks is None:
             keys = typed_keys(keys, view.key_fields)
             if not Shape.of(view).changes_rows:
                 self.selects += keys.num_rows
                 return await self.reads.many(view, keys)
-        select = _of_all(view, keys.num_columns)
         ordinals: list[int] = []
         rows: list[Any] = []
         for i, values in enumerate(zip(*(c.to_pylist() for c in keys.columns), strict=True) if keys.num_columns else
                                    [()] * keys.num_rows):
+            if view.asks is None:
+                key_of(values if view.key else (), view.key_fields)  # an error for what is no key
             result = await _settled(self._look_up(view, sql.bound_select(select, values), _to_nobody))
             rows += result.rows
             ordinals += [i] * len(result.rows)
@@ -327,6 +330,9 @@ def _is_of_rows(view: ViewDef) -> bool:
 def _of_all(view: ViewDef, columns: int) -> sql.Select:
     """The SELECT of all of a view, by so many parameters."""
     if view.asks is None:
+        if columns != max(len(view.key), 1):
+            raise SqlError(1210, "HY000", f"the keys have {columns} columns and the view has {len(view.key)} "
+                                          "parameters")
         return sql.Select(view, tuple(map(Parameter, range(len(view.key)))))
     if columns != len(view.asks.names):
         raise SqlError(1210, "HY000", f"the keys have {columns} columns and the view has {len(view.asks.names)} "

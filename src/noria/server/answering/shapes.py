@@ -1,8 +1,6 @@
-"""From looked-up rows to what a client gets: order, limit, the row of an empty aggregate, cached replies.
+"""From looked-up rows to what a client gets: order, limit, the row of an empty aggregate, conditions after the lookup.
 
-Keeps true: a cached reply is only given while the view's entry is the one it was made from and the program the one
-that its statement was bound under (another view may have the name since); the bytes of all cached replies stay under
-the bound.
+Keeps true: the rows of one lookup are enough; nothing here knows where they came from.
 """
 
 from __future__ import annotations

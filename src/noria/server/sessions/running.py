@@ -43,6 +43,7 @@ class Running:
         self._task: asyncio.Task[Any] | None = None
         self._write: asyncio.Future[Any] | None = None
         self._why: SqlError | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def tell(self, state: str) -> None:
         """What the statement waits for, as the list of processes shows it."""
@@ -54,6 +55,7 @@ class Running:
     def end(self, done: object = None) -> None:
         self.text, self.command, self.state, self.since = "", "Sleep", "", time.monotonic()
         self._task = self._write = self._why = None
+        self.unlimited()
 
     async def bounded(self, answer: Awaitable[T], text: str) -> T:
         """The answer, unless it is stopped before: then the reason as an error."""
@@ -70,14 +72,17 @@ class Running:
         finally:
             self.end()
 
-    async def limited(self, answer: Awaitable[T], limit_ms: int) -> T:
-        """Within `bounded`: an answer that must come in time (0: the longest time there is)."""
-        limit = min(limit_ms or LONGEST_EXECUTION_MS, LONGEST_EXECUTION_MS)
-        timer = asyncio.get_running_loop().call_later(limit / 1000, self.stop, took_too_long(limit))
-        try:
-            return await answer
-        finally:
-            timer.cancel()
+    def limit(self, limit_ms: int) -> None:
+        """Within `bounded`: what is under way ends in so many milliseconds (0: the longest time there is), unless
+        `unlimited` comes first.  The first limit of a statement counts, however often it is planned again."""
+        if self._timer is None:
+            limit = min(limit_ms or LONGEST_EXECUTION_MS, LONGEST_EXECUTION_MS)
+            self._timer = asyncio.get_running_loop().call_later(limit / 1000, self.stop, took_too_long(limit))
+
+    def unlimited(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def write(self, future: asyncio.Future[Any], text: str) -> None:
         """A write is under way by itself."""

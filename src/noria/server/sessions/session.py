@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
 from noria.core.limits import OFF_LOOP_CHARACTERS, OFF_LOOP_ROWS, VIEW_BINDS
@@ -48,6 +48,7 @@ from noria.sql import commands as sql
 from noria.sql.statements.database import DATABASE, check_database, not_created, not_dropped
 from noria.sql.text.shape import split
 
+A = TypeVar("A")
 _WRITES = (Insert, Update, Delete)
 _DEFINITIONS = (sql.CreateTable, sql.DropTable, sql.CreateView, sql.DropView)
 
@@ -104,7 +105,7 @@ class Session:
     def query(self, text: str, multi: bool, finish: Finish | None = None) -> Answer | Awaitable[Answer] | Later:
         known = self._executor.statements.recognise(text)
         if known is None:
-            return self.running.bounded(self._each(text, multi, finish), text)
+            return self._stoppable(self._each(text, multi, finish), text)
         return self._begun(*known, text, finish)
 
     def prepare(self, text: str) -> Prepared:
@@ -146,7 +147,13 @@ class Session:
         async def again() -> Outcome:
             return await self._run(self._executor.statements.prepare(compiled.text).bind(values))
 
-        return self.running.bounded(self._followed(first, again, finish), text)
+        return self._stoppable(self._followed(first, again, finish), text)
+
+    async def _stoppable(self, answer: Awaitable[A], text: str) -> A:
+        try:
+            return await self.running.bounded(answer, text)
+        except SqlError as e:
+            raise self._noted(e) from e.__cause__
 
     async def _each(self, text: str, multi: bool, finish: Finish | None) -> Answer:
         """The statements of a text, one after the other, up to one that fails."""
@@ -177,17 +184,20 @@ class Session:
         """The outcome; planned again where its view was dropped or redefined meanwhile, so that the client is told of
         the table, or has the rows from the view as it is now.  One of many rows is finished beside the loop."""
         outcome: Outcome | None = None
-        for attempt in range(VIEW_BINDS):
-            try:
-                outcome = await (again() if attempt else first)
-                break
-            except WorkerGone as e:
-                raise self._noted(SqlError(1105, "HY000", str(e))) from e
-            except SqlError as e:
-                self._noted(e)
-                if not is_gone(e):
-                    raise
-            await self._executor.program.settled()
+        try:
+            for attempt in range(VIEW_BINDS):
+                try:
+                    outcome = await (again() if attempt else first)
+                    break
+                except WorkerGone as e:
+                    raise self._noted(SqlError(1105, "HY000", str(e))) from e
+                except SqlError as e:
+                    self._noted(e)
+                    if not is_gone(e):
+                        raise
+                await self._executor.program.settled()
+        finally:
+            self.running.unlimited()
         if outcome is None:
             raise self._noted(SqlError(1412, "HY000", "Table definition has changed, please retry transaction"))
         if finish is None or not isinstance(outcome, ResultSet) or len(outcome.rows) < OFF_LOOP_ROWS:
@@ -255,7 +265,8 @@ class Session:
     async def _limited(self, answer: Awaitable[ResultSet]) -> ResultSet:
         hinted = hinted_ms(self.running.text)
         limit = int(self.variables["max_execution_time"]) if hinted is None else hinted
-        return await self.running.limited(answer, limit)
+        self.running.limit(limit)
+        return await answer
 
     async def _select(self, command: sql.Select) -> ResultSet:
         if not self.offset:
