@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +21,7 @@ from noria.core.limits import IDLE_INDEXES
 from noria.dataflow.packets import Evict, Read
 from noria.server.outcomes import Client
 from noria.server.sessions.sessions import complete
+from noria.views import files
 
 STORIES = "CREATE TABLE stories (id INT PRIMARY KEY, author VARCHAR(20) NOT NULL, title VARCHAR(40))"
 VOTES = "CREATE TABLE votes (story_id INT NOT NULL, user INT NOT NULL, PRIMARY KEY (story_id, user))"
@@ -115,6 +118,28 @@ def test_views_by_name_keep_their_order_and_limit(figure2: Database) -> None:
         {"id": 2, "title": "Two", "__key": 0}, {"id": 3, "title": "Three", "__key": 2}]
     assert db.view("Voters").lookup(5) == [(0,)]
     assert db.view("Voters").attach().lookup(5) == [(0,)]
+
+
+def test_who_attaches_while_the_worker_makes_its_views_again_waits(figure2: Database, monkeypatch: pytest.MonkeyPatch
+                                                                   ) -> None:
+    """Found by a long run of kills: it was a KeyError."""
+    transport = figure2._transport
+    views, asked, describe = transport.attachment()["path"], threading.Semaphore(0), transport.describe
+
+    def counted(*about: str) -> Any:
+        asked.release()
+        return describe(*about)
+
+    monkeypatch.setattr(transport, "describe", counted)
+    folder = Path(files.view_folder(views, "StoriesWithVC"))
+    away = folder.rename(folder.with_name("away"))
+    with ThreadPoolExecutor(1) as pool:
+        attaching = pool.submit(figure2.view("StoriesWithVC").attach)
+        assert asked.acquire(timeout=20) and asked.acquire(timeout=20) and not attaching.done()
+        away.rename(folder)
+        assert attaching.result(20).lookup(1) == [(1, "ann", "One", 2)]
+    with pytest.raises(SqlError, match="VoteCount"):
+        figure2.view("VoteCount").attach()
 
 
 def test_attached_views_see_writes_and_ask_only_for_what_is_missing(figure2: Database) -> None:

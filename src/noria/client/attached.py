@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from noria.client.transport import Transport
-from noria.core.errors import VIEW_CHANGED, SqlError, view_changed
+from noria.client.transport import TIMEOUT_S, Transport
+from noria.core.errors import VIEW_CHANGED, SqlError, unknown_table, view_changed
 from noria.core.limits import VIEW_BINDS
 from noria.core.types import Kind
 from noria.server.answering.shapes import Shape
@@ -43,16 +43,31 @@ class SharedView:
         """Learn what the view is now, from the server and from its memory, which may be a moment apart."""
         for turn in range(VIEW_BINDS):
             time.sleep(min(0.001 * turn, LONGEST_PAUSE_S))  # what redefines the view is at work
-            about = self._transport.describe("views", self.name)
-            if not about["plain"]:
-                raise ValueError(f"a lookup in {self.name} by {', '.join(about['key'])} is more than the rows of one "
-                                 "key: use lookup()")
-            self._view = self._views.view(about["name"])
+            about = self._found()
             self._view.refresh()
             if self._view.definition == about["definition"]:
                 self._definition, self._shape = about["definition"], self._shape_of(about)
                 return
         raise view_changed(self.name)
+
+    def _found(self) -> dict[str, Any]:
+        """What the server knows of the view, once it is in memory: a worker that is started again makes it anew."""
+        started = time.monotonic()
+        while True:
+            about = self._transport.describe("views", self.name)
+            if about["internal"]:
+                raise unknown_table(self.name)
+            if not about["plain"]:
+                raise ValueError(f"a lookup in {self.name} by {', '.join(about['key'])} is more than the rows of one "
+                                 "key: use lookup()")
+            try:
+                self._view = self._views.view(about["name"])
+                return about
+            except KeyError:
+                if time.monotonic() > started + TIMEOUT_S:
+                    raise ConnectionError(f"the server has not made the view {self.name} in {self._views.path} for "
+                                          f"{TIMEOUT_S} s: its /health says why; lookup() asks it") from None
+            time.sleep(LONGEST_PAUSE_S)
 
     def _shape_of(self, about: dict[str, Any]) -> Shape | None:
         """What is done to the rows of a lookup; None for nothing at all."""

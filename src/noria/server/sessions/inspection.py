@@ -355,6 +355,7 @@ def about_view(view: ViewDef) -> dict[str, Any]:
     empty = None if view.empty_row is None else [jsonable(v) for v in view.empty_row]
     key = [f.name for f in view.key_fields] if view.asks is None else list(view.asks.names)
     return {"name": view.name, "columns": [f.name for f in view.fields], "key": key, "plain": view.asks is None,
+            "internal": view.internal,
             "text": view.text, "order": view.order, "limit": view.limit, "offset": view.offset, "empty_row": empty,
             "definition": view.definition}
 
