@@ -264,7 +264,7 @@ def test_whatever_a_client_sends(database: Embedded, capfd: pytest.CaptureFixtur
     caplog.set_level(logging.ERROR)
     escaped: list[str] = []
     database.loop.set_exception_handler(lambda loop, context: escaped.append(repr(context)))
-    server = MysqlServer(database.executor, USERS, Bounds())
+    server = MysqlServer(database.sessions, USERS, Bounds())
     server.key.prepare()
     fuzz, began, bugs = Fuzz(server, SEED), time.monotonic(), collections.Counter[str]()
 
