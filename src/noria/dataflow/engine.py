@@ -110,8 +110,9 @@ class Engine:
         self.tick_number += 1
         for node in self.readers.values():
             if node.state is not None:
-                view_of(node).begin_tick(self.tick_number)
-                view_of(node).end_tick(self.tick_number)
+                view = view_of(node)
+                view.begin_tick(self.tick_number)
+                view.end_tick(self.tick_number)
 
     # -------------------------------------------------------------- reading upstream
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:

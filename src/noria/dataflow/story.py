@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from noria.core.batch import Batch, Codes
 from noria.core.limits import STORY_EVENTS, STORY_ROWS
 from noria.core.types import Field
@@ -33,11 +35,11 @@ class Story:
     def __call__(self, kind: str, node: int, fields: Sequence[Field], cols: Columns, rows: Batch | Codes | None,
                  more: More | None = None) -> None:
         kept: Any = rows
-        if isinstance(rows, Batch):  # copies: these may be parts of large arrays
+        if isinstance(rows, Batch):  # bytes: arrays may be parts of large ones, and copies take thrice as long
             few = len(rows.weights) <= STORY_ROWS
-            kept = Batch(rows.columns.copy(), rows.weights.copy()) if few else len(rows.weights)
+            kept = (rows.columns.tobytes(), rows.weights.tobytes()) if few else len(rows.weights)
         elif rows is not None:
-            kept = rows.copy() if rows.shape[1] <= STORY_ROWS else rows.shape[1]
+            kept = rows.tobytes() if rows.shape[1] <= STORY_ROWS else rows.shape[1]
         self._note((kind, node, fields, cols, kept, more))
 
     def request(self, number: int, what: str) -> None:
@@ -54,8 +56,15 @@ class Story:
     def _line(self, event: tuple[Any, ...]) -> str:
         if len(event) == 2:
             return f"{event[0]} {event[1]}"
+        kind, node, fields, cols, kept, more = event
+        if isinstance(kept, tuple):
+            columns, weights = (np.frombuffer(part, np.int64) for part in kept)
+            kept = Batch(columns.reshape(len(fields), len(weights)), weights)
+        elif isinstance(kept, bytes):
+            codes = np.frombuffer(kept, np.int64)
+            kept = codes.reshape(len(cols), -1) if cols else codes.reshape(0, 0)
         try:
-            return told(self._engine, *event)
+            return told(self._engine, kind, node, fields, cols, kept, more)
         except Exception as e:  # strings that were swept since
             return f"n{event[1]} {event[0]} what can no longer be shown: {type(e).__name__}"
 

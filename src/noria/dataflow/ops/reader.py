@@ -68,9 +68,10 @@ class Reader(Stateful):
     def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
         if delta is not None:
-            view_of(node).begin_tick(engine.tick_number)
+            view = view_of(node)
+            view.begin_tick(engine.tick_number)
             try:
-                view_of(node).apply(delta)
+                view.apply(delta)
             except SqlError:  # no room to publish: a partial view forgets everything and starts small again
                 if node.full:
                     raise
