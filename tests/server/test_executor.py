@@ -19,6 +19,7 @@ from noria.client import Database
 from noria.core.errors import SqlError, view_gone
 from noria.core.limits import IDLE_INDEXES
 from noria.dataflow.packets import Evict, Read
+from noria.runtime.link import WorkerGone
 from noria.server.outcomes import Client
 from noria.server.sessions.sessions import complete
 from noria.views import files
@@ -327,6 +328,21 @@ def test_a_table_keeps_few_indexes_of_views_that_are_gone(db: Database) -> None:
     assert sorted(db.sql("SELECT id FROM wide WHERE c2 = 7").rows) == [(1,), (2,)], "made again"
     db.sql("DROP VIEW stays")
     db.sql("DROP TABLE wide")
+
+
+def test_a_select_of_a_new_shape_asks_the_next_worker_where_one_dies(figure2: Database, monkeypatch: pytest.MonkeyPatch
+                                                                    ) -> None:
+    """Found by a hundred queries and a kill: it was error 1105, while known shapes wait."""
+    link = figure2._transport._link  # type: ignore[attr-defined]
+    ask = link.ask
+
+    async def dying(body: Any, retry: bool = False) -> Any:
+        if not retry:
+            raise WorkerGone("worker 0 is down")
+        return await ask(body, retry)
+
+    monkeypatch.setattr(link, "ask", dying)
+    assert figure2.sql("SELECT author FROM stories WHERE title = 'Two'").rows == [("bob",)]
 
 
 class Stuck:

@@ -349,7 +349,7 @@ class Program:
 
     async def _base_rows(self, view: ViewDef) -> int:
         """Rows in the tables that the view reads."""
-        reply: packets.Done = await self._link.ask(packets.Ask(0, "stats"))
+        reply: packets.Done = await self._link.ask(packets.Ask(0, "stats"), retry=True)
         counts = reply.value["tables"]
         return sum(counts.get(name, 0) for name in tables_of(view.plan))
 
