@@ -5,6 +5,8 @@ Keeps true, for every arena between two calls:
 * every index finds every stored row, also under keys that are missing in it
 * an entry exists exactly when its key is present or has rows
 Callers reserve room first (`state/table.py`); a kernel never runs out of it.
+
+Longer than 500 lines, in one file: kernels inline each other, and numba notices an edit in a function's own file only.
 """
 
 from __future__ import annotations
