@@ -151,3 +151,8 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 def test_every_package_is_in_the_list() -> None:
     packages = {p.parent.name for p in SRC.glob("*/__init__.py")}
     assert packages <= set(LAYERS), f"not in the list of layers: {sorted(packages - set(LAYERS))}"
+
+
+def test_a_module_of_more_than_500_lines_says_why() -> None:
+    long = {p.relative_to(SRC): p.read_text() for p in SRC.rglob("*.py") if len(p.read_text().splitlines()) > 500}
+    assert [str(p) for p, text in long.items() if "500 lines" not in text.split('"""')[1]] == []
