@@ -244,15 +244,11 @@ class Worker:
             if isinstance(bug, ValueError):
                 return SqlError(1235, "42000", str(bug))
             raise
-        self._trim_indexes({t for d in dropped for t in self._planner.tables(d)})
-        return None
-
-    def _trim_indexes(self, tables: Iterable[str]) -> None:
-        """Of these tables, which views have left."""
-        for table in self._store.tables().keys() & tables:
+        for table in self._store.tables().keys() & {t for d in dropped for t in self._planner.tables(d)}:
             base = self.engine.bases.get(table)
             with suppress(SqlError):  # no room to note it, or a damaged file: at another time
                 self._store.trim_indexes(table, () if base is None else [c for c in base.pulled if c], IDLE_INDEXES)
+        return None
 
     def _each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:
         """Make all of these, or where that fails one by one; the views that cannot be made."""
