@@ -244,7 +244,8 @@ class Worker:
             if isinstance(bug, ValueError):
                 return SqlError(1235, "42000", str(bug))
             raise
-        for table in self._store.tables().keys() & {t for d in dropped for t in self._planner.tables(d)}:
+        left = {t for d in dropped for t in self._planner.tables(d)}
+        for table in left and left & self._store.tables().keys():
             base = self.engine.bases.get(table)
             with suppress(SqlError):  # no room to note it, or a damaged file: at another time
                 self._store.trim_indexes(table, () if base is None else [c for c in base.pulled if c], IDLE_INDEXES)

@@ -123,8 +123,9 @@ class Check:
 
     def _unnamed(self, last_table_id: int) -> None:
         """Rows of tables that are newer than the catalog: their CREATE was lost with the log."""
-        for name, family in self._families.items():
-            if _TABLE.fullmatch(name) and int(name[1:]) > last_table_id and next(iter(family.items()), None):
+        for name in self._families:
+            unknown = _TABLE.fullmatch(name) is not None and int(name[1:]) > last_table_id
+            if unknown and next(self._slices(name, f"column family {name}", "keys"), None):
                 self._find(f"column family {name} has rows of a table that the catalog does not know, since its CREATE "
                            "TABLE was lost with the write-ahead log: the next start drops them; bring the log back or "
                            "restore a backup (noria restore)")
