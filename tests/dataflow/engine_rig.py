@@ -39,10 +39,15 @@ class GivesUp(Work):
 class Rig:
     """Base rows are kept a second time, as Python values, for the oracle."""
 
-    def __init__(self, tables: list[TableDef], views: list[ViewDef], make_views=TableViews, symbols=None):
+    def __init__(self, tables: list[TableDef], views: list[ViewDef], make_views=TableViews, symbols=None,
+                 sliced: random.Random | None = None):
+        """sliced: nothing is built at once; who draws how much at a time."""
         self.symbols = PlainSymbols() if symbols is None else symbols
         self.store = MemoryStore(self.symbols)
         self.engine = Engine(self.store, self.symbols, make_views(self.symbols))
+        self._sliced = sliced
+        if sliced is not None:
+            self.engine.builds.at_once_rows = -1
         self.story = self.engine.trace = self.engine.story
         self.lowering = Lowering(self.engine)
         self.tables = {t.name: t for t in tables}
@@ -55,6 +60,16 @@ class Rig:
     def add_view(self, view: ViewDef) -> None:
         self.lowering.add_view(view)
         self.engine.relayout()
+
+    def build_some(self) -> None:
+        """Some slices of a few rows each."""
+        if self._sliced is None:
+            return
+        for _ in range(self._sliced.randint(0, 3)):
+            builds = self.engine.builds
+            for build in (*builds.states.values(), *builds.indexes.values()):
+                build.rows = self._sliced.choice([1, 1, 2, 5])
+            builds.step()
 
     def given_up(self, rng: random.Random, request: Callable[[], object]) -> bool:
         """Run a request that is cancelled at a random place, or comes to its end before; was it cancelled?"""

@@ -10,6 +10,31 @@ from noria.core.types import TableDef
 from noria.state.table import Table
 
 
+class IndexBuild:
+    """Cannot be looked up before its last slice."""
+
+    def __init__(self, store: MemoryStore, table: str, columns: tuple[int, ...]):
+        self._store, self._table, self._columns = store, table, columns
+        self.done, self.over = 0, False
+
+    @property
+    def total(self) -> int:
+        return self._store.row_count(self._table)
+
+    def step(self, rows: int) -> bool:
+        self.done += rows
+        if self.done >= self.total and not self.over:
+            self.over = True
+            self._store.add_index(self._table, self._columns)
+        return self.over
+
+    def again(self) -> None:
+        self.done = 0
+
+    def give_up(self) -> None:
+        self.over = True
+
+
 class MemoryStore:
     """`put` stores a delta (before the tick that carries it)."""
 
@@ -34,6 +59,18 @@ class MemoryStore:
     def add_index(self, table: str, columns: tuple[int, ...], work: object = None) -> None:
         self._rows[table].add_index(columns)
 
+    def begin_index(self, table: str, columns: tuple[int, ...]) -> IndexBuild | None:
+        return None if columns in self._rows[table].indexes else IndexBuild(self, table, columns)
+
+    def positions(self, table: str, rows: Batch) -> list[bytes] | None:
+        """Primary keys as bytes, folded."""
+        key = self._defs[table].primary_key
+        if not key:
+            return None
+        folds = [self._defs[table].columns[c].type.folds for c in key]
+        codes = [self.symbols.folded(rows.columns[c]) if f else rows.columns[c] for c, f in zip(key, folds, strict=True)]
+        return [b"".join((code + 2**63).to_bytes(8, "big") for code in row) for row in np.stack(codes).T.tolist()]
+
     def trim_indexes(self, table: str, needed: object, most: int) -> None:
         """They cost little here."""
 
@@ -55,7 +92,14 @@ class MemoryStore:
         return int(values[-rows] if descending else values[rows - 1])
 
     def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
-        return self._rows[table].rows(), None
+        """Bags at once."""
+        found = self._rows[table].rows()
+        keys = self.positions(table, found)
+        if keys is None:
+            return found, None
+        left = sorted((k, i) for i, k in enumerate(keys) if after is None or k > after)
+        part = found.take(np.array([i for _, i in left[:rows]], np.int64))
+        return part, left[rows - 1][0] if len(left) > rows else None
 
     def memory(self) -> int:
         return 0

@@ -19,15 +19,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from noria.control.first_states import FirstStates
 from noria.control.names import Recorder, fold
 from noria.control.published import columns_asked, published
 from noria.core import limits
 from noria.core.errors import (
     DISK_FULL,
     OUT_OF_RESOURCES,
+    Poisoned,
     SqlError,
     adhoc_too_large,
     adhoc_too_long,
+    is_gone,
     table_exists,
 )
 from noria.core.types import TableDef
@@ -35,7 +38,7 @@ from noria.dataflow import packets
 from noria.plan.mir import Mir, tables_of
 from noria.plan.optimizer import kept_top
 from noria.plan.view import ViewDef
-from noria.runtime.link import Link
+from noria.runtime.link import Link, WorkerGone
 from noria.sql import commands
 from noria.sql.parse import parse
 
@@ -60,8 +63,6 @@ class _Pending:
     waiting: int = 0
 
 
-Bootstrapper = Callable[[ViewDef, int, Mir], Awaitable[None]]
-
 
 class Program:
     """The catalog that statements are parsed against, and its changes.
@@ -85,15 +86,16 @@ class Program:
         self._last_table_id = 0
         self._adhoc_made = self._definitions = 0
         self._lock = asyncio.Lock()
-        self._filling: dict[str, asyncio.Task[None]] = {}
         self._sent: tuple[asyncio.Task[Any] | None, asyncio.Future[Any]] | None = None  # the change under way
         self._broken: dict[str, SqlError] = {}  # views that could not be brought back, and why
         self._at: str | None = None  # what a recovery was at when it ended before its end
         self._deaths: dict[str, int] = {}  # of workers, while this view was brought back
         self._costly: OrderedDict[tuple[Mir, tuple[int, ...]], int] = OrderedDict()  # and the version that said so
-        self.version = 0
-        self.generation = 0
-        self.bootstrap: Bootstrapper | None = None  # gives a full node its first state by Spark
+        self._kinds: dict[type, Callable[[Any], Awaitable[Change]]] = {
+            commands.CreateTable: self._create_table, commands.CreateView: self._create_view,
+            commands.DropTable: self._drop_tables, commands.DropView: self._drop_views}
+        self.version = self.generation = 0
+        self.first_states = FirstStates(link, self._unfillable)
         self.on_forget: Callable[[ViewDef], None] = lambda view: None  # told of each definition that is no more
 
     # ------------------------------------------------------------ the catalog
@@ -137,6 +139,7 @@ class Program:
         except asyncio.CancelledError:
             self._give_up(change)
             if change.done() or not self._is_sent(change):
+                await asyncio.wait((change,), timeout=limits.GIVING_UP_S)
                 raise
             return await change
 
@@ -151,15 +154,31 @@ class Program:
 
     async def _define(self, command: commands.Command) -> Change:
         async with self._lock:
-            if isinstance(command, commands.CreateTable):
-                return await self._create_table(command)
-            if isinstance(command, commands.CreateView):
-                return await self._create_view(command)
-            if isinstance(command, commands.DropTable):
-                return await self._drop_tables(command)
-            if isinstance(command, commands.DropView):
-                return await self._drop_views(command)
-        raise TypeError(f"{type(command).__name__} does not change the program")
+            change: Change = await self._kinds[type(command)](command)
+        if isinstance(command, commands.CreateView):
+            await self._whole(fold(command.view.name))
+        return change
+
+    async def _whole(self, name: str) -> None:
+        """Wait for the first state of a new view; without it the view is dropped again."""
+        while (view := self._views.get(name)) is not None:
+            try:
+                await self.first_states.of(view)
+                return
+            except BaseException as e:
+                if isinstance(e, SqlError) and is_gone(e):  # another worker makes it anew
+                    continue
+                async with self._lock:
+                    if self._views.get(name) is view:
+                        await self._take_back(view)
+                raise
+
+    async def _take_back(self, view: ViewDef) -> None:
+        name = fold(view.name)
+        recipe = tuple(self._texts[n] for n in self._views if n != name)
+        await self._migrate((packets.DropView(view.name),), recipe)
+        self._forget(name)
+        self.version += 1
 
     async def settled(self) -> None:
         """When no change is under way any more."""
@@ -374,6 +393,7 @@ class Program:
         self._explain.pop(name, None)
         self._broken.pop(name, None)
         self._deaths.pop(name, None)
+        self.first_states.forget(name)
         self.generation += 1
         self.on_forget(view)
         names = self._by_plan.get((view.plan, view.key), [])
@@ -395,28 +415,22 @@ class Program:
         return reply
 
     def _planned(self, reply: packets.Migrated) -> None:
-        """Keep the explanations.  Full nodes over large tables get their first state from Spark while
-        everything else goes on."""
+        """Keep the explanations; first states are built, or computed by Spark, while everything else goes on."""
         self._explain.update((fold(name), text) for name, text in reply.explain)
-        for name, node, plan in reply.bootstrap:
-            if self.bootstrap is None:
-                raise RuntimeError(f"view {name} needs a bulk replay, and nothing here can do one")
+        for name in dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)]):
             view = self._views.get(fold(name)) or self._adhoc[fold(name)]
-            task = asyncio.ensure_future(self.bootstrap(view, node, plan))
-            folded = fold(name)
-            self._filling[folded] = task
-            task.add_done_callback(partial(self._filled, folded))
+            self.first_states.begin(view, [(node, plan) for v, node, plan in reply.bootstrap if v == name])
 
-    def _filled(self, name: str, task: asyncio.Task[None]) -> None:
-        self._filling.pop(name, None)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("first state of view %s failed", name, exc_info=task.exception())
-
-    async def filled(self, view: ViewDef) -> None:
-        """Wait until the view's first state is there (at once for nearly every view)."""
-        task = self._filling.get(fold(view.name))
-        if task is not None:
-            await asyncio.shield(task)
+    def _unfillable(self, name: str, why: BaseException) -> None:
+        """A view has no first state, and will not have one while this worker lives."""
+        view = self._views.get(name) or self._adhoc.get(name)
+        if view is None or isinstance(why, WorkerGone):
+            return
+        if isinstance(why, Poisoned):  # building it ends workers
+            self._deaths[name] = limits.POISON_DEATHS
+        error = why if isinstance(why, SqlError) else SqlError(1105, "HY000", str(why))
+        self._leave_out(name, error)
+        self._link.submit(packets.Migrate((packets.DropView(view.name, error),), self.recipe(), False))
 
     # ------------------------------------------------------------ a worker appears
     async def welcome(self, hello: packets.Hello) -> None:
@@ -429,8 +443,10 @@ class Program:
         adhoc = list(self._adhoc.values())
         self._tables = {fold(t.name): t for t in hello.tables}
         self._last_table_id = max([self._last_table_id, *(t.table_id for t in hello.tables)])
+        deaths = dict(self._deaths)
         for name in [*self._views, *self._adhoc]:
             self._forget(name)
+        self._deaths = deaths
         for text in hello.recipe:
             for command in self._parse_recipe(text):
                 self._remember(self._numbered(command.view), self._names_in(command.view.text), text)
@@ -441,10 +457,19 @@ class Program:
         self._broken.clear()
         if self._at is not None:  # a worker ended before it was brought back
             self._deaths[self._at] = self._deaths.get(self._at, 0) + 1
-            await self._bring_back_carefully()
+            for view in [*self._views.values(), *self._adhoc.values()]:
+                if self._may(view):
+                    await self._bring_back([view], fold(view.name))
         else:
-            await self._bring_back([*self._views.values(), *self._adhoc.values()], ALL)
+            await self._bring_back([v for v in [*self._views.values(), *self._adhoc.values()] if self._may(v)], ALL)
         self._at = None
+
+    def _may(self, view: ViewDef) -> bool:
+        """May it be brought back?  What ended two workers is left out."""
+        deaths = self._deaths.get(fold(view.name), 0)
+        if deaths >= limits.POISON_DEATHS:
+            self._leave_out(fold(view.name), SqlError(1105, "HY000", f"it ended the worker {deaths} times"))
+        return deaths < limits.POISON_DEATHS
 
     async def _bring_back(self, views: Sequence[ViewDef], at: str) -> None:
         """Views that cannot be made are left out and told to whoever asks for them."""
@@ -458,17 +483,8 @@ class Program:
             self._leave_out(fold(name), why)
         self._planned(reply)
 
-    async def _bring_back_carefully(self) -> None:
-        """One by one, so that it shows at which a worker ends; what ended two is left out."""
-        for view in [*self._views.values(), *self._adhoc.values()]:
-            name = fold(view.name)
-            if self._deaths.get(name, 0) >= limits.POISON_DEATHS:
-                self._leave_out(name, SqlError(1105, "HY000", f"it ended the worker {self._deaths[name]} times"))
-            else:
-                await self._bring_back([view], name)
-
     def _leave_out(self, name: str, why: SqlError) -> None:
-        log.error("view %s could not be brought back: %s", name, why.message)
+        log.error("view %s has no first state: %s", name, why.message)
         if name in self._adhoc:
             self._forget(name)
             return

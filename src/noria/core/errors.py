@@ -56,6 +56,10 @@ def too_many_columns(most: int) -> SqlError:
     return SqlError(1117, "HY000", f"Too many columns; at most {most}")
 
 
+class Poisoned(SqlError):
+    """A request that ended a worker too often to be tried again."""
+
+
 def view_gone(name: str) -> SqlError:
     """A reader's view was dropped under it: whoever asked plans anew (`is_gone`), and no client sees this."""
     return SqlError(1146, "42S02", f"View '{name}' doesn't exist")

@@ -6,7 +6,6 @@ topological order, so a read of upstream state during it sees states after the t
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -19,7 +18,8 @@ from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import decode
 from noria.dataflow import layout, ranged
-from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys
+from noria.dataflow.building import Builds, Delivered, FirstState
+from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys, nearest
 from noria.dataflow.profile import Clock, Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
 from noria.dataflow.published import view_of
@@ -39,6 +39,7 @@ class Engine:
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory):
         self.store, self.symbols, self.views = store, symbols, views
         self.graph = Graph()
+        self.builds = Builds(self)
         self.bases: dict[str, Node] = {}
         self.readers: dict[str, Node] = {}
         self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
@@ -64,6 +65,8 @@ class Engine:
                     self.note("emits", self.bases[table], (), delta)
         if not pending:
             return
+        wanted = self.builds.sources() if self.builds.states else ()
+        watched: dict[Node, Batch] = {}
         tick = self._plain_tick if self.clock is None or self.tick_number % TIMED_TICKS else self._timed_tick
         for node in self.graph.nodes:
             deltas = pending.pop(node.id, None)
@@ -81,6 +84,8 @@ class Engine:
             if out is None or not len(out):
                 continue
             stats.rows_out += len(out)
+            if node in wanted:
+                watched[node] = out
             if self.trace is not None:
                 self.note("emits", node, (), out)
             for child, port in node.children:
@@ -89,6 +94,8 @@ class Engine:
                     slots = pending[child.id] = [None] * len(child.parents)
                 before = slots[port]
                 slots[port] = out if before is None else concat([before, out], out.width)
+        if watched:
+            self.builds.tick(watched)
 
     def note(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None) -> None:
         """An event for whoever follows them."""
@@ -202,6 +209,7 @@ class Engine:
         rested = {n: {few for coarser in n.coarser.values() for few in coarser} for n in nodes
                   if n.state is not None and not n.full}
         plan = layout.plan(nodes, self.reads.items(), [n for n in nodes if n.full], self.ranged)
+        before = {n: (n.primaries, n.full_below) for n in nodes if n.live}
         for n in nodes:
             n.indexes = list(plan.indexes[n]) if n in plan.indexes else []
             n.users = {cols: list(u) for cols, u in plan.users[n].items()} if n in plan.users else {}
@@ -215,7 +223,7 @@ class Engine:
             for n in nodes:
                 if n.op.stateful:
                     self._make_fit(n, plan, promoted, large)
-                n.live = True
+            self.builds.relaid(before)
         except BaseException:
             self._demote(promoted)
             raise
@@ -232,9 +240,9 @@ class Engine:
         n.full, n.why_full = n in plan.full, plan.full.get(n, "")
         n.op.make_state(self, n)
         ranged.relaid(n, plan.ranged[n] if n.state is not None else set(), promote)
-        if promote or (n.full and not n.live):
+        if n.full and (promote or not n.live):
             try:
-                self._first_state(n, promote, large)
+                self._first_state(n, n.live, large)
             except BaseException:
                 n.op.forget(self, n)  # what it has is a part
                 raise
@@ -253,23 +261,34 @@ class Engine:
             if n is not node and n.op.stateful and not n.full and node in ancestors(n):
                 n.op.forget(self, n)
 
-    def _first_state(self, node: Node, promoted: bool, large: int | None) -> None:
-        """Build a full node now, or keep its deltas back until Spark has computed its input."""
-        above = ancestors(node)[:-1]
-        node.inert = any(a.inert or a.stash is not None for a in above)
-        if node.inert:
+    def _first_state(self, node: Node, in_use: bool, large: int | None) -> None:
+        """Build a full node now where that is little or it is in use; else in the background, or keep its deltas back
+        until Spark has computed its input."""
+        if node in self.builds.states or node.stash is not None:
             return
-        rows = sum(a.op.size(self, a) for a in above)
-        if large is not None and rows > large and not promoted and len(node.parents) == 1:
+        if in_use:
+            self.builds.finish_indexes(node)
+            self.build(node)
+            return
+        waits = self.builds.waits(node)
+        above = {m: m.op.size(self, m) for m in nearest(node)}
+        if large is not None and sum(rows for m, rows in above.items() if not m.parents) > large and not waits:
             node.stash = []
-            return
-        self.build(node)
+        elif waits or sum(above.values()) > self.builds.at_once_rows:
+            node.inert = True  # so that what is below waits
+            self.builds.state(FirstState(node))
+        else:
+            self.build(node)
 
     def build(self, node: Node) -> None:
         """SqlError where the request under way may not take that long or that much; the state is then of no use."""
         parent = node.parents[0]
-        rows = parent.op.stream(self, parent)
-        node.op.build(self, node, rows if self.work is None else self._watched(node, rows, self.work))
+        node.op.begin(self, node)
+        for rows in parent.op.stream(self, parent):
+            if self.work is not None:
+                self.work.grown(node.stored.memory(), node.op.describe())
+            node.op.tick(self, node, [rows])
+        node.op.finish(self, node)
 
     def everything(self, node: Node) -> Batch:
         """All rows of a node, as its operator streams them."""
@@ -291,22 +310,11 @@ class Engine:
                 n.op.forget(self, n)
                 self._forget_below(n)
 
-    @staticmethod
-    def _watched(node: Node, rows: Iterator[Batch], work: Work) -> Iterator[Batch]:
-        for batch in rows:
-            work.grown(node.stored.memory(), node.op.describe())
-            yield batch
-
     def bootstrap(self, node: Node, rows: Iterator[Batch]) -> None:
-        """First state from input rows as of a snapshot, then the deltas since; then all that waited for it."""
-        stash, node.stash = node.stash, None
-        if stash is None:
+        """Begin the first state from input rows as of a snapshot, then the deltas since."""
+        if node.stash is None:
             raise ValueError(f"{node} does not wait for a first state")
-        node.op.build(self, node, itertools.chain(rows, [concat(stash, node.parents[0].width)]))
-        for n in self.graph.nodes:
-            if n.inert and not any(a.inert or a.stash is not None for a in ancestors(n)[:-1]):
-                n.inert = False
-                self.build(n)
+        self.builds.state(Delivered(node, rows))
 
     def waiting(self, view: str) -> list[Node]:
         """The view's nodes that wait for a first state."""

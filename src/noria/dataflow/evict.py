@@ -166,3 +166,5 @@ def held(engine: Engine) -> Iterator[Codes]:
             yield from n.state.held([c for c, f in enumerate(n.fields) if f.type.is_text])
         for batch in n.stash or ():
             yield from batch.columns
+    for batch in engine.builds.held():
+        yield from batch.columns

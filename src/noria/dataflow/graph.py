@@ -24,6 +24,7 @@ from noria.state.table import Columns as Columns
 
 if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
+    from noria.dataflow.ops.gate import Gate
 
 
 class Untraceable(Exception):
@@ -110,8 +111,12 @@ class Operator:
         raise NotImplementedError
 
     def size(self, engine: Engine, node: Node) -> int:
-        """Rows on disk of a base table; nothing for all others."""
+        """Rows on disk of a base table, those stored of a full state; nothing for all others."""
         return 0
+
+    def gate(self, node: Node) -> Gate:
+        """What lets the node's rows pass in slices.  Stateful operators only."""
+        raise NotImplementedError
 
     def values_between(self, engine: Engine, cols: Columns, low: int, high: int) -> Codes:
         """The distinct values of one column on disk, ascending.  Base tables only."""
@@ -134,9 +139,11 @@ class Operator:
         """Make, change or drop node.state so that it fits node.full and node.indexes."""
         raise NotImplementedError
 
-    def build(self, engine: Engine, node: Node, rows: Iterator[Batch]) -> None:
-        """First state of a full node from all its input rows (weights positive), in slices."""
-        raise NotImplementedError
+    def begin(self, engine: Engine, node: Node) -> None:
+        """Before the first slice of a full node's first state."""
+
+    def finish(self, engine: Engine, node: Node) -> None:
+        """After the last one."""
 
     def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         """Make keys present; `rows` are what the parent has for them."""
@@ -286,6 +293,14 @@ def ancestors(n: Node) -> list[Node]:
 
     visit(n)
     return list(found)
+
+
+def nearest(n: Node) -> set[Node]:
+    """The closest nodes above that have a state or rows on disk."""
+    found: set[Node] = set()
+    for p in n.parents:
+        found |= {p} if p.op.stateful else nearest(p)
+    return found
 
 
 def folded_keys(symbols: Symbols, folds: Sequence[bool], keys: Codes) -> Codes:

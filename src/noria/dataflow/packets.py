@@ -74,7 +74,10 @@ class AddView:
 
 @dataclass(frozen=True)
 class DropView:
+    """why: what its reads are told from now on, of a view that is in the program and could not be made."""
+
     view: str
+    why: SqlError | None = None
 
 
 MigrationStep = CreateTable | DropTable | AddView | DropView
@@ -138,7 +141,8 @@ class Evict:
 @dataclass(frozen=True)
 class Ask:
     """A question about the worker: stats | graph | explain (argument: view name) | analyze (what `read` does) | table
-    (argument: its name; what a bulk load must bring) | validate."""
+    (argument: its name; what a bulk load must bring) | validate | builds (what is being built, and for which views) |
+    built (argument: view name; answered when it has its first state, or will not have it)."""
 
     request: int
     what: str
@@ -185,14 +189,16 @@ class Rows:
 
 @dataclass(frozen=True)
 class Migrated:
-    """explain: (view, explanation text); bootstrap: (view, node number, plan of the node's input) of full nodes whose
-    first state Spark must compute; failed: (view, why) of those that cannot be made, where each stands by itself."""
+    """explain: (view, explanation text); filling: views that are not there yet (`Ask` built); bootstrap: (view, node
+    number, plan of the node's input) of full nodes whose first state Spark must compute; failed: (view, why) of those
+    that cannot be made, where each stands by itself."""
 
     seq: int
     error: SqlError | None = None
     explain: tuple[tuple[str, str], ...] = ()
     bootstrap: tuple[tuple[str, int, Any], ...] = ()
     failed: tuple[tuple[str, SqlError], ...] = ()
+    filling: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,28 @@ class StoreBroken(Exception):
     """The base tables cannot go on in this process: the worker ends, and says this."""
 
 
+class IndexBuild(Protocol):
+    """An index in the making: rows done, rows of the table."""
+
+    done: int
+
+    @property
+    def total(self) -> int: ...
+
+    @property
+    def over(self) -> bool:
+        """Is it whole, or given up?"""
+
+    def step(self, rows: int) -> bool:
+        """Index the next rows; True when it is whole and in use.  SqlError: it can go on, or be given up."""
+
+    def again(self) -> None:
+        """Rows came beside all writes: begin at the first one again."""
+
+    def give_up(self) -> None:
+        """Without a trace."""
+
+
 class BaseStore(Protocol):
     """The durable base tables of one worker's shard.  Codes of text are ids of the worker's symbol table."""
 
@@ -46,6 +68,12 @@ class BaseStore(Protocol):
     def add_index(self, table: str, columns: tuple[int, ...], work: Work | None = None) -> None:
         """Make lookups by these columns possible; existing rows are indexed before it returns, unless `work` gives
         up: then there is no index."""
+
+    def begin_index(self, table: str, columns: tuple[int, ...]) -> IndexBuild | None:
+        """`add_index` in slices, while the table is written; None where there is nothing to do."""
+
+    def positions(self, table: str, rows: Batch) -> list[bytes] | None:
+        """Where rows lie in the order of `scan`, by their primary keys; None of a table without one."""
 
     def trim_indexes(self, table: str, needed: Iterable[tuple[int, ...]], most: int) -> None:
         """Of the indexes that were made by `add_index` and that lookups by these columns do not use, drop the longest
@@ -127,6 +155,13 @@ class State(Protocol):
 
     def rows(self) -> Batch:
         """All of them, in the node's columns."""
+
+    def part(self, parts: int, low: int, high: int) -> Batch:
+        """The rows of parts low..high-1 of so many (a power of two), in the node's columns.  Which part a row is in
+        depends on the row alone."""
+
+    def part_of(self, rows: Batch, parts: int) -> Codes:
+        """The part that each row, in the node's columns, is in or would be."""
 
     def held(self, texts: Sequence[int]) -> Iterator[Codes]:
         """Every text id that is held (any other numbers do no harm): strings beside these are swept.  texts: the node's

@@ -47,6 +47,12 @@ class Published:
     def rows(self) -> Batch:
         return self.view.rows(self.view.present())[0]
 
+    def part(self, parts: int, low: int, high: int) -> Batch:
+        raise AssertionError("nothing is built from a reader")
+
+    def part_of(self, rows: Batch, parts: int) -> Codes:
+        raise AssertionError("nothing is built from a reader")
+
     def held(self, texts: Sequence[int]) -> Iterator[Codes]:
         return self.view.held()
 

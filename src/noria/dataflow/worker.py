@@ -11,7 +11,6 @@ and end the worker.
 
 from __future__ import annotations
 
-import itertools
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -29,7 +28,9 @@ from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import encode, evaluation_error, from_arrow, to_arrow
 from noria.dataflow import evict, export, packets, render, validate
+from noria.dataflow.deferred import Deferred
 from noria.dataflow.engine import Engine
+from noria.dataflow.envelopes import number_of, refused, runs
 from noria.dataflow.packets import Envelope
 from noria.dataflow.profile import Profile
 from noria.dataflow.protocols import BaseStore, StoreBroken, ViewFactory
@@ -78,9 +79,12 @@ class Worker:
         self._steps = self._bugs = 0
         self.around = around or Surroundings()
         self.engine.clock = self.around.clock
+        self.engine.builds.state_bytes = self.around.state_bytes
+        self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
+        self._deferred = Deferred(self.engine, self.around)
         self._answers: dict[type, Callable[[Any], Any]] = {
             packets.Read: self._read, packets.Snapshot: self._snapshot, packets.Evict: self._evict,
-            packets.Ask: self._ask, packets.SetLimit: self._set_limit, packets.Bootstrap: self._bootstrap,
+            packets.Ask: self._ask, packets.SetLimit: self._set_limit,
         }
 
     # -------------------------------------------------------------- the step
@@ -106,31 +110,41 @@ class Worker:
     def _step(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         out = []
         ours = [e for e in envelopes if e.epoch == self.epoch]
-        for together in _runs(ours):
+        for together in runs(ours):
             if len(together) > 1:
                 self._prefill([e.body for e in together if isinstance(e.body, packets.Read)])
             for e in together:
-                out.append(Envelope(self.epoch, self.worker, e.seq, self._answered(e), self.watermark()))
+                if (reply := self._answered(e)) is not None:
+                    out.append(Envelope(self.epoch, self.worker, e.seq, reply, self.watermark()))
         self.around.began(0)
+        out += self._build(0)
         self._steps += 1
         if self._steps % STEPS_PER_CHECK == 0:
             self.hold_limit()
             self.engine.advance()
         return out
 
-    def _answered(self, e: Envelope) -> packets.Packet:
+    def _build(self, budget_ms: int) -> list[Envelope]:
+        """Some of what is built in the background, and the replies that waited for it."""
+        self._deferred.build(budget_ms)
+        return [Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
+                for e, reply in self._deferred.answered()]
+
+    def _answered(self, e: Envelope) -> packets.Packet | None:
+        """The reply, if it is not one that waits."""
         if wrong := packets.wrong(e.body):
-            return _refused(e, SqlError(1105, "HY000", wrong))
-        number = _number(e)
+            return refused(e, SqlError(1105, "HY000", wrong))
+        number = number_of(e)
         self.around.began(number)
         self.engine.story.request(number, type(e.body).__name__)
         limit_ms = getattr(e.body, "limit_ms", 0)
+        unforeseen = partial(self._internal, f"{type(e.body).__name__} {number}")
         self.engine.work = Work(self.around.clock, limit_ms, partial(self.around.unwanted, number),
-                                state_bytes=self.around.state_bytes, unforeseen=partial(self._internal, e))
+                                state_bytes=self.around.state_bytes, unforeseen=unforeseen)
         try:
             return self._handle(e)
         except SqlError as error:
-            return _refused(e, error)
+            return refused(e, error)
         except (InvariantViolation, StoreBroken, TickFailed):
             raise
         except Exception as bug:
@@ -140,36 +154,41 @@ class Worker:
 
     def _unforeseen(self, e: Envelope, bug: Exception) -> packets.Packet:
         """A defect: the request's error, and nothing that it may have left half done is kept."""
-        error = self._internal(e, bug)
+        error = self._internal(f"{type(e.body).__name__} {number_of(e)}", bug)
         if not isinstance(e.body, packets.Read):
             self.engine.forget_partial(self.engine.graph.nodes)
         elif e.body.view in self.engine.readers:
             self.engine.distrust(e.body.view)
-        return _refused(e, error)
+        return refused(e, error)
 
-    def _internal(self, e: Envelope, bug: Exception) -> SqlError:
+    def _internal(self, what: str, bug: Exception) -> SqlError:
         """Log the defect under a number; the error with this number."""
         self._bugs += 1
         name = f"W{self.worker}.{self.epoch}.{self._bugs}"
         lines = "".join(traceback.format_exception(bug))
-        self.around.note(f"internal error {name} in {type(e.body).__name__} {_number(e)}:\n{lines}")
+        self.around.note(f"internal error {name} in {what}:\n{lines}")
         return internal_error(name)
 
     def watermark(self) -> packets.Watermark:
         return ((self.worker, self.engine.tick_number),)
 
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
-        """Work that can wait: the memory limit, and the clock of reads.  No replies, nothing left over."""
+        """Work that can wait: the memory limit, the clock of reads, what is built in the background.  Replies that
+        waited for that, and whether more of it is left."""
         with self._telling():
             self.hold_limit()
             self.engine.advance()
-        return [], False
+            return self._build(budget_ms), bool(self.engine.builds)
 
     def close(self) -> None:
         self._store.close()
 
-    def _handle(self, e: Envelope) -> packets.Packet:
+    def _handle(self, e: Envelope) -> packets.Packet | None:
         body = e.body
+        if isinstance(body, packets.Bootstrap):
+            return self._bootstrap(body, e)
+        if isinstance(body, packets.Ask) and body.what == "built":
+            return self._deferred.until_built(e, body.argument)
         if isinstance(body, packets.Write):
             return self._write(body, e)
         if isinstance(body, packets.Migrate):
@@ -200,6 +219,7 @@ class Worker:
         except SqlError as error:
             return packets.Done(e.seq, error=error)
         self.engine.work = None
+        self.engine.builds.again(body.table)
         try:
             self.engine.reload(body.table)
         except Exception as bug:
@@ -222,7 +242,8 @@ class Worker:
         views = [s.view.name for s in body.steps if isinstance(s, packets.AddView)]
         made = [v for v in views if v in self.engine.readers]
         return packets.Migrated(e.seq, None, tuple((v, render.explain(self.engine, v)) for v in made),
-                                tuple(self._waiting(made)), failed)
+                                tuple(self._waiting(made)), failed,
+                                tuple(v for v in made if not self.engine.ready(v)))
 
     def _change(self, steps: Sequence[packets.MigrationStep]) -> SqlError | None:
         """Make all of these changes, or say why none of them is made."""
@@ -288,9 +309,11 @@ class Worker:
             self._views[view.name] = view
             self._planner.add_view(view)
             return lambda: self._drop(view.name)
+        self._left_out.pop(s.view, None)
+        if s.why is not None:
+            self._left_out[s.view] = s.why
         dropped = self._views.get(s.view)
         if dropped is None:
-            self._left_out.pop(s.view, None)
             return lambda: None
         self._drop(s.view)
         return lambda: self._planner.add_view(dropped)
@@ -305,17 +328,13 @@ class Worker:
             for n in self.engine.waiting(v):
                 yield v, n.id, self._planner.input_plan(n)
 
-    def _bootstrap(self, body: packets.Bootstrap) -> packets.Packet:
+    def _bootstrap(self, body: packets.Bootstrap, e: Envelope) -> packets.Packet | None:
         node = next((n for n in self.engine.graph.nodes if n.id == body.node), None)
         if node is None or node.stash is None:
             return packets.Done(body.request)  # dropped meanwhile, or done before
         rows = export.batches_of(self._read_files(body.files), node.parents[0].fields, self._symbols)
-        self.engine.work = None
-        try:
-            self.engine.bootstrap(node, rows)
-        except Exception as bug:
-            raise TickFailed(f"the first state of {node} failed: {bug!r}") from bug
-        return packets.Done(body.request, len(body.files))
+        self.engine.bootstrap(node, rows)
+        return self._deferred.until_whole(e, node)
 
     # -------------------------------------------------------------- reads and questions
     def _read(self, body: packets.Read) -> packets.Packet:
@@ -327,7 +346,7 @@ class Worker:
         if view is None or body.view not in self.engine.readers:
             return packets.Rows(body.request, None, view_gone(body.view))
         if not self.engine.ready(body.view):
-            return packets.Rows(body.request, None, SqlError(
+            return packets.Rows(body.request, None, self.engine.builds.error_of(body.view) or SqlError(
                 1205, "HY000", f"View '{body.view}' is still being filled for the first time; try again"))
         try:
             if body.between is not None:
@@ -419,6 +438,8 @@ class Worker:
         if body.what == "validate":
             validate.validate(self.engine)
             return packets.Done(body.request, "every state equals its recomputation")
+        if body.what == "builds":
+            return packets.Done(body.request, self._deferred.progress())
         if body.what == "stats":
             return packets.Done(body.request, self.stats())
         if body.what == "table":
@@ -472,28 +493,3 @@ class Worker:
 
 class TickFailed(Exception):
     """What is committed did not get through the graph: only a new start brings states in line with the tables."""
-
-
-def _number(e: Envelope) -> int:
-    """What a request is known by: its own number, or of a change its place in the order."""
-    return e.seq or getattr(e.body, "request", 0)
-
-
-def _refused(e: Envelope, error: SqlError) -> packets.Packet:
-    """The error as the reply that the request waits for."""
-    body = e.body
-    if isinstance(body, packets.Read):
-        return packets.Rows(body.request, None, error)
-    if isinstance(body, packets.Write):
-        each = body.statements if isinstance(body.statements, (tuple, list)) else ()
-        return packets.Wrote(e.seq, tuple(WriteResult(error=error) for _ in each))
-    if isinstance(body, packets.Migrate):
-        return packets.Migrated(e.seq, error)
-    return packets.Done(e.seq if isinstance(body, packets.Ingest) else getattr(body, "request", 0), error=error)
-
-
-def _runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
-    """Envelopes in order, neighbouring reads of one view together."""
-    for _, run in itertools.groupby(enumerate(envelopes), key=lambda ie: (
-            ie[1].body.view if isinstance(ie[1].body, packets.Read) and not packets.wrong(ie[1].body) else ie[0])):
-        yield [e for _, e in run]

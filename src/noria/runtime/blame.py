@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from noria.core.errors import SqlError
+from noria.core.errors import Poisoned, SqlError
 from noria.core.limits import BLAME_S, POISON_DEATHS, POISON_KEPT
 from noria.dataflow.packets import AddView, Migrate, Write
 
@@ -62,7 +62,7 @@ class Blame:
 
 
 def refused(deaths: int) -> SqlError:
-    return SqlError(1105, "HY000", f"This statement is refused: the worker ended {deaths} times while it was at it; it "
+    return Poisoned(1105, "HY000", f"This statement is refused: the worker ended {deaths} times while it was at it; it "
                                    f"may be sent again {BLAME_S // 60} minutes after the last time")
 
 

@@ -155,7 +155,7 @@ class Node:
         self._closers.append(("Spark batch driver", self.batch.stop))
         self._closers.append(("worker", self.link.close))
         self.bulk = Bulk(self.batch, self.link, self.program, settings.data_dir / "snapshots")
-        self.program.bootstrap = self.bulk.bootstrap
+        self.program.first_states.bootstrap = self.bulk.bootstrap
         self.executor = Executor(self.program, self.link, lambda: attach(str(self.views_dir), OFF_LOOP_ROWS), self.bulk,
                                  reply_bytes(settings.memory_bytes))
         self.sessions = Sessions(self.executor)

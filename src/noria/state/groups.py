@@ -231,3 +231,11 @@ class Groups:
 
     def rows(self) -> Batch:
         return Batch.of(self.output(self.table.rows().columns))
+
+    def part(self, parts: int, low: int, high: int) -> Batch:
+        return Batch.of(self.output(self.table.part(parts, low, high).columns))
+
+    def part_of(self, rows: Batch, parts: int) -> Codes:
+        g = len(self.group)
+        keys = self.fold(rows.columns[:g]) if g else np.zeros((1, len(rows)), np.int64)
+        return self.table.part_of(Batch(keys, rows.weights), parts)

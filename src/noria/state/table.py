@@ -16,7 +16,7 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation
 from noria.core.symbols import Symbols
-from noria.state import kernels
+from noria.state import kernels, slices
 from noria.state.layout import (
     CAP,
     COLS,
@@ -198,6 +198,15 @@ class Table:
 
     def rows(self) -> Batch:
         return Batch(*kernels.all_rows(self.arena))
+
+    def part(self, parts: int, low: int, high: int) -> Batch:
+        """The rows of parts low..high-1 of so many (a power of two)."""
+        return slices.part(self.arena, parts, low, high)
+
+    def part_of(self, rows: Batch, parts: int) -> Codes:
+        """The part that each row is in, stored or not."""
+        numbers: Codes = slices.part_of(np.ascontiguousarray(rows.columns[: self.identity]), parts)
+        return numbers
 
     def present(self, cols: Columns) -> Codes:
         """All present keys of an index, folded."""

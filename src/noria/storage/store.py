@@ -12,7 +12,6 @@ Keeps true:
 from __future__ import annotations
 
 import struct
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
@@ -30,7 +29,8 @@ from noria.storage.catalog import Done
 from noria.storage.encoding import first_codes
 from noria.storage.engine import Engine, Memory
 from noria.storage.errors import StoreError, StoreFenced, damaged
-from noria.storage.stage import Stage
+from noria.storage.indexing import IndexBuild, build_whole
+from noria.storage.stage import SCAN_ROWS, Stage
 from noria.storage.table import Index, Table
 from noria.storage.writer import bare, run, run_inserts
 
@@ -154,26 +154,26 @@ class RocksStore:
         self._commit(fill, Done(epoch, seq), True, bool(self._dropped))
         self._recipe = tuple(recipe)
         for table in self._dropped:
-            for family in (table.family, *(i.family for i in table.indexes)):
+            for family in (table.family, *(i.family for i in table.maintained)):
                 self._engine.drop_family(family)
+            table.building.clear()
         self._dropped.clear()
 
     def recipe(self) -> tuple[str, ...]:
         return self._recipe
 
     def add_index(self, table: str, columns: tuple[int, ...], work: Work | None = None) -> None:
-        """A key, prefix or index that serves these columns already is used."""
+        build = self.begin_index(table, columns)
+        if build is not None:
+            build_whole(build, SCAN_ROWS, (lambda: None) if work is None else work.check)
+
+    def begin_index(self, table: str, columns: tuple[int, ...]) -> IndexBuild | None:
+        """A key, prefix or index that serves these columns already is used: then there is nothing to build."""
+        if self.table(table).access(columns) is not None:
+            return None
         into = self._readable(table)
-        if into.access(columns) is not None:
-            return
         index = Index.of(into.definition, tuple(columns))
-        self._engine.create_family(index.family)
-        try:
-            self._fill_index(into, index, work)
-        except BaseException:
-            self._engine.drop_family(index.family)
-            raise
-        into.indexes.append(index)
+        return IndexBuild(self._engine, into, index, lambda: self._readable(table))
 
     def trim_indexes(self, table: str, needed: Iterable[tuple[int, ...]], most: int) -> None:
         into = self.table(table)
@@ -185,20 +185,6 @@ class RocksStore:
             self._engine.commit(batch)
             into.indexes.remove(index)
             self._engine.drop_family(index.family)
-
-    def _fill_index(self, into: Table, index: Index, work: Work | None) -> None:
-        """Index the rows that are there; the index counts only once its entry in the catalog is committed."""
-        for keys, values in Stage(self._engine, into, into.counters, work).scan():
-            batch = WriteBatch(raw_mode=True)
-            batch.set_default_column_family(self._engine.handle(index.family))
-            codes = into.codes(values)
-            targets = into.keys(codes) if keys is None else keys
-            deque(map(batch.__setitem__, into.index_keys(index, codes, targets), targets), maxlen=0)
-            batch.set_default_column_family(None)
-            self._engine.commit(batch, sync=False)
-        batch = WriteBatch(raw_mode=True)
-        meta.put_index(self._engine, batch, into, index)
-        self._engine.commit(batch)
 
     # ---------------------------------------------------------------- writing
     def write(
@@ -392,6 +378,10 @@ class RocksStore:
         family = source.family if access[0] is None else access[0].family
         first, last = source.columns_key([np.array([low, high])], (column,))
         return self._engine.keys_between(family, first, last, descending)
+
+    def positions(self, table: str, rows: Batch) -> list[bytes] | None:
+        source = self.table(table)
+        return source.keys(rows.columns) if source.key else None
 
     def row_count(self, table: str) -> int:
         return self.table(table).counters.rows

@@ -71,7 +71,13 @@ class Table:
         self.key_types = tuple(self.types[c] for c in self.key)
         self.family = family_of(definition)
         self.indexes: list[Index] = list(indexes)
+        self.building: list[Index] = []  # written like the others, and not looked up yet (`indexing`)
         self.counters = Counters()
+
+    @property
+    def maintained(self) -> list[Index]:
+        """The indexes that every write changes."""
+        return [*self.indexes, *self.building] if self.building else self.indexes
 
     @property
     def unique_indexes(self) -> list[Index]:

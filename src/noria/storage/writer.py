@@ -118,14 +118,14 @@ def removal(stage: Stage, found: Found) -> Effect:
     changes = [Change(table.family, found.keys, _NO_KEYS, _NO_KEYS)]
     if found.keys:
         changes += [Change(i.family, table.index_keys(i, found.codes, found.keys), _NO_KEYS, _NO_KEYS)
-                    for i in table.indexes]
+                    for i in table.maintained]
     return Effect(changes, found.codes, _none(stage))
 
 
 def addition(stage: Stage, keys: list[bytes], codes: Codes) -> Effect:
     table = stage.table
     changes = [Change(table.family, _NO_KEYS, keys, table.rows(codes))]
-    for index in table.indexes:
+    for index in table.maintained:
         entries, targets = table.index_keys(index, codes, keys), keys
         if len(keys) >= MANY_ROWS:
             order = key_order(entries)
@@ -154,7 +154,7 @@ def update_rows(stage: Stage, found: Found, new: Codes) -> int:
     touched = {c for c in range(table.width) if bool((old[c] != new[c]).any())}
     new_keys = table.keys(new) if touched & set(table.key) else keys
     changes = [_moved(stage, None, keys, new_keys, table.rows(new), new)]
-    for index in table.indexes:
+    for index in table.maintained:
         if new_keys is keys and not touched & set(index.columns):
             continue
         before, after = table.index_keys(index, old, keys), table.index_keys(index, new, new_keys)

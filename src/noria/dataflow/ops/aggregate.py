@@ -7,7 +7,7 @@ without GROUP BY there is always exactly one.  MIN and MAX pull their group agai
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -56,10 +56,9 @@ class Aggregate(Stateful):
         folds = [node.fields[j].type.folds for j in range(len(self.group))]
         return Groups(self.group, folds, self._specs, engine.symbols, full=node.full, name=self.describe())
 
-    def build(self, engine: Engine, node: Node, rows: Iterator[Batch]) -> None:
+    def begin(self, engine: Engine, node: Node) -> None:
         if not self.group:
             _groups(node).start()
-        super().build(engine, node, rows)
 
     def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
         groups = Groups(self.group, [f.type.folds for f in self._fields[: len(self.group)]], self._specs,

@@ -23,6 +23,7 @@ from noria.dataflow.graph import (
     folded_keys,
     under_each,
 )
+from noria.dataflow.ops.gate import Gate, KeyGate, WholeGate
 from noria.dataflow.ops.stateful import Stateful, table_of
 from noria.state.table import Table
 
@@ -46,7 +47,7 @@ class Base(Stateful):
     def make_state(self, engine: Engine, node: Node) -> None:
         for cols in sorted(node.pulled):
             if cols:
-                engine.store.add_index(self.table.name, cols, engine.work)
+                engine.builds.index(node, self.table.name, cols)
         if not node.kept:
             node.state, self.drops = None, False
             return
@@ -57,6 +58,10 @@ class Base(Stateful):
 
     def size(self, engine: Engine, node: Node) -> int:
         return engine.store.row_count(self.table.name)
+
+    def gate(self, node: Node) -> Gate:
+        """A bag's rows do not tell where they lie."""
+        return KeyGate(node, self.table.name) if self.table.primary_key else WholeGate(node)
 
     def values_between(self, engine: Engine, cols: Columns, low: int, high: int) -> Codes:
         return engine.store.values_between(self.table.name, cols[0], low, high)

@@ -17,6 +17,8 @@ class Reader(Stateful):
     """key: the columns it is looked up by, in parameter order; visible: leading columns a client sees; definition: what
     tells it from other views of its name."""
 
+    parted = False
+
     def __init__(self, name: str, fields: tuple[Field, ...], key: Columns, visible: int, definition: int = 0):
         self.name, self._fields, self.key, self.visible, self._definition = name, fields, key, visible, definition
 
@@ -45,8 +47,7 @@ class Reader(Stateful):
         return Published(engine.views.create(self.name, self._fields, self.key, self.visible, node.full,
                                              self._definition))
 
-    def build(self, engine: Engine, node: Node, rows: Iterator[Batch]) -> None:
-        super().build(engine, node, rows)
+    def finish(self, engine: Engine, node: Node) -> None:
         view_of(node).activate()
 
     def presence(self, node: Node) -> list[Columns]:

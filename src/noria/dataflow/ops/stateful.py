@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from noria.core.batch import Batch, Codes
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Mode, Node, Operator, under_each
+from noria.dataflow.ops.gate import Gate, PartGate, WholeGate
 from noria.dataflow.protocols import State
 from noria.state.table import Table
 
 
 class Stateful(Operator):
     stateful = True
+    parted = True  # `State.part` gives the node's rows
 
     def fresh(self, engine: Engine, node: Node) -> State:
         """An empty state, full or partial as the node is."""
@@ -27,12 +29,14 @@ class Stateful(Operator):
             node.state = self.fresh(engine, node)
         node.state.fit(self.indexes(node))
 
-    def build(self, engine: Engine, node: Node, rows: Iterator[Batch]) -> None:
-        for batch in rows:
-            self.tick(engine, node, [batch])
-
     def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         node.stored.fill(cols, keys, rows)
+
+    def size(self, engine: Engine, node: Node) -> int:
+        return len(node.stored) if node.full else 0
+
+    def gate(self, node: Node) -> Gate:
+        return PartGate(node) if self.parted else WholeGate(node)
 
     def everything(self, engine: Engine, node: Node) -> Batch:
         return node.stored.rows()

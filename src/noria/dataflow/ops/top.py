@@ -65,6 +65,8 @@ class _Ranked:
 
 
 class Top(Stateful):
+    parted = False  # it keeps more than it shows
+
     def __init__(self, fields: tuple[Field, ...], group: Columns, order: Order, limit: int, offset: int, text: str):
         self._fields, self.group, self._order, self._text = fields, group, order, text
         self.offset, self.k = offset, offset + limit

@@ -22,6 +22,7 @@ from noria.core.errors import (
     SqlError,
     is_gone,
     not_supported,
+    took_too_long,
     unknown_column,
     unknown_table,
     view_changed,
@@ -149,21 +150,31 @@ class Executor:
         return compiled.reader
 
     async def _fetched(self, reader: ViewDef, shape: Shape, key: tuple[Any, ...]) -> ResultSet:
-        await self.program.filled(reader)
+        await self._there(reader)
         return ResultSet(shape.shown, await beside(shape.apply, await self.reads.fetch(reader, key)))
 
     async def _fetched_several(self, reader: ViewDef, shape: Shape, keys: list[tuple[Any, ...]], nulls: bool
                                ) -> ResultSet:
-        await self.program.filled(reader)
+        await self._there(reader)
         return await _of_several(shape, await self.reads.fetch_several(reader, keys, nulls))
 
     async def _fetched_between(self, reader: ViewDef, view: ViewDef, shape: Shape, between: tuple[int, int] | None
                                ) -> ResultSet:
         self.selects += 1
-        await self.program.filled(reader)
+        await self._there(reader)
         if between is None:
             return ResultSet(shape.shown, shape.rows_of(no_rows(reader.plan.fields)))
         return await _of_several(shape, await self.reads.between(reader, *between, first_of(view)))
+
+    async def _there(self, reader: ViewDef) -> None:
+        """When the view can be read; for an ad-hoc one nobody waits long, if Spark can answer meanwhile."""
+        if not self.program.first_states.wait_for(reader):
+            return
+        hold_s = self.program.hold_ms / 1000 if reader.adhoc and self._bulk is not None else None
+        try:
+            await asyncio.wait_for(self.program.first_states.of(reader), hold_s)
+        except TimeoutError:
+            raise took_too_long(self.program.hold_ms) from None
 
     async def _or_by_spark(self, fetched: Awaitable[ResultSet], reader: ViewDef, select: Callable[[], sql.Select],
                            tell: Tell) -> ResultSet:
@@ -216,7 +227,7 @@ class Executor:
         view = self.program.view(name)
         if view is None or view.internal:
             raise unknown_table(name)
-        await self.program.filled(view)
+        await self.program.first_states.of(view)
         select = _of_all(view, keys.num_columns)
         if view.asks is None:
             keys = typed_keys(keys, view.key_fields)

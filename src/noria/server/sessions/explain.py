@@ -80,7 +80,7 @@ class Explainer:
         read = _read_of(reader, select)
         if read is None:
             return ["ran without a lookup: no value lies in the range"]
-        await self._executor.program.filled(reader)
+        await self._executor.program.first_states.of(reader)
         start = time.perf_counter()
         found = None if read.between else self._executor.reads.several(reader, read.keys, read.nulls)
         if found is not None:

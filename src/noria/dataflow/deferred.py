@@ -1,0 +1,124 @@
+"""Requests that are answered later: when what they wait for is built.
+
+Keeps true: what is built takes no more than half of a busy worker's time, a slice at a time; a cancelled request is
+answered at the next look; while a slice runs, the request that waits for it is the one that the worker is at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from noria.core.errors import interrupted, view_gone
+from noria.dataflow import packets
+from noria.dataflow.building import Build
+from noria.dataflow.engine import Engine
+from noria.dataflow.graph import Node
+from noria.dataflow.packets import Done, Envelope
+from noria.dataflow.render import view_names
+from noria.dataflow.surroundings import Surroundings
+
+
+@dataclass
+class _Waiting:
+    """A request, its number, and what answers it: None while it waits.  builds: what it waits for."""
+
+    envelope: Envelope
+    number: int
+    answer: Callable[[], Done | None]
+    builds: Callable[[], list[Build]]
+
+
+class Deferred:
+    """See the module."""
+
+    def __init__(self, engine: Engine, around: Surroundings):
+        self._engine, self._around = engine, around
+        self._clock = around.clock or (lambda: 0)
+        self._waiting: list[_Waiting] = []
+        self._next_at = 0  # nanoseconds: not before then is there another slice on a busy worker
+
+    # -------------------------------------------------------------- who waits
+    def until_built(self, e: Envelope, view: str) -> packets.Packet | None:
+        """Answered when the view has its first state, at once if it has."""
+        assert isinstance(e.body, packets.Ask)
+        number = e.body.request
+
+        def answer() -> Done | None:
+            if view not in self._engine.readers:
+                return Done(number, error=view_gone(view))
+            if self._engine.ready(view):
+                return Done(number)
+            error = self._engine.builds.error_of(view)
+            return None if error is None else Done(number, error=error)
+
+        return self._later(_Waiting(e, number, answer, lambda: self._of_view(view)))
+
+    def until_whole(self, e: Envelope, node: Node) -> packets.Packet | None:
+        """Answered when the node has its first state."""
+        assert isinstance(e.body, packets.Bootstrap)
+        number, states = e.body.request, self._engine.builds.states
+
+        def answer() -> Done | None:
+            build = states.get(node)
+            if build is None:
+                return Done(number)
+            return None if build.error is None else Done(number, error=build.error)
+
+        return self._later(_Waiting(e, number, answer, lambda: [states[node]] if node in states else []))
+
+    def _later(self, waiting: _Waiting) -> Done | None:
+        reply = waiting.answer()
+        if reply is None:
+            self._waiting.append(waiting)
+        return reply
+
+    def _of_view(self, view: str) -> list[Build]:
+        return self._engine.builds.of_view(view) if view in self._engine.readers else []
+
+    # -------------------------------------------------------------- building
+    def build(self, budget_ms: int) -> None:
+        """Slices for about so long; 0: on a busy worker, one at most."""
+        builds, clock = self._engine.builds, self._clock
+        if not builds or (not budget_ms and clock() < self._next_at):
+            return
+        start = clock()
+        while True:
+            build = builds.next()
+            if build is None:
+                break
+            self._around.began(next((w.number for w in self._waiting if build in w.builds()), 0))
+            builds.step()
+            if clock() - start >= budget_ms * 1_000_000:
+                break
+        self._around.began(0)
+        self._next_at = 2 * clock() - start
+
+    def answered(self) -> list[tuple[Envelope, Done]]:
+        """Requests that wait no more, with their replies."""
+        if not self._waiting:
+            return []
+        replies = [(w, self._reply(w)) for w in self._waiting]
+        self._waiting = [w for w, reply in replies if reply is None]
+        return [(w.envelope, reply) for w, reply in replies if reply is not None]
+
+    def _reply(self, w: _Waiting) -> Done | None:
+        return Done(w.number, error=interrupted()) if self._around.unwanted(w.number) else w.answer()
+
+    # -------------------------------------------------------------- what is told of it
+    def progress(self) -> list[dict[str, object]]:
+        """What is being built, and for which views."""
+        return list(self._shown())
+
+    def _shown(self) -> Iterator[dict[str, object]]:
+        builds = self._engine.builds
+        for build in [*builds.indexes.values(), *builds.states.values()]:
+            told = builds.progress(build)
+            yield {"what": told.what, "views": self._views(build), "rows": told.done, "of": told.total,
+                   "state": "failed" if told.failed else "waits" if told.waits else "runs", "why": told.waits}
+
+    def _views(self, build: Build) -> list[str]:
+        node = getattr(build, "node", None)
+        if node is not None:
+            return sorted(view_names(self._engine, node))
+        return sorted(v for v in self._engine.readers if build in self._of_view(v))

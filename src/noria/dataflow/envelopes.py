@@ -1,0 +1,36 @@
+"""What a worker asks of envelopes: the number of a request, the reply that is an error, which go together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from noria.core.errors import SqlError
+from noria.core.statements import WriteResult
+from noria.dataflow import packets
+from noria.dataflow.packets import Envelope
+
+
+def number_of(e: Envelope) -> int:
+    """What a request is known by: its own number, or of a change its place in the order."""
+    return e.seq or getattr(e.body, "request", 0)
+
+
+def refused(e: Envelope, error: SqlError) -> packets.Packet:
+    """The error as the reply that the request waits for."""
+    body = e.body
+    if isinstance(body, packets.Read):
+        return packets.Rows(body.request, None, error)
+    if isinstance(body, packets.Write):
+        each = body.statements if isinstance(body.statements, (tuple, list)) else ()
+        return packets.Wrote(e.seq, tuple(WriteResult(error=error) for _ in each))
+    if isinstance(body, packets.Migrate):
+        return packets.Migrated(e.seq, error)
+    return packets.Done(e.seq if isinstance(body, packets.Ingest) else getattr(body, "request", 0), error=error)
+
+
+def runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
+    """Envelopes in order, neighbouring reads of one view together."""
+    for _, run in itertools.groupby(enumerate(envelopes), key=lambda ie: (
+            ie[1].body.view if isinstance(ie[1].body, packets.Read) and not packets.wrong(ie[1].body) else ie[0])):
+        yield [e for _, e in run]

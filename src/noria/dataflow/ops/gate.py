@@ -1,0 +1,142 @@
+"""Gate: out = the part of the input that a scan has passed.  While a full state is built in slices, a gate stands
+between it and what is there already; each slice moves the gate on.
+
+Linear: a delta's rows pass where the scan has been and are left to the scan elsewhere.  Which rows it has passed
+depends on each row alone: of a base table on its primary key, of a state on the hash of what identifies a row.  So
+after every tick and every slice what is below equals its operators applied to what has passed; once that is everything,
+the gate is taken away.  (A gate stands in no graph, only on the way to one state: `building`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.types import Field
+from noria.dataflow.engine import Engine
+from noria.dataflow.graph import Columns, Mode, Need, Node, Operator
+
+PART_ROWS = 16  # of a state, about so many in a part
+MOST_PARTS = 2**20
+
+
+class Gate(Operator):
+    """closed: nothing has passed; open: everything has; done: rows that have."""
+
+    def __init__(self, source: Node):
+        self.source = source
+        self.closed, self.open = True, False
+        self.done = 0
+
+    def fields(self) -> tuple[Field, ...]:
+        return self.source.fields
+
+    def describe(self) -> str:
+        return f"gate after n{self.source.id}"
+
+    def total(self, engine: Engine) -> int:
+        return len(self.source.stored)
+
+    def advance(self, engine: Engine, rows: int) -> Batch:
+        """Let about so many rows more pass, which are returned."""
+        self.closed = False
+        passed = self._advance(engine, rows)
+        self.done += len(passed)
+        return passed
+
+    def _advance(self, engine: Engine, rows: int) -> Batch:
+        raise NotImplementedError
+
+    def _passed(self, engine: Engine, rows: Batch) -> npt.NDArray[np.bool_] | None:
+        """Which rows the scan has passed; None for none of them."""
+        raise NotImplementedError
+
+    def needs(self, node: Node, cols: Columns) -> list[Need]:
+        return [Need(0, cols)]
+
+    def _through(self, engine: Engine, rows: Batch) -> tuple[Batch, Codes | None]:
+        """The rows that have passed and, where any has not, their positions."""
+        if self.open or not len(rows):
+            return rows, None
+        passed = self._passed(engine, rows)
+        if passed is None:
+            return Batch.empty(rows.width), np.empty(0, np.int64)
+        return rows.where(passed), np.flatnonzero(passed)
+
+    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+        (delta,) = deltas
+        return None if delta is None else self._through(engine, delta)[0]
+
+    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        if self.closed:
+            return Batch.empty(node.width), np.empty(0, np.int64)
+        rows, ordinal = engine.fetch(self.source, cols, keys, mode)
+        passed, kept = self._through(engine, rows)
+        return passed, ordinal if kept is None else ordinal[kept]
+
+    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+        if self.closed:
+            return
+        for rows in self.source.op.stream(engine, self.source):
+            yield self._through(engine, rows)[0]
+
+
+class KeyGate(Gate):
+    """After a base table with a primary key: what lies up to a key has passed."""
+
+    def __init__(self, source: Node, table: str):
+        super().__init__(source)
+        self._table = table
+        self._up_to: bytes | None = None
+
+    def total(self, engine: Engine) -> int:
+        return engine.store.row_count(self._table)
+
+    def _advance(self, engine: Engine, rows: int) -> Batch:
+        passed, self._up_to = engine.store.scan(self._table, self._up_to, rows)
+        self.open = self._up_to is None
+        return passed
+
+    def _passed(self, engine: Engine, rows: Batch) -> npt.NDArray[np.bool_] | None:
+        up_to = self._up_to
+        keys = None if up_to is None else engine.store.positions(self._table, rows)
+        return None if up_to is None or keys is None else np.array([k <= up_to for k in keys], np.bool_)
+
+
+class PartGate(Gate):
+    """After a state: the parts up to a number have passed."""
+
+    def __init__(self, source: Node):
+        super().__init__(source)
+        self._parts = 1 << min(len(source.stored) // PART_ROWS, MOST_PARTS).bit_length()
+        self._next = 0
+
+    def _advance(self, engine: Engine, rows: int) -> Batch:
+        state = self.source.stored
+        each = max(len(state) // self._parts, 1)
+        first, self._next = self._next, min(self._next + max(rows // each, 1), self._parts)
+        self.open = self._next == self._parts
+        return state.part(self._parts, first, self._next)
+
+    def _passed(self, engine: Engine, rows: Batch) -> npt.NDArray[np.bool_] | None:
+        if not self._next:
+            return None
+        passed: npt.NDArray[np.bool_] = self.source.stored.part_of(rows, self._parts) < self._next
+        return passed
+
+
+class WholeGate(Gate):
+    """After what cannot be read in parts: everything passes at once."""
+
+    def total(self, engine: Engine) -> int:
+        return self.source.op.size(engine, self.source)
+
+    def _advance(self, engine: Engine, rows: int) -> Batch:
+        self.open = True
+        return concat(list(self.source.op.stream(engine, self.source)), self.source.width)
+
+    def _passed(self, engine: Engine, rows: Batch) -> None:
+        return None

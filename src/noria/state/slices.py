@@ -1,0 +1,76 @@
+"""The rows of an arena in parts, told by the hash of what identifies a row: a scan that is interrupted by changes.
+
+Which part a row is in depends on the row alone, never on where it lies or how large the arena is: so between two parts
+rows may come and go, and everybody can tell which of them the scan has passed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from noria.core.batch import Batch, Codes
+from noria.state.layout import HASH, HCAP, IDW, ROWS, WIDTH
+from noria.state.prefetch import mix, slot_of
+
+_SEED = np.uint64(0x2545F4914F6CDD1D)  # as the identity hash has it (`kernels`)
+
+
+def part(arena: Codes, parts: int, low: int, high: int) -> Batch:
+    """The stored rows of parts low..high-1 of `parts`, a power of two."""
+    numbers = _rows_in(arena, parts, low, high)
+    return Batch(*_taken(arena, numbers))
+
+
+@njit(cache=True)
+def part_of(cols, parts):
+    """The part of each row, given the columns that identify it: shape (columns, rows)."""
+    n = cols.shape[1]
+    out = np.empty(n, np.int64)
+    for i in range(n):
+        h = _SEED
+        for c in range(cols.shape[0]):
+            h = mix(h, cols[c, i])
+        out[i] = slot_of(h, parts)
+    return out
+
+
+@njit(cache=True)
+def _rows_in(A, parts, low, high):
+    """Rows are at their home slot or, without a gap, after it; homes of a part lie `parts` slots apart."""
+    cap, hash_off, rows, width, w = A[HCAP], A[HASH], A[ROWS], A[WIDTH] + 1, A[IDW]
+    found = np.empty(1024, np.int64)
+    n = 0
+    for p in range(low, high):
+        home = p & (cap - 1)
+        while home < cap:
+            s = home
+            while A[hash_off + s] >= 0:
+                r = A[hash_off + s]
+                h = _SEED
+                for c in range(w):
+                    h = mix(h, A[rows + r * width + 1 + c])
+                if slot_of(h, cap) == home and slot_of(h, parts) == p:
+                    if n == len(found):
+                        more = np.empty(2 * n, np.int64)
+                        more[:n] = found
+                        found = more
+                    found[n] = r
+                    n += 1
+                s = (s + 1) & (cap - 1)
+            home += parts
+    return found[:n]
+
+
+@njit(cache=True)
+def _taken(A, numbers):
+    rows, width = A[ROWS], A[WIDTH] + 1
+    n = len(numbers)
+    cols = np.empty((width - 1, n), np.int64)
+    weights = np.empty(n, np.int64)
+    for i in range(n):
+        off = rows + numbers[i] * width
+        weights[i] = A[off]
+        for c in range(width - 1):
+            cols[c, i] = A[off + 1 + c]
+    return cols, weights
