@@ -68,7 +68,8 @@ class MemoryStore:
         if not key:
             return None
         folds = [self._defs[table].columns[c].type.folds for c in key]
-        codes = [self.symbols.folded(rows.columns[c]) if f else rows.columns[c] for c, f in zip(key, folds, strict=True)]
+        codes = [self.symbols.folded(rows.columns[c]) if f else rows.columns[c]
+                 for c, f in zip(key, folds, strict=True)]
         return [b"".join((code + 2**63).to_bytes(8, "big") for code in row) for row in np.stack(codes).T.tolist()]
 
     def trim_indexes(self, table: str, needed: object, most: int) -> None:

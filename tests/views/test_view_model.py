@@ -15,6 +15,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation
 from noria.core.types import BIGINT, TEXT, TEXT_BIN, Field
 from noria.state.symbols import SymbolTable
+from noria.views import pieces
 from noria.views.layout import INDEX, LEAST_SLOTS, MASK
 from noria.views.reader import AttachedView, attach
 from noria.views.writer import View, ViewDirectory
@@ -22,7 +23,8 @@ from noria.views.writer import View, ViewDirectory
 Row = tuple[int, ...]
 WORDS = ["a", "A", "á", "b", "B", "", "straße", "STRASSE"]
 SHAPES = [  # types of the columns, key columns
-    ("i", (0,)), ("iii", ()), ("iti", (0,)), ("iti", (1,)), ("iti", (1, 0)), ("ibi", (1,)), ("iiiiiii", (3, 0, 5)),
+    ("i", (0,)), ("iii", ()), ("itti", ()), ("iti", (0,)), ("iti", (1,)), ("iti", (1, 0)), ("ibi", (1,)),
+    ("iiiiiii", (3, 0, 5)),
 ]
 
 
@@ -128,11 +130,18 @@ class Model:
         return tuple(self.symbols.text(c) if f.type.is_text else c for c, f in zip(row, self.fields, strict=True))
 
 
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view without a key is soon in pieces."""
+    monkeypatch.setattr(pieces, "PIECES_WORDS", 40)
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), shape=st.sampled_from(SHAPES), spread=st.sampled_from([2, 300]),
        steps=st.lists(st.tuples(st.sampled_from("aaffe"), st.sampled_from([1, 2, 30, 400])), max_size=25))
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.usefixtures("small_pieces")
 def test_like_a_dictionary_of_bags(
     mapped: bool, full: bool, tmp_path: Path, seed: int, shape: tuple[str, tuple[int, ...]], spread: int,
     steps: list[tuple[str, int]]

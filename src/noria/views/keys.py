@@ -117,3 +117,15 @@ def _wrong(value: Any, field: Field) -> SqlError:
 
 
 _NO_SYMBOLS = cast(Symbols, None)  # where the type is known not to be text
+
+
+def key_columns(keys: Any, fields: Sequence[Field]) -> tuple[list[Any], int]:
+    """Key columns and the number of keys."""
+    if isinstance(keys, (pa.Table, pa.RecordBatch)):
+        return (list(keys.columns), keys.num_rows) if fields else ([], keys.num_rows)
+    if isinstance(keys, (pa.Array, pa.ChunkedArray)):
+        return [keys], len(keys)
+    if isinstance(keys, np.ndarray):
+        return [pa.array(keys)], len(keys)
+    columns = list(zip(*keys, strict=True)) if keys else [()] * len(fields)
+    return [pa.array(c, arrow_type(f.type)) for c, f in zip(columns, fields, strict=True)], len(keys)

@@ -31,10 +31,10 @@ from noria.core.types import Field, Kind
 from noria.core.values import arrow_type, decode, to_arrow
 from noria.state.mapped import map_file
 from noria.state.symbols import AttachedSymbols
-from noria.views import files
+from noria.views import files, pieces
 from noria.views import read_kernels as kernels
-from noria.views.keys import Nothing, encode_columns, encode_key, encoder
-from noria.views.layout import FORMAT, INDEX, MAGIC, NO_VERSION
+from noria.views.keys import Nothing, encode_columns, encode_key, encoder, key_columns
+from noria.views.layout import FORMAT, INDEX, KEYS, MAGIC, NO_VERSION, WIDTH
 from noria.views.read_kernels import (
     ASKED,
     ELSEWHERE,
@@ -96,7 +96,7 @@ class AttachedView:
         self._file: _File | None = None
         self._serves = _NOWHERE
         self._answer[SERVES] = _NOWHERE
-        self._texts = False
+        self._texts = self._pieces = False
         self._swept = -1
         if len(self._answer) > _FIRST_ANSWER:
             self._fresh_answer()
@@ -129,7 +129,8 @@ class AttachedView:
         self._decoders = [(i, d) for i, f in enumerate(self._shown) if (d := _decoder(f, symbols)) is not None]
         self._texts = any(f.type.is_text for f in (*about.fields[:about.visible], *self.key_fields))
         self._int_key = len(about.key) == 1 and self.key_fields[0].type.kind is Kind.INT
-        self._stride, self._first = len(about.fields) + 1, slice(ROWS_AT + 1, ROWS_AT + 1 + about.visible)
+        self._pieces = int(words[KEYS]) != len(about.key)
+        self._stride, self._first = int(words[WIDTH]) + 1, slice(ROWS_AT + 1, ROWS_AT + 1 + about.visible)
         if self._first.stop > len(self._answer):
             self._answer[WANTED] = self._first.stop
             self._enlarge()
@@ -143,7 +144,7 @@ class AttachedView:
         """Find the key's rows where the view is now.  PLAIN, SPECIAL, MISS or NOTHING."""
         for _ in range(_FOLLOWS):
             try:
-                status = kernels.read(self._words, self._stamps, self._answer) if self._ask(key) else NOTHING
+                status = self._kernel() if self._ask(key) else NOTHING
             except SqlError:  # what the key cannot be compared with may be what the column was
                 if self._serving():
                     raise
@@ -155,6 +156,11 @@ class AttachedView:
             elif not self._follow():
                 return MISS
         return MISS
+
+    def _kernel(self) -> int:
+        if self._pieces:
+            return int(pieces.read_whole(self._words, self._answer))
+        return int(kernels.read(self._words, self._stamps, self._answer))
 
     def _serving(self) -> bool:
         """Is the view still where this object looks?"""
@@ -352,7 +358,7 @@ class AttachedView:
     def _lookup_many(self, keys: Any, whole_ticks: bool, nulls: bool) -> tuple[pa.Table, Mask] | None:
         for _ in range(_FOLLOWS):
             try:
-                columns, rows = _columns(keys, self.key_fields)
+                columns, rows = key_columns(keys, self.key_fields)
                 codes, nothing = encode_columns(columns, self.key_fields, rows, self._symbols)
             except Exception:  # whatever Arrow cannot make of them: they may be of the view's last columns
                 if self._serving():
@@ -370,6 +376,8 @@ class AttachedView:
 
     def _read_many(self, codes: Codes, nothing: Mask, whole_ticks: bool) -> tuple[int, int, Codes, Codes, Mask]:
         """What the kernel found, with status PLAIN, ELSEWHERE or (no time between two ticks) MISS."""
+        if self._pieces:
+            return self._whole_for(codes.shape[1])
         tries = 0
         while True:
             before = kernels.stable_tick(self._words) if whole_ticks else 0
@@ -384,6 +392,17 @@ class AttachedView:
             tries += 1
             if tries == _TICK_TRIES:
                 return (MISS, *found[1:])
+
+    def _whole_for(self, times: int) -> tuple[int, int, Codes, Codes, Mask]:
+        """All rows for each of so many empty keys, as `_read_many` gives them."""
+        while (status := int(pieces.read_whole(self._words, self._answer))) == TOO_LARGE:
+            self._enlarge()
+        missing = np.zeros(times, np.bool_)
+        if status not in (PLAIN, SPECIAL):
+            return status, 0, np.empty((self.visible, 0), np.int64), _NO_STAMPS, missing
+        rows = np.ascontiguousarray(self._rows_copied()[:, :self.visible].T)
+        n = rows.shape[1]
+        return PLAIN, n * times, np.tile(rows, times), np.repeat(np.arange(times), n), missing
 
     def _table(self, out: Codes, ordinal: Codes) -> pa.Table:
         arrays = [_array(out[i], f, self._symbols) for i, f in enumerate(self._shown)]
@@ -476,15 +495,3 @@ def _array(codes: Codes, field: Field, symbols: AttachedSymbols) -> pa.Array:
     if field.type.is_text and not field.type.is_bytes and not (len(codes) and codes.min() <= ERROR_CODE):
         return symbols.texts(codes)
     return to_arrow(codes, field.type, cast(Symbols, symbols))
-
-
-def _columns(keys: Any, fields: Sequence[Field]) -> tuple[list[Any], int]:
-    """Key columns and the number of keys."""
-    if isinstance(keys, (pa.Table, pa.RecordBatch)):
-        return (list(keys.columns), keys.num_rows) if fields else ([], keys.num_rows)
-    if isinstance(keys, (pa.Array, pa.ChunkedArray)):
-        return [keys], len(keys)
-    if isinstance(keys, np.ndarray):
-        return [pa.array(keys)], len(keys)
-    columns = list(zip(*keys, strict=True)) if keys else [()] * len(fields)
-    return [pa.array(c, arrow_type(f.type)) for c, f in zip(columns, fields, strict=True)], len(keys)

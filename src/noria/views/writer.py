@@ -24,7 +24,7 @@ from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import decode
 from noria.state import atomics
-from noria.views import files
+from noria.views import files, pieces
 from noria.views import write_kernels as kernels
 from noria.views.layout import (
     DEAD,
@@ -96,6 +96,7 @@ class View:
         self._directory, self._scratch, self._fields, self._place = directory, directory.scratch, fields, place
         self._pools, self._symbols, self._key = directory.pools, directory.symbols, key
         self._folds = any(fields[k].type.folds for k in key)
+        self._keyless, self._pieces = full and not key, False
         self._cursor, self._generation, self._recorded, self._dropped = 0, 0, 0, False
         land = self._allocate(LEAST_SLOTS, _FIRST_WORDS)
         words = land.words
@@ -131,7 +132,7 @@ class View:
 
     def _move(self, slots: int, spare: int) -> None:
         """Everything into fresh, compact memory; readers of the old one find it moved."""
-        old, words, stamps, recorded = self._land, self._words, self._stamps, self._recorded
+        words, stamps = self._words, self._stamps
         self._generation += 1
         fresh = self._allocate(slots, int(kernels.copied_words(words)) + spare)
         kept = [MAGIC, TICK, READY, EPOCH, WIDTH, KEYS, FULL, VERSION]
@@ -139,12 +140,32 @@ class View:
         fresh.words[[LIVE, USED, FREE_WORDS]] = 0
         fresh.words[KEY_COLUMNS:KEY_COLUMNS + 2 * MAX_KEY] = words[KEY_COLUMNS:KEY_COLUMNS + 2 * MAX_KEY]
         kernels.copy(words, stamps, fresh.words, fresh.stamps)
+        self._replace(fresh)
+
+    def _replace(self, fresh: Land) -> None:
+        """Readers go to memory that has the same rows."""
+        old, recorded = self._land, self._recorded
         self._serve(fresh)
-        kernels.set_state(words, MOVED)
+        kernels.set_state(old.words, MOVED)
         if self._place is not None:
             self._place.withdraw(recorded)
         old.release()
         self._cursor = 0
+
+    def _split(self) -> None:
+        """One block becomes pieces (`views.pieces`); SqlError where there is no room, and nothing changed."""
+        rows, width, words = self.rows(np.empty((0, 1), np.int64))[0], len(self._fields), self._words
+        self._generation += 1
+        fresh = self._allocate(_slots_for(len(rows)), int(pieces.words_of(width, 2 * len(rows))) + _FIRST_WORDS)
+        kept = [MAGIC, TICK, READY, EPOCH, FULL, VERSION]
+        fresh.words[kept] = words[kept]
+        fresh.words[[WIDTH, KEYS, LIVE, USED, FREE_WORDS, KEY_COLUMNS, FOLDS]] = width + 1, 1, 0, 0, 0, width, 0
+        if len(rows) > self._scratch.rows:
+            self._scratch.reserve(len(rows))
+        kernels.apply(fresh.words, fresh.stamps, self._scratch.words, pieces.with_hashes(rows.columns), rows.weights,
+                      _NO_FOLD)
+        self._replace(fresh)
+        self._pieces = True
 
     def _make_room(self, code: int) -> None:
         """What a kernel said it needs; SqlError where there is no space, and nothing changed."""
@@ -195,9 +216,16 @@ class View:
             self._directory.take_over()
         if not (columns.flags.carray and weights.flags.carray):
             columns, weights = np.array(columns, np.int64, order="C"), np.array(weights, np.int64)
+        if self._keyless and not self._pieces and self._is_large():
+            self._split()
+        if self._pieces:
+            columns = pieces.with_hashes(columns)
         fold = self._symbols.fold_table if self._folds else _NO_FOLD
         while code := kernels.apply(self._words, self._stamps, self._scratch.words, columns, weights, fold):
             self._answer(code, "apply", None)
+
+    def _is_large(self) -> bool:
+        return int(self._words[TOP]) - int(self._words[SLAB]) > pieces.PIECES_WORDS
 
     def fill(self, keys: Codes, rows: Batch) -> None:
         most = max(keys.shape[1], len(rows))
@@ -244,15 +272,25 @@ class View:
         return self._symbols.fold_table if self._folds else _NO_FOLD
 
     def missing(self, keys: Codes) -> npt.NDArray[np.bool_]:
+        if self.full:
+            return np.zeros(keys.shape[1], np.bool_)
         out: npt.NDArray[np.bool_] = kernels.missing(self._words, self._scratch.words, _own(keys), self._fold())
         return out
 
     def rows(self, keys: Codes) -> tuple[Batch, Codes]:
+        asked = keys.shape[1]
+        if self._pieces:
+            keys = kernels.sample(self._words, self._stamps, 0, 2**62)[0]
         columns, weights, ordinal = kernels.rows(
             self._words, self._stamps, self._scratch.words, _own(keys), self._fold())
-        return Batch(columns, weights), ordinal
+        if not self._pieces:
+            return Batch(columns, weights), ordinal
+        n, columns = len(weights), columns[:-1]
+        return (Batch(np.tile(columns, asked), np.tile(weights, asked)), np.repeat(np.arange(asked), n))
 
     def present(self) -> Codes:
+        if self._pieces:
+            return np.empty((0, min(1, int(self._words[LIVE]))), np.int64)
         keys: Codes = kernels.sample(self._words, self._stamps, 0, 2**62)[0]
         return keys
 

@@ -1,0 +1,128 @@
+"""A full view without a key, in pieces: a write copies what it changes, not the whole view.
+
+Small, it is one block under the one empty key, which a reader copies as any key.  Beyond PIECES_WORDS every row has an
+entry of its own, by its hash, which is one column more in memory; `KEYS` is then 1 where the view has no key.  A reader
+of the whole goes over all entries and has one whole tick if TICK is even and the same before and after.
+"""
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from noria.state.atomics import fence, load_acquire
+from noria.state.bare import bare
+from noria.views.layout import (
+    COUNT,
+    COUNT_MASK,
+    GONE,
+    INDEX,
+    KEY,
+    LIVE,
+    MASK,
+    NO_VERSION,
+    OFFSET,
+    READY,
+    STATE,
+    TICK,
+    WIDTH,
+    block_words,
+    class_of,
+    class_words,
+    mix,
+    seed,
+)
+from noria.views.read_kernels import (
+    ELSEWHERE,
+    ENTRY_VERSION,
+    MISS,
+    PLAIN,
+    ROWS,
+    ROWS_AT,
+    SERVES,
+    SLOT,
+    SPECIAL,
+    TOO_LARGE,
+    WANTED,
+    _is_plain,
+)
+
+PIECES_WORDS = 2**12  # of the slab of one block
+_TRIES = 8  # of a read between two ticks; then the worker answers
+_SPINS = 100_000  # looks at a tick that is being published: some tenths of a millisecond
+
+
+@njit(cache=True)
+def with_hashes(cols):
+    """The columns and the hash of each row."""
+    width, n = cols.shape
+    out = np.empty((width + 1, n), np.int64)
+    for i in range(n):
+        h = seed()
+        for c in range(width):
+            out[c, i] = cols[c, i]
+            h = mix(h, cols[c, i])
+        out[width, i] = np.int64(h)
+    return out
+
+
+@njit(cache=True)
+def words_of(width, rows):
+    """Slab words that so many rows take, each by itself."""
+    return rows * class_words(class_of(block_words(1, width + 1, 1)))
+
+
+@njit(cache=True)
+def _copied(A, Q, width):
+    """Every entry's rows into Q, as far as they can be trusted: how many, -1: start again, -2: Q is too small."""
+    rows, at = np.int64(0), np.int64(ROWS_AT)
+    for slot in range(A[MASK] + 1):
+        word = load_acquire(A, INDEX + slot)
+        if word <= GONE:
+            continue
+        block = word & OFFSET
+        version = load_acquire(A, block)
+        n = A[block + COUNT] & COUNT_MASK
+        fence()
+        if version == NO_VERSION or load_acquire(A, block) != version or load_acquire(A, STATE) != Q[SERVES]:
+            return np.int64(-1)
+        words = n * (width + 1)
+        if at + words > len(Q):
+            Q[WANTED] = max(at + words, ROWS_AT + A[LIVE] * (width + 1))
+            return np.int64(-2)
+        start = block + KEY + 1
+        for j in range(words):
+            Q[at + j] = A[start + j]
+        at += words
+        rows += n
+    return rows
+
+
+@njit(cache=True)
+def read_whole(A, Q):
+    """All rows, as `read_kernels.read` gives those of a key; there is no entry to watch."""
+    A, Q = bare(A), bare(Q)
+    for _ in range(_TRIES):
+        if load_acquire(A, STATE) != Q[SERVES]:
+            return ELSEWHERE
+        if load_acquire(A, READY) == 0:
+            return MISS
+        width, tick = A[WIDTH], load_acquire(A, TICK)
+        spins = 0
+        while tick & 1 and spins < _SPINS:
+            tick = load_acquire(A, TICK)
+            spins += 1
+        if tick & 1:
+            return MISS
+        rows = _copied(A, Q, width)
+        fence()
+        if load_acquire(A, STATE) != Q[SERVES]:
+            return ELSEWHERE
+        if load_acquire(A, TICK) != tick or rows == -1:
+            continue
+        if rows == -2:
+            return TOO_LARGE
+        Q[ROWS], Q[ENTRY_VERSION], Q[SLOT] = rows, 0, -1
+        return PLAIN if _is_plain(Q, rows, width) else SPECIAL
+    return MISS

@@ -1,0 +1,109 @@
+"""A full view without a key, in pieces: a write costs what it changes, and a reader sees one whole tick."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from noria.core.batch import Batch
+from noria.core.types import BIGINT, Field
+from noria.state.symbols import SymbolTable
+from noria.views import pieces
+from noria.views.reader import AttachedView, attach
+from noria.views.writer import View, ViewDirectory
+from views.fresh import fresh
+from views.test_torn_reads import ENVIRONMENT
+
+ROWS = 200
+MANY = 2_000  # more than one block holds
+WIDTH = 3
+READS = 3_000
+MOST_READS = 1_000_000  # until a reader that does not look at the tick must have seen two at once
+
+
+def view_of(path: Path | None) -> View:
+    fields = [Field(f"c{i}", BIGINT) for i in range(WIDTH)]
+    directory = ViewDirectory(None if path is None else str(path / "views"), SymbolTable(None if path is None else
+                                                                                         str(path)), 1)
+    return directory.create("v", fields, (), WIDTH, True)
+
+
+def rows(number: int, count: int = ROWS) -> np.ndarray:
+    """Each row: what tells it apart, then twice a number."""
+    columns = np.full((WIDTH, count), number, np.int64)
+    columns[0] = np.arange(count)
+    return columns
+
+
+def hammer(path: str) -> None:
+    """Every tick gives all rows the next number, until somebody kills this process."""
+    pieces.PIECES_WORDS = 64
+    view = view_of(Path(path))
+    view.apply(Batch.of(rows(0)))
+    view.activate()
+    weights = np.repeat(np.array([-1, 1], np.int64), ROWS)
+    print("up", flush=True)
+    number = 0
+    while True:
+        change = Batch(np.concatenate([rows(number), rows(number + 1)], axis=1), weights)
+        view.begin_tick(number + 1)
+        view.apply(change)
+        number += 1
+        view.end_tick(number)
+
+
+@pytest.fixture
+def hammered(tmp_path: Path) -> Iterator[AttachedView]:
+    code = f"from views.test_pieces import hammer; hammer({str(tmp_path)!r})"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    yield attach(str(tmp_path / "views")).view("v")
+    process.kill()
+    process.communicate()
+
+
+def numbers(view: AttachedView) -> set[int] | None:
+    """The numbers that one read saw; None where it found no time between two ticks."""
+    codes = view.lookup_codes(())
+    if codes is None:
+        return None
+    assert len(codes) == ROWS
+    assert (codes[:, 1] == codes[:, 2]).all()
+    return set(codes[:, 1].tolist())
+
+
+def test_a_read_shows_one_tick(hammered: AttachedView) -> None:
+    seen = [n for _ in range(READS) if (n := numbers(hammered)) is not None]
+    assert all(len(n) == 1 for n in seen)
+    assert len(set().union(*seen)) > 1, "no read fell between two ticks: this test showed nothing"
+
+
+def test_a_reader_that_does_not_look_at_the_tick_sees_two(hammered: AttachedView, monkeypatch: pytest.MonkeyPatch
+                                                         ) -> None:
+    broken = fresh("noria.views.pieces", ("if load_acquire(A, TICK) != tick or rows == -1:", "if rows == -1:"))
+    monkeypatch.setattr(pieces, "read_whole", broken.read_whole)
+    for _ in range(MOST_READS):
+        codes = hammered.lookup_codes(())
+        if codes is not None and len(set(codes[:, 1].tolist())) > 1:
+            return
+    raise AssertionError("no read showed two ticks: the other test would not notice")
+
+
+def test_a_write_costs_what_it_changes() -> None:
+    """What is written anew for one row of many leaves memory as it was."""
+    view = view_of(None)
+    view.apply(Batch.of(rows(0, MANY)))
+    view.apply(Batch.of(rows(1, 1)))  # from one block to pieces
+    before = view.memory()
+    for number in range(1, 300):
+        view.apply(Batch(np.concatenate([rows(number, 1), rows(number + 1, 1)], axis=1), np.array([-1, 1], np.int64)))
+    assert abs(view.memory() - before) < 1_000
+    found, ordinal = view.rows(np.empty((0, 2), np.int64))
+    assert len(found) == 2 * (MANY + 1)
+    assert ordinal.tolist() == [0] * (MANY + 1) + [1] * (MANY + 1)
