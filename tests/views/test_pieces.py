@@ -45,6 +45,7 @@ def hammer(path: str) -> None:
     pieces.PIECES_WORDS = 64
     view = view_of(Path(path))
     view.apply(Batch.of(rows(0)))
+    view.apply(Batch.empty(WIDTH))  # now it is in pieces
     view.activate()
     weights = np.repeat(np.array([-1, 1], np.int64), ROWS)
     print("up", flush=True)
