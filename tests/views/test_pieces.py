@@ -62,11 +62,13 @@ def hammer(path: str) -> None:
 def hammered(tmp_path: Path) -> Iterator[AttachedView]:
     code = f"from views.test_pieces import hammer; hammer({str(tmp_path)!r})"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
-    yield attach(str(tmp_path / "views")).view("v")
-    process.kill()
-    process.communicate()
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        yield attach(str(tmp_path / "views")).view("v")
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def numbers(view: AttachedView) -> set[int] | None:

@@ -33,6 +33,7 @@ from noria.views.writer import ViewDirectory
 LEFT = TableDef("l", (Column("id", INT, False), Column("t", TEXT), Column("d", DOUBLE), Column("m", decimal(9, 2))),
                 (0,), table_id=1)
 RIGHT = TableDef("r", (Column("l_id", INT), Column("n", INT)), table_id=2)
+MANY = 4_000  # more than are built at once, and than a view without a key has in one block
 BULK = 64  # rows: more than the kernels' small-batch limits
 
 
@@ -50,6 +51,9 @@ def kernels(place: str | None = None) -> None:
         try:
             for seq, body in enumerate(_program(), 1):
                 worker.step([packets.Envelope(1, -1, seq, body)])
+            for seq, body in enumerate(_background(), 1000):
+                worker.step([packets.Envelope(1, -1, seq, body)])
+            worker.idle(1000)
             _read(str(views))
             worker.step([packets.Envelope(1, -1, 0, packets.Evict(0, None))])
         finally:
@@ -62,8 +66,8 @@ def _program() -> Iterator[packets.Packet]:
     yield packets.Migrate((packets.CreateTable(LEFT), packets.CreateTable(RIGHT)))
     yield packets.Migrate(tuple(packets.AddView(v) for v in _views()))
     for rows in (1, BULK):
-        right = [(i, i % 3) for i in range(rows)]
-        yield packets.Write((Insert("l", (0, 1, 2, 3), _left(rows)), Insert("r", (0, 1), right)))
+        left, right = _left(rows, 1000 if rows == 1 else 0), [(i, i % 3) for i in range(rows)]
+        yield packets.Write((Insert("l", (0, 1, 2, 3), left), Insert("r", (0, 1), right)))
         yield packets.Read(0, "joined", tuple((i,) for i in range(rows)))
         yield packets.Read(0, "extremes", (("t0",),))
         yield packets.Read(0, "window", ((1,),))
@@ -76,8 +80,7 @@ def _program() -> Iterator[packets.Packet]:
     yield packets.Evict(0, 1000)
 
 
-def _left(rows: int) -> list[tuple[object, ...]]:
-    first = 1000 if rows == 1 else 0
+def _left(rows: int, first: int) -> list[tuple[object, ...]]:
     return [(first + i, f"t{i % 5}", 1.5, Decimal("2.25")) for i in range(rows)]
 
 
@@ -99,6 +102,20 @@ def _views() -> list[ViewDef]:
             ViewDef("window", window, (0,), window.width), ViewDef("top", top, (0,), top.width)]
 
 
+def _background() -> Iterator[packets.Packet]:
+    """A first state in slices, while its table is written."""
+    yield packets.Write((Insert("l", (0, 1, 2, 3), _left(MANY, 2 * MANY)),))
+    yield packets.Migrate((packets.AddView(_copy()),))
+    for i in range(40):
+        yield packets.Write((Insert("l", (0, 1, 2, 3), _left(1, 10 * MANY + i)),))
+
+
+def _copy() -> ViewDef:
+    """A full state from a table, another from that one, and a view without a key."""
+    some = mir.Aggregate(mir.Base(LEFT), (0, 1), (mir.agg("count_star", None, mir.Base(LEFT).fields),), ("n",))
+    return ViewDef("copy", some, (), some.width)
+
+
 def _read(views: str) -> None:
     """What other processes run: single and bulk lookups, hits and misses."""
     attached = attach(views)
@@ -112,4 +129,5 @@ def _read(views: str) -> None:
         view.stamp(handle)
     attached.view("extremes").lookup(("t0",))
     attached.view("total").lookup(())
+    attached.view("copy").lookup(())
 
