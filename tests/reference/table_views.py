@@ -53,6 +53,9 @@ class TableView:
     def activate(self):
         pass
 
+    def rename(self, name):
+        self.table.name = name
+
     def memory(self):
         return self.table.memory()
 

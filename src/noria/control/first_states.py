@@ -35,6 +35,10 @@ class FirstStates:
         task = self._under_way[name] = asyncio.ensure_future(self._fill(view, by_spark))
         task.add_done_callback(partial(self._done, name))
 
+    async def whole(self, view: ViewDef, by_spark: Sequence[tuple[int, Mir]]) -> None:
+        """Wait for the first state of a view that is in no program."""
+        await self._fill(view, by_spark)
+
     async def _fill(self, view: ViewDef, by_spark: Sequence[tuple[int, Mir]]) -> None:
         for node, plan in by_spark:
             if self.bootstrap is None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from noria.control.catalog import Catalog
 from noria.control.first_states import FirstStates
 from noria.control.names import Recorder, fold
 from noria.control.published import columns_asked, published
@@ -33,10 +34,8 @@ from noria.core.errors import (
     is_gone,
     table_exists,
 )
-from noria.core.types import TableDef
 from noria.dataflow import packets
 from noria.plan.mir import Mir, tables_of
-from noria.plan.optimizer import kept_top
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link, WorkerGone
 from noria.sql import commands
@@ -64,66 +63,25 @@ class _Pending:
 
 
 
-class Program:
-    """The catalog that statements are parsed against, and its changes.
-
-    `version` grows with every change of a named thing: what was parsed under another version is parsed again.
-    `generation` grows when a view goes, named or not: a reader found under another one is looked for again.
-    hold_ms: how long the worker may take to make an ad-hoc view.
-    """
+class Program(Catalog):
+    """The catalog and its changes.  hold_ms: how long the worker may take to make an ad-hoc view."""
 
     def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
+        super().__init__()
         self._link, self.hold_ms = link, hold_ms
         self._adhoc_views = adhoc_views
-        self._tables: dict[str, TableDef] = {}
-        self._views: dict[str, ViewDef] = {}  # named ones, in the order of their creation
-        self._texts: dict[str, str] = {}  # named view -> its CREATE VIEW
-        self._uses: dict[str, set[str]] = {}  # named view -> named views its text reads
-        self._adhoc: OrderedDict[str, ViewDef] = OrderedDict()  # least recently used first
-        self._by_plan: dict[tuple[Mir, tuple[int, ...]], list[str]] = {}
         self._pending: dict[tuple[Mir, tuple[int, ...], int], _Pending] = {}
-        self._explain: dict[str, str] = {}
         self._last_table_id = 0
         self._adhoc_made = self._definitions = 0
         self._lock = asyncio.Lock()
         self._sent: tuple[asyncio.Task[Any] | None, asyncio.Future[Any]] | None = None  # the change under way
-        self._broken: dict[str, SqlError] = {}  # views that could not be brought back, and why
         self._at: str | None = None  # what a recovery was at when it ended before its end
         self._deaths: dict[str, int] = {}  # of workers, while this view was brought back
         self._costly: OrderedDict[tuple[Mir, tuple[int, ...]], int] = OrderedDict()  # and the version that said so
         self._kinds: dict[type, Callable[[Any], Awaitable[Change]]] = {
             commands.CreateTable: self._create_table, commands.CreateView: self._create_view,
             commands.DropTable: self._drop_tables, commands.DropView: self._drop_views}
-        self.version = self.generation = 0
         self.first_states = FirstStates(link, self._unfillable)
-        self.on_forget: Callable[[ViewDef], None] = lambda view: None  # told of each definition that is no more
-
-    # ------------------------------------------------------------ the catalog
-    def table(self, name: str) -> TableDef | None:
-        return self._tables.get(fold(name))
-
-    def view(self, name: str) -> ViewDef | None:
-        return self._views.get(fold(name))
-
-    def tables(self) -> Iterable[TableDef]:
-        return self._tables.values()
-
-    def views(self) -> Iterable[ViewDef]:
-        return self._views.values()
-
-    def adhoc(self) -> Iterable[ViewDef]:
-        return self._adhoc.values()
-
-    def explanation(self, view: str) -> str:
-        """How the view is kept: partial or full, and why; what it shares."""
-        return self._explain.get(fold(view), "")
-
-    def recipe(self) -> tuple[str, ...]:
-        return tuple(self._texts[n] for n in self._views)
-
-    def create_text(self, view: ViewDef) -> str:
-        """The CREATE VIEW of a named view."""
-        return self._texts[fold(view.name)]
 
     # ------------------------------------------------------------ named changes
     async def define(self, command: commands.Command) -> Change:
@@ -153,6 +111,10 @@ class Program:
             change.cancel()
 
     async def _define(self, command: commands.Command) -> Change:
+        if isinstance(command, commands.CreateView) and command.or_replace and not command.view.internal:
+            old = self._views.get(fold(command.view.name))
+            if old is not None and not old.internal:
+                return await self._replace_view(command)
         async with self._lock:
             change: Change = await self._kinds[type(command)](command)
         if isinstance(command, commands.CreateView):
@@ -205,21 +167,49 @@ class Program:
 
     async def _create_view(self, command: commands.CreateView) -> Change:
         view, name = self._numbered(command.view), fold(command.view.name)
-        old = self._views.get(name)
-        if name in self._tables or (old is not None and not command.or_replace):
-            raise table_exists(view.name)
-        used = self._names_in(view.text)
-        steps: list[packets.MigrationStep] = []
-        if old is not None:
-            self._refuse_if_used([name], "replace")
-            if name in used:
-                raise SqlError(1462, "HY000", f"View '{view.name}' cannot read itself")
-            steps.append(packets.DropView(old.name))
+        used = self._checked(command)
         texts = [self._texts[n] for n in self._views if n != name]
-        reply = await self._with_room((*steps, published(view)), (*texts, command.text), True)
+        drops = tuple(packets.DropView(self._views[n].name) for n in (name,) if n in self._views)
+        reply = await self._with_room((*drops, published(view)), (*texts, command.text), True)
         self._remember(view, used, command.text)
         self.version += 1
         self._planned(reply)
+        return Change()
+
+    def _checked(self, command: commands.CreateView) -> set[str]:
+        """The names of the views that the text reads, if the view may be made."""
+        name = fold(command.view.name)
+        if name in self._tables or (name in self._views and not command.or_replace):
+            raise table_exists(command.view.name)
+        used = self._names_in(command.view.text)
+        if name in self._views:
+            self._refuse_if_used([name], "replace")
+            if name in used:
+                raise SqlError(1462, "HY000", f"View '{command.view.name}' cannot read itself")
+        return used
+
+    async def _replace_view(self, command: commands.CreateView) -> Change:
+        """The new view is made beside the old one, which answers until the new one is whole."""
+        name = fold(command.view.name)
+        async with self._lock:
+            self._checked(command)
+            view = self._numbered(command.view)
+            beside = replace(view, name=f"{view.name}\0{view.definition}")  # as no text can name one
+            reply = await self._with_room((published(beside),), self.recipe(), False)
+        try:
+            if reply.filling or reply.bootstrap:
+                await self.first_states.whole(beside, [(node, plan) for _, node, plan in reply.bootstrap])
+            async with self._lock:
+                used = self._checked(command)
+                texts = [self._texts[n] for n in self._views if n != name]
+                drops = tuple(packets.DropView(self._views[n].name) for n in (name,) if n in self._views)
+                await self._migrate((*drops, packets.RenameView(beside.name, view.name)), (*texts, command.text))
+                self._remember(view, used, command.text)
+                self.version += 1
+                self._explain.update((name, text) for _, text in reply.explain)
+        except BaseException:
+            self._link.submit(packets.Migrate((packets.DropView(beside.name),), self.recipe(), False))
+            raise
         return Change()
 
     async def _drop_tables(self, command: commands.DropTable) -> Change:
@@ -272,22 +262,6 @@ class Program:
         return recorder.views
 
     # ------------------------------------------------------------ ad-hoc views
-    def match(self, wanted: ViewDef) -> ViewDef | None:
-        """A view that holds what a SELECT asks for: the same rows by the same key, or just the first of them where
-        that is all it shows; at least its columns."""
-        for plan in dict.fromkeys((wanted.plan, kept_top(wanted).plan)):
-            for name in self._by_plan.get((plan, wanted.key), ()):
-                found = self._views.get(name) or self._adhoc[name]
-                if columns_asked(found) >= columns_asked(wanted) and found.ranged >= wanted.ranged:
-                    self.touch(found)
-                    return found
-        return None
-
-    def touch(self, view: ViewDef) -> None:
-        """An ad-hoc view was used."""
-        if view.adhoc and fold(view.name) in self._adhoc:
-            self._adhoc.move_to_end(fold(view.name))
-
     async def reader(self, wanted: ViewDef) -> ViewDef:
         """A view that answers this SELECT, made if there is none.  SqlError 1235 when it must not be made."""
         while (found := self.match(wanted)) is None:
@@ -372,35 +346,11 @@ class Program:
         counts = reply.value["tables"]
         return sum(counts.get(name, 0) for name in tables_of(view.plan))
 
-    # ------------------------------------------------------------ bookkeeping
-    def _remember(self, view: ViewDef, used: set[str], text: str = "") -> None:
-        name = fold(view.name)
-        self._forget(name)
-        if view.adhoc:
-            self._adhoc[name] = view
-        else:
-            self._views[name] = view
-            self._uses[name], self._texts[name] = used, text
-        if not view.internal:
-            self._by_plan.setdefault((view.plan, view.key), []).append(name)
-
+    # ------------------------------------------------------------ what the worker is told
     def _forget(self, name: str) -> None:
-        view = self._views.pop(name, None) or self._adhoc.pop(name, None)
-        if view is None:
-            return
-        self._uses.pop(name, None)
-        self._texts.pop(name, None)
-        self._explain.pop(name, None)
-        self._broken.pop(name, None)
-        self._deaths.pop(name, None)
         self.first_states.forget(name)
-        self.generation += 1
-        self.on_forget(view)
-        names = self._by_plan.get((view.plan, view.key), [])
-        if name in names:
-            names.remove(name)
-        if not names:
-            self._by_plan.pop((view.plan, view.key), None)
+        self._deaths.pop(name, None)
+        super()._forget(name)
 
     async def _migrate(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool = True,
                        limit_ms: int = 0) -> packets.Migrated:
@@ -482,17 +432,6 @@ class Program:
         for name, why in reply.failed:
             self._leave_out(fold(name), why)
         self._planned(reply)
-
-    def _leave_out(self, name: str, why: SqlError) -> None:
-        log.error("view %s has no first state: %s", name, why.message)
-        if name in self._adhoc:
-            self._forget(name)
-            return
-        self._broken[name] = why
-        view = self._views[name]
-        names = self._by_plan.get((view.plan, view.key), [])
-        if name in names:
-            names.remove(name)
 
     def _parse_recipe(self, text: str) -> Iterator[commands.CreateView]:
         for command in parse(text, self):

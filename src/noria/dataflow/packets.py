@@ -80,7 +80,13 @@ class DropView:
     why: SqlError | None = None
 
 
-MigrationStep = CreateTable | DropTable | AddView | DropView
+@dataclass(frozen=True)
+class RenameView:
+    view: str
+    name: str
+
+
+MigrationStep = CreateTable | DropTable | AddView | DropView | RenameView
 
 
 @dataclass(frozen=True)

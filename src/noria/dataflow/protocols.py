@@ -223,6 +223,9 @@ class ViewState(Protocol):
     def held(self) -> Iterator[Codes]:
         """Every text id of rows and keys."""
 
+    def rename(self, name: str) -> None:
+        """Readers find it by another name.  SqlError where there is no room to tell them."""
+
     def drop(self) -> None:
         """The view is no more: readers find it dead."""
 

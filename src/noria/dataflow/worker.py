@@ -13,21 +13,22 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
 from noria.core.errors import InvariantViolation, SqlError, internal_error, view_changed, view_gone
-from noria.core.limits import ERROR_CODE, IDLE_INDEXES
+from noria.core.limits import ERROR_CODE
 from noria.core.statements import WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import encode, evaluation_error, from_arrow, to_arrow
 from noria.dataflow import evict, export, packets, render, validate
+from noria.dataflow.changes import Changes, Planner
 from noria.dataflow.deferred import Deferred
 from noria.dataflow.engine import Engine
 from noria.dataflow.envelopes import number_of, refused, runs
@@ -45,22 +46,6 @@ LEAST_PARTIAL = 0.1  # of the limit: what partial state may keep whatever else t
 ReadFiles = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 
-class Planner(Protocol):
-    """What turns views into graph nodes (`plan.lower.Lowering`)."""
-
-    def add_view(self, view: Any) -> None: ...
-
-    def drop_view(self, name: str) -> None: ...
-
-    def drop_table(self, name: str) -> None: ...
-
-    def input_plan(self, node: Any) -> Any:
-        """The plan whose rows are a node's input."""
-
-    def tables(self, view: Any) -> Iterable[str]:
-        """The base tables that a view reads."""
-
-
 class Worker:
     """See the module.  `planner(engine)` makes the planner of this worker's graph.  large: first states over
     more base rows than this are left to Spark, whose files `read_files` opens (None: built here).
@@ -71,17 +56,15 @@ class Worker:
                  read_files: ReadFiles = lambda files: (), pid: int = 0, around: Surroundings | None = None):
         self.worker, self.epoch, self.memory_limit = worker, epoch, memory_limit
         self.engine = Engine(store, symbols, views)
-        self._store, self._symbols, self._large = store, symbols, large
+        self._store, self._symbols = store, symbols
         self._read_files, self._pid = read_files, pid
-        self._planner = planner(self.engine)
-        self._views: dict[str, Any] = {}
-        self._left_out: dict[str, SqlError] = {}  # views that could not be brought back, and why
         self._steps = self._bugs = 0
         self.around = around or Surroundings()
         self.engine.clock = self.around.clock
         self.engine.builds.state_bytes = self.around.state_bytes
         self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
         self._deferred = Deferred(self.engine, self.around)
+        self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
         self._answers: dict[type, Callable[[Any], Any]] = {
             packets.Read: self._read, packets.Snapshot: self._snapshot, packets.Evict: self._evict,
             packets.Ask: self._ask, packets.SetLimit: self._set_limit,
@@ -230,8 +213,8 @@ class Worker:
     def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Packet:
         if body.durable and self._store.applied() >= (e.epoch, e.seq):
             return packets.Migrated(e.seq)  # a resend: the recovered program has it already
-        failed = tuple(self._each(body.steps)) if body.each else ()
-        error = None if body.each else self._change(body.steps)
+        failed = tuple(self._changes.each(body.steps)) if body.each else ()
+        error = None if body.each else self._changes.change(body.steps)
         if error is not None:
             return packets.Migrated(e.seq, error)
         for s in body.steps:
@@ -245,88 +228,11 @@ class Worker:
                                 tuple(self._waiting(made)), failed,
                                 tuple(v for v in made if not self.engine.ready(v)))
 
-    def _change(self, steps: Sequence[packets.MigrationStep]) -> SqlError | None:
-        """Make all of these changes, or say why none of them is made."""
-        undo: list[Callable[[], None]] = []
-        dropped = [self._views[s.view] for s in steps if isinstance(s, packets.DropView) and s.view in self._views]
-        try:
-            for s in steps:
-                undo.append(self._apply(s))
-            self.engine.relayout(self._large)
-        except InvariantViolation:
-            raise
-        except Exception as bug:
-            self.engine.work = None  # what takes it back has its time
-            for u in reversed(undo):
-                u()
-            self.engine.relayout(self._large)
-            if isinstance(bug, SqlError):
-                return bug
-            if isinstance(bug, ValueError):
-                return SqlError(1235, "42000", str(bug))
-            raise
-        left = {t for d in dropped for t in self._planner.tables(d)}
-        for table in left and left & self._store.tables().keys():
-            base = self.engine.bases.get(table)
-            with suppress(SqlError):  # no room to note it, or a damaged file: at another time
-                self._store.trim_indexes(table, () if base is None else [c for c in base.pulled if c], IDLE_INDEXES)
-        return None
-
-    def _each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:
-        """Make all of these, or where that fails one by one; the views that cannot be made."""
-        if self._noted_change(steps) is None:
-            return []
-        errors = [(s, self._noted_change((s,))) for s in steps]
-        failed = {s.view.name: e for s, e in errors if e is not None and isinstance(s, packets.AddView)}
-        self._left_out.update(failed)
-        return list(failed.items())
-
-    def _noted_change(self, steps: Sequence[packets.MigrationStep]) -> SqlError | None:
-        """`_change`, where a defect is an error like any other."""
-        try:
-            return self._change(steps)
-        except InvariantViolation:
-            raise
-        except Exception as bug:
-            self.around.note("".join(traceback.format_exception(bug)))
-            return SqlError(1105, "HY000", f"{type(bug).__name__}: {bug}")
-
-    def _apply(self, s: packets.MigrationStep) -> Callable[[], None]:
-        """One step; returns what takes it back."""
-        if isinstance(s, packets.CreateTable):
-            if s.table.name in self._store.tables():
-                return lambda: None  # recovery: the store has it
-            self._store.create_table(s.table)
-            return lambda: self._store.drop_table(s.table.name)
-        if isinstance(s, packets.DropTable):
-            self._planner.drop_table(s.table)
-            return lambda: None
-        if isinstance(s, packets.AddView):
-            view = s.view
-            damages = map(self._store.damage_of, self._planner.tables(view))
-            if (damage := next((d for d in damages if d is not None), None)) is not None:
-                raise damage
-            self._views[view.name] = view
-            self._planner.add_view(view)
-            return lambda: self._drop(view.name)
-        self._left_out.pop(s.view, None)
-        if s.why is not None:
-            self._left_out[s.view] = s.why
-        dropped = self._views.get(s.view)
-        if dropped is None:
-            return lambda: None
-        self._drop(s.view)
-        return lambda: self._planner.add_view(dropped)
-
-    def _drop(self, name: str) -> None:
-        del self._views[name]
-        self._planner.drop_view(name)
-
     def _waiting(self, views: list[str]) -> Iterator[tuple[str, int, Any]]:
         """Nodes of these views whose first state Spark must compute, with the plan of their input."""
         for v in views:
             for n in self.engine.waiting(v):
-                yield v, n.id, self._planner.input_plan(n)
+                yield v, n.id, self._changes.input_plan(n)
 
     def _bootstrap(self, body: packets.Bootstrap, e: Envelope) -> packets.Packet | None:
         node = next((n for n in self.engine.graph.nodes if n.id == body.node), None)
@@ -338,9 +244,9 @@ class Worker:
 
     # -------------------------------------------------------------- reads and questions
     def _read(self, body: packets.Read) -> packets.Packet:
-        view = self._views.get(body.view)
-        if body.view in self._left_out:
-            return packets.Rows(body.request, None, self._left_out[body.view])
+        view = self._changes.views.get(body.view)
+        if body.view in self._changes.left_out:
+            return packets.Rows(body.request, None, self._changes.left_out[body.view])
         if body.definition and (view is None or view.definition != body.definition):
             return packets.Rows(body.request, None, view_changed(body.view))
         if view is None or body.view not in self.engine.readers:
@@ -370,7 +276,7 @@ class Worker:
 
     def _prefill(self, bodies: Sequence[packets.Read]) -> None:
         """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""
-        view = self._views.get(bodies[0].view)
+        view = self._changes.views.get(bodies[0].view)
         reads = [b for b in bodies if b.between is None and not self.around.unwanted(b.request)
                  and view is not None and b.definition in (0, view.definition)]
         if len(reads) < 2 or view is None or not view.key or view.name not in self.engine.readers:
@@ -428,8 +334,8 @@ class Worker:
         if body.what == "graph":
             return packets.Done(body.request, render.nodes(self.engine))
         if body.what == "explain":
-            if body.argument in self._left_out:
-                return packets.Done(body.request, error=self._left_out[body.argument])
+            if body.argument in self._changes.left_out:
+                return packets.Done(body.request, error=self._changes.left_out[body.argument])
             if body.argument not in self.engine.readers:
                 return packets.Done(body.request, error=view_gone(body.argument))
             return packets.Done(body.request, render.explain(self.engine, body.argument))

@@ -8,6 +8,7 @@ between where the columns do not trace to a state).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from noria.core.types import Collation, Field, Kind
 from noria.dataflow.engine import Engine
@@ -137,6 +138,16 @@ class Lowering:
             self.engine.reads[node] = view.key
             if view.ranged:
                 self.engine.ranged.add(node)
+
+    def rename_view(self, view: str, name: str) -> None:
+        """The view has another name from now on; a view of that name must be dropped before."""
+        reader = self.engine.readers.get(view)
+        if reader is not None:
+            assert isinstance(reader.op, Reader)
+            view_of(reader).rename(name)
+            reader.op.name = name
+            self.engine.readers[name] = self.engine.readers.pop(view)
+        self.views[name] = replace(self.views.pop(view), name=name)
 
     def drop_view(self, name: str) -> None:
         """Remove the reader and every node that nothing needs any more."""

@@ -19,7 +19,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -65,22 +65,35 @@ class Spot:
 
 @dataclass(frozen=True)
 class Place:
-    """The names that one creation of a view uses."""
+    """The names that one creation of a view uses.  home: the view's first name, where its memory is; records are where
+    its name is now."""
 
     directory: str
     about: About
     stem: str
+    home: str = ""
 
     @property
     def folder(self) -> str:
         return view_folder(self.directory, self.about.name)
 
+    @property
+    def _home(self) -> str:
+        return view_folder(self.directory, self.home or self.about.name)
+
+    def renamed(self, name: str) -> Place:
+        return replace(self, about=replace(self.about, name=name), home=self.home or self.about.name)
+
+    def _name(self, generation: int, ending: str) -> str:
+        return f"{self.stem}-{generation:06x}{ending}"
+
     def _path(self, generation: int, ending: str) -> str:
-        return os.path.join(self.folder, f"{self.stem}-{generation:06x}{ending}")
+        return os.path.join(self.folder, self._name(generation, ending))
 
     def paths(self, generation: int) -> tuple[str, str]:
         """Of memory of its own and of its stamps."""
-        return self._path(generation, _VIEW), self._path(generation, _STAMPS)
+        view, stamps = (os.path.join(self._home, self._name(generation, e)) for e in (_VIEW, _STAMPS))
+        return view, stamps
 
     def record(self, generation: int, spot: Spot) -> None:
         """Tell readers where the view is from now on; SqlError where there is no room to."""
@@ -107,8 +120,9 @@ class Place:
             os.unlink(self._path(generation, _RECORD))
 
     def remove_folder(self) -> None:
-        with contextlib.suppress(OSError):  # another creation of the view lives there
-            os.rmdir(self.folder)
+        for folder in {self.folder, self._home}:
+            with contextlib.suppress(OSError):  # another creation of the view lives there
+                os.rmdir(folder)
 
 
 def stem(epoch: int, number: int) -> str:

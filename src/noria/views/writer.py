@@ -129,6 +129,7 @@ class View:
                 land.release()
                 raise
         self._recorded, self._land, self._words, self._stamps = self._generation, land, land.words, land.stamps
+        self._serves = serves
 
     def _move(self, slots: int, spare: int) -> None:
         """Everything into fresh, compact memory; readers of the old one find it moved."""
@@ -314,6 +315,15 @@ class View:
         if not self._directory.taken_over:
             self._directory.take_over()
         atomics.store(self._words, READY, 1)
+
+    def rename(self, name: str) -> None:
+        spot = self._land.spot(self._serves)
+        if self._place is not None and spot is not None:
+            old, self._place = self._place, self._place.renamed(name)
+            self._place.make_folder()
+            self._place.record(self._recorded, spot)
+            old.withdraw(self._recorded)
+        self.name = name
 
     def drop(self) -> None:
         if not self._dropped:

@@ -1,0 +1,141 @@
+"""How one worker's graph follows the program: steps are planned and laid out, all of them or none (section 5).
+
+Keeps true: what cannot be made leaves the graph as it was; a view of the program that could not be made is left out,
+and its reads are told why.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+from noria.core.errors import InvariantViolation, SqlError, view_gone
+from noria.core.limits import IDLE_INDEXES
+from noria.dataflow import packets
+from noria.dataflow.engine import Engine
+from noria.dataflow.protocols import BaseStore
+from noria.dataflow.surroundings import Surroundings
+
+
+class Planner(Protocol):
+    """What turns views into graph nodes (`plan.lower.Lowering`)."""
+
+    def add_view(self, view: Any) -> None: ...
+
+    def drop_view(self, name: str) -> None: ...
+
+    def rename_view(self, view: str, name: str) -> None: ...
+
+    def drop_table(self, name: str) -> None: ...
+
+    def input_plan(self, node: Any) -> Any:
+        """The plan whose rows are a node's input."""
+
+    def tables(self, view: Any) -> Iterable[str]:
+        """The base tables that a view reads."""
+
+
+class Changes:
+    """views: those in the graph, by name; left_out: those that could not be made, and why."""
+
+    def __init__(self, engine: Engine, store: BaseStore, planner: Planner, around: Surroundings, large: int | None):
+        self._engine, self._store, self._planner, self._around, self._large = engine, store, planner, around, large
+        self.views: dict[str, Any] = {}
+        self.left_out: dict[str, SqlError] = {}
+
+    def change(self, steps: Sequence[packets.MigrationStep]) -> SqlError | None:
+        """Make all of these changes, or say why none of them is made."""
+        for s in steps:
+            if isinstance(s, packets.RenameView) and s.view not in self.views:
+                return view_gone(s.view)
+        undo: list[Callable[[], None]] = []
+        dropped = [self.views[s.view] for s in steps if isinstance(s, packets.DropView) and s.view in self.views]
+        try:
+            for s in steps:
+                undo.append(self._apply(s))
+            self._engine.relayout(self._large)
+        except InvariantViolation:
+            raise
+        except Exception as bug:
+            self._engine.work = None  # what takes it back has its time
+            for u in reversed(undo):
+                u()
+            self._engine.relayout(self._large)
+            if isinstance(bug, SqlError):
+                return bug
+            if isinstance(bug, ValueError):
+                return SqlError(1235, "42000", str(bug))
+            raise
+        left = {t for d in dropped for t in self._planner.tables(d)}
+        for table in left and left & self._store.tables().keys():
+            base = self._engine.bases.get(table)
+            with suppress(SqlError):  # no room to note it, or a damaged file: at another time
+                self._store.trim_indexes(table, () if base is None else [c for c in base.pulled if c], IDLE_INDEXES)
+        return None
+
+    def each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:
+        """Make all of these, or where that fails one by one; the views that cannot be made."""
+        if self._noted_change(steps) is None:
+            return []
+        errors = [(s, self._noted_change((s,))) for s in steps]
+        failed = {s.view.name: e for s, e in errors if e is not None and isinstance(s, packets.AddView)}
+        self.left_out.update(failed)
+        return list(failed.items())
+
+    def _noted_change(self, steps: Sequence[packets.MigrationStep]) -> SqlError | None:
+        """`change`, where a defect is an error like any other."""
+        try:
+            return self.change(steps)
+        except InvariantViolation:
+            raise
+        except Exception as bug:
+            self._around.note("".join(traceback.format_exception(bug)))
+            return SqlError(1105, "HY000", f"{type(bug).__name__}: {bug}")
+
+    def _apply(self, s: packets.MigrationStep) -> Callable[[], None]:
+        """One step; returns what takes it back."""
+        if isinstance(s, packets.CreateTable):
+            if s.table.name in self._store.tables():
+                return lambda: None  # recovery: the store has it
+            self._store.create_table(s.table)
+            return lambda: self._store.drop_table(s.table.name)
+        if isinstance(s, packets.DropTable):
+            self._planner.drop_table(s.table)
+            return lambda: None
+        if isinstance(s, packets.AddView):
+            view = s.view
+            damages = map(self._store.damage_of, self._planner.tables(view))
+            if (damage := next((d for d in damages if d is not None), None)) is not None:
+                raise damage
+            self._add(view)
+            return lambda: self._drop(view.name)
+        if isinstance(s, packets.RenameView):
+            self._rename(s.view, s.name)
+            return lambda: self._rename(s.name, s.view)
+        self.left_out.pop(s.view, None)
+        if s.why is not None:
+            self.left_out[s.view] = s.why
+        dropped = self.views.get(s.view)
+        if dropped is None:
+            return lambda: None
+        self._drop(s.view)
+        return lambda: self._add(dropped)
+
+    def _add(self, view: Any) -> None:
+        self.views[view.name] = view
+        self._planner.add_view(view)
+
+    def _rename(self, view: str, name: str) -> None:
+        self._planner.rename_view(view, name)
+        self.views[name] = replace(self.views.pop(view), name=name)
+
+    def _drop(self, name: str) -> None:
+        del self.views[name]
+        self._planner.drop_view(name)
+
+    def input_plan(self, node: Any) -> Any:
+        """The plan whose rows are a node's input."""
+        return self._planner.input_plan(node)
