@@ -407,6 +407,8 @@ class Builds:
     # -------------------------------------------------------------- what is told of it
     def of_view(self, view: str) -> list[Build]:
         """What a view waits for."""
+        if self.engine.ready(view):
+            return []
         above = ancestors(self.engine.readers[view])
         states: list[Build] = [self.states[n] for n in above if n in self.states]
         return states + [m for m in self.indexes.values() if m.base in above]

@@ -15,7 +15,6 @@ from noria.dataflow.building import Build
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Node
 from noria.dataflow.packets import Done, Envelope
-from noria.dataflow.render import view_names
 from noria.dataflow.surroundings import Surroundings
 
 
@@ -118,7 +117,5 @@ class Deferred:
                    "state": "failed" if told.failed else "waits" if told.waits else "runs", "why": told.waits}
 
     def _views(self, build: Build) -> list[str]:
-        node = getattr(build, "node", None)
-        if node is not None:
-            return sorted(view_names(self._engine, node))
-        return sorted(v for v in self._engine.readers if build in self._of_view(v))
+        """Those that wait for it; the name of one that is to replace another ends with its number, behind a NUL."""
+        return sorted({v.partition("\0")[0] for v in self._engine.readers if build in self._of_view(v)})

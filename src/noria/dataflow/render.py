@@ -25,6 +25,7 @@ def _node(engine: Engine, n: Node) -> dict[str, Any]:
         "id": n.id,
         "does": named(n.op.describe(), [f for p in n.parents for f in p.fields]),
         "parents": [p.id for p in n.parents],
+        "building": _building(engine, n),
         "columns": [f.name for f in n.fields],
         "state": state,
         "why": n.why_full if state == "full" else _why_partial(n) if state == "partial" else "",
@@ -42,6 +43,15 @@ def _node(engine: Engine, n: Node) -> dict[str, Any]:
         "evictions": n.stats.evictions,
         "pull_depth": n.stats.pull_depth,
     }
+
+
+def _building(engine: Engine, n: Node) -> str:
+    """How far its first state is, or that it waits for another one or for an index."""
+    build = engine.builds.states.get(n)
+    if build is None:
+        return "waits for what it derives from" if n.inert and n.op.stateful else ""
+    told = engine.builds.progress(build)
+    return told.waits or f"{told.done} of {told.total} rows"
 
 
 _COLUMN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|#(\d+)""")
@@ -112,6 +122,8 @@ def line(d: Mapping[str, Any], view: str) -> str:
         parts.append(f"full: {d['why']}")
     elif d["state"] != "none":
         parts.append("on disk" if d["state"] == "disk" else f"partial: {d['why']}")
+    if d["building"]:
+        parts.append(f"being built: {d['building']}")
     if d["indexes"]:
         parts.append("indexed by " + "; ".join(", ".join(i) or "()" for i in d["indexes"]))
     if d["ranges"]:

@@ -99,9 +99,11 @@ class Explainer:
 
     # ------------------------------------------------------------ SHOW NORIA
     async def show(self, command: sql.Show) -> ResultSet:
-        """VIEWS, STATUS or GRAPH."""
+        """VIEWS, STATUS, GRAPH or MIGRATIONS."""
         what = command.what.removeprefix("noria ")
-        names, rows = await {"views": self._views, "status": self._status, "graph": self._nodes_table}[what]()
+        tables = {"views": self._views, "status": self._status, "graph": self._nodes_table,
+                  "migrations": self._migrations}
+        names, rows = await tables[what]()
         return inspection.narrowed(command, inspection.texts(names, rows))
 
     async def _views(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
@@ -129,6 +131,13 @@ class Explainer:
         rows += [(f"essential n{d['id']}", f"{d['bytes']} bytes: {d['does']} is full: {d['why']}")
                  for d in sorted(await self._graph(), key=lambda d: -d["bytes"]) if d["state"] == "full"]
         return ["Variable_name", "Value"], rows
+
+    async def _migrations(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        """What is built in the background; whoever began it stands in SHOW PROCESSLIST, and KILL ends it."""
+        builds = await self._executor.ask(Ask(0, "builds"))
+        rows = [(b["what"], ", ".join(b["views"]), b["state"], b["rows"], b["of"],
+                 f"{100 * b['rows'] / b['of']:.1f}" if b["of"] else None, b["why"]) for b in builds]
+        return ["Builds", "Views", "State", "Rows", "Of", "Percent", "Why"], rows
 
     async def _nodes_table(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         counted = ("rows", "bytes", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions", "pull_depth")

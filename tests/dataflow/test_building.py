@@ -1,0 +1,241 @@
+"""First states and indexes in slices, between the packets of a worker on a real store: what is built meanwhile written,
+read, dropped, cancelled, damaged or too large."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataflow.test_contained import Bench
+from noria.core.expressions import functions
+from noria.core.expressions.expr import col, const
+from noria.core.statements import Delete
+from noria.core.types import INT
+from noria.dataflow import packets
+from noria.dataflow.ops.aggregate import Aggregate
+from noria.dataflow.packets import Envelope
+from noria.dataflow.validate import validate
+from noria.sql.commands import CreateView
+
+ROWS = 3_000
+WAITING = 2**41  # the number of the request that waits
+
+
+class Building(Bench):
+    """Rows of t are kept a second time, for the oracle."""
+
+    def __init__(self, path: Path):
+        super().__init__(path)
+        self.rows: dict[int, int] = {}
+        self.replies: list[Any] = []
+
+    def send(self, body: Any, seq: int = 0) -> Any:
+        """The packet's own reply; those of requests that waited go to `replies`."""
+        replies = self.worker.step([Envelope(1, -1, seq, body)])
+        self.replies += [r.body for r in replies[1:]]
+        return replies[0].body
+
+    def put(self, *rows: tuple[int, int]) -> None:
+        self.insert(*rows)
+        self.rows.update(rows)
+
+    def delete_below(self, id: int) -> None:
+        self.change(packets.Write((Delete("t", functions.call("lt", col(0, INT), const(id, INT))),)))
+        self.rows = {i: a for i, a in self.rows.items() if i >= id}
+
+    def await_view(self, name: str, number: int = WAITING) -> None:
+        """Asks to be told when the view is built."""
+        self.replies += [r.body for r in self.worker.step([Envelope(1, -1, 0, packets.Ask(number, "built", name))])]
+
+    def building(self) -> list[dict[str, Any]]:
+        shown: list[dict[str, Any]] = self.send(packets.Ask(1, "builds")).value
+        return shown
+
+    def idle(self) -> None:
+        for _ in range(10_000):
+            replies, more = self.worker.idle(5)
+            self.replies += [r.body for r in replies]
+            if not more:
+                return
+        raise AssertionError("there is no end to it")
+
+    def all_of(self, view: str, *keys: tuple[Any, ...]) -> Counter[tuple[Any, ...]]:
+        reply = self.send(packets.Read(2**42, view, list(keys) or [()]))
+        assert reply.error is None, reply.error
+        return Counter(tuple(r.values())[:-1] for r in reply.rows.to_pylist())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Building]:
+    made = Building(tmp_path / "base")
+    made.define("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
+    made.put(*((i, i % 7) for i in range(ROWS)))
+    made.worker.engine.builds.at_once_rows = 100
+    yield made
+    made.worker.close()
+
+
+def test_a_full_view_is_built_between_writes(bench: Building) -> None:
+    rng = random.Random(7)
+    assert bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0").filling
+    bench.await_view("counts")
+    assert bench.replies == []
+    writes = 0
+    while not bench.replies:
+        id = rng.randrange(ROWS * 2)
+        if id not in bench.rows:
+            bench.put((id, id % 7))
+        elif rng.random() < 0.1:
+            bench.delete_below(min(bench.rows) + rng.randrange(20))
+        writes += 1
+        assert writes < 5_000
+    assert bench.replies == [packets.Done(WAITING)]
+    assert writes > 5, "it was built at once: nothing was shown"
+    validate(bench.worker.engine)
+    assert bench.all_of("counts") == Counter(Counter(bench.rows.values()).items())
+    assert bench.building() == []
+
+
+def test_what_is_not_built_yet_is_told(bench: Building) -> None:
+    bench.define("CREATE VIEW sums AS SELECT a, SUM(id) AS s FROM t GROUP BY a HAVING s > ?")
+    reply = bench.send(packets.Read(5, "sums", [(1,)]))
+    assert reply.error is not None and reply.error.code == 1205
+    shown = bench.building()
+    assert shown[0]["views"] == ["sums"] and shown[0]["state"] == "runs" and 0 < shown[0]["rows"] < ROWS
+    assert shown[1]["state"] == "waits"  # the reader, for the aggregate
+    explained = bench.send(packets.Ask(6, "explain", "sums")).value
+    assert "being built: " in explained and f"of {ROWS} rows" in explained
+    bench.idle()
+    assert "being built" not in bench.send(packets.Ask(6, "explain", "sums")).value
+
+
+def test_a_partial_view_waits_for_its_index(bench: Building) -> None:
+    assert bench.define("CREATE VIEW by_a AS SELECT id FROM t WHERE a = ?").filling == ("by_a",)
+    bench.await_view("by_a")
+    assert bench.building()[0]["what"] == "index of table t by a"
+    bench.put((ROWS, 3), (ROWS + 1, 4))
+    bench.delete_below(10)
+    bench.idle()
+    assert bench.replies == [packets.Done(WAITING)]
+    assert bench.all_of("by_a", (3,)) == Counter((i,) for i, a in bench.rows.items() if a == 3)
+    validate(bench.worker.engine)
+
+
+def test_a_view_that_is_dropped_leaves_nothing(bench: Building) -> None:
+    families = set(bench.store._engine.families())
+    for text in ("CREATE VIEW w AS SELECT id FROM t WHERE a = ?",
+                 "CREATE VIEW w AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n > ?"):
+        bench.define(text)
+        bench.await_view("w")
+        bench.change(packets.Migrate((packets.DropView("w"),), ()))
+        bench.idle()
+        (reply,) = bench.replies
+        assert reply.error is not None and reply.error.code == 1146
+        bench.replies.clear()
+        bench.catalog.views.pop("w")
+        assert bench.building() == []
+        assert set(bench.store._engine.families()) == families
+        assert bench.worker.engine.graph.nodes == []
+
+
+def test_a_cancelled_request_is_answered(bench: Building) -> None:
+    bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
+    bench.await_view("counts")
+    bench.unwanted.add(WAITING)
+    bench.put((ROWS, 1))
+    (reply,) = bench.replies
+    assert reply.error is not None and reply.error.code == 1317
+    bench.idle()
+    assert bench.all_of("counts")  # it was the waiting that was cancelled
+
+
+def test_a_state_that_is_too_large_ends_its_build_only(bench: Building) -> None:
+    bench.worker.engine.builds.state_bytes = 20_000
+    bench.define("CREATE VIEW copied AS SELECT id, a FROM t")
+    bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
+    bench.await_view("copied")
+    bench.idle()
+    (reply,) = bench.replies
+    assert reply.error is not None and reply.error.code == 1114
+    assert bench.send(packets.Read(5, "copied", [()])).error == reply.error
+    assert bench.building()[0]["state"] == "failed"
+    assert bench.all_of("counts") == Counter(Counter(bench.rows.values()).items())
+    bench.put((ROWS, 1))
+    bench.change(packets.Migrate((packets.DropView("copied"),), ()))
+    assert bench.building() == []
+
+
+def test_a_defect_in_a_slice_ends_its_build_only(bench: Building, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
+    bench.await_view("counts")
+    monkeypatch.setattr(Aggregate, "tick", broken)
+    bench.idle()
+    (reply,) = bench.replies
+    assert reply.error is not None and reply.error.code == 1105
+    assert any("RuntimeError: a defect" in n for n in bench.notes)
+    bench.put((ROWS, 1))  # the worker goes on
+
+
+def test_a_bulk_load_during_a_build_is_in_it(bench: Building) -> None:
+    """An index begins again: files bring rows that no write brought."""
+    bench.define("CREATE VIEW by_a AS SELECT id FROM t WHERE a = ?")
+    (build,) = bench.worker.engine.builds.indexes.values()
+    assert 0 < build.build.done < ROWS
+    bench.worker.engine.builds.again("t")
+    assert build.build.done == 0
+    bench.idle()
+    assert bench.all_of("by_a", (3,)) == Counter((i,) for i, a in bench.rows.items() if a == 3)
+
+
+def test_a_crash_in_a_build_leaves_the_table_as_it_was(bench: Building, tmp_path: Path) -> None:
+    bench.define("CREATE VIEW by_a AS SELECT id FROM t WHERE a = ?")
+    bench.put((ROWS, 3))
+    bench.worker.close()  # nothing of the index is in the catalog
+    again = Building(tmp_path / "base")
+    try:
+        assert not again.store.table("t").indexes
+        assert len([f for f in again.store._engine.families() if f.startswith("t1")]) == 1
+    finally:
+        again.worker.close()
+
+
+def test_slices_share_a_busy_worker(bench: Building) -> None:
+    """Between two packets there is one slice at most, and after a long one none for as long."""
+    bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
+    builds, steps = bench.worker.engine.builds, []
+    slice_of = builds.step
+    builds.step = lambda: (steps.append(1), slice_of())[1]  # type: ignore[method-assign]
+    for i in range(10):
+        before = len(steps)
+        bench.put((ROWS + i, 1))
+        assert len(steps) <= before + 1
+    assert 0 < len(steps) < 10
+
+
+def test_replaced_while_the_old_one_answers(bench: Building) -> None:
+    """What CREATE OR REPLACE does: the new one beside the old one, then in its place."""
+    bench.define("CREATE VIEW w AS SELECT a FROM t WHERE id = ?")
+    assert bench.all_of("w", (5,)) == Counter([(5,)])
+    bench.catalog.views.pop("w")
+    (command,) = bench.catalog.run("CREATE VIEW w AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
+    assert isinstance(command, CreateView)
+    beside = replace(command.view, name="w\0 2")
+    bench.change(packets.Migrate((packets.AddView(beside),), ()))
+    assert bench.all_of("w", (5,)) == Counter([(5,)])
+    bench.idle()
+    steps = (packets.DropView("w"), packets.RenameView("w\0 2", "w"))
+    assert bench.change(packets.Migrate(steps, ())).error is None
+    assert bench.all_of("w") == Counter(Counter(bench.rows.values()).items())
+    refused = bench.change(packets.Migrate((packets.DropView("w"), packets.RenameView("no", "w")), ()))
+    assert refused.error is not None and bench.all_of("w")
+    bench.put((ROWS, 1))
+    assert bench.all_of("w") == Counter(Counter(bench.rows.values()).items())

@@ -1,0 +1,194 @@
+"""A real server while views over many rows are made: what is under way is shown, stopped, survives its worker, and
+others read and write."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pymysql
+import pytest
+
+import noria
+from e2e.serving import Served, execute, rows, serving, until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+ROWS = 300_000
+AUTHORS = 1_000
+COUNTS = "SELECT a.town, COUNT(*) AS n, MAX(v.id) AS last FROM v JOIN a ON a.id = v.author GROUP BY a.town HAVING n > ?"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("changes") / "data",
+                 "CREATE TABLE v (id INT PRIMARY KEY, author INT NOT NULL, user INT NOT NULL)",
+                 "CREATE TABLE a (id INT PRIMARY KEY, town INT NOT NULL)",
+                 "CREATE VIEW hot AS SELECT id, author FROM v WHERE id = ?") as server:
+        ids = np.arange(ROWS)
+        with noria.connect(server.url) as db:
+            db.table("a").insert([(i, i % 50) for i in range(AUTHORS)])
+            for at in range(0, ROWS, 50_000):
+                part = ids[at:at + 50_000]
+                db.table("v").insert(pa.table({"id": part, "author": part % AUTHORS, "user": part % 777}))
+        yield server
+
+
+class Statement(threading.Thread):
+    """One statement on a connection of its own, under way until `outcome`."""
+
+    def __init__(self, served: Served, text: str):
+        super().__init__()
+        self.connection = served.connect()
+        self.number = self.connection.thread_id()
+        self.error: BaseException | None = None
+        self.text = text
+        self.start()
+
+    def run(self) -> None:
+        try:
+            execute(self.connection, self.text)
+        except pymysql.err.MySQLError as e:
+            self.error = e
+
+    def outcome(self) -> BaseException | None:
+        self.join(120)
+        assert not self.is_alive()
+        self.connection.close()
+        return self.error
+
+
+def builds(served: Served) -> list[tuple[Any, ...]]:
+    with served.connect() as c:
+        return rows(c, "SHOW NORIA MIGRATIONS")
+
+
+def under_way(served: Served, statement: Statement) -> list[tuple[Any, ...]]:
+    """What is built, when something is."""
+    return until("something is built", lambda: builds(served) or (not statement.is_alive() and ["it is over"]))
+
+
+def expected(more_than: int) -> Counter[tuple[int, int, int]]:
+    count, last = Counter[int](), {}
+    for i in range(ROWS):
+        town = i % AUTHORS % 50
+        count[town] += 1
+        last[town] = i
+    return Counter((t, n, last[t]) for t, n in count.items() if n > more_than)
+
+
+def test_shown_and_killed(served: Served) -> None:
+    statement = Statement(served, f"CREATE VIEW counts AS {COUNTS}")
+    (first, *_) = under_way(served, statement)
+    assert first[1:3] == ("counts", "runs") and int(first[3]) <= int(first[4]), first
+    with served.connect() as c:
+        assert any("CREATE VIEW counts" in str(r) for r in rows(c, "SHOW FULL PROCESSLIST"))
+        assert rows(c, "SELECT author FROM hot WHERE id = 5") == [(5,)]
+        execute(c, "INSERT INTO v VALUES (%s, 1, 1)", (ROWS,))
+        execute(c, f"KILL QUERY {statement.number}")
+        error = statement.outcome()
+        assert error is not None and error.args[0] == 1317
+        assert until("nothing is built", lambda: builds(served) == [])
+        with pytest.raises(pymysql.err.ProgrammingError, match="counts"):
+            rows(c, "SELECT * FROM counts WHERE n > 1")
+        execute(c, "DELETE FROM v WHERE id = %s", (ROWS,))
+        execute(c, f"CREATE VIEW counts AS {COUNTS}")
+        assert Counter(rows(c, "SELECT town, n, last FROM counts WHERE n > 5000")) == expected(5000)
+        execute(c, "DROP VIEW counts")
+
+
+def test_the_old_one_answers_until_the_new_one_is_whole(served: Served) -> None:
+    with served.connect() as c:
+        execute(c, "CREATE VIEW r AS SELECT id, author FROM v WHERE id = ?")
+        statement = Statement(served, "CREATE OR REPLACE VIEW r AS SELECT a.town AS town, COUNT(*) AS n FROM v JOIN a "
+                                      "ON a.id = v.author GROUP BY a.town HAVING n > ?")
+        assert under_way(served, statement)[0][1] == "r"
+        assert rows(c, "SELECT author FROM r WHERE id = 7") == [(7,)]
+        assert statement.outcome() is None
+        assert len(rows(c, "SELECT town FROM r WHERE n > 5")) == 50
+        assert "HAVING" in rows(c, "SHOW CREATE VIEW r")[0][1]
+        statement = Statement(served, "CREATE OR REPLACE VIEW r AS SELECT user, COUNT(*) AS n FROM v GROUP BY user "
+                                      "HAVING n > ?")
+        under_way(served, statement)
+        execute(c, f"KILL QUERY {statement.number}")
+        error = statement.outcome()
+        assert error is not None and error.args[0] == 1317
+        assert len(rows(c, "SELECT town FROM r WHERE n > 5")) == 50
+        execute(c, "DROP VIEW r")
+        assert until("nothing is built", lambda: builds(served) == [])
+
+
+def test_a_view_by_a_new_key_is_there_at_once(served: Served) -> None:
+    """Its first lookup waits for the index; others go on."""
+    statement = Statement(served, "CREATE VIEW of_user AS SELECT id, user FROM v WHERE user = ?")
+    assert "index of table v by user" in str(under_way(served, statement))
+    with served.connect() as c:
+        assert {i for i, in rows(c, "SELECT id FROM of_user WHERE user = 3")} == set(range(3, ROWS, 777))
+        assert statement.outcome() is None
+        execute(c, "DROP VIEW of_user")
+
+
+@pytest.mark.parametrize("what", [("worker",), ("worker", "jvm"), ("front",)])
+def test_a_crash_in_a_build(served: Served, what: tuple[str, ...]) -> None:
+    """It goes on; of a front end that is gone the view is there after the next start, or was never."""
+    text = f"CREATE VIEW counts AS {COUNTS}"
+    statement = Statement(served, text)
+    under_way(served, statement)
+    served.kill(*what)
+    error = statement.outcome()
+    if "front" in what:
+        served.start()
+        served.wait_up()
+    else:
+        assert error is None, error
+    with served.connect() as c:
+        there = ("counts",) in rows(c, "SHOW TABLES")
+        if not there:
+            assert "front" in what
+            execute(c, text)
+        assert Counter(rows(c, "SELECT town, n, last FROM counts WHERE n > 5000")) == expected(5000)
+        execute(c, "DROP VIEW counts")
+
+
+def test_clients_go_on(served: Served) -> None:
+    """Reads and writes are answered while a build is under way, and each write is in the view."""
+    done, failures = threading.Event(), []
+
+    def client(work: Callable[[Any, int], None]) -> None:
+        with served.connect() as c:
+            for n in range(100_000):
+                if done.is_set():
+                    return
+                try:
+                    work(c, n)
+                except pymysql.err.MySQLError as e:
+                    failures.append(e)
+
+    written: list[int] = []
+
+    def write(c: Any, n: int) -> None:
+        execute(c, "INSERT INTO v VALUES (%s, 1, 5)", (2 * ROWS + n,))
+        written.append(n)
+
+    threads = [threading.Thread(target=client, args=(work,)) for work in (
+        write, lambda c, n: rows(c, f"SELECT author FROM hot WHERE id = {n % ROWS}") and None)]
+    for t in threads:
+        t.start()
+    statement = Statement(served, "CREATE VIEW per_user AS SELECT user, COUNT(*) AS n FROM v GROUP BY user "
+                                  "HAVING n > ?")
+    under_way(served, statement)
+    before = len(written)
+    assert statement.outcome() is None
+    during = len(written) - before
+    done.set()
+    for t in threads:
+        t.join()
+    assert failures == []
+    assert during > 0, "nobody wrote meanwhile: nothing was shown"
+    with served.connect() as c:
+        assert dict(rows(c, "SELECT user, n FROM per_user WHERE n > 1"))[5] == len(range(5, ROWS, 777)) + len(written)
+        execute(c, "DROP VIEW per_user")
+    assert served.run("verify").returncode == 0
