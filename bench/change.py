@@ -214,7 +214,7 @@ def main() -> None:
     data = Data.make(a.stories, a.votes)
     print(f"{a.votes:,} votes for {a.stories:,} stories; {PROCESSES * THREADS} connections, at most "
           f"{1 / PAUSE_S:.0f} statements a second each", flush=True)
-    with tempfile.TemporaryDirectory(prefix="noria-bench-") as directory:
+    with tempfile.TemporaryDirectory(prefix="noria-bench-", ignore_cleanup_errors=True) as directory:
         for kind in a.servers.split(","):
             place = Path(directory, kind)
             place.mkdir()

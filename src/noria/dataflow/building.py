@@ -10,6 +10,8 @@ Keeps true:
 * of a join the left side passes a gate; the right side is there from the beginning, and meets nothing before rows of
   the left have passed
 * a partial node whose lookups need an index is inert until the index is there; it keeps nothing, so it misses nothing
+* a partial node in use that must become full stays as it is until its full state is there, built beside it; until then
+  what needs it full is *dormant*: in no layout
 * what is in use looks up by indexes that are there: what a new layout wants of it besides, it does when they are
 * what a build cannot go on for ends this build, with its error, and nothing else
 """
@@ -25,8 +27,8 @@ from noria.core.batch import Batch, concat
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS, BUILD_SLICE_MS
 from noria.dataflow import ranged
-from noria.dataflow.graph import Columns, Node, Operator, ancestors
-from noria.dataflow.protocols import IndexBuild, StoreBroken
+from noria.dataflow.graph import Columns, Node, Operator, ancestors, nearest
+from noria.dataflow.protocols import IndexBuild, State, StoreBroken
 from noria.dataflow.work import Work
 
 if TYPE_CHECKING:
@@ -88,18 +90,26 @@ class FirstState(Build):
         (parent,) = n.parents
         shadow = Node(n.id, n.op, (self._driven(engine, parent),), fields=n.fields, full=True, full_below=n.full_below)
         self._shadow = shadow
-        self.refit()
+        self._state(engine, shadow)
         n.op.begin(engine, shadow)
         (top,) = shadow.parents
         for rows in top.op.stream(engine, top):  # what is there of no rows at all, as GROUP_CONCAT without groups
             n.op.tick(engine, shadow, [rows])
         return shadow
 
+    @property
+    def state(self) -> State | None:
+        """What is being filled."""
+        return None if self._shadow is None else self._shadow.state
+
     def refit(self) -> None:
         """After a new layout: the node's state may have other indexes."""
         if self._shadow is not None:
             n, shadow = self.node, self._shadow
             shadow.state, shadow.indexes, shadow.ranges = n.state, n.indexes, n.ranges
+
+    def _state(self, engine: Engine, shadow: Node) -> None:
+        self.refit()
 
     def _driven(self, engine: Engine, n: Node) -> Node:
         """A copy of the way to n, with gates where it begins."""
@@ -163,12 +173,34 @@ class FirstState(Build):
         return f"first state of n{self.node.id}, {self.node.op.describe()}"
 
 
+class Promotion(FirstState):
+    """The full state that a partial one in use is to become: built beside it, then put in its place."""
+
+    def __init__(self, node: Node, indexes: list[Columns]):
+        super().__init__(node)
+        self._indexes = indexes
+
+    def refit(self) -> None:
+        """Its indexes are those of the layout in which the node is full."""
+
+    def _state(self, engine: Engine, shadow: Node) -> None:
+        shadow.indexes = self._indexes
+        shadow.op.make_state(engine, shadow)
+
+    def put(self) -> None:
+        """The node is full from now on."""
+        assert self._shadow is not None
+        n = self.node
+        n.full, n.state, n.ranges, n.indexes = True, self._shadow.state, {}, self._indexes
+
+
 class Delivered(Build):
     """The state of one full node from input rows as of a snapshot, then from the deltas kept back since."""
 
     def __init__(self, node: Node, rows: Iterator[Batch]):
         super().__init__()
         self.node = node
+        self.state = node.state
         self._batches, self.rest = rows, Batch.empty(0)
         self._done = self._begun = 0
 
@@ -233,6 +265,8 @@ class Builds:
     states: dict[Node, FirstState | Delivered] = field(default_factory=dict)
     indexes: dict[tuple[Node, Columns], NewIndex] = field(default_factory=dict)
     _turns: deque[Build] = field(default_factory=deque)
+    promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups in base tables that these will make
+    dormant: set[Node] = field(default_factory=set)  # new nodes that wait until what they need is full
     _later: dict[Node, Lookups] = field(default_factory=dict)  # how nodes in use will look up, with the index for it
 
     # -------------------------------------------------------------- what is to be built
@@ -253,6 +287,15 @@ class Builds:
         """The node is full and has no state yet."""
         self.states[build.node] = build
         self._turns.append(build)
+
+    def promote(self, wanted: Mapping[Node, list[Columns]]) -> None:
+        """These partial nodes are to be full, with these indexes; no others are."""
+        for n, build in list(self.states.items()):
+            if isinstance(build, Promotion) and n not in wanted:
+                self._turns.remove(self.states.pop(n))
+        for n, indexes in wanted.items():
+            if n not in self.states:
+                self.state(Promotion(n, indexes))
 
     def waits(self, node: Node) -> bool:
         """Is something that the node derives from not there yet?"""
@@ -287,7 +330,7 @@ class Builds:
         for n in [n for n in self.states if n not in nodes]:
             self._turns.remove(self.states.pop(n))
         for (base, columns), made in list(self.indexes.items()):
-            if base not in nodes or columns not in base.pulled:
+            if base not in nodes or (columns not in base.pulled and (base, columns) not in self.promised):
                 self._forget_index(made)
         for state in self.states.values():
             if isinstance(state, FirstState):
@@ -310,12 +353,13 @@ class Builds:
             n.primaries, n.full_below = self._later.pop(n)
         for n in nodes:
             if n.op.stateful and n.parents:
-                new = n.inert or not n.live
-                n.inert = n.stash is None and (n in self.states or (new and self.waits(n)))
+                new, build = n.inert or not n.live, self.states.get(n)
+                own = build is not None and not isinstance(build, Promotion)
+                n.inert = n in self.dormant or (n.stash is None and (own or (new and self.waits(n))))
             n.live = n.live or not n.inert
         for n in reversed(nodes):
             if not n.op.stateful:
-                n.inert = bool(n.children) and all(c.inert for c, _ in n.children)
+                n.inert = n in self.dormant or (bool(n.children) and all(c.inert for c, _ in n.children))
 
     # -------------------------------------------------------------- building
     def __bool__(self) -> bool:
@@ -325,7 +369,10 @@ class Builds:
     def _can(self, build: Build) -> bool:
         if build.error is not None:
             return False
-        return not isinstance(build, FirstState) or build.begun or not self.waits(build.node)
+        if not isinstance(build, FirstState) or build.begun:
+            return True
+        whole = all(m.full or not m.parents for m in nearest(build.node))
+        return whole and not self.waits(build.node)
 
     def sources(self) -> set[Node]:
         """The nodes whose output deltas `tick` wants."""
@@ -378,8 +425,9 @@ class Builds:
         outer, engine.work = engine.work, Work()
         try:
             whole = bool(step())
-            if isinstance(build, FirstState | Delivered):
-                Work(state_bytes=self.state_bytes).grown(build.node.stored.memory(), build.node.op.describe())
+            state = build.state if isinstance(build, FirstState | Delivered) else None
+            if state is not None:
+                Work(state_bytes=self.state_bytes).grown(state.memory(), build.what())
         except SqlError as error:
             build.error = error
         except (InvariantViolation, StoreBroken):
@@ -398,11 +446,21 @@ class Builds:
             del self.indexes[build.base, build.columns]
         elif isinstance(build, FirstState | Delivered):
             del self.states[build.node]
-        self.settle()
+        if not isinstance(build, Promotion):
+            self.settle()
+            return
+        build.put()
+        self._try(build, self.engine.relayout)
+        if build.error is not None:  # what waits for it will not be there
+            self.states[build.node] = build
 
     def held(self) -> Iterator[Batch]:
         """Rows that are in no state yet."""
         return (s.rest for s in self.states.values() if isinstance(s, Delivered))
+
+    def apart(self) -> Iterator[tuple[Node, State]]:
+        """States that are no node's yet."""
+        return ((n, s.state) for n, s in self.states.items() if isinstance(s, Promotion) and s.state is not None)
 
     # -------------------------------------------------------------- what is told of it
     def of_view(self, view: str) -> list[Build]:

@@ -6,7 +6,7 @@ topological order, so a read of upstream state during it sees states after the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,7 @@ class Engine:
         self.clock: Clock | None = None
         self.profile: Profile | None = None
         self.work: Work | None = None
+        self._large: int | None = None  # as `relayout` was told
         self._filling = 0  # states being filled, each for the sake of the one before
         self._deepest = 0
 
@@ -77,6 +78,8 @@ class Engine:
                 continue
             if node.ranges:
                 ranged.admit(self, node, deltas)
+            if not node.parents and node in wanted and deltas[0] is not None:
+                watched[node] = deltas[0]  # all of it, whatever memory covers
             out = tick(node, deltas)
             stats = node.stats
             stats.ticks += 1
@@ -84,7 +87,7 @@ class Engine:
             if out is None or not len(out):
                 continue
             stats.rows_out += len(out)
-            if node in wanted:
+            if node.parents and node in wanted:
                 watched[node] = out
             if self.trace is not None:
                 self.note("emits", node, (), out)
@@ -206,9 +209,10 @@ class Engine:
         """Plan all pulls anew and make every state fit: indexes added or dropped, full nodes built, except new
         ones over more than `large` base rows, which wait for `bootstrap`."""
         nodes = self.graph.nodes
+        self._large = large if large is not None else self._large
         rested = {n: {few for coarser in n.coarser.values() for few in coarser} for n in nodes
                   if n.state is not None and not n.full}
-        plan = layout.plan(nodes, self.reads.items(), [n for n in nodes if n.full], self.ranged)
+        plan = self._planned()
         before = {n: (n.primaries, n.full_below) for n in nodes if n.live}
         for n in nodes:
             n.indexes = list(plan.indexes[n]) if n in plan.indexes else []
@@ -221,8 +225,8 @@ class Engine:
         promoted: list[Node] = []
         try:
             for n in nodes:
-                if n.op.stateful:
-                    self._make_fit(n, plan, promoted, large)
+                if n.op.stateful and n not in self.builds.dormant:
+                    self._make_fit(n, plan, promoted, self._large)
             self.builds.relaid(before)
         except BaseException:
             self._demote(promoted)
@@ -231,6 +235,37 @@ class Engine:
             for n, indexes in rested.items():
                 if indexes - set(n.indexes):  # something was answered by an index that is no more
                     self._forget_below(n)
+
+    def _planned(self) -> layout.Layout:
+        """The layout of what can be had now: a view that needs a partial state in use to be full waits until it is."""
+        builds, full = self.builds, [n for n in self.graph.nodes if n.full]
+
+        def plan(readers: Iterable[Node]) -> layout.Layout:
+            return layout.plan(self.graph.nodes, [(r, self.reads[r]) for r in readers], full, self.ranged)
+
+        wanted = self._wanted(plan(self.reads))
+        now, late = list(self.reads), set[Node]()
+        if wanted:
+            now = [r for r in self.reads if r.live]
+            for r in self.reads:
+                if not r.live:
+                    late.add(r) if self._wanted(plan([*now, r])) else now.append(r)
+        planned = plan(now)
+        if late and self._wanted(planned):  # it is not for the sake of new views
+            now, late, planned = list(self.reads), set(), plan(self.reads)
+        needed = {n for r in now for n in ancestors(r)}
+        builds.dormant = {n for r in late for n in ancestors(r) if not (n.live or n.full or n in needed)}
+        pulled = plan(self.reads).pulled if late else {}
+        builds.promised = {(n, cols) for n in pulled if not n.parents for cols in pulled[n] if cols}
+        builds.promote(wanted if late else {})
+        return planned
+
+    def _wanted(self, plan: layout.Layout) -> dict[Node, list[Columns]]:
+        """Partial states in use, over much, that are full in a layout; with their indexes there."""
+        return {n: list(plan.indexes[n]) for n in plan.full if n.live and not n.full and self._is_much(n)}
+
+    def _is_much(self, node: Node) -> bool:
+        return sum(m.op.size(self, m) for m in nearest(node)) > self.builds.at_once_rows
 
     def _make_fit(self, n: Node, plan: layout.Layout, promoted: list[Node], large: int | None) -> None:
         """n's state as the layout wants it; promoted ones are noted."""
@@ -258,7 +293,7 @@ class Engine:
 
     def _forget_below(self, node: Node) -> None:
         for n in self.graph.nodes:
-            if n is not node and n.op.stateful and not n.full and node in ancestors(n):
+            if n is not node and n.state is not None and not n.full and node in ancestors(n):
                 n.op.forget(self, n)
 
     def _first_state(self, node: Node, in_use: bool, large: int | None) -> None:

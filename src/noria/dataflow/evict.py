@@ -89,7 +89,9 @@ def _matching(engine: Engine, node: Node, index: Columns, p: Pattern) -> Codes:
 def memory(engine: Engine) -> int:
     """Bytes of symbols, states and views."""
     ranges = sum(r.memory() for n in engine.graph.nodes for r in n.ranges.values())
-    return engine.symbols.memory() + ranges + sum(n.state.memory() for n in engine.graph.nodes if n.state is not None)
+    apart = sum(state.memory() for _, state in engine.builds.apart())
+    return engine.symbols.memory() + ranges + apart + sum(
+        n.state.memory() for n in engine.graph.nodes if n.state is not None)
 
 
 def essential(engine: Engine) -> int:
@@ -166,5 +168,7 @@ def held(engine: Engine) -> Iterator[Codes]:
             yield from n.state.held([c for c, f in enumerate(n.fields) if f.type.is_text])
         for batch in n.stash or ():
             yield from batch.columns
+    for n, state in engine.builds.apart():
+        yield from state.held([c for c, f in enumerate(n.fields) if f.type.is_text])
     for batch in engine.builds.held():
         yield from batch.columns

@@ -45,7 +45,7 @@ class Base(Stateful):
         return []
 
     def make_state(self, engine: Engine, node: Node) -> None:
-        for cols in sorted(node.pulled):
+        for cols in sorted(node.pulled | {cols for base, cols in engine.builds.promised if base is node}):
             if cols:
                 engine.builds.index(node, self.table.name, cols)
         if not node.kept:
