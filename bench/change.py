@@ -54,7 +54,7 @@ CHANGES = (
     Change("full aggregate", ("CREATE VIEW by_count AS SELECT story_id, COUNT(*) AS c FROM votes GROUP BY story_id "
                               "HAVING c = ?",), ("DROP VIEW by_count",)),
     Change("full join with aggregate",
-           ("CREATE VIEW authors AS SELECT author, COUNT(*) AS c FROM votes JOIN stories ON stories.id = votes.story_id "
+           ("CREATE VIEW authors AS SELECT author, COUNT(*) AS c FROM votes JOIN stories ON id = story_id "
             "GROUP BY author HAVING c = ?",), ("DROP VIEW authors",)),
     Change("full top-k", ("CREATE VIEW top AS SELECT story_id, COUNT(*) AS c FROM votes GROUP BY story_id "
                           "ORDER BY c DESC LIMIT 10",)),
@@ -151,7 +151,7 @@ def memory(server: Any) -> float:
     if not isinstance(server, NoriaServer):
         return 0.0
     with noria.connect(server.http) as db:
-        return float(dict(db.sql("SHOW NORIA STATUS").rows).get("worker_memory_bytes", 0)) / 1e6
+        return float(dict(db.sql("SHOW NORIA STATUS").rows)["worker_memory"]) / 1e6
 
 
 def make(server: Any, cursor: Any, change: Change) -> Made:

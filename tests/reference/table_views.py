@@ -53,6 +53,9 @@ class TableView:
     def activate(self):
         pass
 
+    def expect(self, rows, keys):
+        pass
+
     def rename(self, name):
         self.table.name = name
 

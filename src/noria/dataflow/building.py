@@ -7,8 +7,8 @@ kept and nothing must be caught up with: at every moment the state is its operat
 Keeps true:
 * a node is built when everything that it derives from is whole; until its own state is, it is *inert*: in no tick of
   the graph, and no view over it is read
-* of a join the left side passes a gate; the right side is there from the beginning, and meets nothing before rows of
-  the left have passed
+* of a join one side passes a gate, the larger one if it may; the other is there from the beginning, and meets nothing
+  before rows of the first have passed
 * a partial node whose lookups need an index is inert until the index is there; it keeps nothing, so it misses nothing
 * a partial node in use that must become full stays as it is until its full state is there, built beside it; until then
   what needs it full is *dormant*: in no layout
@@ -91,7 +91,9 @@ class FirstState(Build):
         shadow = Node(n.id, n.op, (self._driven(engine, parent),), fields=n.fields, full=True, full_below=n.full_below)
         self._shadow = shadow
         self._state(engine, shadow)
-        n.op.begin(engine, shadow)
+        gates = [gate for _, gate in self._gates]
+        expected = sum(g.total(engine) for g in gates)
+        n.op.begin(engine, shadow, expected, expected if all(g.source.parents for g in gates) else 0)
         (top,) = shadow.parents
         for rows in top.op.stream(engine, top):  # what is there of no rows at all, as GROUP_CONCAT without groups
             n.op.tick(engine, shadow, [rows])
@@ -119,9 +121,11 @@ class FirstState(Build):
             node = self._copied(n, gate, (n,))
             self._gates.append((node, gate))
             return node
-        first, *others = n.parents
-        beside = self._plain if n.op.lookups() else lambda p: self._driven(engine, p)
-        return self._copied(n, n.op, (self._driven(engine, first), *map(beside, others)))
+        drivers = set(n.op.drivers() or range(len(n.parents)))
+        if n.op.drivers():  # the largest: what it looks up meets few rows
+            drivers = {max(drivers, key=lambda port: _rows(engine, n.parents[port]))}
+        return self._copied(n, n.op, tuple(self._driven(engine, p) if port in drivers else self._plain(p)
+                                           for port, p in enumerate(n.parents)))
 
     def _plain(self, n: Node) -> Node:
         """What the other side of a join looks up in: n as it is."""
@@ -208,12 +212,13 @@ class Delivered(Build):
         n = self.node
         if not self._begun:
             self._begun = 1
-            n.op.begin(engine, n)
-        while not len(self.rest):
+            n.op.begin(engine, n, 0, 0)
+        if not len(self.rest):
             batch = next(self._batches, None)
             if batch is None:
                 return self._finish(engine)
             self.rest = batch
+            return False
         part, self.rest = _split(self.rest, self.rows)
         n.op.tick(engine, n, [part])
         self._done += len(part)
@@ -481,6 +486,11 @@ class Builds:
         if build.error is None and not self._can(build):
             waits = "waits for what it derives from"
         return Progress(build.what(), done, max(done, total), waits, build.error is not None)
+
+
+def _rows(engine: Engine, n: Node) -> int:
+    """Of all that a node derives from."""
+    return sum(m.op.size(engine, m) for m in ({n} if n.op.stateful else nearest(n)))
 
 
 def _split(batch: Batch, rows: int) -> tuple[Batch, Batch]:

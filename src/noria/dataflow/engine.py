@@ -318,7 +318,7 @@ class Engine:
     def build(self, node: Node) -> None:
         """SqlError where the request under way may not take that long or that much; the state is then of no use."""
         parent = node.parents[0]
-        node.op.begin(self, node)
+        node.op.begin(self, node, 0, 0)
         for rows in parent.op.stream(self, parent):
             if self.work is not None:
                 self.work.grown(node.stored.memory(), node.op.describe())

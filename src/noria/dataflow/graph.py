@@ -89,6 +89,10 @@ class Operator:
         """Can an index over the stored rows have these output columns?  Stateful operators only."""
         return True
 
+    def drivers(self) -> tuple[int, ...]:
+        """The inputs of which any may be read in slices, the others being looked up; empty: all are read."""
+        return (0,) if self.lookups() else ()
+
     def full_needs(self, node: Node) -> list[Need]:
         """What ticks pull when something below is full."""
         primary = 0 if len(node.parents) > 1 else None
@@ -139,8 +143,9 @@ class Operator:
         """Make, change or drop node.state so that it fits node.full and node.indexes."""
         raise NotImplementedError
 
-    def begin(self, engine: Engine, node: Node) -> None:
-        """Before the first slice of a full node's first state."""
+    def begin(self, engine: Engine, node: Node, rows: int, keys: int) -> None:
+        """Before the first slice of a full node's first state.  rows: about so many will come; keys: at least so many
+        different ones, as far as is known."""
 
     def finish(self, engine: Engine, node: Node) -> None:
         """After the last one."""

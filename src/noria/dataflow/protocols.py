@@ -223,6 +223,9 @@ class ViewState(Protocol):
     def held(self) -> Iterator[Codes]:
         """Every text id of rows and keys."""
 
+    def expect(self, rows: int, keys: int) -> None:
+        """So many rows will come, of at least so many keys: growing then would hold everybody up."""
+
     def rename(self, name: str) -> None:
         """Readers find it by another name.  SqlError where there is no room to tell them."""
 

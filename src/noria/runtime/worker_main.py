@@ -31,7 +31,7 @@ from noria.runtime.resources import raise_open_files
 from noria.runtime.wire import Kind, Reader, WireError
 
 Clock = Callable[[], float]
-READ_ROWS = 131_072  # of a bulk file at once
+READ_ROWS = 4_096  # of Spark's files at a time: some milliseconds
 READ_BYTES = 2**20  # at a time from the front end
 IDLE_AFTER_MS = 1  # of quiet, before work that can wait is done: not between a client's statements
 IDLE_DUE_S = 0.02  # it is done that often without any quiet

@@ -71,6 +71,7 @@ from noria.views.slab_kernels import (
 _FIRST_WORDS = 2**11  # of a new slab
 _SHRINK_WORDS = 2**16  # slabs below this are not worth compacting
 _SHRINK_SLOTS = 2**10  # nor are indexes
+_EXPECT_ROWS = 10_000  # fewer are copied in less than a millisecond, should memory grow
 _NO_FOLD = np.zeros(1, np.int64)
 
 
@@ -153,11 +154,20 @@ class View:
         old.release()
         self._cursor = 0
 
-    def _split(self) -> None:
+    def expect(self, rows: int, keys: int) -> None:
+        if rows <= _EXPECT_ROWS:
+            return
+        if self._keyless and not self._pieces:
+            self._split(rows)
+        elif _slots_for(keys) > self._land.slots:
+            self._move(_slots_for(keys), _FIRST_WORDS)
+
+    def _split(self, expected: int = 0) -> None:
         """One block becomes pieces (`views.pieces`); SqlError where there is no room, and nothing changed."""
         rows, width, words = self.rows(np.empty((0, 1), np.int64))[0], len(self._fields), self._words
         self._generation += 1
-        fresh = self._allocate(_slots_for(len(rows)), int(pieces.words_of(width, 2 * len(rows))) + _FIRST_WORDS)
+        fresh = self._allocate(_slots_for(max(len(rows), expected)),
+                               int(pieces.words_of(width, 2 * len(rows))) + _FIRST_WORDS)
         kept = [MAGIC, TICK, READY, EPOCH, FULL, VERSION]
         fresh.words[kept] = words[kept]
         fresh.words[[WIDTH, KEYS, LIVE, USED, FREE_WORDS, KEY_COLUMNS, FOLDS]] = width + 1, 1, 0, 0, 0, width, 0

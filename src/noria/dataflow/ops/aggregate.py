@@ -56,7 +56,7 @@ class Aggregate(Stateful):
         folds = [node.fields[j].type.folds for j in range(len(self.group))]
         return Groups(self.group, folds, self._specs, engine.symbols, full=node.full, name=self.describe())
 
-    def begin(self, engine: Engine, node: Node) -> None:
+    def begin(self, engine: Engine, node: Node, rows: int, keys: int) -> None:
         if not self.group:
             _groups(node).start()
 

@@ -90,6 +90,9 @@ class Join(Operator):
     def lookups(self) -> list[Columns | None]:
         return list(self.keys)
 
+    def drivers(self) -> tuple[int, ...]:
+        return (0,) if self.outer else (0, 1)
+
     def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         assert primary is not None
         if port == primary:

@@ -47,6 +47,9 @@ class Reader(Stateful):
         return Published(engine.views.create(self.name, self._fields, self.key, self.visible, node.full,
                                              self._definition))
 
+    def begin(self, engine: Engine, node: Node, rows: int, keys: int) -> None:
+        view_of(node).expect(rows, keys)
+
     def finish(self, engine: Engine, node: Node) -> None:
         view_of(node).activate()
 
