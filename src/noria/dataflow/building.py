@@ -1,14 +1,8 @@
 """First states and indexes over many rows, built in slices while everything else goes on (sections 4.5 and 5).
 
-A full node's first state is a series of ticks of its own: gates (`ops.gate`) let the rows of what it derives from pass
-slice by slice, through copies of the stateless operators on the way, which get all deltas besides.  So no snapshot is
-kept and nothing must be caught up with: at every moment the state is its operators applied to what has passed.
-
 Keeps true:
 * a node is built when everything that it derives from is whole; until its own state is, it is *inert*: in no tick of
   the graph, and no view over it is read
-* of a join one side passes a gate, the larger one if it may; the other is there from the beginning, and meets nothing
-  before rows of the first have passed
 * a partial node whose lookups need an index is inert until the index is there; it keeps nothing, so it misses nothing
 * a partial node in use that must become full stays as it is until its full state is there, built beside it; until then
   what needs it full is *dormant*: in no layout
@@ -23,20 +17,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from noria.core.batch import Batch, concat
+from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS, BUILD_SLICE_MS
-from noria.dataflow import ranged
-from noria.dataflow.graph import Columns, Node, Operator, ancestors, nearest
-from noria.dataflow.protocols import IndexBuild, State, StoreBroken
+from noria.dataflow.first_state import Build, Delivered, FirstState, NewIndex, Promotion
+from noria.dataflow.graph import Columns, Node, ancestors, nearest
+from noria.dataflow.protocols import State, StoreBroken
 from noria.dataflow.work import Work
 
 if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
-    from noria.dataflow.ops.gate import Gate
 
 Lookups = tuple[frozenset[int], bool]  # a node's `primaries` and `full_below`
-FIRST_ROWS = 256  # of a slice; then as many as take BUILD_SLICE_MS
 MOST_ROWS = 65_536
 
 
@@ -49,213 +41,6 @@ class Progress:
     total: int
     waits: str = ""
     failed: bool = False
-
-
-class Build:
-    """rows: of the next slice; error: why it does not go on."""
-
-    def __init__(self) -> None:
-        self.rows = FIRST_ROWS
-        self.error: SqlError | None = None
-
-    def step(self, engine: Engine) -> bool:
-        """One slice; True when it is whole."""
-        raise NotImplementedError
-
-    def counts(self, engine: Engine) -> tuple[int, int]:
-        """Rows done, and of how many."""
-        raise NotImplementedError
-
-    def what(self) -> str:
-        raise NotImplementedError
-
-
-class FirstState(Build):
-    """The state of one full node, from what is above it.  Begun, it is in every tick, after the graph."""
-
-    def __init__(self, node: Node):
-        super().__init__()
-        self.node = node
-        self._shadow: Node | None = None  # does what the node will do, below `_way`
-        self._way: list[Node] = []  # copies of stateless nodes, and gates, in topological order
-        self._gates: list[tuple[Node, Gate]] = []
-        self.sources: set[Node] = set()
-
-    @property
-    def begun(self) -> bool:
-        return self._shadow is not None
-
-    def _begin(self, engine: Engine) -> Node:
-        n = self.node
-        (parent,) = n.parents
-        shadow = Node(n.id, n.op, (self._driven(engine, parent),), fields=n.fields, full=True, full_below=n.full_below)
-        self._shadow = shadow
-        self._state(engine, shadow)
-        gates = [gate for _, gate in self._gates]
-        expected = sum(g.total(engine) for g in gates)
-        n.op.begin(engine, shadow, expected, expected if all(g.source.parents for g in gates) else 0)
-        (top,) = shadow.parents
-        for rows in top.op.stream(engine, top):  # what is there of no rows at all, as GROUP_CONCAT without groups
-            n.op.tick(engine, shadow, [rows])
-        return shadow
-
-    @property
-    def state(self) -> State | None:
-        """What is being filled."""
-        return None if self._shadow is None else self._shadow.state
-
-    def refit(self) -> None:
-        """After a new layout: the node's state may have other indexes."""
-        if self._shadow is not None:
-            n, shadow = self.node, self._shadow
-            shadow.state, shadow.indexes, shadow.ranges = n.state, n.indexes, n.ranges
-
-    def _state(self, engine: Engine, shadow: Node) -> None:
-        self.refit()
-
-    def _driven(self, engine: Engine, n: Node) -> Node:
-        """A copy of the way to n, with gates where it begins."""
-        if n.op.stateful:
-            gate = n.op.gate(n)
-            self.sources.add(n)
-            node = self._copied(n, gate, (n,))
-            self._gates.append((node, gate))
-            return node
-        drivers = set(n.op.drivers() or range(len(n.parents)))
-        if n.op.drivers():  # the largest: what it looks up meets few rows
-            drivers = {max(drivers, key=lambda port: _rows(engine, n.parents[port]))}
-        return self._copied(n, n.op, tuple(self._driven(engine, p) if port in drivers else self._plain(p)
-                                           for port, p in enumerate(n.parents)))
-
-    def _plain(self, n: Node) -> Node:
-        """What the other side of a join looks up in: n as it is."""
-        if n.op.stateful:
-            self.sources.add(n)
-            return n
-        return self._copied(n, n.op, tuple(map(self._plain, n.parents)))
-
-    def _copied(self, n: Node, op: Operator, parents: tuple[Node, ...]) -> Node:
-        node = Node(n.id, op, parents, fields=n.fields, full_below=True)
-        self._way.append(node)
-        return node
-
-    def tick(self, engine: Engine, deltas: Mapping[Node, Batch]) -> None:
-        """Output deltas of sources, or what passes a gate."""
-        out = dict(deltas)
-        for n in self._way:
-            mine = [out.get(p) for p in n.parents]
-            if any(d is not None for d in mine):
-                made = n.op.tick(engine, n, mine)
-                if made is not None and len(made):
-                    out[n] = made
-        shadow = self._shadow
-        assert shadow is not None
-        delta = out.get(shadow.parents[0])
-        if delta is not None:
-            if shadow.ranges:
-                ranged.admit(engine, shadow, [delta])
-            shadow.op.tick(engine, shadow, [delta])
-
-    def step(self, engine: Engine) -> bool:
-        shadow = self._shadow or self._begin(engine)
-        for node, gate in self._gates:
-            if not gate.open:
-                rows = gate.advance(engine, self.rows)
-                if len(rows):
-                    self.tick(engine, {node: rows})
-                break
-        if not all(gate.open for _, gate in self._gates):
-            return False
-        shadow.op.finish(engine, shadow)
-        return True
-
-    def counts(self, engine: Engine) -> tuple[int, int]:
-        gates = [gate for _, gate in self._gates]
-        return sum(g.done for g in gates), sum(g.total(engine) for g in gates)
-
-    def what(self) -> str:
-        return f"first state of n{self.node.id}, {self.node.op.describe()}"
-
-
-class Promotion(FirstState):
-    """The full state that a partial one in use is to become: built beside it, then put in its place."""
-
-    def __init__(self, node: Node, indexes: list[Columns]):
-        super().__init__(node)
-        self._indexes = indexes
-
-    def refit(self) -> None:
-        """Its indexes are those of the layout in which the node is full."""
-
-    def _state(self, engine: Engine, shadow: Node) -> None:
-        shadow.indexes = self._indexes
-        shadow.op.make_state(engine, shadow)
-
-    def put(self) -> None:
-        """The node is full from now on."""
-        assert self._shadow is not None
-        n = self.node
-        n.full, n.state, n.ranges, n.indexes = True, self._shadow.state, {}, self._indexes
-
-
-class Delivered(Build):
-    """The state of one full node from input rows as of a snapshot, then from the deltas kept back since."""
-
-    def __init__(self, node: Node, rows: Iterator[Batch]):
-        super().__init__()
-        self.node = node
-        self.state = node.state
-        self._batches, self.rest = rows, Batch.empty(0)
-        self._done = self._begun = 0
-
-    def step(self, engine: Engine) -> bool:
-        n = self.node
-        if not self._begun:
-            self._begun = 1
-            n.op.begin(engine, n, 0, 0)
-        if not len(self.rest):
-            batch = next(self._batches, None)
-            if batch is None:
-                return self._finish(engine)
-            self.rest = batch
-            return False
-        part, self.rest = _split(self.rest, self.rows)
-        n.op.tick(engine, n, [part])
-        self._done += len(part)
-        return False
-
-    def _finish(self, engine: Engine) -> bool:
-        """The deltas in one: a group that is pulled again has those of the whole tick."""
-        n = self.node
-        stash, n.stash = concat(n.stash or [], n.parents[0].width), None
-        if len(stash):
-            n.op.tick(engine, n, [stash])
-        n.op.finish(engine, n)
-        return True
-
-    def counts(self, engine: Engine) -> tuple[int, int]:
-        return self._done, self._done
-
-    def what(self) -> str:
-        return f"first state of n{self.node.id}, {self.node.op.describe()}, computed by Spark"
-
-
-class NewIndex(Build):
-    """An index of a base table."""
-
-    def __init__(self, base: Node, columns: Columns, build: IndexBuild):
-        super().__init__()
-        self.base, self.columns, self.build = base, columns, build
-
-    def step(self, engine: Engine) -> bool:
-        return self.build.over or self.build.step(self.rows)
-
-    def counts(self, engine: Engine) -> tuple[int, int]:
-        return self.build.done, self.build.total
-
-    def what(self) -> str:
-        by = ", ".join(self.base.fields[c].name for c in self.columns)
-        return f"index of {self.base.op.describe()} by {by}"
 
 
 @dataclass
@@ -321,11 +106,20 @@ class Builds:
             self._whole(made)
 
     def again(self, table: str) -> None:
-        """Rows came to the table beside all deltas."""
+        """Rows came to the table beside all deltas: what is built from it begins anew."""
         base = self.engine.bases.get(table)
         for made in self.indexes.values():
             if made.base is base:
                 made.build.again()
+        for n in self.engine.graph.nodes:
+            build = self.states.get(n)
+            if (build is not None or n.stash is not None) and base in ancestors(n):
+                if build is not None:
+                    self._turns.remove(build)
+                if not isinstance(build, Promotion):
+                    n.stash, n.inert = None, True
+                    n.op.forget(self.engine, n)
+                self.state(build.anew() if isinstance(build, Promotion) else FirstState(n))
 
     # -------------------------------------------------------------- the graph has changed
     def relaid(self, before: Mapping[Node, Lookups]) -> None:
@@ -457,7 +251,7 @@ class Builds:
         build.put()
         self._try(build, self.engine.relayout)
         if build.error is not None:  # what waits for it will not be there
-            self.states[build.node] = build
+            self.state(build)
 
     def held(self) -> Iterator[Batch]:
         """Rows that are in no state yet."""
@@ -486,15 +280,3 @@ class Builds:
         if build.error is None and not self._can(build):
             waits = "waits for what it derives from"
         return Progress(build.what(), done, max(done, total), waits, build.error is not None)
-
-
-def _rows(engine: Engine, n: Node) -> int:
-    """Of all that a node derives from."""
-    return sum(m.op.size(engine, m) for m in ({n} if n.op.stateful else nearest(n)))
-
-
-def _split(batch: Batch, rows: int) -> tuple[Batch, Batch]:
-    if len(batch) <= rows:
-        return batch, Batch.empty(batch.width)
-    cut = [Batch(batch.columns[:, s].copy(), batch.weights[s].copy()) for s in (slice(rows), slice(rows, None))]
-    return cut[0], cut[1]

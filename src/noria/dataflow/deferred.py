@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from noria.core.errors import interrupted, view_gone
 from noria.dataflow import packets
-from noria.dataflow.building import Build
 from noria.dataflow.engine import Engine
+from noria.dataflow.first_state import Build
 from noria.dataflow.graph import Node
 from noria.dataflow.packets import Done, Envelope
 from noria.dataflow.surroundings import Surroundings

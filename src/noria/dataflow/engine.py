@@ -18,7 +18,8 @@ from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import decode
 from noria.dataflow import layout, ranged
-from noria.dataflow.building import Builds, Delivered, FirstState
+from noria.dataflow.building import Builds
+from noria.dataflow.first_state import Delivered, FirstState
 from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys, nearest
 from noria.dataflow.profile import Clock, Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
