@@ -1,4 +1,4 @@
-"""What is built in slices: the first state of a full node, from the graph or from Spark's files; an index of a base table.
+"""What is built in slices: the first state of a full node, by the graph or from files of Spark; an index of a table.
 
 A first state from the graph is a series of ticks of its own: gates (`ops.gate`) let the rows of what it derives from
 pass slice by slice, through copies of the stateless operators on the way, which get all deltas besides.  So no snapshot
