@@ -25,7 +25,7 @@ from typing import Any
 
 from chaos.clients import Permit, World
 from chaos.clock import Clock
-from e2e.serving import Served, alive, processes_with, rows, until
+from e2e.serving import Served, alive, described, processes_with, rows, until
 
 KILLED, TOO_LATE, DISK_FULL, NO_MEMORY, INTERNAL = 1317, 3024, 1021, 1041, 1105
 LATE = frozenset({INTERNAL, TOO_LATE})  # what ended two workers is refused; a read waits for max_execution_time
@@ -92,7 +92,10 @@ def _restart(stage: Stage, *which: str) -> None:
     server, before = stage.server, processes_with(stage.server.tag)
     stage.signal(signal.SIGKILL, *(w for w in which if w != "front"), "front")
     server.process.wait(30)
-    until("what the dead server left ends by itself", lambda: not before & processes_with(server.tag), 60)
+    try:
+        until("what the dead server left ends by itself", lambda: not before & processes_with(server.tag), 60)
+    except AssertionError as e:
+        raise AssertionError(f"{e}; left: {described(before)}") from None
     server.start()
 
 

@@ -70,6 +70,22 @@ def processes_with(text: str) -> set[int]:
     return found
 
 
+def described(pids: set[int]) -> str:
+    """What the processes are at: state, what they wait for in the kernel, threads, open files."""
+    told = []
+    for pid in sorted(pids):
+        told.append(f"{pid}")
+        with contextlib.suppress(OSError):  # it has just ended
+            place = Path(f"/proc/{pid}")
+            command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:120]
+            threads = {t.name: f"{(t / 'wchan').read_text()} {(t / 'stat').read_text().rpartition(')')[2].split()[0]}"
+                       for t in (place / "task").iterdir()}
+            files = [os.readlink(place / "fd" / name) for name in os.listdir(place / "fd") if
+                     os.path.lexists(place / "fd" / name)]
+            told[-1] += f": {command}\n  threads {threads}\n  files {files}"
+    return "\n".join(told)
+
+
 class Served:
     """One data directory and the server on it, which may be started again after it was killed."""
 
@@ -112,8 +128,10 @@ class Served:
         self.nothing_left()
 
     def nothing_left(self) -> None:
-        until(f"every process of the server ends; left: {processes_with(self.tag)}",
-              lambda: not processes_with(self.tag), 30)
+        try:
+            until("every process of the server ends", lambda: not processes_with(self.tag), 30)
+        except AssertionError as e:
+            raise AssertionError(f"{e}; left: {described(processes_with(self.tag))}") from None
 
     def close(self) -> None:
         """Stop it whatever its state; what does not go is killed and reported."""

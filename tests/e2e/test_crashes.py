@@ -22,7 +22,7 @@ import pytest
 from pymysql.constants import CLIENT
 
 from e2e.crash_model import DUPLICATE, IDS, TABLES, TAGS, VIEWS, Model, Statement, Writer
-from e2e.serving import Served, execute, processes_with, rows, serving, until
+from e2e.serving import Served, described, execute, processes_with, rows, serving, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 ROUNDS = int(os.environ.get("NORIA_CRASH_ROUNDS", "2"))
@@ -184,7 +184,10 @@ def one_round(served: Served, clients: Clients, chance: random.Random, victims: 
         clients.errors_expected = True
         before = processes_with(served.tag)
         served.kill(*victims)
-        until("what the dead server left ends by itself", lambda: not before & processes_with(served.tag), 60)
+        try:
+            until("what the dead server left ends by itself", lambda: not before & processes_with(served.tag), 60)
+        except AssertionError as e:
+            raise AssertionError(f"{e}; left: {described(before)}") from None
         served.start()
         clients.back()
     else:

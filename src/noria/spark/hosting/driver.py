@@ -190,12 +190,21 @@ class Driver:
 
     # ------------------------------------------------------------ the channel
     def _read(self) -> None:
+        """Until the stream ends, or is out of order: whoever cannot be heard from any more is gone."""
+        try:
+            self._take_all()
+        except Exception:
+            traceback.print_exc()
+        finally:
+            self._exit(0)
+
+    def _take_all(self) -> None:
         with self._channel.makefile("rb") as stream:
-            while True:
-                head = stream.read(LENGTH.size)
-                body = stream.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
-                if not body:
-                    self._exit(0)  # the front end is gone
+            while len(head := stream.read(LENGTH.size)) == LENGTH.size:
+                (size,) = LENGTH.unpack(head)
+                body = stream.read(size)
+                if len(body) < size:  # the front end ended in its midst
+                    return
                 command = pickle.loads(body)
                 if isinstance(command, Ping):
                     self._pings += self._session is not None
