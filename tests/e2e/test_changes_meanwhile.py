@@ -3,9 +3,12 @@ others read and write."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -66,9 +69,24 @@ def builds(served: Served) -> list[tuple[Any, ...]]:
         return rows(c, "SHOW NORIA MIGRATIONS")
 
 
-def under_way(served: Served, statement: Statement) -> list[tuple[Any, ...]]:
+def under_way(served: Served) -> list[tuple[Any, ...]]:
     """What is built, when something is."""
-    return until("something is built", lambda: builds(served) or (not statement.is_alive() and ["it is over"]))
+    with served.connect() as c:
+        return until("something is built", lambda: rows(c, "SHOW NORIA MIGRATIONS"))
+
+
+@contextmanager
+def halted(served: Served) -> Iterator[list[tuple[Any, ...]]]:
+    """What is being built gets no further meanwhile: the worker stands still, for less than its lease."""
+    with served.connect() as c:
+        shown = until("something is built", lambda: rows(c, "SHOW NORIA MIGRATIONS"))
+        worker = served.pid("worker")
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            yield shown
+        finally:
+            with suppress(ProcessLookupError):  # it was killed
+                os.kill(worker, signal.SIGCONT)
 
 
 def expected(more_than: int) -> Counter[tuple[int, int, int]]:
@@ -81,20 +99,19 @@ def expected(more_than: int) -> Counter[tuple[int, int, int]]:
 
 
 def test_shown_and_killed(served: Served) -> None:
-    statement = Statement(served, f"CREATE VIEW counts AS {COUNTS}")
-    (first, *_) = under_way(served, statement)
-    assert first[1:3] == ("counts", "runs") and int(first[3]) <= int(first[4]), first
     with served.connect() as c:
-        assert any("CREATE VIEW counts" in str(r) for r in rows(c, "SHOW FULL PROCESSLIST"))
         assert rows(c, "SELECT author FROM hot WHERE id = 5") == [(5,)]
-        execute(c, "INSERT INTO v VALUES (%s, 1, 1)", (ROWS,))
-        execute(c, f"KILL QUERY {statement.number}")
+        statement = Statement(served, f"CREATE VIEW counts AS {COUNTS}")
+        with halted(served) as shown:
+            assert shown[0][1:3] == ("counts", "runs") and int(shown[0][3]) <= int(shown[0][4]), shown
+            assert any("CREATE VIEW counts" in str(r) for r in rows(c, "SHOW FULL PROCESSLIST"))
+            assert rows(c, "SELECT author FROM hot WHERE id = 5") == [(5,)]
+            execute(c, f"KILL QUERY {statement.number}")
         error = statement.outcome()
         assert error is not None and error.args[0] == 1317
         assert until("nothing is built", lambda: builds(served) == [])
         with pytest.raises(pymysql.err.ProgrammingError, match="counts"):
             rows(c, "SELECT * FROM counts WHERE n > 1")
-        execute(c, "DELETE FROM v WHERE id = %s", (ROWS,))
         execute(c, f"CREATE VIEW counts AS {COUNTS}")
         assert Counter(rows(c, "SELECT town, n, last FROM counts WHERE n > 5000")) == expected(5000)
         execute(c, "DROP VIEW counts")
@@ -103,17 +120,22 @@ def test_shown_and_killed(served: Served) -> None:
 def test_the_old_one_answers_until_the_new_one_is_whole(served: Served) -> None:
     with served.connect() as c:
         execute(c, "CREATE VIEW r AS SELECT id, author FROM v WHERE id = ?")
+        assert rows(c, "SELECT author FROM r WHERE id = 7") == [(7,)]
         statement = Statement(served, "CREATE OR REPLACE VIEW r AS SELECT a.town AS town, COUNT(*) AS n FROM v JOIN a "
                                       "ON a.id = v.author GROUP BY a.town HAVING n > ?")
-        assert under_way(served, statement)[0][1] == "r"
-        assert rows(c, "SELECT author FROM r WHERE id = 7") == [(7,)]
+        with halted(served) as shown:
+            assert shown[0][1] == "r"
+            assert rows(c, "SELECT author FROM r WHERE id = 7") == [(7,)]
+            with pytest.raises(pymysql.err.MySQLError, match="views read it: 'r'"):
+                execute(c, "DROP TABLE a")  # the new one does, the old one does not
+            served.kill("worker")
         assert statement.outcome() is None
         assert len(rows(c, "SELECT town FROM r WHERE n > 5")) == 50
         assert "HAVING" in rows(c, "SHOW CREATE VIEW r")[0][1]
         statement = Statement(served, "CREATE OR REPLACE VIEW r AS SELECT user, COUNT(*) AS n FROM v GROUP BY user "
                                       "HAVING n > ?")
-        under_way(served, statement)
-        execute(c, f"KILL QUERY {statement.number}")
+        with halted(served):
+            execute(c, f"KILL QUERY {statement.number}")
         error = statement.outcome()
         assert error is not None and error.args[0] == 1317
         assert len(rows(c, "SELECT town FROM r WHERE n > 5")) == 50
@@ -124,7 +146,8 @@ def test_the_old_one_answers_until_the_new_one_is_whole(served: Served) -> None:
 def test_a_view_by_a_new_key_is_there_at_once(served: Served) -> None:
     """Its first lookup waits for the index; others go on."""
     statement = Statement(served, "CREATE VIEW of_user AS SELECT id, user FROM v WHERE user = ?")
-    assert "index of table v by user" in str(under_way(served, statement))
+    with halted(served) as shown:
+        assert "index of table v by user" in str(shown)
     with served.connect() as c:
         assert {i for i, in rows(c, "SELECT id FROM of_user WHERE user = 3")} == set(range(3, ROWS, 777))
         assert statement.outcome() is None
@@ -136,7 +159,7 @@ def test_a_crash_in_a_build(served: Served, what: tuple[str, ...]) -> None:
     """It goes on; of a front end that is gone the view is there after the next start, or was never."""
     text = f"CREATE VIEW counts AS {COUNTS}"
     statement = Statement(served, text)
-    under_way(served, statement)
+    under_way(served)
     served.kill(*what)
     error = statement.outcome()
     if "front" in what:
@@ -179,7 +202,7 @@ def test_clients_go_on(served: Served) -> None:
         t.start()
     statement = Statement(served, "CREATE VIEW per_user AS SELECT user, COUNT(*) AS n FROM v GROUP BY user "
                                   "HAVING n > ?")
-    under_way(served, statement)
+    under_way(served)
     before = len(written)
     assert statement.outcome() is None
     during = len(written) - before

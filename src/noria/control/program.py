@@ -62,7 +62,6 @@ class _Pending:
     waiting: int = 0
 
 
-
 class Program(Catalog):
     """The catalog and its changes.  hold_ms: how long the worker may take to make an ad-hoc view."""
 
@@ -70,6 +69,7 @@ class Program(Catalog):
         super().__init__()
         self._link, self.hold_ms = link, hold_ms
         self._adhoc_views = adhoc_views
+        self._beside: dict[str, ViewDef] = {}  # in the making, to replace one: by the name that it has meanwhile
         self._pending: dict[tuple[Mir, tuple[int, ...], int], _Pending] = {}
         self._last_table_id = 0
         self._adhoc_made = self._definitions = 0
@@ -189,13 +189,25 @@ class Program(Catalog):
         return used
 
     async def _replace_view(self, command: commands.CreateView) -> Change:
-        """The new view is made beside the old one, which answers until the new one is whole."""
+        """The new view is made beside the old one, which answers until the new one is whole; once more, should the
+        worker end on the way."""
+        for _ in range(limits.POISON_DEATHS):
+            try:
+                return await self._replaced(command)
+            except SqlError as e:
+                if not is_gone(e):
+                    raise
+        raise SqlError(1105, "HY000", f"View '{command.view.name}' stays as it is: the worker ended each time while "
+                                      "the new one was made; try again")
+
+    async def _replaced(self, command: commands.CreateView) -> Change:
         name = fold(command.view.name)
         async with self._lock:
             self._checked(command)
             view = self._numbered(command.view)
             beside = replace(view, name=f"{view.name}\0{view.definition}")  # as no text can name one
             reply = await self._with_room((published(beside),), self.recipe(), False)
+            self._beside[beside.name] = view
         try:
             if reply.filling or reply.bootstrap:
                 await self.first_states.whole(beside, [(node, plan) for _, node, plan in reply.bootstrap])
@@ -210,13 +222,16 @@ class Program(Catalog):
         except BaseException:
             self._link.submit(packets.Migrate((packets.DropView(beside.name),), self.recipe(), False))
             raise
+        finally:
+            del self._beside[beside.name]
         return Change()
 
     async def _drop_tables(self, command: commands.DropTable) -> Change:
         known = [n for n in command.names if fold(n) in self._tables]
         warnings = self._unknown([n for n in command.names if n not in known], command.if_exists)
         gone = {fold(n) for n in known}
-        readers = [v.name for v in self._views.values() if gone & {fold(t) for t in tables_of(v.plan)}]
+        readers = [v.name for v in (*self._views.values(), *self._beside.values())
+                   if gone & {fold(t) for t in tables_of(v.plan)}]
         if readers:
             raise SqlError(3730, "HY000", f"Cannot drop table {_quoted(known)}: views read it: {_quoted(readers)}; "
                                           "drop these first")

@@ -96,7 +96,8 @@ def memory(engine: Engine) -> int:
 
 def essential(engine: Engine) -> int:
     """Bytes of full states: never evicted, since nothing above could give them back key by key."""
-    return sum(n.state.memory() for n in engine.graph.nodes if n.state is not None and n.full)
+    apart = sum(state.memory() for _, state in engine.builds.apart())
+    return apart + sum(n.state.memory() for n in engine.graph.nodes if n.state is not None and n.full)
 
 
 def evictable(engine: Engine) -> list[tuple[Node, Columns]]:

@@ -238,8 +238,9 @@ class Worker:
         node = next((n for n in self.engine.graph.nodes if n.id == body.node), None)
         if node is None or node.stash is None:
             return packets.Done(body.request)  # dropped meanwhile, or done before
-        rows = export.batches_of(self._read_files(body.files), node.parents[0].fields, self._symbols)
-        self.engine.bootstrap(node, rows)
+        if node not in self.engine.builds.states:  # else it was sent twice
+            rows = export.batches_of(self._read_files(body.files), node.parents[0].fields, self._symbols)
+            self.engine.bootstrap(node, rows)
         return self._deferred.until_whole(e, node)
 
     # -------------------------------------------------------------- reads and questions

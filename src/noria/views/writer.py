@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -173,8 +174,9 @@ class View:
         fresh.words[[WIDTH, KEYS, LIVE, USED, FREE_WORDS, KEY_COLUMNS, FOLDS]] = width + 1, 1, 0, 0, 0, width, 0
         if len(rows) > self._scratch.rows:
             self._scratch.reserve(len(rows))
-        kernels.apply(fresh.words, fresh.stamps, self._scratch.words, pieces.with_hashes(rows.columns), rows.weights,
-                      _NO_FOLD)
+        code = kernels.apply(fresh.words, fresh.stamps, self._scratch.words, pieces.with_hashes(rows.columns),
+                             rows.weights, _NO_FOLD)
+        assert code == DONE, f"view {self.name}: {len(rows)} rows do not fit into memory made for them ({code})"
         self._replace(fresh)
         self._pieces = True
 
@@ -228,7 +230,8 @@ class View:
         if not (columns.flags.carray and weights.flags.carray):
             columns, weights = np.array(columns, np.int64, order="C"), np.array(weights, np.int64)
         if self._keyless and not self._pieces and self._is_large():
-            self._split()
+            with suppress(SqlError):  # no room for a copy: it goes on as one block
+                self._split()
         if self._pieces:
             columns = pieces.with_hashes(columns)
         fold = self._symbols.fold_table if self._folds else _NO_FOLD
