@@ -13,7 +13,8 @@ import pickle
 import pwd
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -67,13 +68,8 @@ def tree(roots: Iterable[int]) -> set[int]:
 
 def listening(pids: Iterable[int]) -> dict[int, str]:
     """The TCP ports on which these processes listen, and the address as the kernel writes it."""
-    inodes = set()
-    for pid in pids:
-        try:
-            links = [os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir()]
-        except OSError:
-            continue
-        inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}
+    links = [link for pid in pids for link in descriptors(pid)]
+    inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
     found = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
@@ -82,6 +78,17 @@ def listening(pids: Iterable[int]) -> dict[int, str]:
                 address, _, port = fields[1].rpartition(":")
                 found[int(port, 16)] = address
     return found
+
+
+def descriptors(pid: int) -> Iterator[str]:
+    """What the open descriptors of a process are; one that is closed while they are listed leaves the others."""
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return
+    for name in names:
+        with suppress(OSError):
+            yield os.readlink(f"/proc/{pid}/fd/{name}")
 
 
 def is_loopback(address: str) -> bool:
