@@ -15,6 +15,8 @@ from noria.core.types import TableDef
 from noria.core.values import encode
 from noria.dataflow.engine import Engine
 from noria.dataflow.evict import evict, evictable, held
+from noria.dataflow.graph import Node
+from noria.dataflow.oneshot import OneShot
 from noria.dataflow.work import Work
 from noria.plan.lower import Lowering
 from noria.plan.view import ViewDef
@@ -99,18 +101,28 @@ class Rig:
 
     def write(self, changes: list[tuple[str, tuple, int]]) -> None:
         """(table, row of values, +1 or -1), as one tick."""
+        for table, row, w in changes:
+            self.rows[table].append(row) if w > 0 else self.rows[table].remove(row)
+        deltas = self.deltas(changes)
+        for table, delta in deltas.items():
+            self.store.put(table, delta)
+        self.engine.tick(deltas)
+
+    def deltas(self, changes: list[tuple[str, tuple, int]]) -> dict[str, Batch]:
         by: dict[str, list[tuple[tuple, int]]] = {}
         for table, row, w in changes:
             by.setdefault(table, []).append((row, w))
-            self.rows[table].append(row) if w > 0 else self.rows[table].remove(row)
-        deltas = {}
-        for table, rows in by.items():
-            deltas[table] = Batch.from_rows([self.codes(table, r) for r, _ in rows], len(self.tables[table].columns),
-                                            [w for _, w in rows])
-            self.store.put(table, deltas[table])
-        self.engine.tick(deltas)
+        return {table: Batch.from_rows([self.codes(table, r) for r, _ in rows], len(self.tables[table].columns),
+                                       [w for _, w in rows]) for table, rows in by.items()}
 
     def random_write(self, rng: random.Random, most: int = 5) -> None:
+        changes, _ = self.random_changes(rng, most)
+        if changes:
+            self.write(changes)
+
+    def random_changes(self, rng: random.Random, most: int = 5
+                       ) -> tuple[list[tuple[str, tuple, int]], dict[str, list[tuple]]]:
+        """Changes, and the rows of all tables after them."""
         changes: list[tuple[str, tuple, int]] = []
         now = {t: list(r) for t, r in self.rows.items()}
         for _ in range(rng.randint(1, most)):
@@ -130,8 +142,13 @@ class Rig:
                     continue
             rows.append(row)
             changes.append((t, row, 1))
-        if changes:
-            self.write(changes)
+        return changes, now
+
+    def once(self, view: ViewDef, rows: int = 10**6, delta: dict[str, Batch] | None = None
+             ) -> tuple[OneShot, Node, ViewDef]:
+        """One reading of a view that need not be in the graph."""
+        told, top, twins = self.lowering.once(view)
+        return OneShot(self.engine, twins, rows, delta), top, told
 
     def random_key(self, rng: random.Random, view: ViewDef) -> np.ndarray:
         values = [random_plans.value(rng, f.type) for f in view.key_fields]

@@ -68,6 +68,8 @@ def _play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | No
         if step % 5 == 0:
             rig.sweep()
         rig.build_some()
+        if rng.random() < 0.2:
+            ask_once(rig, rng, rng.choice([*views, late] if late else views))
         x = rng.random()
         if x < 0.45:
             rig.random_write(rng)
@@ -117,6 +119,46 @@ def test_states_become_full_while_they_are_in_use(block: int) -> None:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small states are built in several slices, too."""
     monkeypatch.setattr(gate, "PART_ROWS", 1)
+
+
+def ask_once(rig: Rig, rng: random.Random, view: ViewDef) -> None:
+    """A view, in the graph or not, as a one-shot: of some keys or a range, with or without rows of its reader's own."""
+    delta, rows_of = None, {t: list(rows) for t, rows in rig.rows.items()}
+    if rng.random() < 0.5:
+        changes, rows_of = rig.random_changes(rng)
+        delta = rig.deltas(changes)
+    types = [f.type for f in view.plan.fields]
+    truth = mir_reference.run(view.plan, rows_of)
+    kept = [(n, len(n.state), n.state.memory()) for n in rig.engine.graph.nodes if n.state is not None]
+    shot, top, told = rig.once(view, delta=delta)
+    if view.ranged and rng.random() < 0.5:
+        low, high = rig.random_range(rng, view)
+        rows, _ = shot.read_between(top, told.key, low, high)
+        by_code = [(encode(r[view.key[0]], types[view.key[0]], rig.symbols), r) for r in truth
+                   if r[view.key[0]] not in (None, mir_reference.ERROR)]
+        have, want = values_of(rig, rows, types), Counter(shown(r) for code, r in by_code if low <= code <= high)
+        assert have == want, f"{view.name} {low}..{high} once: {have} instead of {want}\n{view.plan}"
+    else:
+        nulls = rng.random() < 0.3
+        keys = np.concatenate([rig.random_key(rng, view) for _ in range(rng.choice([1, 1, 2, 5]))], axis=1)
+        rows, ordinal = shot.read(top, told.key, keys, nulls)
+        for i in range(keys.shape[1]):
+            key = [decode(c, types[k], rig.symbols) for c, k in zip(keys[:, i].tolist(), view.key, strict=True)]
+            want = Counter(shown(r) for r in truth if _has(r, view, types, key, nulls))
+            have = values_of(rig, rows.where(ordinal == i), types)
+            assert have == want, f"{view.name} {key} once: {have} instead of {want}\n{view.plan}\n{delta}"
+    assert kept == [(n, len(n.state), n.state.memory()) for n in rig.engine.graph.nodes if n.state is not None]
+
+
+def _has(row: tuple[Any, ...], view: ViewDef, types: list[SqlType], key: list[Any], nulls: bool) -> bool:
+    for k, value in zip(view.key, key, strict=True):
+        mine = row[k]
+        if mine is None or value is None:
+            if not nulls or mine is not value:
+                return False
+        elif (fold(mine) != fold(value)) if types[k].folds and isinstance(mine, str) else mine != value:
+            return False
+    return True
 
 
 GUESSES: dict[Any, list[Any]] = {

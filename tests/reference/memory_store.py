@@ -81,6 +81,12 @@ class MemoryStore:
     def lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> tuple[Batch, Codes]:
         return self._rows[table].lookup(columns, np.ascontiguousarray(keys))
 
+    def finds(self, table: str, columns: tuple[int, ...]) -> bool:
+        return columns in self._rows[table].indexes
+
+    def within(self, table: str, columns: tuple[int, ...], keys: Codes, rows: int) -> bool:
+        return len(self.lookup(table, columns, keys)[0]) <= rows
+
     def values_between(self, table: str, column: int, low: int, high: int) -> Codes:
         values = np.unique(self._rows[table].rows().columns[column])
         return values[(values >= low) & (values <= high)]

@@ -320,20 +320,28 @@ class Engine:
         """SqlError where the request under way may not take that long or that much; the state is then of no use."""
         parent = node.parents[0]
         node.op.begin(self, node, 0, 0)
-        for rows in parent.op.stream(self, parent):
+        for rows in self.stream(parent):
             if self.work is not None:
                 self.work.grown(node.stored.memory(), node.op.describe())
             node.op.tick(self, node, [rows])
         node.op.finish(self, node)
 
-    def everything(self, node: Node) -> Batch:
+    def stream(self, node: Node) -> Iterator[Batch]:
         """All rows of a node, as its operator streams them."""
+        return node.op.stream(self, node)
+
+    def everything(self, node: Node) -> Batch:
+        """All rows of a node."""
         parts: list[Batch] = []
-        for rows in node.op.stream(self, node):
+        for rows in self.stream(node):
             parts.append(rows)
             if self.work is not None:
                 self.work.product(sum(map(len, parts)), node.width)
         return concat(parts, node.width)
+
+    def driver(self, node: Node) -> int:
+        """The left side of a join, whichever is larger: what is known here is no guide."""
+        return 0
 
     def distrust(self, view: str) -> None:
         """Something unforeseen ended a read of the view: nothing partial that it may have touched is kept."""

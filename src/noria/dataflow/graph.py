@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from noria.core.batch import Batch, Codes
+from noria.core.batch import Batch, Codes, concat
 from noria.core.symbols import Symbols
 from noria.core.types import Field
-from noria.dataflow.protocols import State
+from noria.dataflow.protocols import BaseStore, State
+from noria.dataflow.story import More
 from noria.dataflow.work import Work
 from noria.state.ranges import Ranges
 from noria.state.table import Columns as Columns
@@ -64,6 +65,37 @@ class Pattern:
     source: Codes
 
 
+class Puller(Protocol):
+    """On whose behalf operators read what is above them: the engine, which fills what its states miss, or a one-shot
+    query (`oneshot.py`), whose operators keep nothing."""
+
+    work: Work | None
+
+    @property
+    def symbols(self) -> Symbols: ...
+
+    @property
+    def store(self) -> BaseStore: ...
+
+    @property
+    def tick_number(self) -> int: ...
+
+    def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        """node's rows whose cols equal a key, with the key's ordinal; keys may repeat, NULL equals NULL."""
+
+    def note(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None) -> None:
+        """An event for whoever follows them."""
+
+    def stream(self, node: Node) -> Iterator[Batch]:
+        """All rows of a node, in slices."""
+
+    def everything(self, node: Node) -> Batch:
+        """All rows of a node."""
+
+    def driver(self, node: Node) -> int:
+        """The side of an inner join that is read, the other being looked up, where all its rows are wanted."""
+
+
 class Operator:
     """What a node does.  Subclasses state their algebra: outputs accumulate to the relational operator applied
     to the accumulated inputs (DELTA-SUM)."""
@@ -106,11 +138,11 @@ class Operator:
         """One tick: input deltas by port to the output delta; state is updated on the way."""
         raise NotImplementedError
 
-    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         """The output rows whose `cols` equal a key, and for each row the ordinal of its key."""
         raise NotImplementedError
 
-    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
         """All output rows, in slices; everything above is full."""
         raise NotImplementedError
 
@@ -130,9 +162,18 @@ class Operator:
         """`BaseStore.reach`.  Base tables only."""
         raise NotImplementedError
 
-    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         """The operator on whole relations, without any state: what `validate` compares with."""
         raise NotImplementedError
+
+    def whole(self, engine: Puller, node: Node, slices: Iterator[Batch]) -> Batch:
+        """`recompute` of the only input, which comes in slices."""
+        parts: list[Batch] = []
+        for rows in slices:
+            parts.append(rows)
+            if engine.work is not None:
+                engine.work.product(sum(map(len, parts)), rows.width)
+        return self.recompute(engine, node, [concat(parts, node.parents[0].width)])
 
     # ---- stateful operators only (`ops/stateful.py`)
     def presence(self, node: Node) -> list[Columns]:
@@ -154,7 +195,7 @@ class Operator:
         """Make keys present; `rows` are what the parent has for them."""
         raise NotImplementedError
 
-    def everything(self, engine: Engine, node: Node) -> Batch:
+    def everything(self, engine: Puller, node: Node) -> Batch:
         """All output rows of a full node."""
         raise NotImplementedError
 

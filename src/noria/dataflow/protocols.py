@@ -90,6 +90,12 @@ class BaseStore(Protocol):
         """Rows whose columns equal a key, NULL equal to NULL as in GROUP BY, and for each row the ordinal of its
         key.  (Joins and clients never ask for NULL.)"""
 
+    def finds(self, table: str, columns: tuple[int, ...]) -> bool:
+        """Can rows be looked up by these columns?"""
+
+    def within(self, table: str, columns: tuple[int, ...], keys: Codes, rows: int) -> bool:
+        """Has a lookup of these keys no more than so many rows?  Reads no more index entries than that."""
+
     def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
         """About `rows` rows in primary-key order from a position (None: the start) and the next position
         (None: the end).  Bags give each row with its multiplicity."""

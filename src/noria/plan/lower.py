@@ -139,6 +139,23 @@ class Lowering:
             if view.ranged:
                 self.engine.ranged.add(node)
 
+    def once(self, view: ViewDef) -> tuple[ViewDef, Node, dict[Node, Node]]:
+        """Nodes that are in no graph, for one reading of a view that is in none: the view as it tells errors, the node
+        of its rows, and for each node the graph's equal, where there is one."""
+        view = told(view)
+        mine: dict[mir.Mir, Node] = {}
+
+        def node(m: mir.Mir) -> Node:
+            if m not in mine:
+                parents = tuple(node(i) for i in m.inputs)
+                known = self.made.get(m)
+                op = OPERATORS[type(m)](m) if known is None else known.op
+                mine[m] = Node(-1, op, parents, fields=op.fields())
+            return mine[m]
+
+        top = node(view.plan)
+        return view, top, {n: self.made[m] for m, n in mine.items() if m in self.made}
+
     def rename_view(self, view: str, name: str) -> None:
         """The view has another name from now on; a view of that name must be dropped before."""
         reader = self.engine.readers.get(view)

@@ -291,6 +291,13 @@ class Engine:
         except Exception as e:
             raise self.unreadable(name, e) from e
 
+    def count_with_prefix(self, name: str, prefix: bytes, most: int) -> int:
+        """How many keys start with the prefix; no further than `most`."""
+        try:
+            return reading.count_under(self._families[name], prefix, most)
+        except Exception as e:
+            raise self.unreadable(name, e) from e
+
     def items_with_prefix(self, name: str, prefix: bytes) -> list[tuple[bytes, bytes]]:
         try:
             return reading.items_under(self._families[name], prefix)

@@ -40,6 +40,20 @@ def values_under(family: Rdict, prefix: bytes) -> list[bytes]:
     return found
 
 
+def count_under(family: Rdict, prefix: bytes, most: int) -> int:
+    """How many keys start with the prefix; no further than `most`."""
+    bounds = below(successor(prefix))
+    cursor = family.iter(bounds)
+    cursor.seek(prefix)
+    valid, step = cursor.valid, cursor.next
+    found = 0
+    while found < most and valid():
+        found += 1
+        step()
+    cursor.status()
+    return found
+
+
 def items_under(family: Rdict, prefix: bytes) -> list[tuple[bytes, bytes]]:
     bounds = below(successor(prefix))
     cursor = family.iter(bounds)

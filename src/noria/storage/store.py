@@ -347,6 +347,25 @@ class RocksStore:
             return values, ordinals
         return _present(engine.get(source.family, values), ordinals)
 
+    def finds(self, table: str, columns: tuple[int, ...]) -> bool:
+        return self.table(table).access(columns) is not None
+
+    def within(self, table: str, columns: tuple[int, ...], keys: Codes, rows: int) -> bool:
+        """As the protocol says."""
+        source = self._readable(table)
+        access = source.access(columns)
+        if access is None:
+            raise KeyError(f"no index of {table} on columns {columns}: add_index first")
+        index, order = access
+        if order == (source.key if index is None else index.columns) and (index is None or index.unique):
+            return int(keys.shape[1]) <= rows
+        family = source.family if index is None else index.family
+        for prefix in source.columns_key([keys[columns.index(c)] for c in order], order):
+            rows -= self._engine.count_with_prefix(family, prefix, rows + 1)
+            if rows < 0:
+                return False
+        return True
+
     def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
         source = self._readable(table)
         start = None if after is None else after + b"\0"  # the least key above it

@@ -7,14 +7,14 @@ without GROUP BY there is always exactly one.  MIN and MAX pull their group agai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from noria.core.batch import Batch, concat
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Untraceable
+from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Puller, Untraceable
 from noria.dataflow.ops.stateful import Stateful
 from noria.state.groups import Dirty, Groups, Spec
 
@@ -60,12 +60,18 @@ class Aggregate(Stateful):
         if not self.group:
             _groups(node).start()
 
-    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
+        return self.whole(engine, node, iter(inputs))
+
+    def whole(self, engine: Puller, node: Node, slices: Iterator[Batch]) -> Batch:
         groups = Groups(self.group, [f.type.folds for f in self._fields[: len(self.group)]], self._specs,
                         engine.symbols, full=True)
         if not self.group:
             groups.start()
-        groups.apply(inputs[0])
+        for rows in slices:
+            groups.apply(rows)
+            if engine.work is not None:
+                engine.work.product(len(groups), node.width)
         return groups.rows()
 
     # -------------------------------------------------------------- ticks

@@ -19,6 +19,7 @@ from noria.dataflow.graph import (
     Need,
     Node,
     Pattern,
+    Puller,
     distinct,
     folded_keys,
     under_each,
@@ -79,7 +80,7 @@ class Base(Stateful):
         covered = table_of(node).apply(delta)
         return covered if self.drops and not node.full_below else delta
 
-    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         if not cols:
             return under_each(engine.everything(node), keys.shape[1], engine.work)
         if node.state is None:
@@ -88,7 +89,7 @@ class Base(Stateful):
             self._fill(engine, node, cols, keys)
         return node.state.lookup(cols, keys, engine.tick_number)
 
-    def _fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
+    def _fill(self, engine: Puller, node: Node, cols: Columns, keys: Codes) -> None:
         miss = node.missing(cols, keys)
         node.stats.asked += keys.shape[1]
         if not miss.any():
@@ -99,7 +100,7 @@ class Base(Stateful):
         node.stored.fill(cols, wanted, rows)
         engine.note("reads", node, cols, wanted, lambda: " from disk")
 
-    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
         after: bytes | None = None
         while True:
             if engine.work is not None:

@@ -9,7 +9,7 @@ from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Need, Node, Pattern
+from noria.dataflow.graph import Columns, Need, Node, Pattern, Puller
 from noria.dataflow.ops.stateless import Stateless
 
 
@@ -27,7 +27,7 @@ class Filter(Stateless):
     def needs(self, node: Node, cols: Columns) -> list[Need]:
         return [Need(0, cols)]
 
-    def map(self, engine: Engine, rows: Batch) -> tuple[Batch, Codes | None]:
+    def map(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
         mask = self._predicate(rows, engine.symbols)
         if mask.all():
             return rows, None

@@ -13,8 +13,7 @@ from noria.core.expressions.coerce import MAX_TEXT_BYTES
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.ranking import Order, in_order, ranks
 from noria.core.types import Field
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns
+from noria.dataflow.graph import Columns, Puller
 from noria.dataflow.ops.per_group import PerGroup, each
 
 
@@ -26,7 +25,7 @@ class GroupConcat(PerGroup):
         super().__init__(fields, inputs, group, tuple(range(len(group))), text)
         self._column, self._distinct, self._order, self._separator = column, distinct, order, separator
 
-    def of(self, engine: Engine, rows: Batch) -> Batch:
+    def of(self, engine: Puller, rows: Batch) -> Batch:
         rows = each(rows)
         if not len(rows):
             nothing = [] if self.group else [(NULL_CODE,)]
@@ -39,7 +38,7 @@ class GroupConcat(PerGroup):
         keys = [self._shown(engine, c, rows, starts) for c in self.group]
         return Batch.of(np.stack([*keys, self._joined(engine, rows.columns[self._column], number, len(starts))]))
 
-    def _shown(self, engine: Engine, column: int, rows: Batch, starts: Codes) -> Codes:
+    def _shown(self, engine: Puller, column: int, rows: Batch, starts: Codes) -> Codes:
         """Each group's value of a group column; of the spellings of a CI text the least in byte order."""
         codes = rows.columns[column]
         if not self.types[column].folds:
@@ -51,7 +50,7 @@ class GroupConcat(PerGroup):
         out[np.repeat(np.arange(len(starts)), size)[least]] = codes[least]
         return out
 
-    def _joined(self, engine: Engine, codes: Codes, number: Codes, groups: int) -> Codes:
+    def _joined(self, engine: Puller, codes: Codes, number: Codes, groups: int) -> Codes:
         """The text of each group; codes come sorted by group and order."""
         wrong = number[codes == ERROR_CODE]
         some = np.flatnonzero(codes >= 0)

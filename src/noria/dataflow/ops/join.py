@@ -29,6 +29,7 @@ from noria.dataflow.graph import (
     Node,
     Operator,
     Pattern,
+    Puller,
     Untraceable,
     distinct,
     folded_keys,
@@ -138,14 +139,14 @@ class Join(Operator):
         """How a delta of `side` reads the other side."""
         return Mode.FILL if node.full_below or side in node.primaries else Mode.STORED
 
-    def _lookup(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None = None
+    def _lookup(self, engine: Puller, node: Node, side: int, delta: Batch, mode: Mode | None = None
                 ) -> tuple[Batch, Codes]:
         """delta x the other side as it is now, and for each output row the delta's row."""
         if engine.work is not None and len(delta) > FIRST_SLICE:
             return self._in_slices(engine, node, side, delta, mode, engine.work)
         return self._at_once(engine, node, side, delta, mode)[:2]
 
-    def _at_once(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None
+    def _at_once(self, engine: Puller, node: Node, side: int, delta: Batch, mode: Mode | None
                  ) -> tuple[Batch, Codes, int]:
         """`_lookup`, and how many rows met, before the residual condition."""
         keys = delta.columns[list(self.keys[side])]
@@ -161,7 +162,7 @@ class Join(Operator):
         out = self._beside(side, delta, mine, rows, np.arange(len(rows)))
         return *self._matching(engine, out, mine), len(mine)
 
-    def _in_slices(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None, work: Work
+    def _in_slices(self, engine: Puller, node: Node, side: int, delta: Batch, mode: Mode | None, work: Work
                    ) -> tuple[Batch, Codes]:
         """`_lookup` of many rows, so that what it takes is known before it is taken."""
         parts: list[Batch] = []
@@ -174,7 +175,7 @@ class Join(Operator):
             work.product(total, node.width)
         return concat(parts, node.width), np.concatenate(whose)
 
-    def _slices(self, engine: Engine, node: Node, side: int, delta: Batch, mode: Mode | None
+    def _slices(self, engine: Puller, node: Node, side: int, delta: Batch, mode: Mode | None
                 ) -> Iterator[tuple[int, Batch, Batch, Codes]]:
         """Slices of a delta, where each begins, and their products: as many rows at a time as gave about
         PRODUCT_ROWS before."""
@@ -186,7 +187,7 @@ class Join(Operator):
             start += len(part)
             step = max(1, min(8 * step, SLICE_ROWS, PRODUCT_ROWS * len(part) // max(1, met)))
 
-    def _matching(self, engine: Engine, rows: Batch, mine: Codes) -> tuple[Batch, Codes]:
+    def _matching(self, engine: Puller, rows: Batch, mine: Codes) -> tuple[Batch, Codes]:
         """Those that meet the residual condition."""
         if self._residual is None:
             return rows, mine
@@ -206,11 +207,11 @@ class Join(Operator):
             return Batch(*probe.combine(a.columns, ai, a.weights, b.columns, bi, b.weights))
         return Batch(*probe.combine(b.columns, bi, b.weights, a.columns, ai, a.weights))
 
-    def _keys(self, engine: Engine, side: int, rows: Batch) -> Codes:
+    def _keys(self, engine: Puller, side: int, rows: Batch) -> Codes:
         return np.ascontiguousarray(
             folded_keys(engine.symbols, self._folds, rows.columns[list(self.keys[side])]))
 
-    def _both(self, engine: Engine, left: Batch, right: Batch) -> Batch:
+    def _both(self, engine: Puller, left: Batch, right: Batch) -> Batch:
         lk, rk = self._keys(engine, 0, left), self._keys(engine, 1, right)
         li, ri = probe.pairs(lk, rk)
         if len(li):
@@ -218,7 +219,7 @@ class Join(Operator):
             li, ri = li[ok], ri[ok]
         return self._matching(engine, self._beside(0, left, li, right, ri), li)[0]
 
-    def _tick_outer(self, engine: Engine, node: Node, left: Batch | None, right: Batch | None) -> Batch:
+    def _tick_outer(self, engine: Puller, node: Node, left: Batch | None, right: Batch | None) -> Batch:
         out: list[Batch] = []
         if left is not None:
             matched, mine = self._lookup(engine, node, 0, left, Mode.FILL)
@@ -235,7 +236,7 @@ class Join(Operator):
         nulls = np.full((self._widths[1], len(rows)), NULL_CODE, np.int64)
         return Batch(np.concatenate([rows.columns, nulls]), rows.weights)
 
-    def _tick_right(self, engine: Engine, node: Node, left: Batch | None, right: Batch) -> list[Batch]:
+    def _tick_right(self, engine: Puller, node: Node, left: Batch | None, right: Batch) -> list[Batch]:
         """What dR adds to an outer join beyond dL x R' (with its NULL rows, taken as if R had always been R')."""
         stored, _ = self._lookup(engine, node, 1, right, Mode.FILL if node.full_below else Mode.STORED)
         out = [stored]
@@ -261,7 +262,7 @@ class Join(Operator):
             out.append(Batch(np.concatenate([part.columns, nulls]), sign * part.weights))
         return out
 
-    def _matches(self, engine: Engine, left: Batch, right: Batch, keys: Codes) -> Codes:
+    def _matches(self, engine: Puller, left: Batch, right: Batch, keys: Codes) -> Codes:
         """How many of the right rows each left row matches; left rows have one of these keys each."""
         lk, rk = self._keys(engine, 0, left), self._keys(engine, 1, right)
         if self._residual is None:  # a sum for each key, not for each pair of rows
@@ -273,16 +274,16 @@ class Join(Operator):
         pairs, li = self._matching(engine, self._beside(0, Batch.of(left.columns), li, right, ri), li)
         return np.bincount(li, pairs.weights, len(left)).astype(np.int64)
 
-    def _without(self, engine: Engine, now: Batch, delta: Batch, keys: Codes) -> Batch:
+    def _without(self, engine: Puller, now: Batch, delta: Batch, keys: Codes) -> Batch:
         """Left rows of the keys before the tick: what is stored less the delta (rows of the keys only)."""
         i, _ = probe.pairs(self._keys(engine, 0, delta), keys)
         return concat([now, delta.take(i).negated()], now.width)
 
-    def _rows_of(self, engine: Engine, keys: Codes, rows: Batch) -> Codes:
+    def _rows_of(self, engine: Puller, keys: Codes, rows: Batch) -> Codes:
         _, k = probe.pairs(self._keys(engine, 0, rows), keys)
         return np.unique(k)
 
-    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         out: Rows = Counter()
         right: dict[tuple[int, ...], list[tuple[tuple[int, ...], int]]] = {}
         rk = self._keys(engine, 1, inputs[1]).T.tolist()
@@ -301,7 +302,7 @@ class Join(Operator):
         return Batch.from_rows(list(out), node.width, list(out.values()))
 
     # -------------------------------------------------------------- pulls
-    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         if not cols:
             raise Untraceable(node, "a join is not read without a key")
         side, mine, covered = self.primary(node, cols)
@@ -317,7 +318,7 @@ class Join(Operator):
             out, ordinal = self._agreeing(engine, node, cols, keys, out, ordinal)
         return out, ordinal
 
-    def _agreeing(self, engine: Engine, node: Node, cols: Columns, keys: Codes, out: Batch, ordinal: Codes
+    def _agreeing(self, engine: Puller, node: Node, cols: Columns, keys: Codes, out: Batch, ordinal: Codes
                   ) -> tuple[Batch, Codes]:
         folds = [node.fields[c].type.folds for c in cols]
         have = folded_keys(engine.symbols, folds, out.columns[list(cols)])
@@ -325,10 +326,10 @@ class Join(Operator):
         ok = (have == want).all(axis=0)
         return out.where(ok), ordinal[ok]
 
-    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
-        left = node.parents[0]
-        for rows in left.op.stream(engine, left):
-            for _, part, out, mine in self._slices(engine, node, 0, rows, Mode.FILL):
+    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
+        side = 0 if self.outer else engine.driver(node)
+        for rows in engine.stream(node.parents[side]):
+            for _, part, out, mine in self._slices(engine, node, side, rows, Mode.FILL):
                 yield out
                 if self.outer:
                     yield self._unmatched(part, mine)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from noria.core.batch import Batch
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Need, Node, Pattern
+from noria.dataflow.graph import Columns, Need, Node, Pattern, Puller
 from noria.dataflow.ops.stateful import Stateful, table_of
 
 
@@ -29,7 +29,7 @@ class Keep(Stateful):
     def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         return [p]
 
-    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         return inputs[0]
 
     def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:

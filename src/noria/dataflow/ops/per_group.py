@@ -27,6 +27,7 @@ from noria.dataflow.graph import (
     Node,
     Operator,
     Pattern,
+    Puller,
     Untraceable,
     distinct,
     folded_keys,
@@ -47,11 +48,11 @@ class PerGroup(Operator):
         self._in = dict(zip(places, group, strict=True))
         self._out = dict(zip(group, places, strict=True))
 
-    def of(self, engine: Engine, rows: Batch) -> Batch:
+    def of(self, engine: Puller, rows: Batch) -> Batch:
         """f: the output of whole groups, from all their rows (weights positive)."""
         raise NotImplementedError
 
-    def group_keys(self, engine: Engine, rows: Batch) -> Codes:
+    def group_keys(self, engine: Puller, rows: Batch) -> Codes:
         """Columns that are equal for rows of one group."""
         cols = list(self.group)
         return folded_keys(engine.symbols, [self.types[c].folds for c in cols], rows.columns[cols])
@@ -86,7 +87,7 @@ class PerGroup(Operator):
         before = _without(after, delta)
         return netted(concat([self.of(engine, after), self.of(engine, before).negated()], node.width))
 
-    def _rows_of(self, engine: Engine, node: Node, delta: Batch) -> Batch:
+    def _rows_of(self, engine: Puller, node: Node, delta: Batch) -> Batch:
         """All rows of the delta's groups as they are after the tick."""
         parent, cols = node.parents[0], list(self._by)
         if not cols:
@@ -95,11 +96,11 @@ class PerGroup(Operator):
         mode = Mode.FILL if node.full_below else Mode.STORED
         return engine.fetch(parent, self._by, distinct(np.ascontiguousarray(keys)), mode)[0]
 
-    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         return self.of(engine, inputs[0])
 
     # -------------------------------------------------------------- pulls
-    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         (need,) = self.needs(node, cols)
         wanted = np.ascontiguousarray(folded_keys(engine.symbols, [self._fields[c].type.folds for c in cols], keys))
         groups = distinct(np.ascontiguousarray(wanted[[i for i, c in enumerate(cols) if c in self._in]]))
@@ -108,7 +109,7 @@ class PerGroup(Operator):
         ordinal, row = probe.pairs(wanted, np.ascontiguousarray(have))
         return out.take(row), ordinal
 
-    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
         parent = node.parents[0]
         yield self.of(engine, engine.everything(parent))
 

@@ -15,7 +15,7 @@ from noria.core.expressions.expr import Col, Const, Expr
 from noria.core.types import Field
 from noria.core.values import encode
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Untraceable, folded_keys
+from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Puller, Untraceable, folded_keys
 from noria.dataflow.ops.stateless import Stateless
 
 
@@ -41,7 +41,7 @@ class Project(Stateless):
             raise Untraceable(node, f"{names} is computed, so no index above can answer it")
         return [Need(0, tuple(copies))]
 
-    def map(self, engine: Engine, rows: Batch) -> tuple[Batch, Codes | None]:
+    def map(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
         if self._only_copies is not None:
             return Batch(rows.columns[self._only_copies], rows.weights), None
         out = np.empty((len(self._compiled), len(rows)), np.int64)
@@ -49,7 +49,7 @@ class Project(Stateless):
             out[i] = f(rows, engine.symbols)
         return Batch(out, rows.weights), None
 
-    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         (need,) = self.needs(node, cols)
         if len(need.cols) == len(cols):
             return super().fetch(engine, node, cols, keys, mode)
@@ -58,7 +58,7 @@ class Project(Stateless):
         rows, ordinal = engine.fetch(node.parents[0], need.cols, np.ascontiguousarray(keys[copied][:, at]), mode)
         return self.map(engine, rows)[0], at[ordinal]
 
-    def _possible(self, engine: Engine, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
+    def _possible(self, engine: Puller, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
         """The keys that have the constants."""
         ok = np.ones(keys.shape[1], np.bool_)
         for i, c in enumerate(cols):
@@ -75,6 +75,6 @@ class Project(Stateless):
         values = np.array(list(known.values()), np.int64).reshape(len(known), p.values.shape[1])
         return [Pattern(tuple(known), values, p.source)]
 
-    def _constant(self, engine: Engine, column: int, n: int) -> Codes:
+    def _constant(self, engine: Puller, column: int, n: int) -> Codes:
         code = encode(self._constants[column].value, self._fields[column].type, engine.symbols)
         return np.full(n, code, np.int64)

@@ -8,7 +8,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import SqlError
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern
+from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Puller
 from noria.dataflow.ops.stateful import Stateful
 from noria.dataflow.published import Published, view_of
 
@@ -56,7 +56,7 @@ class Reader(Stateful):
     def presence(self, node: Node) -> list[Columns]:
         return [self.key]
 
-    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         return inputs[0]
 
     def forget(self, engine: Engine, node: Node) -> None:
@@ -83,8 +83,8 @@ class Reader(Stateful):
             view_of(node).end_tick(engine.tick_number)
         return None
 
-    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         return node.stored.lookup(cols, keys, engine.tick_number)
 
-    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
         raise AssertionError("nothing stands below a reader")

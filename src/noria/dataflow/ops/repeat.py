@@ -7,7 +7,7 @@ import numpy as np
 from noria.core.batch import Batch, Codes
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Need, Node, Pattern
+from noria.dataflow.graph import Columns, Need, Node, Pattern, Puller
 from noria.dataflow.ops.stateless import Stateless
 
 
@@ -24,7 +24,7 @@ class Repeat(Stateless):
     def needs(self, node: Node, cols: Columns) -> list[Need]:
         return [Need(0, cols)]
 
-    def map(self, engine: Engine, rows: Batch) -> tuple[Batch, Codes | None]:
+    def map(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
         times = rows.columns[self._count]
         some = np.flatnonzero(times > 0)  # NULL and errors are coded below all numbers
         return Batch(rows.columns.take(some, axis=1), rows.weights[some] * times[some]), some

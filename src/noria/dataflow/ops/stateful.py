@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from noria.core.batch import Batch, Codes
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Node, Operator, under_each
+from noria.dataflow.graph import Columns, Mode, Node, Operator, Puller, under_each
 from noria.dataflow.ops.gate import Gate, PartGate, WholeGate
 from noria.dataflow.protocols import State
 from noria.state.table import Table
@@ -38,7 +38,7 @@ class Stateful(Operator):
     def gate(self, node: Node) -> Gate:
         return PartGate(node) if self.parted else WholeGate(node)
 
-    def everything(self, engine: Engine, node: Node) -> Batch:
+    def everything(self, engine: Puller, node: Node) -> Batch:
         return node.stored.rows()
 
     def forget(self, engine: Engine, node: Node) -> None:
@@ -48,12 +48,12 @@ class Stateful(Operator):
             self.make_state(engine, node)
 
     # -------------------------------------------------------------- reading
-    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         if not cols:
             return under_each(self.everything(engine, node), keys.shape[1], engine.work)
         return node.stored.lookup(cols, keys, engine.tick_number)
 
-    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
         yield self.everything(engine, node)
 
 

@@ -6,28 +6,28 @@ from collections.abc import Iterator, Sequence
 
 from noria.core.batch import Batch, Codes
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Node, Operator
+from noria.dataflow.graph import Columns, Mode, Node, Operator, Puller
 
 
 class Stateless(Operator):
     """map: input rows to output rows and, if any are left out, the positions of those kept."""
 
-    def map(self, engine: Engine, rows: Batch) -> tuple[Batch, Codes | None]:
+    def map(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
         raise NotImplementedError
 
     def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
         return None if delta is None else self.map(engine, delta)[0]
 
-    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         (need,) = self.needs(node, cols)
         rows, ordinal = engine.fetch(node.parents[0], need.cols, keys, mode)
         out, kept = self.map(engine, rows)
         return out, ordinal if kept is None else ordinal[kept]
 
-    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         return self.map(engine, inputs[0])[0]
 
-    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
-        for rows in node.parents[0].op.stream(engine, node.parents[0]):
+    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
+        for rows in engine.stream(node.parents[0]):
             yield self.map(engine, rows)[0]

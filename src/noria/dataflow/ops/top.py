@@ -13,7 +13,7 @@ d(out) = what the kept rows show after the tick - what they showed before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,7 @@ from noria.dataflow.graph import (
     Need,
     Node,
     Pattern,
+    Puller,
     Untraceable,
     distinct,
     folded_keys,
@@ -102,7 +103,7 @@ class Top(Stateful):
     def indexes(self, node: Node) -> list[Columns]:
         return [*node.indexes, *([self._own] if self.group and self._own not in node.indexes else [])]
 
-    def everything(self, engine: Engine, node: Node) -> Batch:
+    def everything(self, engine: Puller, node: Node) -> Batch:
         return self._shown(engine, node.stored.rows())
 
     def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
@@ -124,7 +125,7 @@ class Top(Stateful):
                 out |= ~node.stored.missing(cols, keys)
         return out
 
-    def _stored(self, engine: Engine, node: Node, groups: Codes) -> Batch:
+    def _stored(self, engine: Puller, node: Node, groups: Codes) -> Batch:
         """What is kept of groups."""
         if not self.group:
             return table_of(node).rows()
@@ -134,17 +135,17 @@ class Top(Stateful):
         keys = distinct(np.ascontiguousarray(groups[: len(self._own)]))
         return self._only(engine, table_of(node).lookup(self._own, keys)[0], groups)
 
-    def _group_keys(self, engine: Engine, rows: Batch) -> Codes:
+    def _group_keys(self, engine: Puller, rows: Batch) -> Codes:
         cols = list(self.group)
         keys = folded_keys(engine.symbols, [self._types[c].folds for c in cols], rows.columns[cols])
         return np.ascontiguousarray(keys)
 
-    def _only(self, engine: Engine, rows: Batch, groups: Codes) -> Batch:
+    def _only(self, engine: Puller, rows: Batch, groups: Codes) -> Batch:
         """The rows of some groups (folded keys)."""
         return rows if not self.group else rows.take(probe.pairs(self._group_keys(engine, rows), groups)[0])
 
     # -------------------------------------------------------------- the order
-    def _ranked(self, engine: Engine, rows: Batch, keys: Codes) -> _Ranked:
+    def _ranked(self, engine: Puller, rows: Batch, keys: Codes) -> _Ranked:
         """keys: what is equal for rows of one group."""
         order = in_order(rows, self._types, keys, self._order, engine.symbols)
         columns = rows.columns[:, order.at]
@@ -160,7 +161,7 @@ class Top(Stateful):
         before = ranked.before(weights)
         return np.asarray(np.clip(before + weights, self.offset, self.k) - np.clip(before, self.offset, self.k))
 
-    def _shown(self, engine: Engine, rows: Batch, keys: Codes | None = None) -> Batch:
+    def _shown(self, engine: Puller, rows: Batch, keys: Codes | None = None) -> Batch:
         """What all rows, or the kept ones, of whole groups show."""
         if not len(rows):
             return rows
@@ -168,7 +169,7 @@ class Top(Stateful):
         weights = _sum(ranked, rows.weights)
         return _some(ranked.rows, self._visible(ranked, weights))
 
-    def _head(self, engine: Engine, rows: Batch) -> Batch:
+    def _head(self, engine: Puller, rows: Batch) -> Batch:
         """The rows to keep of whole groups."""
         if not len(rows):
             return rows
@@ -236,11 +237,18 @@ class Top(Stateful):
                 rest = rest & ~here
         return concat(found, node.width)
 
-    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         return self._shown(engine, inputs[0])
 
+    def whole(self, engine: Puller, node: Node, slices: Iterator[Batch]) -> Batch:
+        """Of what has come only the rows that may be shown are kept."""
+        head = Batch.empty(node.width)
+        for rows in slices:
+            head = self._head(engine, concat([head, rows], node.width))
+        return self._shown(engine, head)
+
     # -------------------------------------------------------------- reading
-    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         if not cols:
             return under_each(self.everything(engine, node), keys.shape[1], engine.work)
         rows, ordinal = node.stored.lookup(cols, keys, engine.tick_number)

@@ -13,7 +13,7 @@ import numpy as np
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Need, Node, Operator, Pattern
+from noria.dataflow.graph import Columns, Mode, Need, Node, Operator, Pattern, Puller
 
 
 class Union(Operator):
@@ -37,13 +37,13 @@ class Union(Operator):
     def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         return concat([d for d in deltas if d is not None], node.width)
 
-    def recompute(self, engine: Engine, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         return concat(inputs, node.width)
 
-    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         parts = [engine.fetch(p, cols, keys, mode) for p in node.parents]
         return concat([rows for rows, _ in parts], node.width), np.concatenate([ordinal for _, ordinal in parts])
 
-    def stream(self, engine: Engine, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
         for p in node.parents:
-            yield from p.op.stream(engine, p)
+            yield from engine.stream(p)

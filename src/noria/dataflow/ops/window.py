@@ -14,8 +14,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.limits import NULL_CODE
 from noria.core.ranking import Order, Sorted, in_order, spelled_ranks
 from noria.core.types import Field
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns
+from noria.dataflow.graph import Columns, Puller
 from noria.dataflow.ops.per_group import PerGroup, each
 from noria.state import group_kernels as gk
 from noria.state.groups import Spec
@@ -42,7 +41,7 @@ class Window(PerGroup):
         super().__init__(fields, inputs, partition, partition, text)
         self._order, self._functions = order, list(functions)
 
-    def of(self, engine: Engine, rows: Batch) -> Batch:
+    def of(self, engine: Puller, rows: Batch) -> Batch:
         rows = each(rows)
         if not len(rows):
             return Batch.empty(len(self._fields))
@@ -51,7 +50,7 @@ class Window(PerGroup):
         shown = [self._column(engine, f, rows, order) for f in self._functions]
         return Batch.of(np.concatenate([rows.columns, np.stack(shown)]))
 
-    def _column(self, engine: Engine, f: Function, rows: Batch, order: Sorted) -> Codes:
+    def _column(self, engine: Puller, f: Function, rows: Batch, order: Sorted) -> Codes:
         """The function's value for each row of the sorted rows."""
         if f.name in ("row_number", "rank", "dense_rank"):
             return _ranking(f.name, order)
