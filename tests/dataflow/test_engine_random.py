@@ -133,10 +133,19 @@ def ask_once(rig: Rig, rng: random.Random, view: ViewDef) -> None:
     shot, top, told = rig.once(view, delta=delta)
     if view.ranged and rng.random() < 0.5:
         low, high = rig.random_range(rng, view)
-        rows, _ = shot.read_between(top, told.key, low, high)
+        first, descending = rng.choice([None, None, 0, 1, 3]), rng.random() < 0.5
+        rows, ordinal = shot.read_between(top, told.key, low, high, first, descending)
+        codes = rows.columns[view.key[0]]
+        assert (codes[np.argsort(ordinal, kind="stable")] == np.sort(codes)).all()
         by_code = [(encode(r[view.key[0]], types[view.key[0]], rig.symbols), r) for r in truth
                    if r[view.key[0]] not in (None, mir_reference.ERROR)]
         have, want = values_of(rig, rows, types), Counter(shown(r) for code, r in by_code if low <= code <= high)
+        if first == 0:
+            want = Counter()
+        elif first is not None and have != want:  # no row nearer to that end is left out
+            assert have.total() >= min(first, want.total())
+            low, high = (int(codes.min()), high) if descending else (low, int(codes.max()))
+            want = Counter(shown(r) for code, r in by_code if low <= code <= high)
         assert have == want, f"{view.name} {low}..{high} once: {have} instead of {want}\n{view.plan}"
     else:
         nulls = rng.random() < 0.3

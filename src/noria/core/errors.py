@@ -151,6 +151,10 @@ def too_much_at_once(rows: int, nbytes: int) -> SqlError:
                                    "by which rows are looked up")
 
 
+def took_too_much(rows: int) -> SqlError:
+    return SqlError(3024, "HY000", f"Query execution was interrupted: it would read more than {rows} rows at once")
+
+
 def internal_error(number: str) -> SqlError:
     """A defect of ours in answering one request; the log has the details under the number."""
     return SqlError(1105, "HY000", f"Internal error {number}: the statement could not be answered, nothing else is "

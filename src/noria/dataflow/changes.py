@@ -12,10 +12,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from noria.core.errors import InvariantViolation, SqlError, view_gone
+from noria.core.errors import InvariantViolation, SqlError, view_changed, view_gone
 from noria.core.limits import IDLE_INDEXES
 from noria.dataflow import packets
 from noria.dataflow.engine import Engine
+from noria.dataflow.graph import Node, ancestors
+from noria.dataflow.oneshot import OneShot
+from noria.dataflow.ops.base import Base
 from noria.dataflow.protocols import BaseStore
 from noria.dataflow.surroundings import Surroundings
 
@@ -36,6 +39,9 @@ class Planner(Protocol):
 
     def tables(self, view: Any) -> Iterable[str]:
         """The base tables that a view reads."""
+
+    def once(self, view: Any) -> tuple[Any, Node, dict[Node, Node]]:
+        """Nodes in no graph for one reading of a view: the view, the node of its rows, and what the graph has equal."""
 
 
 class Changes:
@@ -135,6 +141,15 @@ class Changes:
     def _drop(self, name: str) -> None:
         del self.views[name]
         self._planner.drop_view(name)
+
+    def once(self, view: Any, rows: int) -> tuple[Any, Node, OneShot]:
+        """A view for one reading of no more than so many rows: as it is read, and the node of its rows."""
+        view, top, twins = self._planner.once(view)
+        known = self._store.tables()
+        for node in ancestors(top):
+            if isinstance(node.op, Base) and known.get(node.op.table.name) != node.op.table:
+                raise view_changed(node.op.table.name)
+        return view, top, OneShot(self._engine, twins, rows)
 
     def input_plan(self, node: Any) -> Any:
         """The plan whose rows are a node's input."""

@@ -19,7 +19,7 @@ def number_of(e: Envelope) -> int:
 def refused(e: Envelope, error: SqlError) -> packets.Packet:
     """The error as the reply that the request waits for."""
     body = e.body
-    if isinstance(body, packets.Read):
+    if isinstance(body, packets.Read | packets.Query):
         return packets.Rows(body.request, None, error)
     if isinstance(body, packets.Write):
         each = body.statements if isinstance(body.statements, (tuple, list)) else ()

@@ -74,10 +74,16 @@ class OneShot:
         rows, ordinal = self.fetch(top, key, np.ascontiguousarray(keys[:, at]), Mode.FILL)
         return rows, at[ordinal]
 
-    def read_between(self, top: Node, key: Columns, low: int, high: int) -> tuple[Batch, Codes]:
-        """Rows of the query whose only key column has a code from low to high."""
-        values = self._values(top, key, low, high)
-        if values is not None:
+    def read_between(self, top: Node, key: Columns, low: int, high: int, first: int | None = None,
+                     descending: bool = False) -> tuple[Batch, Codes]:
+        """Rows of the query whose only key column has a code from low to high.  first: so many rows of the least codes
+        (descending: of the greatest) are enough."""
+        if first == 0:
+            return Batch.empty(top.width), np.empty(0, np.int64)
+        if first is not None and (end := self._reach(top, key, low, high, first, descending)) is not None:
+            return self._first(top, key, (low, high), end, first, descending)
+        if self._reach(top, key, low, high, self._left // LOOKUP_ROWS + 1, False) == high:
+            values = self._values(top, key, low, high)
             return self.fetch(top, key, values[None, :], Mode.FILL)
         rows = self.everything(top)
         codes = rows.columns[key[0]]
@@ -183,24 +189,49 @@ class OneShot:
     def _folded(self, node: Node, cols: Columns, keys: Codes) -> Codes:
         return np.ascontiguousarray(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys))
 
-    def _values(self, node: Node, cols: Columns, low: int, high: int) -> Codes | None:
-        """The values from low to high that rows may have in a column; None where no index of the tables tells."""
+    # -------------------------------------------------------------- by range
+    def _first(self, top: Node, key: Columns, between: tuple[int, int], end: int, first: int, descending: bool
+               ) -> tuple[Batch, Codes]:
+        """From one end of the range on until there are enough rows: what lies on disk up to `end` may be filtered or
+        joined away."""
+        (low, high), ask = between, first
+        parts = [Batch.empty(top.width)]
+        while True:
+            values = self._values(top, key, *((end, high) if descending else (low, end)))
+            parts.append(self.fetch(top, key, values[None, :], Mode.FILL)[0])
+            low, high = (low, end - 1) if descending else (end + 1, high)
+            if low > high or sum(int(p.weights.sum()) for p in parts) >= first:
+                rows = concat(parts, top.width)
+                return rows, np.unique(rows.columns[key[0]], return_inverse=True)[1]
+            ask *= 2
+            reached = self._reach(top, key, low, high, ask, descending)
+            assert reached is not None
+            end = reached
+
+    def _reach(self, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int | None:
+        """A value up to which about so many rows of the tables lie, counted from low (descending: from high); the other
+        end where there are fewer; None where no index of the tables tells."""
         if not node.parents:
-            return self._values_on_disk(node, cols[0], low, high)
+            table, column = _table(node), cols[0]
+            if not self.store.finds(table, cols):
+                return None
+            return self.store.reach(table, column, low, high, rows, descending)
         try:
             needs = sources(node, cols)
         except Untraceable:
             return None
-        parts = [self._values(node.parents[n.port], n.cols, low, high) for n in needs]
-        found = [p for p in parts if p is not None]
-        return np.unique(np.concatenate(found)) if len(found) == len(parts) else None
-
-    def _values_on_disk(self, node: Node, column: int, low: int, high: int) -> Codes | None:
-        table = _table(node)
-        if not self.store.finds(table, (column,)):
+        ends = [self._reach(node.parents[n.port], n.cols, low, high, rows, descending) for n in needs]
+        found = [e for e in ends if e is not None]
+        if len(found) < len(ends):
             return None
-        if self.store.reach(table, column, low, high, self._left // LOOKUP_ROWS + 1, False) < high:
-            return None  # more than one by one is worth
+        return max(found) if descending else min(found)
+
+    def _values(self, node: Node, cols: Columns, low: int, high: int) -> Codes:
+        """The values from low to high that rows may have in a column, by the tables' indexes."""
+        if node.parents:
+            parts = [self._values(node.parents[n.port], n.cols, low, high) for n in sources(node, cols)]
+            return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+        table, column = _table(node), cols[0]
         values = self.store.values_between(table, column, low, high)
         if table in self._delta:
             own = self._delta[table].columns[column]

@@ -58,6 +58,23 @@ class Read:
 
 
 @dataclass(frozen=True)
+class Query:
+    """Rows of a view (plan.view.ViewDef) that is in no program: a one-shot, of which nothing is kept (`oneshot.py`).
+    keys, nulls, between, first, descending, limit_ms: as of `Read`.  Error 3024 where it would read more than `rows`
+    rows.  Answer: `Rows`."""
+
+    request: int
+    view: Any
+    keys: Any
+    nulls: bool = False
+    between: tuple[int, int] | None = None
+    first: int | None = None
+    descending: bool = False
+    rows: int = 0
+    limit_ms: int = 0
+
+
+@dataclass(frozen=True)
 class CreateTable:
     table: TableDef
 
@@ -185,8 +202,8 @@ class Wrote:
 
 @dataclass(frozen=True)
 class Rows:
-    """Answer to Read: an Arrow table of the view's visible columns plus `__key`, the ordinal of the asked key; None
-    where the keys were only to be filled."""
+    """Answer to Read and Query: an Arrow table of the view's visible columns plus `__key`, the ordinal of the asked
+    key; None where the keys were only to be filled."""
 
     request: int
     rows: Any
@@ -217,7 +234,7 @@ class Done:
 
 
 Packet = (
-    Write | Read | Migrate | Snapshot | Ingest | Bootstrap | Evict | Ask | SetLimit
+    Write | Read | Query | Migrate | Snapshot | Ingest | Bootstrap | Evict | Ask | SetLimit
     | Hello | Wrote | Rows | Migrated | Done
 )
 
@@ -227,6 +244,7 @@ _INT, _TEXT, _ROW = (int,), (str,), (tuple, list)
 _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     Write: {"statements": _ROW},
     Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},
+    Query: {"request": _INT, "rows": _INT, "limit_ms": _INT},
     Migrate: {"steps": _ROW, "recipe": _ROW, "limit_ms": _INT},
     Snapshot: {"request": _INT, "path": _TEXT},
     Ingest: {"table": _TEXT, "files": _ROW, "rows": _INT, "auto_increment": _INT},

@@ -20,8 +20,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from noria.core.batch import Codes
-from noria.core.errors import InvariantViolation, SqlError, internal_error, view_changed, view_gone
+from noria.core.batch import Batch, Codes
+from noria.core.errors import (
+    InvariantViolation,
+    SqlError,
+    internal_error,
+    took_too_much,
+    view_changed,
+    view_gone,
+)
 from noria.core.limits import ERROR_CODE
 from noria.core.statements import WriteResult
 from noria.core.symbols import Symbols
@@ -32,6 +39,7 @@ from noria.dataflow.changes import Changes, Planner
 from noria.dataflow.deferred import Deferred
 from noria.dataflow.engine import Engine
 from noria.dataflow.envelopes import number_of, refused, runs
+from noria.dataflow.oneshot import TooMuch
 from noria.dataflow.packets import Envelope
 from noria.dataflow.profile import Profile
 from noria.dataflow.protocols import BaseStore, StoreBroken, ViewFactory
@@ -66,8 +74,8 @@ class Worker:
         self._deferred = Deferred(self.engine, self.around)
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
         self._answers: dict[type, Callable[[Any], Any]] = {
-            packets.Read: self._read, packets.Snapshot: self._snapshot, packets.Evict: self._evict,
-            packets.Ask: self._ask, packets.SetLimit: self._set_limit,
+            packets.Read: self._read, packets.Query: self._query, packets.Snapshot: self._snapshot,
+            packets.Evict: self._evict, packets.Ask: self._ask, packets.SetLimit: self._set_limit,
         }
 
     # -------------------------------------------------------------- the step
@@ -264,16 +272,30 @@ class Worker:
             return packets.Rows(body.request, None, error)
         if body.fill:
             return packets.Rows(body.request, None)
+        return self._rows(body.request, view, rows, ordinal)
+
+    def _query(self, body: packets.Query) -> packets.Packet:
+        view, top, shot = self._changes.once(body.view, body.rows)
+        try:
+            if body.between is not None:
+                rows, ordinal = shot.read_between(top, view.key, *body.between, body.first, body.descending)
+            else:
+                rows, ordinal = shot.read(top, view.key, self._codes(body.keys, view.key_fields), body.nulls)
+        except TooMuch:
+            raise took_too_much(body.rows) from None
+        return self._rows(body.request, view, rows, ordinal)
+
+    def _rows(self, request: int, view: Any, rows: Batch, ordinal: Codes) -> packets.Rows:
+        """Found rows as Arrow; an error that is one of their values is the answer."""
         shown = rows.columns[: view.visible]
         wrong = (shown == ERROR_CODE).any(axis=1)
         if wrong.any():
-            return packets.Rows(body.request, None, evaluation_error(view.fields[int(wrong.argmax())].type))
+            return packets.Rows(request, None, evaluation_error(view.fields[int(wrong.argmax())].type))
         times = np.repeat(np.arange(len(rows)), rows.weights)
         arrays = [to_arrow(np.ascontiguousarray(c[times]), f.type, self._symbols)
                   for c, f in zip(shown, view.fields, strict=True)]
         names = [f"c{i}" for i in range(view.visible)]
-        table = pa.table([*arrays, pa.array(ordinal[times])], names=[*names, "__key"])
-        return packets.Rows(body.request, table)
+        return packets.Rows(request, pa.table([*arrays, pa.array(ordinal[times])], names=[*names, "__key"]))
 
     def _prefill(self, bodies: Sequence[packets.Read]) -> None:
         """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""
