@@ -113,6 +113,9 @@ class Script:
             self.out.append(f"error {reply.error.code}: {reply.error}")
             return
         rows = [tuple(r.values())[:-1] for r in reply.rows.to_pylist()]
+        once = self.send(packets.Query(0, view, asked, rows=10**6))
+        assert once.error is None, once.error
+        assert sorted(reply.rows.to_pylist(), key=str) == sorted(once.rows.to_pylist(), key=str), f"{name} {keys}: once"
         self.out += [f"= {r}" for r in sorted(rows, key=str)] or ["= nothing"]
 
     def do_between(self, rest: str) -> None:

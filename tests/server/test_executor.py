@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import noria
+from e2e.local import views_at_once
 from noria.client import Database
 from noria.core.errors import SqlError, view_gone
 from noria.core.limits import IDLE_INDEXES
@@ -75,6 +76,7 @@ def test_a_key_that_is_evicted_before_it_is_read_comes_with_its_rows(figure2: Da
                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     transport: Any = figure2._transport
+    views_at_once(transport)
     reads = transport._executor.reads
     ask = reads._link.ask
 
@@ -292,6 +294,7 @@ def test_what_no_view_can_answer_says_so(figure2: Database) -> None:
 
 def test_an_adhoc_select_never_makes_large_full_state(figure2: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("noria.core.limits.ADHOC_FULL_ROWS", 2)
+    views_at_once(figure2._transport)
     refused(figure2, "SELECT COUNT(*) FROM votes", 1235, "CREATE VIEW")
     refused(figure2, "SELECT story_id FROM (SELECT story_id, COUNT(*) AS n FROM votes GROUP BY story_id) AS c "
                      "WHERE n = 2", 1235, "CREATE VIEW")
@@ -304,6 +307,7 @@ def test_adhoc_views_are_bounded_and_the_least_recently_used_goes(figure2: Datab
                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     program = figure2._transport._executor.program  # type: ignore[attr-defined]
     monkeypatch.setattr(program, "_adhoc_views", 2)
+    views_at_once(figure2._transport)
     by_author, by_title = "SELECT id FROM stories WHERE author = 'ann'", "SELECT id FROM stories WHERE title = 'Two'"
     for text in (by_author, by_title, by_author, "SELECT user FROM votes WHERE story_id = 1", by_author):
         figure2.sql(text)

@@ -10,7 +10,7 @@ from typing import Any
 import mysql.connector
 import pytest
 
-from e2e.local import LocalServer
+from e2e.local import LocalServer, views_at_once
 
 TABLES = (
     "CREATE TABLE stories (id INT PRIMARY KEY, author INT, title VARCHAR(20))",
@@ -79,6 +79,7 @@ def test_a_range_is_analyzed(client: Client, cut: str) -> None:
 
 def test_what_is_explained_is_what_is_run(client: Client) -> None:
     """Also where a view that fits better was made after the text's shape was learnt."""
+    views_at_once(client.server._embedded)
     text = "SELECT title FROM stories WHERE author = 1 AND id > 1"
     client.rows(text)
     client.prepared("SELECT title FROM stories WHERE author = ? AND id > 1", (1,))
@@ -111,6 +112,7 @@ def test_explain_tells_the_hit_rate(client: Client) -> None:
 
 def test_what_can_never_be_evicted_is_told_with_the_reason(client: Client) -> None:
     assert client.status()["worker_essential"] == "0"
+    views_at_once(client.server._embedded)
     client.rows("SELECT author, COUNT(*) FROM stories GROUP BY author")
     status = client.status()
     told = [v for k, v in status.items() if k.startswith("essential ")]

@@ -16,7 +16,7 @@ import mysql.connector
 import pytest
 
 import noria
-from e2e.local import LocalServer
+from e2e.local import LocalServer, views_at_once
 from noria.client import Database
 from noria.core.errors import SqlError
 from noria.core.limits import LOOKUP_KEYS
@@ -182,6 +182,7 @@ def test_every_parameter_against_sqlite(db: Database, seed: int) -> None:
 
 def test_a_lookup_of_several_keys_is_one_upquery_and_then_none(db: Database) -> None:
     db.sql("INSERT INTO t (id, a, b) VALUES (1, 1, 5), (2, 2, 6), (3, 3, 7)")
+    views_at_once(db._transport)
     query = "SELECT id FROM t WHERE a IN (?, ?, ?) ORDER BY id"
     assert db.sql(query, [3, 1, 1]).rows == [(1,), (3,)]
     stats: Any = db._transport._executor.stats  # type: ignore[attr-defined]
@@ -227,6 +228,7 @@ def explained(db: Database, query: str) -> str:
 def test_a_range_is_partial_and_asks_for_the_gaps(db: Database) -> None:
     for first in range(0, 5_000, 1_000):
         db.table("t").insert([(i, i % 7, i, "x", None) for i in range(first, first + 1_000)])
+    views_at_once(db._transport)
     query = "SELECT id, b FROM t WHERE b BETWEEN ? AND ?"
     assert len(db.sql(query, [100, 199]).rows) == 100
     stats = ask(db, packets.Ask(0, "stats"))

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from noria.control.catalog import Catalog
 from noria.control.first_states import FirstStates
 from noria.control.names import Recorder, fold
+from noria.control.policy import Policy, Verdict
 from noria.control.published import columns_asked, published
 from noria.core import limits
 from noria.core.errors import (
@@ -81,6 +82,7 @@ class Program(Catalog):
         self._kinds: dict[type, Callable[[Any], Awaitable[Change]]] = {
             commands.CreateTable: self._create_table, commands.CreateView: self._create_view,
             commands.DropTable: self._drop_tables, commands.DropView: self._drop_views}
+        self.policy = Policy()
         self.first_states = FirstStates(link, self._unfillable)
 
     # ------------------------------------------------------------ named changes
@@ -277,15 +279,31 @@ class Program(Catalog):
         return recorder.views
 
     # ------------------------------------------------------------ ad-hoc views
+    def once(self, wanted: ViewDef) -> bool:
+        """Is this SELECT to be answered by a one-shot?  Not where a view has its rows; a view for it may be begun."""
+        reader = self.match(wanted)
+        if reader is not None and not (reader.adhoc and self.first_states.wait_for(reader)):
+            return False
+        self._refuse_broken(wanted)
+        verdict = self.policy.asked(wanted, self.version)
+        if verdict is Verdict.BOTH and reader is None:
+            self._begun(wanted).waiting += 1  # it is wanted, whoever goes away
+        return verdict is not Verdict.VIEW
+
+    def _begun(self, wanted: ViewDef) -> _Pending:
+        """The view in the making."""
+        same = (wanted.plan, wanted.key, columns_asked(wanted))
+        pending = self._pending.get(same)
+        if pending is None:
+            pending = self._pending[same] = _Pending(asyncio.ensure_future(self._add_adhoc(wanted)))
+            pending.task.add_done_callback(partial(self._made, same, wanted))
+        return pending
+
     async def reader(self, wanted: ViewDef) -> ViewDef:
         """A view that answers this SELECT, made if there is none.  SqlError 1235 when it must not be made."""
         while (found := self.match(wanted)) is None:
             self._refuse_broken(wanted)
-            same = (wanted.plan, wanted.key, columns_asked(wanted))
-            pending = self._pending.get(same)
-            if pending is None:
-                pending = self._pending[same] = _Pending(asyncio.ensure_future(self._add_adhoc(wanted)))
-                pending.task.add_done_callback(partial(self._made, same))
+            pending = self._begun(wanted)
             pending.waiting += 1
             try:
                 await asyncio.shield(pending.task)
@@ -302,10 +320,10 @@ class Program(Catalog):
                 raise SqlError(why.code, why.state, f"View '{view.name}' could not be brought back after a restart "
                                                     f"({why.message}): drop or replace it")
 
-    def _made(self, same: tuple[Mir, tuple[int, ...], int], task: asyncio.Task[ViewDef]) -> None:
+    def _made(self, same: tuple[Mir, tuple[int, ...], int], wanted: ViewDef, task: asyncio.Task[ViewDef]) -> None:
         self._pending.pop(same, None)
-        if not task.cancelled():
-            task.exception()  # looked at: whoever waited may be gone
+        if not task.cancelled() and task.exception() is not None:  # whoever waited may be gone
+            self.policy.no_view(wanted, self.version)
 
     async def _add_adhoc(self, wanted: ViewDef) -> ViewDef:
         async with self._lock:

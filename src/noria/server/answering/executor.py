@@ -80,7 +80,7 @@ class Executor:
         view = compiled.view
         assert view is not None
         reader = self._reader_of(compiled, view)
-        if reader is None:
+        if reader is None or (reader.adhoc and self.program.first_states.wait_for(reader)):
             return self.select_bound(_bound(compiled, values), tell)
         if not compiled.one_key:
             return self._look_up(reader, _bound(compiled, values), tell)
@@ -93,6 +93,8 @@ class Executor:
         if view is None:
             self.selects += 1
             return await self._by_spark(sql.as_batch(select), None, tell)
+        if self.program.once(view) and (found := await self._once(select, view, tell)) is not None:
+            return found
         tell("making an ad-hoc view")
         try:
             reader = await self.program.reader(view)
@@ -102,6 +104,31 @@ class Executor:
             self.selects += 1
             return await self._by_spark(sql.as_batch(select, e.message), view, tell)
         return await _settled(self._look_up(reader, select, tell))
+
+    async def _once(self, select: sql.Select, view: ViewDef, tell: Tell) -> ResultSet | None:
+        """The answer without a view; None where that would take too much."""
+        shape, first = Shape.of(view), select.lookups[0] if select.lookups else None
+        keys: list[tuple[Any, ...]] = []
+        nulls, between = False, None
+        try:
+            if isinstance(first, Range):
+                between = range_of(first, view.key_fields[0])
+            else:
+                keys, nulls = keys_of(select.lookups, view.key_fields)
+        except SqlError as e:
+            self.selects += 1
+            return await self._unlike(e, select, tell)
+        tell("waiting for the worker")
+        try:
+            found = (no_rows(view.plan.fields) if not keys and between is None else
+                     await self.reads.once(view, keys, nulls, between))
+        except SqlError as e:
+            if e.code != TOO_LONG:
+                raise
+            self.program.policy.too_much(view, self.program.version)
+            return None
+        self.selects += 1
+        return await _of_several(shape, found)
 
     def _look_up(self, reader: ViewDef, select: sql.Select, tell: Tell) -> ResultSet | Awaitable[ResultSet]:
         """A bound SELECT from the view that holds its rows: of a key, of several, of a range."""
@@ -319,7 +346,7 @@ class Executor:
             "cached_reply_bytes": self.replies.nbytes, "reply_limit_bytes": self.replies.limit_bytes,
             "writes_total": self.writes,
             "write_errors_total": self.write_errors, "commits_total": self._link.stats.groups,
-            "spark_queries_total": self.spark_queries,
+            "spark_queries_total": self.spark_queries, "one_shots_total": self.reads.one_shots,
             "parsed_total": self.statements.parsed, "tables": len(list(self.program.tables())),
             "views": len(list(self.program.views())), "adhoc_views": len(list(self.program.adhoc())),
         }

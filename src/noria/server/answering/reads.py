@@ -18,11 +18,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from noria.control.published import published
 from noria.core.errors import SqlError
-from noria.core.limits import VIEW_HOLD_MS
+from noria.core.limits import ONE_SHOT_ROWS, VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type
-from noria.dataflow.packets import Read, Rows
+from noria.dataflow.packets import Query, Read, Rows
+from noria.plan.optimizer import kept_top
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 from noria.server.outcomes import Standing
@@ -70,7 +72,7 @@ class Reads:
         self._views: AttachedViews | None = None
         self._asked: dict[tuple[str, int, Key], _Asked] = {}
         self.hits = 0
-        self.upqueries = 0
+        self.upqueries = self.one_shots = 0
         self._hits_of: defaultdict[str, int] = defaultdict(int)
         self._asks_of: defaultdict[str, int] = defaultdict(int)
         self.on_forget: Callable[[AttachedView], None] = lambda view: None
@@ -201,11 +203,20 @@ class Reads:
                                     limit_ms=self._limit_ms(view)))
         return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
 
-    async def _ask(self, read: Read) -> Any:
+    async def _ask(self, read: Read | Query) -> Any:
         reply: Rows = await self._link.ask(read, retry=True)
         if reply.error is not None:
             raise reply.error
         return reply.rows
+
+    async def once(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> pa.Table:
+        """The rows of a view that is in no program: of some keys, or of a range of its key.  Error 3024 where the
+        worker would read too much for that."""
+        self.one_shots += 1
+        rows, descending = (between and first_of(view)) or (None, False)
+        asked = published(kept_top(view)).view
+        return cast(pa.Table, await self._ask(Query(0, asked, keys, nulls, between, rows, descending, ONE_SHOT_ROWS,
+                                                    self._hold_ms)))
 
     def several(self, view: ViewDef, keys: list[Key], nulls: bool) -> pa.Table | None:
         """The rows of some keys as of one moment, from shared memory; None where one is missing.  nulls: None in
