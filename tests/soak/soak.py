@@ -1,9 +1,10 @@
 """What a running server holds while shapes of SELECT, views and connections come and go by the thousands.
 
-Every distinct SELECT is an ad-hoc view of its own; each cycle creates, reads and drops a named view, in the server, by
-another process's shared memory and over HTTP; each connection reads once by a text and once by a prepared statement.
-After each part of the work: descriptors, mappings, threads and resident memory of every process, and what is in the
-run directory.  What a process keeps within a bound (ad-hoc views, replies, statements) is full after the warm-up.
+Every distinct SELECT is asked three times: a one-shot, one more while an ad-hoc view of its own is made, and that view;
+each cycle creates, reads and drops a named view, in the server, by another process's shared memory and over HTTP; each
+connection reads by a text.  After each part of the work: descriptors, mappings, threads and resident memory of every
+process, and what is in the run directory.  What a process keeps within a bound (ad-hoc views, replies, statements) is
+full after the warm-up.
 
     PYTHONPATH=src:tests python tests/soak/soak.py [--selects 100000] [--cycles 1000] [--connections 2000] [--parts 10]
 """

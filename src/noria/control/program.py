@@ -286,7 +286,7 @@ class Program(Catalog):
             return False
         self._refuse_broken(wanted)
         verdict = self.policy.asked(wanted, self.version)
-        if verdict is Verdict.BOTH and reader is None:
+        if verdict is Verdict.BOTH and reader is None and len(self._pending) < limits.VIEWS_BEGUN:
             self._begun(wanted).waiting += 1  # it is wanted, whoever goes away
         return verdict is not Verdict.VIEW
 

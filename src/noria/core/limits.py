@@ -12,6 +12,7 @@ TOP_ROWS = 10_000  # LIMIT and OFFSET up to so many rows are kept in order; beyo
 AFTER_SYMBOL_BYTES = 64 * 2**20  # texts that a front end keeps to compare looked-up rows; then it starts anew
 ONE_SHOTS = 1  # so often is a SELECT answered without a view; asked again, it becomes one
 ONE_SHOT_ROWS = 20_000  # of tables and states, read for an answer without a view: what reads more is given a view
+VIEWS_BEGUN = 16  # for SELECTs asked again, waiting to be made: beyond, one-shots go on without
 ASKED_SELECTS = 10_000  # the last ones are remembered, to know which are asked again
 ADHOC_VIEWS = 500  # least recently used ad-hoc views beyond this are dropped
 IDLE_INDEXES = 8  # of a table, made for views that are no more: kept for the next view, though each slows writes

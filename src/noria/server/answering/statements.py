@@ -1,8 +1,8 @@
 """What has been parsed: statements by their text and, for texts that differ only in literals, by their shape.
 
-Parsing costs hundreds of microseconds, recognising a shape a few (DESIGN section 5).  Keeps true: a shape is only
-used after the parsed tree of its text and of one text that has it gave the same command; everything parsed under
-another version of the program is parsed again.
+Parsing costs hundreds of microseconds, recognising a shape a few (DESIGN section 5).  A shape is learnt when it comes
+for the second time: that is a parse more.  Keeps true: it is only used after the parsed tree of its text and of one
+text that has it gave the same command; everything parsed under another version of the program is parsed again.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class Statements:
         self._by_text: Kept[Compiled] = Kept()
         self._by_shape: Kept[Compiled] = Kept()
         self._refused: Kept[int] = Kept()  # shapes that do not do, and the version that said so
+        self._seen: Kept[int] = Kept()  # shapes that came once, and under which version: learning costs as much again
         self.parsed = 0
 
     def prepare(self, text: str) -> Compiled:
@@ -143,6 +144,9 @@ class Statements:
         if found is None or self._refused.get(found[0]) == self._program.version:
             return
         text_of_shape, literals = found
+        if self._seen.get(text_of_shape) != self._program.version:
+            self._seen.put(text_of_shape, self._program.version)
+            return
         try:
             prepared = prepare(text_of_shape, self._program)
             if prepared.parameters == len(literals) and bind(prepared, literals) == command:
