@@ -34,7 +34,8 @@ pytestmark = pytest.mark.timeout(0)
 CASES = int(os.environ.get("FUZZ_WORKER_CASES", "600"))
 SEED = int(os.environ.get("FUZZ_SEED", "6" if os.environ.get("CI") else str(random.randrange(10**6))))
 CHECK_EVERY = 200  # packets between two looks at everything
-ANSWERED = {packets.Write: packets.Wrote, packets.Read: packets.Rows, packets.Migrate: packets.Migrated}
+ANSWERED = {packets.Write: packets.Wrote, packets.Read: packets.Rows, packets.Query: packets.Rows,
+            packets.Migrate: packets.Migrated}
 STATEMENTS = (
     "INSERT INTO t (id, s, n) VALUES (1000, 'new', 3), (1001, NULL, NULL)", "REPLACE INTO bag VALUES (3, 'v1', '{}')",
     "INSERT INTO t (id, u) VALUES (5, 6) ON DUPLICATE KEY UPDATE n = n + VALUES(u), s = CONCAT(s, 'x')",
@@ -106,12 +107,15 @@ class Fuzz:
         keys = {"by_s": [("text 3",), ("TEXT 4",)], "by_n_d": [(1, 1), (2, 2)], "by_day": [(None,)], "totals": [()]}
         reads = [packets.Read(0, v.name, keys.get(v.name, [(i,) for i in range(3)]), limit_ms=2_000) for v in views]
         ranges = [packets.Read(0, "by_range", [], between=(3, 30), first=5, limit_ms=2_000)]
+        once = [packets.Query(0, v, keys.get(v.name, [(i,) for i in range(3)]), rows=10**6) for v in views]
+        by_range = next(v for v in views if v.name == "by_range")
+        once.append(packets.Query(0, by_range, (), between=(3, 30), first=5, descending=True, rows=10**6))
         columns = (Column("a", INT, False), Column("b", TEXT))
         new = [parse(text, self.database.program)[0] for text in NEW_VIEWS]
         added = [packets.Migrate((packets.AddView(v.view),), (), limit_ms=2_000) for v in new]
         return [
             *[packets.Write((s,)) for s in self._statements], packets.Write(tuple(self._statements[:3])),
-            *reads, *ranges, packets.Read(0, "joined", [(i,) for i in range(9)], fill=True), *added,
+            *reads, *ranges, *once, packets.Read(0, "joined", [(i,) for i in range(9)], fill=True), *added,
             packets.Migrate((packets.CreateTable(TableDef("new", columns, (0,), table_id=77)),), ()),
             packets.Migrate((packets.DropTable("new"), packets.DropView("w")), ("CREATE VIEW …",)),
             packets.Ingest("t", (("t", ("/nonexistent/a.sst",)),), 3),
