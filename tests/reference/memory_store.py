@@ -72,6 +72,9 @@ class MemoryStore:
                  for c, f in zip(key, folds, strict=True)]
         return [b"".join((code + 2**63).to_bytes(8, "big") for code in row) for row in np.stack(codes).T.tolist()]
 
+    def unbuilt(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        return ()
+
     def trim_indexes(self, table: str, needed: object, most: int) -> None:
         """They cost little here."""
 

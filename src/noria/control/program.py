@@ -5,46 +5,36 @@ statements that make the program) in the same commit as the tables.  Keeps true:
 
 * what `table` and `view` answer is what the worker has acknowledged;
 * changes happen one at a time, in the order asked;
-* nothing is dropped that a named view builds on; ad-hoc views go with what they read;
-* ad-hoc views are bounded in number (limits.ADHOC_VIEWS), the least recently used goes first, and are not durable.
+* nothing is dropped that a named view builds on; ad-hoc views (`adhoc.py`) go with what they read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from noria.control.catalog import Catalog
-from noria.control.first_states import FirstStates
+from noria.control.adhoc import AdHoc
 from noria.control.names import Recorder, fold
-from noria.control.policy import Policy, Verdict
-from noria.control.published import columns_asked, published
+from noria.control.published import published
 from noria.core import limits
 from noria.core.errors import (
-    DISK_FULL,
-    OUT_OF_RESOURCES,
     Poisoned,
     SqlError,
-    adhoc_too_large,
-    adhoc_too_long,
     is_gone,
     table_exists,
+    view_changed,
 )
 from noria.dataflow import packets
-from noria.plan.mir import Mir, tables_of
+from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link, WorkerGone
 from noria.sql import commands
 from noria.sql.parse import parse
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
-TOO_LONG = 3024  # the error of what takes a worker too long or too much
 ALL = ""  # all views at once
 
 
@@ -55,62 +45,25 @@ class Change:
     warnings: tuple[tuple[str, int, str], ...] = ()
 
 
-@dataclass(slots=True)
-class _Pending:
-    """An ad-hoc view in the making and how many wait for it."""
-
-    task: asyncio.Task[ViewDef]
-    waiting: int = 0
-
-
-class Program(Catalog):
+class Program(AdHoc):
     """The catalog and its changes.  hold_ms: how long the worker may take to make an ad-hoc view."""
 
     def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
-        super().__init__()
-        self._link, self.hold_ms = link, hold_ms
-        self._adhoc_views = adhoc_views
+        super().__init__(link, adhoc_views, hold_ms)
         self._beside: dict[str, ViewDef] = {}  # in the making, to replace one: by the name that it has meanwhile
-        self._pending: dict[tuple[Mir, tuple[int, ...], int], _Pending] = {}
         self._last_table_id = 0
-        self._adhoc_made = self._definitions = 0
-        self._lock = asyncio.Lock()
-        self._sent: tuple[asyncio.Task[Any] | None, asyncio.Future[Any]] | None = None  # the change under way
         self._at: str | None = None  # what a recovery was at when it ended before its end
         self._deaths: dict[str, int] = {}  # of workers, while this view was brought back
-        self._costly: OrderedDict[tuple[Mir, tuple[int, ...]], int] = OrderedDict()  # and the version that said so
         self._kinds: dict[type, Callable[[Any], Awaitable[Change]]] = {
-            commands.CreateTable: self._create_table, commands.CreateView: self._create_view,
-            commands.DropTable: self._drop_tables, commands.DropView: self._drop_views}
-        self.policy = Policy()
-        self.first_states = FirstStates(link, self._unfillable)
+            commands.CreateTable: self._create_table, commands.AlterTable: self._alter_table,
+            commands.CreateView: self._create_view, commands.DropTable: self._drop_tables,
+            commands.DropView: self._drop_views}
 
     # ------------------------------------------------------------ named changes
     async def define(self, command: commands.Command) -> Change:
         """CREATE and DROP of tables and views.  SqlError: the program is as it was.  Cancelled: likewise, unless it
         was too late, which the answer tells."""
         return await self._given_up_whole(asyncio.ensure_future(self._define(command)))
-
-    async def _given_up_whole(self, change: asyncio.Task[T]) -> T:
-        """The change's outcome.  When the caller is cancelled, it is taken back if it is not made yet: what the worker
-        has and what is known here never part."""
-        try:
-            return await asyncio.shield(change)
-        except asyncio.CancelledError:
-            self._give_up(change)
-            if change.done() or not self._is_sent(change):
-                await asyncio.wait((change,), timeout=limits.GIVING_UP_S)
-                raise
-            return await change
-
-    def _is_sent(self, change: asyncio.Task[Any]) -> bool:
-        return self._sent is not None and self._sent[0] is change
-
-    def _give_up(self, change: asyncio.Task[Any]) -> None:
-        if self._sent is not None and self._sent[0] is change:
-            self._link.cancel(self._sent[1])
-        else:
-            change.cancel()
 
     async def _define(self, command: commands.Command) -> Change:
         if isinstance(command, commands.CreateView) and command.or_replace and not command.view.internal:
@@ -121,6 +74,8 @@ class Program(Catalog):
             change: Change = await self._kinds[type(command)](command)
         if isinstance(command, commands.CreateView):
             await self._whole(fold(command.view.name))
+        if isinstance(command, commands.AlterTable):
+            await self._indexed(command)
         return change
 
     async def _whole(self, name: str) -> None:
@@ -144,16 +99,6 @@ class Program(Catalog):
         self._forget(name)
         self.version += 1
 
-    async def settled(self) -> None:
-        """When no change is under way any more."""
-        async with self._lock:
-            pass
-
-    def _numbered(self, view: ViewDef) -> ViewDef:
-        """The view as a definition of its own."""
-        self._definitions += 1
-        return replace(view, definition=self._definitions)
-
     async def _create_table(self, command: commands.CreateTable) -> Change:
         name = fold(command.table.name)
         if name in self._tables and command.if_not_exists:
@@ -166,6 +111,27 @@ class Program(Catalog):
         self._tables[name] = table
         self.version += 1
         return Change()
+
+    async def _alter_table(self, command: commands.AlterTable) -> Change:
+        name = fold(command.was.name)
+        if self._tables.get(name) != command.was:
+            raise view_changed(command.was.name)  # since the statement was planned
+        await self._migrate((packets.AlterTable(command.table),), self.recipe())
+        self._tables[name] = command.table
+        self.version += 1
+        return Change()
+
+    async def _indexed(self, command: commands.AlterTable) -> None:
+        """Wait for the table's indexes, which are built in the background; without them the change is taken back."""
+        try:
+            reply: packets.Done = await self._link.ask(packets.Ask(0, "indexed", command.table.name), retry=True)
+            if reply.error is not None:
+                raise reply.error
+        except BaseException:
+            async with self._lock:
+                if self._tables.get(fold(command.was.name)) == command.table:
+                    await self._alter_table(commands.AlterTable(command.table, command.was))
+            raise
 
     async def _create_view(self, command: commands.CreateView) -> Change:
         view, name = self._numbered(command.view), fold(command.view.name)
@@ -278,131 +244,11 @@ class Program(Catalog):
         parse(text, recorder)
         return recorder.views
 
-    # ------------------------------------------------------------ ad-hoc views
-    def once(self, wanted: ViewDef) -> bool:
-        """Is this SELECT to be answered by a one-shot?  Not where a view has its rows; a view for it may be begun."""
-        reader = self.match(wanted)
-        if reader is not None and not (reader.adhoc and self.first_states.wait_for(reader)):
-            return False
-        self._refuse_broken(wanted)
-        verdict = self.policy.asked(wanted, self.version)
-        if verdict is Verdict.BOTH and reader is None and len(self._pending) < limits.VIEWS_BEGUN:
-            self._begun(wanted).waiting += 1  # it is wanted, whoever goes away
-        return verdict is not Verdict.VIEW
-
-    def _begun(self, wanted: ViewDef) -> _Pending:
-        """The view in the making."""
-        same = (wanted.plan, wanted.key, columns_asked(wanted))
-        pending = self._pending.get(same)
-        if pending is None:
-            pending = self._pending[same] = _Pending(asyncio.ensure_future(self._add_adhoc(wanted)))
-            pending.task.add_done_callback(partial(self._made, same, wanted))
-        return pending
-
-    async def reader(self, wanted: ViewDef) -> ViewDef:
-        """A view that answers this SELECT, made if there is none.  SqlError 1235 when it must not be made."""
-        while (found := self.match(wanted)) is None:
-            self._refuse_broken(wanted)
-            pending = self._begun(wanted)
-            pending.waiting += 1
-            try:
-                await asyncio.shield(pending.task)
-            finally:
-                pending.waiting -= 1
-                if not pending.waiting and not pending.task.done():  # nobody wants it any more
-                    self._give_up(pending.task)
-        return found
-
-    def _refuse_broken(self, wanted: ViewDef) -> None:
-        for name, why in self._broken.items():
-            view = self._views.get(name)
-            if view is not None and (view.plan, view.key) == (wanted.plan, wanted.key):
-                raise SqlError(why.code, why.state, f"View '{view.name}' could not be brought back after a restart "
-                                                    f"({why.message}): drop or replace it")
-
-    def _made(self, same: tuple[Mir, tuple[int, ...], int], wanted: ViewDef, task: asyncio.Task[ViewDef]) -> None:
-        self._pending.pop(same, None)
-        if not task.cancelled() and task.exception() is not None:  # whoever waited may be gone
-            self.policy.no_view(wanted, self.version)
-
-    async def _add_adhoc(self, wanted: ViewDef) -> ViewDef:
-        async with self._lock:
-            if self._costly.get((wanted.plan, wanted.key)) == self.version:
-                raise adhoc_too_long(self.hold_ms)
-            rows = await self._base_rows(wanted)
-            if rows > limits.ADHOC_FULL_ROWS and not wanted.key:
-                raise adhoc_too_large(rows)
-            self._adhoc_made += 1
-            view = self._numbered(replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True))
-            reply = await self._migrate_adhoc(wanted, published(view))
-            if rows > limits.ADHOC_FULL_ROWS and any(" | full" in text.splitlines()[-1] for _, text in reply.explain):
-                await self._migrate((packets.DropView(view.name),), self.recipe(), durable=False)
-                raise adhoc_too_large(rows)
-            self._remember(view, set())
-            self._planned(reply)
-            return view
-
-    async def _with_room(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool,
-                         evicted: int = 0, limit_ms: int = 0) -> packets.Migrated:
-        """Add a view and drop at least so many ad-hoc ones, least recently used ones first: more where there is no
-        memory, mapping or descriptor for it, until none is left to drop."""
-        while True:
-            gone = list(self._adhoc)[: max(0, evicted)]
-            drops = tuple(packets.DropView(self._adhoc[n].name) for n in gone)
-            try:
-                reply = await self._migrate((*drops, *steps), recipe, durable, limit_ms)
-            except SqlError as e:
-                if e.code not in (OUT_OF_RESOURCES, DISK_FULL) or len(gone) == len(self._adhoc):
-                    raise
-                evicted = max(len(self._adhoc) // 4, 2 * evicted, 1)
-                continue
-            for n in gone:
-                self._forget(n)
-            return reply
-
-    async def _migrate_adhoc(self, wanted: ViewDef, add: packets.AddView) -> packets.Migrated:
-        """Error 1235 for a view that takes its worker too long: it is not tried again while the program stays."""
-        try:
-            return await self._with_room((add,), self.recipe(), False, len(self._adhoc) + 1 - self._adhoc_views,
-                                         self.hold_ms)
-        except SqlError as e:
-            if e.code != TOO_LONG:
-                raise
-            self._costly[wanted.plan, wanted.key] = self.version
-            while len(self._costly) > limits.ADHOC_REFUSED:
-                self._costly.popitem(last=False)
-            raise adhoc_too_long(self.hold_ms) from None
-
-    async def _base_rows(self, view: ViewDef) -> int:
-        """Rows in the tables that the view reads."""
-        reply: packets.Done = await self._link.ask(packets.Ask(0, "stats"), retry=True)
-        counts = reply.value["tables"]
-        return sum(counts.get(name, 0) for name in tables_of(view.plan))
-
-    # ------------------------------------------------------------ what the worker is told
+    # ------------------------------------------------------------ what goes wrong
     def _forget(self, name: str) -> None:
         self.first_states.forget(name)
         self._deaths.pop(name, None)
         super()._forget(name)
-
-    async def _migrate(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool = True,
-                       limit_ms: int = 0) -> packets.Migrated:
-        sent = self._link.submit(packets.Migrate(steps, recipe, durable, limit_ms=limit_ms))
-        self._sent = asyncio.current_task(), sent
-        try:
-            reply: packets.Migrated = await sent
-        finally:
-            self._sent = None
-        if reply.error is not None:
-            raise reply.error
-        return reply
-
-    def _planned(self, reply: packets.Migrated) -> None:
-        """Keep the explanations; first states are built, or computed by Spark, while everything else goes on."""
-        self._explain.update((fold(name), text) for name, text in reply.explain)
-        for name in dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)]):
-            view = self._views.get(fold(name)) or self._adhoc[fold(name)]
-            self.first_states.begin(view, [(node, plan) for v, node, plan in reply.bootstrap if v == name])
 
     def _unfillable(self, name: str, why: BaseException) -> None:
         """A view has no first state, and will not have one while this worker lives."""

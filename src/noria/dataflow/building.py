@@ -54,23 +54,44 @@ class Builds:
     unforeseen: Callable[[Exception], SqlError] | None = None
     states: dict[Node, FirstState | Delivered] = field(default_factory=dict)
     indexes: dict[tuple[Node, Columns], NewIndex] = field(default_factory=dict)
+    declared: dict[tuple[str, Columns], NewIndex] = field(default_factory=dict)  # by table, for no view
     _turns: deque[Build] = field(default_factory=deque)
     promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups in base tables that these will make
     dormant: set[Node] = field(default_factory=set)  # new nodes that wait until what they need is full
     _later: dict[Node, Lookups] = field(default_factory=dict)  # how nodes in use will look up, with the index for it
 
     # -------------------------------------------------------------- what is to be built
+    def declare(self) -> None:
+        """Indexes that tables declare and do not have; those declared no more are given up."""
+        store = self.engine.store
+        for (table, columns), made in list(self.declared.items()):
+            known = store.tables().get(table)
+            if known is None or all(i.columns != columns for i in known.indexes):
+                made.build.give_up()
+                self._turns.remove(self.declared.pop((table, columns)))
+        for table, columns in list(store.unbuilt()):
+            build = store.begin_index(table, columns)
+            if build is not None:
+                names = [store.tables()[table].columns[c].name for c in columns]
+                self.declared[table, columns] = made = NewIndex(None, columns, build, table, names)
+                self._turns.append(made)
+
     def index(self, base: Node, table: str, columns: Columns) -> None:
         """The base table is to be looked up by these columns."""
         store = self.engine.store
         if (base, columns) in self.indexes:  # or failed, until whoever wants it is dropped
+            return
+        if (table, columns) in self.declared:
+            made = self.indexes[base, columns] = self.declared.pop((table, columns))
+            made.base = base
             return
         if store.row_count(table) <= self.at_once_rows:
             store.add_index(table, columns, self.engine.work)
             return
         build = store.begin_index(table, columns)
         if build is not None:
-            self.indexes[base, columns] = made = NewIndex(base, columns, build)
+            names = [base.fields[c].name for c in columns]
+            self.indexes[base, columns] = made = NewIndex(base, columns, build, table, names)
             self._turns.append(made)
 
     def state(self, build: FirstState | Delivered) -> None:
@@ -108,8 +129,8 @@ class Builds:
     def again(self, table: str) -> None:
         """Rows came to the table beside all deltas: what is built from it begins anew."""
         base = self.engine.bases.get(table)
-        for made in self.indexes.values():
-            if made.base is base:
+        for made in (*self.indexes.values(), *self.declared.values()):
+            if made.table == table:
                 made.build.again()
         for n in self.engine.graph.nodes:
             build = self.states.get(n)
@@ -141,8 +162,14 @@ class Builds:
         self.settle()
 
     def _forget_index(self, made: NewIndex) -> None:
-        made.build.give_up()
+        """Unless it is declared, too."""
+        assert made.base is not None
         del self.indexes[made.base, made.columns]
+        known = self.engine.store.tables().get(made.table)
+        if known is not None and any(i.columns == made.columns for i in known.indexes):
+            made.base, self.declared[made.table, made.columns] = None, made
+            return
+        made.build.give_up()
         self._turns.remove(made)
 
     def settle(self) -> None:
@@ -241,7 +268,10 @@ class Builds:
 
     def _whole(self, build: Build) -> None:
         self._turns.remove(build)
-        if isinstance(build, NewIndex):
+        if isinstance(build, NewIndex) and build.base is None:
+            del self.declared[build.table, build.columns]
+        elif isinstance(build, NewIndex):
+            assert build.base is not None
             del self.indexes[build.base, build.columns]
         elif isinstance(build, FirstState | Delivered):
             del self.states[build.node]

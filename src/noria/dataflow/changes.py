@@ -63,6 +63,7 @@ class Changes:
             for s in steps:
                 undo.append(self._apply(s))
             self._engine.relayout(self._large)
+            self._engine.builds.declare()
         except InvariantViolation:
             raise
         except Exception as bug:
@@ -70,12 +71,14 @@ class Changes:
             for u in reversed(undo):
                 u()
             self._engine.relayout(self._large)
+            self._engine.builds.declare()
             if isinstance(bug, SqlError):
                 return bug
             if isinstance(bug, ValueError):
                 return SqlError(1235, "42000", str(bug))
             raise
         left = {t for d in dropped for t in self._planner.tables(d)}
+        left |= {s.table.name for s in steps if isinstance(s, packets.AlterTable)}
         for table in left and left & self._store.tables().keys():
             base = self._engine.bases.get(table)
             with suppress(SqlError):  # no room to note it, or a damaged file: at another time
@@ -108,6 +111,10 @@ class Changes:
                 return lambda: None  # recovery: the store has it
             self._store.create_table(s.table)
             return lambda: self._store.drop_table(s.table.name)
+        if isinstance(s, packets.AlterTable):
+            was = self._store.tables()[s.table.name]
+            self._store.alter_table(s.table)
+            return lambda: self._store.alter_table(was)
         if isinstance(s, packets.DropTable):
             self._planner.drop_table(s.table)
             return lambda: None
@@ -147,8 +154,10 @@ class Changes:
         view, top, twins = self._planner.once(view)
         known = self._store.tables()
         for node in ancestors(top):
-            if isinstance(node.op, Base) and known.get(node.op.table.name) != node.op.table:
-                raise view_changed(node.op.table.name)
+            if isinstance(node.op, Base):
+                table = known.get(node.op.table.name)
+                if table is None or table.table_id != node.op.table.table_id:
+                    raise view_changed(node.op.table.name)
         return view, top, OneShot(self._engine, twins, rows)
 
     def input_plan(self, node: Any) -> Any:

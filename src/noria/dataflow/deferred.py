@@ -53,6 +53,21 @@ class Deferred:
 
         return self._later(_Waiting(e, number, answer, lambda: self._of_view(view)))
 
+    def until_indexed(self, e: Envelope, table: str) -> packets.Packet | None:
+        """Answered when the table has the indexes that it declares."""
+        assert isinstance(e.body, packets.Ask)
+        number, builds = e.body.request, self._engine.builds
+
+        def mine() -> list[Build]:
+            every = (*builds.declared.values(), *builds.indexes.values())
+            return [b for b in every if b.table == table and b.build.declared]
+
+        def answer() -> Done | None:
+            error = next((b.error for b in mine() if b.error is not None), None)
+            return Done(number, error=error) if error is not None or not mine() else None
+
+        return self._later(_Waiting(e, number, answer, mine))
+
     def until_whole(self, e: Envelope, node: Node) -> packets.Packet | None:
         """Answered when the node has its first state."""
         assert isinstance(e.body, packets.Bootstrap)
@@ -111,7 +126,7 @@ class Deferred:
 
     def _shown(self) -> Iterator[dict[str, object]]:
         builds = self._engine.builds
-        for build in [*builds.indexes.values(), *builds.states.values()]:
+        for build in [*builds.indexes.values(), *builds.declared.values(), *builds.states.values()]:
             told = builds.progress(build)
             yield {"what": told.what, "views": self._views(build), "rows": told.done, "of": told.total,
                    "state": "failed" if told.failed else "waits" if told.waits else "runs", "why": told.waits}

@@ -218,11 +218,11 @@ class Delivered(Build):
 
 
 class NewIndex(Build):
-    """An index of a base table."""
+    """An index of a base table.  base: the node that looks up by it; None where it is declared, and no node does."""
 
-    def __init__(self, base: Node, columns: Columns, build: IndexBuild):
+    def __init__(self, base: Node | None, columns: Columns, build: IndexBuild, table: str, names: list[str]):
         super().__init__()
-        self.base, self.columns, self.build = base, columns, build
+        self.base, self.columns, self.build, self.table, self._names = base, columns, build, table, names
 
     def step(self, engine: Engine) -> bool:
         return self.build.over or self.build.step(self.rows)
@@ -231,8 +231,7 @@ class NewIndex(Build):
         return self.build.done, self.build.total
 
     def what(self) -> str:
-        by = ", ".join(self.base.fields[c].name for c in self.columns)
-        return f"index of {self.base.op.describe()} by {by}"
+        return f"index of table {self.table} by {', '.join(self._names)}"
 
 
 def _rows(engine: Engine, n: Node) -> int:

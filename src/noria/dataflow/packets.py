@@ -80,6 +80,13 @@ class CreateTable:
 
 
 @dataclass(frozen=True)
+class AlterTable:
+    """The table of this name and id is defined like this now: its columns are what they were."""
+
+    table: TableDef
+
+
+@dataclass(frozen=True)
 class DropTable:
     table: str
 
@@ -103,7 +110,7 @@ class RenameView:
     name: str
 
 
-MigrationStep = CreateTable | DropTable | AddView | DropView | RenameView
+MigrationStep = CreateTable | AlterTable | DropTable | AddView | DropView | RenameView
 
 
 @dataclass(frozen=True)
@@ -165,7 +172,8 @@ class Evict:
 class Ask:
     """A question about the worker: stats | graph | explain (argument: view name) | analyze (what `read` does) | table
     (argument: its name; what a bulk load must bring) | validate | builds (what is being built, and for which views) |
-    built (argument: view name; answered when it has its first state, or will not have it)."""
+    built (argument: view name; answered when it has its first state, or will not have it) | indexed (argument: table;
+    answered when it has the indexes that it declares)."""
 
     request: int
     what: str

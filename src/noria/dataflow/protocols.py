@@ -30,6 +30,10 @@ class IndexBuild(Protocol):
     done: int
 
     @property
+    def declared(self) -> bool:
+        """Is it declared, or made for a view only?"""
+
+    @property
     def total(self) -> int: ...
 
     @property
@@ -52,6 +56,13 @@ class BaseStore(Protocol):
     def tables(self) -> dict[str, TableDef]: ...
 
     def create_table(self, table: TableDef) -> None: ...
+
+    def alter_table(self, table: TableDef) -> None:
+        """Other indexes, defaults, AUTO_INCREMENT; durable with the next `set_recipe`.  Indexes that are declared are
+        kept from now on, and made by `begin_index`."""
+
+    def unbuilt(self) -> Iterable[tuple[str, tuple[int, ...]]]:
+        """Table and columns of the indexes that are declared, that no key or index serves, and that nobody builds."""
 
     def drop_table(self, name: str) -> None: ...
 

@@ -71,13 +71,21 @@ def check(ok: bool, what: str) -> None:
 
 @dataclass(frozen=True)
 class Base(Mir):
-    """A base table with all its columns."""
+    """A base table with all its columns.  Equal are those of the same rows: indexes and defaults are not part of it."""
 
-    table: TableDef
+    table: TableDef = field(compare=False)
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         return self.table.fields
+
+    @cached_property
+    def _same(self) -> tuple[Any, ...]:
+        t = self.table
+        return t.name, t.table_id, t.primary_key, tuple((c.type, c.nullable) for c in t.columns)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Base) and (self.table is other.table or self._same == other._same)
 
     @cached_property
     def _hash(self) -> int:

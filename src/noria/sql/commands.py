@@ -37,6 +37,14 @@ class DropTable:
 
 
 @dataclass(frozen=True)
+class AlterTable:
+    """was: the definition that the change was planned for."""
+
+    was: TableDef
+    table: TableDef
+
+
+@dataclass(frozen=True)
 class CreateView:
     view: ViewDef
     or_replace: bool = False
@@ -240,9 +248,9 @@ class LockTables:
     tables: tuple[tuple[str, bool], ...] = ()
 
 
-Command = (CreateTable | DropTable | CreateView | DropView | Select | Timed | SelectItems | Explain | Show | SetVariable
-           | Use | CreateDatabase | DropDatabase | Transaction | Kill | Nothing | LockTables | Insert | Update
-           | Delete)
+Command = (CreateTable | AlterTable | DropTable | CreateView | DropView | Select | Timed | SelectItems | Explain | Show
+           | SetVariable | Use | CreateDatabase | DropDatabase | Transaction | Kill | Nothing | LockTables | Insert
+           | Update | Delete)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from noria.sql.commands import Command, CreateView, Explain, Nothing, Prepared, 
 from noria.sql.expressions import clock
 from noria.sql.query.context import Catalog, Context
 from noria.sql.query.purposes import block_of, select_of
-from noria.sql.statements import definitions, session, writes
+from noria.sql.statements import alterations, definitions, session, writes
 from noria.sql.statements.database import check_names
 from noria.sql.statements.without_from import select_items
 from noria.sql.text import literal_rows
@@ -128,6 +128,12 @@ def _command(statement: Statement, catalog: Catalog) -> tuple[Command, Binder]:
         return _write(writes.delete(tree, catalog), statement)
     if isinstance(tree, exp.TruncateTable):
         return _write(writes.truncate(tree, catalog), statement)
+    if isinstance(tree, exp.Alter):
+        return _fixed(alterations.alter(tree, catalog))
+    if isinstance(tree, exp.Create) and tree.kind == "INDEX":
+        return _fixed(alterations.create_index(tree, catalog))
+    if isinstance(tree, exp.Drop) and tree.kind == "INDEX":
+        return _fixed(alterations.drop_index(tree, catalog))
     if isinstance(tree, exp.Create):
         return _fixed(definitions.create(statement, tree, catalog))
     if isinstance(tree, exp.Drop):

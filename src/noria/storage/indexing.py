@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from rocksdict import WriteBatch
 
@@ -26,6 +27,10 @@ class IndexBuild:
         self.done = 0
         engine.create_family(index.family)
         table.building.append(index)
+
+    @property
+    def declared(self) -> bool:
+        return bool(self._table.declared(self.index.columns))
 
     @property
     def total(self) -> int:
@@ -66,10 +71,11 @@ class IndexBuild:
 
     def _finish(self) -> None:
         batch = WriteBatch(raw_mode=True)
-        meta.put_index(self._engine, batch, self._table, self.index)
+        index = replace(self.index, name=self._table.declared(self.index.columns))  # declared or dropped meanwhile
+        meta.put_index(self._engine, batch, self._table, index)
         self._engine.commit(batch)
         self._table.building.remove(self.index)
-        self._table.indexes.append(self.index)
+        self._table.indexes.append(index)
 
 
 def build_whole(build: IndexBuild, rows: int, between: Callable[[], object]) -> None:

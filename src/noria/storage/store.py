@@ -134,6 +134,18 @@ class RocksStore:
             self._engine.create_family(family)
         self._tables[table.name] = made
 
+    def alter_table(self, table: TableDef) -> None:
+        """As the protocol says."""
+        self._readable(table.name).redefine(table)
+
+    def unbuilt(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """As the protocol says."""
+        for table in self._tables.values():
+            building = {i.columns for i in table.building}
+            for i in table.definition.indexes:
+                if table.access(i.columns) is None and i.columns not in building:
+                    yield table.name, i.columns
+
     def drop_table(self, name: str) -> None:
         """Durable with the next `set_recipe`; until then a crash brings it back."""
         self._dropped.append(self.table(name))
@@ -146,7 +158,7 @@ class RocksStore:
         def fill(batch: WriteBatch) -> None:
             meta.put_catalog(self._engine, batch, recipe, list(self._tables.values()), self._last_table_id)
             for table in self._tables.values():
-                if table.definition.first_id > 1:  # a new one, whose counter does not begin at nothing
+                if table.definition.first_id > 1:  # the counter was set
                     meta.put_counters(self._engine, batch, table.definition, table.counters)
             for table in self._dropped:
                 meta.forget_table(self._engine, batch, table)
@@ -172,7 +184,7 @@ class RocksStore:
         if self.table(table).access(columns) is not None:
             return None
         into = self._readable(table)
-        index = Index.of(into.definition, tuple(columns))
+        index = Index.of(into.definition, tuple(columns), name=into.declared(tuple(columns)))
         return IndexBuild(self._engine, into, index, lambda: self._readable(table))
 
     def trim_indexes(self, table: str, needed: Iterable[tuple[int, ...]], most: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import add
 from typing import NamedTuple
 
@@ -73,6 +73,18 @@ class Table:
         self.indexes: list[Index] = list(indexes)
         self.building: list[Index] = []  # written like the others, and not looked up yet (`indexing`)
         self.counters = Counters()
+
+    def redefine(self, definition: TableDef) -> None:
+        """Other declared indexes, defaults, AUTO_INCREMENT: what is on disk stays as it is.  An index that is declared
+        no more may go when no view needs it."""
+        self.definition = definition
+        self.indexes = [i if i.unique else replace(i, name=self.declared(i.columns)) for i in self.indexes]
+        self.counters = self.counters._replace(
+            auto_increment=max(self.counters.auto_increment, definition.first_id - 1))
+
+    def declared(self, columns: tuple[int, ...]) -> str:
+        """The name under which an index of these columns is declared, if it is."""
+        return next((i.name for i in self.definition.indexes if i.columns == columns and not i.unique), "")
 
     @property
     def maintained(self) -> list[Index]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.errors import SqlError, name_too_long, not_supported, parse_error, too_many_columns
+from noria.core.errors import SqlError, name_too_long, parse_error, too_many_columns
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
 from noria.core.types import Collation, Column, IndexDef, Kind, SqlType, TableDef
@@ -44,8 +44,6 @@ def create(statement: Statement, tree: exp.Create, catalog: Catalog) -> Command:
         return _create_view(statement, tree, catalog)
     if tree.kind in ("DATABASE", "SCHEMA"):
         return CreateDatabase(tree.this.name, bool(tree.args.get("exists")))
-    if tree.kind == "INDEX":
-        raise not_supported("CREATE INDEX", "views make the indexes they need; declare UNIQUE in CREATE TABLE")
     raise refuse(f"CREATE {tree.kind}", tree)
 
 
@@ -155,10 +153,11 @@ def _options(draft: _Draft, properties: exp.Expr | None) -> None:
         if isinstance(p, exp.CharacterSetProperty):
             _charset(p)
         if isinstance(p, exp.AutoIncrementProperty):
-            draft.first_id = _first_id(p)
+            draft.first_id = first_id(p)
 
 
-def _first_id(node: exp.Expr) -> int:
+def first_id(node: exp.Expr) -> int:
+    """Of AUTO_INCREMENT = n."""
     value = literal_value(node.this) if isinstance(node.this, exp.Literal) else None
     if not isinstance(value, int) or not 0 <= value <= MAX_INT:
         raise parse_error(f"AUTO_INCREMENT takes a number, near '{snippet(node)}'")
@@ -195,7 +194,11 @@ def _not_null(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 
 def _default(draft: _Draft, c: Column, node: exp.Expr) -> Column:
-    value = node.this
+    return default_of(c, node.this)
+
+
+def default_of(c: Column, value: exp.Expr) -> Column:
+    """The column with this DEFAULT."""
     if _is_now(value):
         _check_now(value, c, 1067, "Invalid default value")
         return replace(c, default_now=True)
@@ -288,12 +291,12 @@ _REFUSED: dict[type, tuple[str, str]] = {
 
 # ------------------------------------------------------------------ keys
 def _primary_key(draft: _Draft, node: exp.Expr) -> None:
-    draft.set_primary_key([_key_column(c, True) for c in node.expressions])
+    draft.set_primary_key([key_column(c, True) for c in node.expressions])
 
 
 def _unique(draft: _Draft, node: exp.Expr) -> None:
     schema = node.this
-    columns = [_key_column(c, True) for c in schema.expressions]
+    columns = [key_column(c, True) for c in schema.expressions]
     name = schema.this.name if schema.this is not None else columns[0]
     draft.indexes.append((name, columns, True))
 
@@ -301,7 +304,7 @@ def _unique(draft: _Draft, node: exp.Expr) -> None:
 def _index(draft: _Draft, node: exp.Expr) -> None:
     if node.args.get("kind"):
         raise refuse(f"{node.args['kind']} indexes", node)
-    columns = [_key_column(c, False) for c in node.expressions]
+    columns = [key_column(c, False) for c in node.expressions]
     draft.indexes.append((node.this.name if node.this is not None else columns[0], columns, False))
 
 
@@ -315,7 +318,7 @@ def _constraint(draft: _Draft, node: exp.Expr) -> None:
         handler(draft, inner)
 
 
-def _key_column(node: exp.Expr, unique: bool) -> str:
+def key_column(node: exp.Expr, unique: bool) -> str:
     """A key on a prefix is kept as one on the whole column; unique on a prefix would mean something else."""
     if isinstance(node, exp.Ordered):
         node = node.this

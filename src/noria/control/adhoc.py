@@ -1,0 +1,208 @@
+"""Ad-hoc views: what a SELECT is given that no named view answers, and how any change is sent to the worker.
+
+Keeps true: changes happen one at a time; ad-hoc views are bounded in number (limits.ADHOC_VIEWS), the least recently
+used goes first, and are not durable; whether a SELECT has one is decided in `policy.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from noria.control.catalog import Catalog
+from noria.control.first_states import FirstStates
+from noria.control.names import fold
+from noria.control.policy import Policy, Verdict
+from noria.control.published import columns_asked, published
+from noria.core import limits
+from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError, adhoc_too_large, adhoc_too_long
+from noria.dataflow import packets
+from noria.plan.mir import Mir, tables_of
+from noria.plan.view import ViewDef
+from noria.runtime.link import Link
+
+T = TypeVar("T")
+TOO_LONG = 3024  # the error of what takes a worker too long or too much
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An ad-hoc view in the making and how many wait for it."""
+
+    task: asyncio.Task[ViewDef]
+    waiting: int = 0
+
+
+class AdHoc(Catalog):
+    """hold_ms: how long the worker may take to make an ad-hoc view."""
+
+    def __init__(self, link: Link, adhoc_views: int, hold_ms: int):
+        super().__init__()
+        self._link, self.hold_ms = link, hold_ms
+        self._adhoc_views = adhoc_views
+        self._pending: dict[tuple[Mir, tuple[int, ...], int], _Pending] = {}
+        self._adhoc_made = self._definitions = 0
+        self._lock = asyncio.Lock()
+        self._sent: tuple[asyncio.Task[Any] | None, asyncio.Future[Any]] | None = None  # the change under way
+        self._costly: OrderedDict[tuple[Mir, tuple[int, ...]], int] = OrderedDict()  # and the version that said so
+        self.policy = Policy()
+        self.first_states = FirstStates(link, self._unfillable)
+
+    def _unfillable(self, name: str, why: BaseException) -> None:
+        """A view has no first state, and will not have one while this worker lives."""
+        raise NotImplementedError
+
+    def once(self, wanted: ViewDef) -> bool:
+        """Is this SELECT to be answered by a one-shot?  Not where a view has its rows; a view for it may be begun."""
+        reader = self.match(wanted)
+        if reader is not None and not (reader.adhoc and self.first_states.wait_for(reader)):
+            return False
+        self._refuse_broken(wanted)
+        verdict = self.policy.asked(wanted, self.version)
+        if verdict is Verdict.BOTH and reader is None and len(self._pending) < limits.VIEWS_BEGUN:
+            self._begun(wanted).waiting += 1  # it is wanted, whoever goes away
+        return verdict is not Verdict.VIEW
+
+    def _begun(self, wanted: ViewDef) -> _Pending:
+        """The view in the making."""
+        same = (wanted.plan, wanted.key, columns_asked(wanted))
+        pending = self._pending.get(same)
+        if pending is None:
+            pending = self._pending[same] = _Pending(asyncio.ensure_future(self._add_adhoc(wanted)))
+            pending.task.add_done_callback(partial(self._made, same, wanted))
+        return pending
+
+    async def reader(self, wanted: ViewDef) -> ViewDef:
+        """A view that answers this SELECT, made if there is none.  SqlError 1235 when it must not be made."""
+        while (found := self.match(wanted)) is None:
+            self._refuse_broken(wanted)
+            pending = self._begun(wanted)
+            pending.waiting += 1
+            try:
+                await asyncio.shield(pending.task)
+            finally:
+                pending.waiting -= 1
+                if not pending.waiting and not pending.task.done():  # nobody wants it any more
+                    self._give_up(pending.task)
+        return found
+
+    def _refuse_broken(self, wanted: ViewDef) -> None:
+        for name, why in self._broken.items():
+            view = self._views.get(name)
+            if view is not None and (view.plan, view.key) == (wanted.plan, wanted.key):
+                raise SqlError(why.code, why.state, f"View '{view.name}' could not be brought back after a restart "
+                                                    f"({why.message}): drop or replace it")
+
+    def _made(self, same: tuple[Mir, tuple[int, ...], int], wanted: ViewDef, task: asyncio.Task[ViewDef]) -> None:
+        self._pending.pop(same, None)
+        if not task.cancelled() and task.exception() is not None:  # whoever waited may be gone
+            self.policy.no_view(wanted, self.version)
+
+    async def _add_adhoc(self, wanted: ViewDef) -> ViewDef:
+        async with self._lock:
+            if self._costly.get((wanted.plan, wanted.key)) == self.version:
+                raise adhoc_too_long(self.hold_ms)
+            rows = await self._base_rows(wanted)
+            if rows > limits.ADHOC_FULL_ROWS and not wanted.key:
+                raise adhoc_too_large(rows)
+            self._adhoc_made += 1
+            view = self._numbered(replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True))
+            reply = await self._migrate_adhoc(wanted, published(view))
+            if rows > limits.ADHOC_FULL_ROWS and any(" | full" in text.splitlines()[-1] for _, text in reply.explain):
+                await self._migrate((packets.DropView(view.name),), self.recipe(), durable=False)
+                raise adhoc_too_large(rows)
+            self._remember(view, set())
+            self._planned(reply)
+            return view
+
+    async def _with_room(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool,
+                         evicted: int = 0, limit_ms: int = 0) -> packets.Migrated:
+        """Add a view and drop at least so many ad-hoc ones, least recently used ones first: more where there is no
+        memory, mapping or descriptor for it, until none is left to drop."""
+        while True:
+            gone = list(self._adhoc)[: max(0, evicted)]
+            drops = tuple(packets.DropView(self._adhoc[n].name) for n in gone)
+            try:
+                reply = await self._migrate((*drops, *steps), recipe, durable, limit_ms)
+            except SqlError as e:
+                if e.code not in (OUT_OF_RESOURCES, DISK_FULL) or len(gone) == len(self._adhoc):
+                    raise
+                evicted = max(len(self._adhoc) // 4, 2 * evicted, 1)
+                continue
+            for n in gone:
+                self._forget(n)
+            return reply
+
+    async def _migrate_adhoc(self, wanted: ViewDef, add: packets.AddView) -> packets.Migrated:
+        """Error 1235 for a view that takes its worker too long: it is not tried again while the program stays."""
+        try:
+            return await self._with_room((add,), self.recipe(), False, len(self._adhoc) + 1 - self._adhoc_views,
+                                         self.hold_ms)
+        except SqlError as e:
+            if e.code != TOO_LONG:
+                raise
+            self._costly[wanted.plan, wanted.key] = self.version
+            while len(self._costly) > limits.ADHOC_REFUSED:
+                self._costly.popitem(last=False)
+            raise adhoc_too_long(self.hold_ms) from None
+
+    async def _base_rows(self, view: ViewDef) -> int:
+        """Rows in the tables that the view reads."""
+        reply: packets.Done = await self._link.ask(packets.Ask(0, "stats"), retry=True)
+        counts = reply.value["tables"]
+        return sum(counts.get(name, 0) for name in tables_of(view.plan))
+
+    # ------------------------------------------------------------ what the worker is told
+    async def _migrate(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool = True,
+                       limit_ms: int = 0) -> packets.Migrated:
+        sent = self._link.submit(packets.Migrate(steps, recipe, durable, limit_ms=limit_ms))
+        self._sent = asyncio.current_task(), sent
+        try:
+            reply: packets.Migrated = await sent
+        finally:
+            self._sent = None
+        if reply.error is not None:
+            raise reply.error
+        return reply
+
+    def _planned(self, reply: packets.Migrated) -> None:
+        """Keep the explanations; first states are built, or computed by Spark, while everything else goes on."""
+        self._explain.update((fold(name), text) for name, text in reply.explain)
+        for name in dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)]):
+            view = self._views.get(fold(name)) or self._adhoc[fold(name)]
+            self.first_states.begin(view, [(node, plan) for v, node, plan in reply.bootstrap if v == name])
+
+    def _numbered(self, view: ViewDef) -> ViewDef:
+        """The view as a definition of its own."""
+        self._definitions += 1
+        return replace(view, definition=self._definitions)
+
+    # ------------------------------------------------------------ one change at a time
+    async def settled(self) -> None:
+        """When no change is under way any more."""
+        async with self._lock:
+            pass
+
+    async def _given_up_whole(self, change: asyncio.Task[T]) -> T:
+        """The change's outcome.  When the caller is cancelled, it is taken back if it is not made yet: what the worker
+        has and what is known here never part."""
+        try:
+            return await asyncio.shield(change)
+        except asyncio.CancelledError:
+            self._give_up(change)
+            if change.done() or not self._is_sent(change):
+                await asyncio.wait((change,), timeout=limits.GIVING_UP_S)
+                raise
+            return await change
+
+    def _is_sent(self, change: asyncio.Task[Any]) -> bool:
+        return self._sent is not None and self._sent[0] is change
+
+    def _give_up(self, change: asyncio.Task[Any]) -> None:
+        if self._sent is not None and self._sent[0] is change:
+            self._link.cancel(self._sent[1])
+        else:
+            change.cancel()

@@ -1,0 +1,146 @@
+"""ALTER TABLE, CREATE INDEX and DROP INDEX: what changes a table and leaves its columns and rows as they are.
+
+Each part of a statement is a function from a definition to the next one, in order; the statement is the table before
+and after, whole or not at all.  What would change columns, keys or UNIQUE is refused: it is not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError, unknown_column, unknown_table
+from noria.core.types import Column, IndexDef, TableDef
+from noria.sql.commands import AlterTable, Command
+from noria.sql.query.context import Catalog
+from noria.sql.statements.definitions import check_name, default_of, first_id, key_column
+from noria.sql.text.refusals import refuse
+from noria.sql.text.syntax import only
+
+COPY = "create a new table, copy the rows, and drop the old one"
+
+
+def alter(tree: exp.Alter, catalog: Catalog) -> Command:
+    only(tree, frozenset({"this", "kind", "actions", "options", "exists"}), "ALTER TABLE")
+    if tree.args.get("kind") != "TABLE" or tree.args.get("exists"):
+        raise refuse("this ALTER", tree)
+    was = _table(tree.this, catalog)
+    table = was
+    for part in [*(tree.args.get("actions") or []), *(tree.args.get("options") or [])]:
+        handler = _PARTS.get(type(part))
+        if handler is None:
+            raise refuse("this in ALTER TABLE", part, COPY)
+        table = handler(table, part)
+    return AlterTable(was, table)
+
+
+def create_index(tree: exp.Create, catalog: Catalog) -> Command:
+    only(tree, frozenset({"this", "kind", "unique", "exists", "replace"}), "CREATE INDEX")
+    index = tree.this
+    if tree.args.get("unique") or tree.args.get("exists") or tree.args.get("replace"):
+        raise refuse("CREATE UNIQUE INDEX, OR REPLACE and IF NOT EXISTS", tree, "declare UNIQUE in CREATE TABLE")
+    only(index, frozenset({"this", "table", "params"}), "CREATE INDEX")
+    was = _table(index.args["table"], catalog)
+    columns = [key_column(c, False) for c in index.args["params"].args.get("columns") or []]
+    return AlterTable(was, _with_index(was, index.name, columns))
+
+
+def drop_index(tree: exp.Drop, catalog: Catalog) -> Command:
+    on = tree.args.get("cluster")  # where the dialect keeps ON t
+    if not isinstance(on, exp.OnProperty) or tree.args.get("exists"):
+        raise refuse("DROP INDEX without ON table, and IF EXISTS", tree)
+    was, (named,) = _table(on.this, catalog), tree.args.get("tables") or [tree.this]
+    return AlterTable(was, _without_index(was, named.name))
+
+
+def _table(node: exp.Expr, catalog: Catalog) -> TableDef:
+    found = catalog.table(node.name)
+    if found is None:
+        raise unknown_table(node.name)
+    return found
+
+
+# ------------------------------------------------------------------ indexes
+def _with_index(table: TableDef, name: str, columns: list[str]) -> TableDef:
+    places = tuple(_position(table, c, 1072, f"Key column '{c}' doesn't exist in table") for c in columns)
+    if not places:
+        raise SqlError(1072, "42000", f"The index '{name}' names no column")
+    if len(set(places)) < len(places):
+        raise SqlError(1060, "42S21", f"Duplicate column name '{columns[0]}'")
+    taken = {i.name.lower() for i in table.indexes}
+    if name and (name.lower() in taken or name.upper() == "PRIMARY"):
+        raise SqlError(1061, "42000", f"Duplicate key name '{name}'")
+    free, n = check_name(name or columns[0]), 2
+    while free.lower() in taken:
+        free, n = f"{columns[0]}_{n}", n + 1
+    return replace(table, indexes=(*table.indexes, IndexDef(free, places)))
+
+
+def _add(table: TableDef, part: exp.Expr) -> TableDef:
+    for node in part.expressions:
+        if not isinstance(node, exp.IndexColumnConstraint) or node.args.get("kind"):
+            raise refuse("this in ALTER TABLE … ADD", node, COPY)
+        name = node.this.name if node.this is not None else ""
+        table = _with_index(table, name, [key_column(c, False) for c in node.expressions])
+    return table
+
+
+def _drop(table: TableDef, part: exp.Expr) -> TableDef:
+    if part.args.get("kind") not in ("INDEX", "KEY") or part.args.get("exists"):
+        raise refuse("this in ALTER TABLE … DROP", part, COPY)
+    (named,) = part.args.get("tables") or [part.this]
+    return _without_index(table, named.name)
+
+
+def _without_index(table: TableDef, name: str) -> TableDef:
+    index = _index(table, name)
+    if index.unique:
+        raise refuse(f"dropping the UNIQUE index {index.name}", exp.to_identifier(name), COPY)
+    return replace(table, indexes=tuple(i for i in table.indexes if i is not index))
+
+
+def _rename_index(table: TableDef, part: exp.Expr) -> TableDef:
+    index, name = _index(table, part.this.name), check_name(part.args["to"].name)
+    if any(i is not index and i.name.lower() == name.lower() for i in table.indexes) or name.upper() == "PRIMARY":
+        raise SqlError(1061, "42000", f"Duplicate key name '{name}'")
+    return replace(table, indexes=tuple(replace(i, name=name) if i is index else i for i in table.indexes))
+
+
+def _index(table: TableDef, name: str) -> IndexDef:
+    found = next((i for i in table.indexes if i.name.lower() == name.lower()), None)
+    if found is None:
+        raise SqlError(1091, "42000", f"Can't DROP '{name}'; check that column/key exists")
+    return found
+
+
+# ------------------------------------------------------------------ columns' defaults, the counter
+def _alter_column(table: TableDef, part: exp.Expr) -> TableDef:
+    only(part, frozenset({"this", "default", "drop"}), "ALTER COLUMN")
+    at = _position(table, part.name)
+    column = table.columns[at]
+    bare = replace(column, has_default=False, default=None, default_now=False)
+    changed = bare if part.args.get("drop") else default_of(bare, part.args["default"])
+    return _with_column(table, at, changed)
+
+
+def _with_column(table: TableDef, at: int, column: Column) -> TableDef:
+    return replace(table, columns=(*table.columns[:at], column, *table.columns[at + 1:]))
+
+
+def _position(table: TableDef, column: str, code: int = 1054, message: str = "") -> int:
+    try:
+        return table.position(column)
+    except KeyError:
+        raise (SqlError(code, "42000", message) if message else unknown_column(column, table.name)) from None
+
+
+def _first_id(table: TableDef, part: exp.Expr) -> TableDef:
+    return replace(table, first_id=first_id(part))
+
+
+_PARTS: dict[type, Callable[[TableDef, exp.Expr], TableDef]] = {
+    exp.AddConstraint: _add, exp.Drop: _drop, exp.RenameIndex: _rename_index, exp.AlterColumn: _alter_column,
+    exp.AutoIncrementProperty: _first_id,
+}
