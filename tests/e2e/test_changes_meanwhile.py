@@ -215,3 +215,27 @@ def test_clients_go_on(served: Served) -> None:
         assert dict(rows(c, "SELECT user, n FROM per_user WHERE n > 1"))[5] == len(range(5, ROWS, 777)) + len(written)
         execute(c, "DROP VIEW per_user")
     assert served.run("verify").returncode == 0
+
+
+def test_an_index_that_is_killed_and_one_whose_worker_is(served: Served) -> None:
+    with served.connect() as c:
+        statement = Statement(served, "CREATE INDEX by_user ON v (user, author)")
+        with halted(served) as shown:
+            assert shown[0][:3] == ("index of table v by user, author", "", "runs")
+            assert rows(c, "SELECT author FROM hot WHERE id = 5") == [(5,)]
+            execute(c, f"KILL QUERY {statement.number}")
+        error = statement.outcome()
+        assert error is not None and error.args[0] == 1317
+        assert until("nothing is built", lambda: builds(served) == [])
+        assert "by_user" not in str(rows(c, "SHOW INDEX FROM v"))
+        statement = Statement(served, "ALTER TABLE v ADD INDEX by_user (user), ALTER user SET DEFAULT 5")
+        with halted(served):
+            served.kill("worker")
+        assert statement.outcome() is None
+        assert builds(served) == []
+        assert "KEY `by_user` (`user`)" in rows(c, "SHOW CREATE TABLE v")[0][1]
+        execute(c, "INSERT INTO v (id, author) VALUES (-1, 1)")
+        assert rows(c, "SELECT id FROM v WHERE user = 5 AND id < 0") == [(-1,)]
+        execute(c, "DROP INDEX by_user ON v")
+        execute(c, "DELETE FROM v WHERE id = -1")
+        assert "by_user" not in rows(c, "SHOW CREATE TABLE v")[0][1]
