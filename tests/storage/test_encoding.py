@@ -131,3 +131,19 @@ def test_columns_of_arrow_pack_as_codes_do() -> None:
     assert [tuple(decode(int(c), t, symbols) for c, t in zip(row, types, strict=True)) for row in codes.T] == rows
     keys = pack_keys(key_parts_of_arrow(columns, types))
     assert keys == pack_few_keys(list(codes), types, symbols)
+
+
+@given(tables(), st.integers(1, 4), st.sampled_from([1, 20]))
+def test_rows_of_before_and_after_columns_were_added(table: tuple[Any, Any], width: int, times: int) -> None:
+    """A reader may know more columns than a row has, or fewer; rows of both kinds come together."""
+    types, rows = table
+    width, rows = min(width, len(types)), rows * times
+    symbols = PlainSymbols()
+    codes = coded(types, rows, symbols)
+    whole = rows_of(codes, types, symbols)
+    short = rows_of(np.ascontiguousarray(codes[:width]), types[:width], symbols)
+    initial = np.arange(len(types), dtype=np.int64) + 7
+    assert (unpack_rows(whole, types[:width], lambda: initial, symbols) == codes[:width]).all()
+    both = unpack_rows([r for pair in zip(whole, short, strict=True) for r in pair], types, lambda: initial, symbols)
+    assert (both[:, 0::2] == codes).all() and (both[:width, 1::2] == codes[:width]).all()
+    assert (both[width:, 1::2] == initial[width:, None]).all()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from noria.control.names import fold
 from noria.control.published import columns_asked
+from noria.control.recipe import stored
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.plan.mir import Mir
@@ -29,6 +30,7 @@ class Catalog:
         self._views: dict[str, ViewDef] = {}  # named ones, in the order of their creation
         self._texts: dict[str, str] = {}  # named view -> its CREATE VIEW
         self._uses: dict[str, set[str]] = {}  # named view -> named views its text reads
+        self._as_of: dict[str, int] = {}  # named view -> after how many changes of columns its text was written
         self._adhoc: OrderedDict[str, ViewDef] = OrderedDict()  # least recently used first
         self._by_plan: dict[tuple[Mir, tuple[int, ...]], list[str]] = {}
         self._explain: dict[str, str] = {}
@@ -55,8 +57,15 @@ class Catalog:
         """How the view is kept: partial or full, and why; what it shares."""
         return self._explain.get(fold(view), "")
 
-    def recipe(self) -> tuple[str, ...]:
-        return tuple(self._texts[n] for n in self._views)
+    def recipe(self, without: Collection[str] = (), more: str = "") -> tuple[str, ...]:
+        """The statements that make the views, but some; with one more."""
+        kept = [stored(self._texts[n], self._as_of[n]) for n in self._views if n not in without]
+        return (*kept, stored(more, self.schema)) if more else tuple(kept)
+
+    @property
+    def schema(self) -> int:
+        """How many changes of columns there were; a text means what it meant after as many as when it was written."""
+        return max([0, *self._as_of.values(), *(c.added for t in self._tables.values() for c in t.columns)])
 
     def create_text(self, view: ViewDef) -> str:
         """The CREATE VIEW of a named view."""
@@ -79,7 +88,7 @@ class Catalog:
             self._adhoc.move_to_end(fold(view.name))
 
     # ------------------------------------------------------------ bookkeeping
-    def _remember(self, view: ViewDef, used: set[str], text: str = "") -> None:
+    def _remember(self, view: ViewDef, used: set[str], text: str = "", as_of: int | None = None) -> None:
         name = fold(view.name)
         self._forget(name)
         if view.adhoc:
@@ -87,6 +96,7 @@ class Catalog:
         else:
             self._views[name] = view
             self._uses[name], self._texts[name] = used, text
+            self._as_of[name] = self.schema if as_of is None else as_of
         if not view.internal:
             self._by_plan.setdefault((view.plan, view.key), []).append(name)
 
@@ -96,6 +106,7 @@ class Catalog:
             return
         self._uses.pop(name, None)
         self._texts.pop(name, None)
+        self._as_of.pop(name, None)
         self._explain.pop(name, None)
         self._broken.pop(name, None)
         self.generation += 1

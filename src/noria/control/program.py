@@ -14,11 +14,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from noria.control.adhoc import AdHoc
 from noria.control.names import Recorder, fold
 from noria.control.published import published
+from noria.control.recipe import AsOf, read
 from noria.core import limits
 from noria.core.errors import (
     Poisoned,
@@ -27,6 +29,8 @@ from noria.core.errors import (
     table_exists,
     view_changed,
 )
+from noria.core.expressions.coerce import coerce
+from noria.core.types import Column
 from noria.dataflow import packets
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
@@ -55,9 +59,8 @@ class Program(AdHoc):
         self._at: str | None = None  # what a recovery was at when it ended before its end
         self._deaths: dict[str, int] = {}  # of workers, while this view was brought back
         self._kinds: dict[type, Callable[[Any], Awaitable[Change]]] = {
-            commands.CreateTable: self._create_table, commands.AlterTable: self._alter_table,
-            commands.CreateView: self._create_view, commands.DropTable: self._drop_tables,
-            commands.DropView: self._drop_views}
+            commands.CreateTable: self._create_table, commands.CreateView: self._create_view,
+            commands.DropTable: self._drop_tables, commands.DropView: self._drop_views}
 
     # ------------------------------------------------------------ named changes
     async def define(self, command: commands.Command) -> Change:
@@ -70,12 +73,15 @@ class Program(AdHoc):
             old = self._views.get(fold(command.view.name))
             if old is not None and not old.internal:
                 return await self._replace_view(command)
+        if isinstance(command, commands.AlterTable):
+            async with self._lock:
+                altered = await self._alter_table(command)
+            await self._indexed(altered)
+            return Change()
         async with self._lock:
             change: Change = await self._kinds[type(command)](command)
         if isinstance(command, commands.CreateView):
             await self._whole(fold(command.view.name))
-        if isinstance(command, commands.AlterTable):
-            await self._indexed(command)
         return change
 
     async def _whole(self, name: str) -> None:
@@ -94,8 +100,7 @@ class Program(AdHoc):
 
     async def _take_back(self, view: ViewDef) -> None:
         name = fold(view.name)
-        recipe = tuple(self._texts[n] for n in self._views if n != name)
-        await self._migrate((packets.DropView(view.name),), recipe)
+        await self._migrate((packets.DropView(view.name),), self.recipe((name,)))
         self._forget(name)
         self.version += 1
 
@@ -112,17 +117,22 @@ class Program(AdHoc):
         self.version += 1
         return Change()
 
-    async def _alter_table(self, command: commands.AlterTable) -> Change:
+    async def _alter_table(self, command: commands.AlterTable) -> commands.AlterTable:
+        """The change as it was made, with what only the time tells of new columns."""
         name = fold(command.was.name)
         if self._tables.get(name) != command.was:
             raise view_changed(command.was.name)  # since the statement was planned
-        await self._migrate((packets.AlterTable(command.table),), self.recipe())
-        self._tables[name] = command.table
+        known = len(command.was.columns)
+        added = [_added(c, self.schema + 1) for c in command.table.columns[known:]]
+        table = replace(command.table, columns=(*command.table.columns[:known], *added))
+        await self._migrate((packets.AlterTable(table),), self.recipe())
+        self._tables[name] = table
         self.version += 1
-        return Change()
+        return commands.AlterTable(command.was, table)
 
     async def _indexed(self, command: commands.AlterTable) -> None:
-        """Wait for the table's indexes, which are built in the background; without them the change is taken back."""
+        """Wait for the table's indexes, which are built in the background; without them they are taken back.  Columns
+        stay: there may be rows that have them."""
         try:
             reply: packets.Done = await self._link.ask(packets.Ask(0, "indexed", command.table.name), retry=True)
             if reply.error is not None:
@@ -130,16 +140,16 @@ class Program(AdHoc):
         except BaseException:
             async with self._lock:
                 if self._tables.get(fold(command.was.name)) == command.table:
-                    await self._alter_table(commands.AlterTable(command.table, command.was))
+                    bare = replace(command.table, indexes=command.was.indexes)
+                    await self._alter_table(commands.AlterTable(command.table, bare))
             raise
 
     async def _create_view(self, command: commands.CreateView) -> Change:
         view, name = self._numbered(command.view), fold(command.view.name)
-        used = self._checked(command)
-        texts = [self._texts[n] for n in self._views if n != name]
+        used, as_of = self._checked(command), self.schema
         drops = tuple(packets.DropView(self._views[n].name) for n in (name,) if n in self._views)
-        reply = await self._with_room((*drops, published(view)), (*texts, command.text), True)
-        self._remember(view, used, command.text)
+        reply = await self._with_room((*drops, published(view)), self.recipe((name,), command.text), True)
+        self._remember(view, used, command.text, as_of)
         self.version += 1
         self._planned(reply)
         return Change()
@@ -149,7 +159,7 @@ class Program(AdHoc):
         name = fold(command.view.name)
         if name in self._tables or (name in self._views and not command.or_replace):
             raise table_exists(command.view.name)
-        used = self._names_in(command.view.text)
+        used = self._names_in(command.view.text, self.schema)
         if name in self._views:
             self._refuse_if_used([name], "replace")
             if name in used:
@@ -180,11 +190,11 @@ class Program(AdHoc):
             if reply.filling or reply.bootstrap:
                 await self.first_states.whole(beside, [(node, plan) for _, node, plan in reply.bootstrap])
             async with self._lock:
-                used = self._checked(command)
-                texts = [self._texts[n] for n in self._views if n != name]
+                used, as_of = self._checked(command), self.schema
                 drops = tuple(packets.DropView(self._views[n].name) for n in (name,) if n in self._views)
-                await self._migrate((*drops, packets.RenameView(beside.name, view.name)), (*texts, command.text))
-                self._remember(view, used, command.text)
+                await self._migrate((*drops, packets.RenameView(beside.name, view.name)),
+                                    self.recipe((name,), command.text))
+                self._remember(view, used, command.text, as_of)
                 self.version += 1
                 self._explain.update((name, text) for _, text in reply.explain)
         except BaseException:
@@ -221,8 +231,7 @@ class Program(AdHoc):
         gone = [fold(n) for n in known]
         self._refuse_if_used(gone, "drop")
         if known:
-            recipe = tuple(self._texts[n] for n in self._views if n not in gone)
-            await self._migrate(tuple(packets.DropView(self._views[n].name) for n in gone), recipe)
+            await self._migrate(tuple(packets.DropView(self._views[n].name) for n in gone), self.recipe(gone))
             for n in gone:
                 self._forget(n)
             self.version += 1
@@ -239,8 +248,8 @@ class Program(AdHoc):
             raise SqlError(3730, "HY000", f"Cannot {verb} view {_quoted(self._views[n].name for n in gone)}: views "
                                           f"build on it: {_quoted(readers)}; drop these first")
 
-    def _names_in(self, text: str) -> set[str]:
-        recorder = Recorder(self)
+    def _names_in(self, text: str, as_of: int) -> set[str]:
+        recorder = Recorder(AsOf(self, as_of))
         parse(text, recorder)
         return recorder.views
 
@@ -276,9 +285,11 @@ class Program(AdHoc):
         for name in [*self._views, *self._adhoc]:
             self._forget(name)
         self._deaths = deaths
-        for text in hello.recipe:
-            for command in self._parse_recipe(text):
-                self._remember(self._numbered(command.view), self._names_in(command.view.text), text)
+        for statement in hello.recipe:
+            text, as_of = read(statement)
+            for command in self._parse_recipe(text, as_of):
+                used = self._names_in(command.view.text, as_of)
+                self._remember(self._numbered(command.view), used, text, as_of)
         for view in adhoc:
             if all(fold(t) in self._tables for t in tables_of(view.plan)):
                 self._remember(view, set())
@@ -312,11 +323,19 @@ class Program(AdHoc):
             self._leave_out(fold(name), why)
         self._planned(reply)
 
-    def _parse_recipe(self, text: str) -> Iterator[commands.CreateView]:
-        for command in parse(text, self):
+    def _parse_recipe(self, text: str, as_of: int) -> Iterator[commands.CreateView]:
+        for command in parse(text, AsOf(self, as_of)):
             if not isinstance(command, commands.CreateView):
                 raise RuntimeError(f"the stored recipe holds something that is no view: {text}")
             yield command
+
+
+def _added(column: Column, change: int) -> Column:
+    """A new column; rows that are there have the time of now in it where it has that for its default."""
+    if column.default_now:
+        now = datetime.now(UTC).replace(tzinfo=None)
+        column = replace(column, initial=coerce(now, column, 1))
+    return replace(column, added=change)
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ disk, in state, in views and on the wire.  A `TableDef` refuses to exist when il
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -154,6 +154,8 @@ class Column:
     auto_increment: bool = False
     default_now: bool = False  # DEFAULT CURRENT_TIMESTAMP, filled in by whoever accepts the statement
     update_now: bool = False  # ON UPDATE CURRENT_TIMESTAMP: likewise, where the row changes otherwise
+    initial: object = None  # what rows have that were there before the column was
+    added: int = 0  # by the how manieth change of columns since the beginning; 0: with the table
 
     @property
     def field(self) -> Field:
@@ -200,6 +202,14 @@ class TableDef:
     @property
     def fields(self) -> tuple[Field, ...]:
         return tuple(c.field for c in self.columns)
+
+    def as_of(self, change: int) -> TableDef:
+        """The table with just the columns that it had after so many changes."""
+        width = sum(c.added <= change for c in self.columns)
+        if width == len(self.columns):
+            return self
+        indexes = tuple(i for i in self.indexes if max(i.columns) < width)
+        return replace(self, columns=self.columns[:width], indexes=indexes)
 
     @property
     def auto_increment(self) -> int | None:

@@ -81,6 +81,11 @@ class Builds:
         store = self.engine.store
         if (base, columns) in self.indexes:  # or failed, until whoever wants it is dropped
             return
+        shared = next((m for m in self.indexes.values() if (m.table, m.columns) == (table, columns)), None)
+        if shared is not None:  # for another node of the table
+            self.indexes[base, columns] = made = NewIndex(base, columns, shared.build, table, shared.names)
+            self._turns.append(made)
+            return
         if (table, columns) in self.declared:
             made = self.indexes[base, columns] = self.declared.pop((table, columns))
             made.base = base
@@ -128,13 +133,13 @@ class Builds:
 
     def again(self, table: str) -> None:
         """Rows came to the table beside all deltas: what is built from it begins anew."""
-        base = self.engine.bases.get(table)
+        bases = set(self.engine.bases.get(table, ()))
         for made in (*self.indexes.values(), *self.declared.values()):
             if made.table == table:
                 made.build.again()
         for n in self.engine.graph.nodes:
             build = self.states.get(n)
-            if (build is not None or n.stash is not None) and base in ancestors(n):
+            if (build is not None or n.stash is not None) and bases & set(ancestors(n)):
                 if build is not None:
                     self._turns.remove(build)
                 if not isinstance(build, Promotion):
@@ -169,7 +174,8 @@ class Builds:
         if known is not None and any(i.columns == made.columns for i in known.indexes):
             made.base, self.declared[made.table, made.columns] = None, made
             return
-        made.build.give_up()
+        if all(m.build is not made.build for m in self.indexes.values()):
+            made.build.give_up()
         self._turns.remove(made)
 
     def settle(self) -> None:

@@ -80,9 +80,9 @@ class Changes:
         left = {t for d in dropped for t in self._planner.tables(d)}
         left |= {s.table.name for s in steps if isinstance(s, packets.AlterTable)}
         for table in left and left & self._store.tables().keys():
-            base = self._engine.bases.get(table)
+            needed = {c for base in self._engine.bases.get(table, ()) for c in base.pulled if c}
             with suppress(SqlError):  # no room to note it, or a damaged file: at another time
-                self._store.trim_indexes(table, () if base is None else [c for c in base.pulled if c], IDLE_INDEXES)
+                self._store.trim_indexes(table, needed, IDLE_INDEXES)
         return None
 
     def each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:

@@ -41,7 +41,7 @@ class Engine:
         self.store, self.symbols, self.views = store, symbols, views
         self.graph = Graph()
         self.builds = Builds(self)
-        self.bases: dict[str, Node] = {}
+        self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns that is read of it
         self.readers: dict[str, Node] = {}
         self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
         self.ranged: set[Node] = set()  # readers whose only key column is read by ranges, too
@@ -61,10 +61,10 @@ class Engine:
         self.tick_number += 1
         pending: dict[int, list[Batch | None]] = {}
         for table, delta in inputs.items():
-            if table in self.bases and len(delta):
-                pending[self.bases[table].id] = [delta]
+            for base in self.bases.get(table, ()) if len(delta) else ():
+                pending[base.id] = [mine := base.narrowed(delta)]
                 if self.trace is None:
-                    self.note("emits", self.bases[table], (), delta)
+                    self.note("emits", base, (), mine)
         if not pending:
             return
         wanted = self.builds.sources() if self.builds.states else ()
@@ -367,10 +367,8 @@ class Engine:
     def reload(self, table: str) -> None:
         """The table's rows changed on disk, beside any delta: partial states that derive from it forget
         everything, full ones are built again."""
-        base = self.bases.get(table)
-        if base is None:
-            return
-        below = [n for n in self.graph.nodes if n.op.stateful and base in ancestors(n)]
+        bases = set(self.bases.get(table, ()))
+        below = [n for n in self.graph.nodes if n.op.stateful and bases & set(ancestors(n))]
         for n in below:
             if not n.full:
                 n.op.forget(self, n)

@@ -222,7 +222,7 @@ class NewIndex(Build):
 
     def __init__(self, base: Node | None, columns: Columns, build: IndexBuild, table: str, names: list[str]):
         super().__init__()
-        self.base, self.columns, self.build, self.table, self._names = base, columns, build, table, names
+        self.base, self.columns, self.build, self.table, self.names = base, columns, build, table, names
 
     def step(self, engine: Engine) -> bool:
         return self.build.over or self.build.step(self.rows)
@@ -231,7 +231,7 @@ class NewIndex(Build):
         return self.build.done, self.build.total
 
     def what(self) -> str:
-        return f"index of table {self.table} by {', '.join(self._names)}"
+        return f"index of table {self.table} by {', '.join(self.names)}"
 
 
 def _rows(engine: Engine, n: Node) -> int:

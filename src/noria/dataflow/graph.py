@@ -276,6 +276,12 @@ class Node:
         finer = [c for c, few in self.coarser.items() if cols in few]
         return [u for c in (cols, *finer) for u in self.users.get(c, ())]
 
+    def narrowed(self, rows: Batch) -> Batch:
+        """Rows of a base table with this node's columns, the first ones: others were added since."""
+        if rows.width == self.width:
+            return rows
+        return Batch(np.ascontiguousarray(rows.columns[: self.width]), rows.weights)
+
     def clear_ranges(self) -> None:
         """No interval is filled."""
         for r in self.ranges.values():

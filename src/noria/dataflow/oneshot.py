@@ -144,7 +144,9 @@ class OneShot:
 
     def _looked_up(self, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """Of a base table: by an index while that is less than reading the table."""
-        table, wanted = _table(node), self._folded(node, cols, keys)
+        op, wanted = node.op, self._folded(node, cols, keys)
+        assert isinstance(op, Base)
+        table = op.table.name
         some = distinct(wanted)
         asked = self._asked[node] = self._asked[node] + LOOKUP_ROWS * some.shape[1]
         if not self.store.finds(table, cols) or asked > max(self.store.row_count(table), LOOKUP_ROWS):
@@ -152,14 +154,14 @@ class OneShot:
         self._spend(LOOKUP_ROWS * some.shape[1])
         if not self.store.within(table, cols, some, self._left):
             raise TooMuch
-        rows, ordinal = self.store.lookup(table, cols, some)
+        rows, ordinal = op.lookup(self, node, cols, some)
         self._spend(len(rows))
         rows, ordinal = self._with_delta(node, cols, some, rows, ordinal)
         return (rows, ordinal) if wanted.shape[1] == 1 else self._matching(node, cols, wanted, rows)
 
     def _with_delta(self, node: Node, cols: Columns, keys: Codes, rows: Batch, ordinal: Codes) -> tuple[Batch, Codes]:
         """Looked-up rows of a base table, and those that exist for this reader only."""
-        delta = None if node.parents else self._delta.get(_table(node))
+        delta = self._own(node)
         if delta is None:
             return rows, ordinal
         own, at = self._matching(node, cols, self._folded(node, cols, keys), delta)
@@ -267,11 +269,16 @@ class OneShot:
 
     def _scanned(self, node: Node) -> Iterator[Batch]:
         self._spend(self.store.row_count(_table(node)))
-        rows, delta = node.op.stream(self, node), self._delta.get(_table(node))
+        rows, delta = node.op.stream(self, node), self._own(node)
         if delta is None:
             yield from rows
         else:
             yield netted(concat([*rows, delta], node.width))
+
+    def _own(self, node: Node) -> Batch | None:
+        """The rows of a base table that exist for this reader only."""
+        delta = None if node.parents else self._delta.get(_table(node))
+        return None if delta is None else node.narrowed(delta)
 
     def driver(self, node: Node) -> int:
         """The side of an inner join with fewer rows, as far as can be told."""

@@ -113,7 +113,7 @@ class Lowering:
         parents = [self._able(self.node(i), cols) for i, cols in zip(m.inputs, asked, strict=True)]
         node = self.engine.graph.add(op, parents)
         if isinstance(m, mir.Base):
-            self.engine.bases[m.table.name] = node
+            self.engine.bases.setdefault(m.table.name, []).append(node)
         self.made[m] = node
         return node
 
@@ -192,8 +192,7 @@ class Lowering:
         return list(mir.tables_of(view.plan))
 
     def drop_table(self, name: str) -> None:
-        node = self.engine.bases.get(name)
-        if node is not None:
+        for node in list(self.engine.bases.get(name, ())):
             assert not node.children, f"views still read {name}"
             self._forget(node)
 
@@ -201,7 +200,8 @@ class Lowering:
         self.engine.graph.remove(node)
         self.made = {m: n for m, n in self.made.items() if n is not node}
         self._kept = {n: k for n, k in self._kept.items() if k is not node}
-        self.engine.bases = {t: n for t, n in self.engine.bases.items() if n is not node}
+        left = {t: [n for n in nodes if n is not node] for t, nodes in self.engine.bases.items()}
+        self.engine.bases = {t: nodes for t, nodes in left.items() if nodes}
 
 
 def traceable(node: Node, cols: Columns) -> bool:

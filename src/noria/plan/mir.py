@@ -406,10 +406,15 @@ class Repeat(Mir):
 
 
 def tables_of(plan: Mir) -> dict[str, TableDef]:
-    """The base tables a plan reads, by name."""
+    """The base tables a plan reads, by name; with all columns that any part of it knows."""
     if isinstance(plan, Base):
         return {plan.table.name: plan.table}
-    return {n: t for i in plan.inputs for n, t in tables_of(i).items()}
+    found: dict[str, TableDef] = {}
+    for i in plan.inputs:
+        for name, table in tables_of(i).items():
+            if name not in found or len(table.columns) > len(found[name].columns):
+                found[name] = table
+    return found
 
 
 def depth(plan: Mir) -> int:

@@ -63,6 +63,7 @@ def _column_to_json(column: Column) -> dict[str, Any]:
         "auto_increment": column.auto_increment,
         "default_now": column.default_now,
         "update_now": column.update_now,
+        **({"initial": _value_to_json(column.initial), "added": column.added} if column.added else {}),
     }
 
 
@@ -75,7 +76,7 @@ def _column_from_json(data: dict[str, Any]) -> Column:
     return Column(
         data["name"], type, data["nullable"], default is not None,
         None if default is None else _value_from_json(default), data["auto_increment"], data["default_now"],
-        data.get("update_now", False))
+        data.get("update_now", False), _value_from_json(data.get("initial", ["plain", None])), data.get("added", 0))
 
 
 def _value_to_json(value: Any) -> list[Any]:

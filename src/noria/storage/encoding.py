@@ -9,7 +9,8 @@ ended by a 1; a NULL text is a single 0.  So the key of some leading columns is 
 
 Rows: the number of columns (2 bytes), 8 bytes for each column (the code; for text the length in bytes, -1
 for NULL), then the texts one after the other, unfolded.  A row written before a column was added has fewer
-columns and gets the default when read.  All integers of rows are little-endian.
+columns and gets that one's initial value when read; of one written after it was added a reader that does not know it
+yet reads the others.  All integers of rows are little-endian.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ def _unpack_few(
                 else:
                     codes[i] = symbols.intern(value[at : at + size].decode())
                     at += size
-        rows.append(codes if count == width else codes + defaults()[count:].tolist())
+        rows.append(codes[:width] if count >= width else codes + defaults()[count:].tolist())
     return np.array(rows, np.int64).reshape(len(rows), width).T.copy()
 
 
@@ -250,25 +251,27 @@ def unpack_parts(values: Sequence[bytes], types: Sequence[SqlType]) -> Iterator[
     starts: Codes = np.cumsum(sizes) - sizes
     counts = data[starts].astype(np.int64) | data[starts + 1].astype(np.int64) << 8
     if not len(values) or bool((counts == counts[0]).all()):
-        yield slice(None), _unpack_group(data, starts, types[: counts[0]] if len(values) else types)
+        count = int(counts[0]) if len(values) else len(types)
+        yield slice(None), _unpack_group(data, starts, types[:count], count)
         return
     for count in np.unique(counts).tolist():
         rows = np.flatnonzero(counts == count)
-        yield rows, _unpack_group(data, starts[rows], types[:count])
+        yield rows, _unpack_group(data, starts[rows], types[:count], count)
 
 
-def _unpack_group(data: npt.NDArray[np.uint8], starts: Codes, types: Sequence[SqlType]) -> list[Part]:
-    rows, width = len(starts), len(types)
-    size = _HEAD + 8 * width
+def _unpack_group(data: npt.NDArray[np.uint8], starts: Codes, types: Sequence[SqlType], count: int) -> list[Part]:
+    """The first columns of rows that have `count` of them."""
+    rows, size = len(starts), _HEAD + 8 * count
     if not any(t.is_text for t in types) and len(data) == size * rows:
-        fixed = data.view([("n", "<u2"), ("c", "<i8", (width,))])["c"]
-        return list(np.ascontiguousarray(fixed.T))
+        fixed = data.view([("n", "<u2"), ("c", "<i8", (count,))])["c"]
+        return list(np.ascontiguousarray(fixed.T[: len(types)]))
     at = starts + _HEAD
     parts: list[Part] = []
     for _ in types:
         codes = np.empty(rows, np.int64)
         kernels.take_codes(data, at, codes)
         parts.append(codes)
+    at = starts + size  # behind the columns that are not asked for
     return [_texts_from(data, at, part) if t.is_text else part for t, part in zip(types, parts, strict=True)]
 
 

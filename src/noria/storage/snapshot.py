@@ -75,7 +75,7 @@ def _array(part: Any, column: Column) -> pa.Array:
 
 def default_array(column: Column, rows: int) -> pa.Array:
     """A column that the rows do not have yet."""
-    value = None if not column.has_default or column.default is None else coerce(column.default, column, 1)
+    value = None if column.initial is None else coerce(column.initial, column, 1)
     return pa.repeat(pa.scalar(value, arrow_type(column.type)), rows)
 
 

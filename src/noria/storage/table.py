@@ -22,7 +22,7 @@ from noria.core.errors import SqlError, duplicate_entry
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import BIGINT, TableDef
-from noria.core.values import decode, default_code
+from noria.core.values import decode, encode
 from noria.storage.catalog import family_of, index_family_of
 from noria.storage.encoding import keys_of, rows_of, unpack_rows
 
@@ -75,9 +75,11 @@ class Table:
         self.counters = Counters()
 
     def redefine(self, definition: TableDef) -> None:
-        """Other declared indexes, defaults, AUTO_INCREMENT: what is on disk stays as it is.  An index that is declared
-        no more may go when no view needs it."""
+        """More columns, other declared indexes, defaults, AUTO_INCREMENT: what is on disk stays as it is.  An index
+        that is declared no more may go when no view needs it."""
         self.definition = definition
+        self.types = tuple(c.type for c in definition.columns)
+        self.width = len(self.types)
         self.indexes = [i if i.unique else replace(i, name=self.declared(i.columns)) for i in self.indexes]
         self.counters = self.counters._replace(
             auto_increment=max(self.counters.auto_increment, definition.first_id - 1))
@@ -134,9 +136,8 @@ class Table:
 
     def _defaults(self) -> Codes:
         """Values of columns that a row on disk does not have yet."""
-        columns = self.definition.columns
-        return np.array(
-            [default_code(c, self._symbols) if c.has_default else NULL_CODE for c in columns], np.int64)
+        return np.array([NULL_CODE if c.initial is None else encode(c.initial, c.type, self._symbols)
+                         for c in self.definition.columns], np.int64)
 
     def duplicate(self, index: Index | None, row: Codes) -> SqlError:
         """MySQL's error for a row whose key (or entry in a UNIQUE index) is taken."""

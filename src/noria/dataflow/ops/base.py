@@ -4,6 +4,8 @@ A base table that joins look up in keeps a partial state like any other; what it
 (section 4.3: base tables answer every upquery).  A tick's delta is in the store before the tick.  When that state
 has been there since before the first pull and nothing below is full, every key present below came through it: then
 rows that it does not cover are dropped here, as by any partial node.
+
+A table that has got more columns since has another node for those who read them; this one has its first columns.
 """
 
 from __future__ import annotations
@@ -38,6 +40,11 @@ class Base(Stateful):
 
     def fields(self) -> tuple[Field, ...]:
         return self.table.fields
+
+    def lookup(self, engine: Puller, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
+        """From disk."""
+        rows, ordinal = engine.store.lookup(self.table.name, cols, keys)
+        return node.narrowed(rows), ordinal
 
     def describe(self) -> str:
         return f"table {self.table.name}"
@@ -84,7 +91,7 @@ class Base(Stateful):
         if not cols:
             return under_each(engine.everything(node), keys.shape[1], engine.work)
         if node.state is None:
-            return engine.store.lookup(self.table.name, cols, keys)
+            return self.lookup(engine, node, cols, keys)
         if mode is Mode.FILL:
             self._fill(engine, node, cols, keys)
         return node.state.lookup(cols, keys, engine.tick_number)
@@ -96,7 +103,7 @@ class Base(Stateful):
             return
         wanted = distinct(folded_keys(engine.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
         node.stats.misses += wanted.shape[1]
-        rows, _ = engine.store.lookup(self.table.name, cols, wanted)
+        rows, _ = self.lookup(engine, node, cols, wanted)
         node.stored.fill(cols, wanted, rows)
         engine.note("reads", node, cols, wanted, lambda: " from disk")
 
@@ -107,7 +114,7 @@ class Base(Stateful):
                 engine.work.check()
             rows, after = engine.store.scan(self.table.name, after, SCAN_ROWS)
             if len(rows):
-                yield rows
+                yield node.narrowed(rows)
             if after is None:
                 return
 

@@ -98,7 +98,7 @@ class KeyGate(Gate):
     def _advance(self, engine: Engine, rows: int) -> Batch:
         passed, self._up_to = engine.store.scan(self._table, self._up_to, rows)
         self.open = self._up_to is None
-        return passed
+        return self.source.narrowed(passed)
 
     def _passed(self, engine: Puller, rows: Batch) -> npt.NDArray[np.bool_] | None:
         up_to = self._up_to

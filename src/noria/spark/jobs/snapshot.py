@@ -36,10 +36,16 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def tables(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> dict[str, DataFrame]:
-    """The wanted tables by name, those that the checkpoint holds; ValueError where its columns are others."""
+    """The wanted tables by name, those that the checkpoint holds, with the columns that either knows; ValueError where
+    these are others."""
     found = read_tables(checkpoint)
     for t in wanted:
-        if t.name in found and [c.type for c in found[t.name].columns] != [c.type for c in t.columns]:
+        if t.name not in found:
+            continue
+        pairs = zip(t.columns, found[t.name].columns, strict=False)
+        if len(t.columns) > len(found[t.name].columns):
+            found[t.name] = t  # columns were added since
+        if any(mine.type != theirs.type for mine, theirs in pairs):
             raise ValueError(f"table {t.name} has other columns in the snapshot {checkpoint} than in the program: "
                              "take a new snapshot")
     return {t.name: table(spark, checkpoint, found[t.name]) for t in wanted if t.name in found}

@@ -108,10 +108,10 @@ def _base(node: Base, go: Go, tables: Tables) -> Relation:
     if name not in tables:
         raise ValueError(f"the plan reads table {name}, which the snapshot does not hold: {', '.join(sorted(tables))}")
     rows, fields = tables[name], node.fields
-    if len(rows.columns) != len(fields):
+    if len(rows.columns) < len(fields):
         raise ValueError(f"table {name} has {len(fields)} columns, its rows have {len(rows.columns)}")
     coding.require_utc(rows.sparkSession)
-    rows = rows.toDF(*(f"c{i}" for i in range(len(fields))))
+    rows = rows.toDF(*(f"c{i}" for i in range(len(rows.columns))))  # more than these if columns were added since
     return Relation(rows.select(*(coding.to_code(F.col(f"c{i}"), f.type).alias(f"c{i}")
                                   for i, f in enumerate(fields))), fields)
 

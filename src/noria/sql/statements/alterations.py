@@ -1,7 +1,8 @@
-"""ALTER TABLE, CREATE INDEX and DROP INDEX: what changes a table and leaves its columns and rows as they are.
+"""ALTER TABLE, CREATE INDEX and DROP INDEX: what changes a table and leaves its rows on disk as they are.
 
 Each part of a statement is a function from a definition to the next one, in order; the statement is the table before
-and after, whole or not at all.  What would change columns, keys or UNIQUE is refused: it is not there yet.
+and after, whole or not at all.  What would change columns that are there, keys or UNIQUE is refused: it is not
+there yet.  New columns come last.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from noria.core.errors import SqlError, unknown_column, unknown_table
-from noria.core.types import Column, IndexDef, TableDef
+from noria.core.errors import SqlError, too_many_columns, unknown_column, unknown_table
+from noria.core.expressions.coerce import coerce
+from noria.core.limits import MAX_COLUMNS
+from noria.core.types import Column, IndexDef, Kind, TableDef
 from noria.sql.commands import AlterTable, Command
 from noria.sql.query.context import Catalog
-from noria.sql.statements.definitions import check_name, default_of, first_id, key_column
+from noria.sql.statements.definitions import check_name, column_of, default_of, first_id, key_column
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
 
@@ -115,7 +118,39 @@ def _index(table: TableDef, name: str) -> IndexDef:
     return found
 
 
-# ------------------------------------------------------------------ columns' defaults, the counter
+# ------------------------------------------------------------------ columns, their defaults, the counter
+def _add_column(table: TableDef, part: exp.Expr) -> TableDef:
+    where = part.args.get("position")
+    if part.args.get("exists") or (where is not None and not _is_last(table, where)):
+        raise refuse("ADD COLUMN IF NOT EXISTS, FIRST and AFTER", part, "it is added behind the others without these")
+    node = part.copy()
+    node.set("position", None)
+    node.set("exists", None)
+    column = column_of(node)
+    if any(c.name.lower() == column.name.lower() for c in table.columns):
+        raise SqlError(1060, "42S21", f"Duplicate column name '{column.name}'")
+    if len(table.columns) >= MAX_COLUMNS:
+        raise too_many_columns(MAX_COLUMNS)
+    return replace(table, columns=(*table.columns, replace(column, initial=_initial(column))))
+
+
+def _is_last(table: TableDef, position: exp.Expr) -> bool:
+    """AFTER the last column is where it goes anyway."""
+    return position.this is not None and position.this.name.lower() == table.columns[-1].name.lower()
+
+
+def _initial(c: Column) -> object:
+    """What the rows have that are there: the default, or what MySQL gives a column that may not be NULL."""
+    if c.has_default or c.default_now or c.nullable:
+        return c.default if c.has_default else None  # the time is told by whoever runs it
+    if c.type.members or c.type.is_json or c.type.kind not in _ZERO:
+        raise SqlError(1364, "HY000", f"Field '{c.name}' doesn't have a default value, and there are rows")
+    return coerce(_ZERO[c.type.kind], c, 1)
+
+
+_ZERO: dict[Kind, object] = {Kind.INT: 0, Kind.DECIMAL: 0, Kind.DOUBLE: 0, Kind.TEXT: ""}
+
+
 def _alter_column(table: TableDef, part: exp.Expr) -> TableDef:
     only(part, frozenset({"this", "default", "drop"}), "ALTER COLUMN")
     at = _position(table, part.name)
@@ -141,6 +176,6 @@ def _first_id(table: TableDef, part: exp.Expr) -> TableDef:
 
 
 _PARTS: dict[type, Callable[[TableDef, exp.Expr], TableDef]] = {
-    exp.AddConstraint: _add, exp.Drop: _drop, exp.RenameIndex: _rename_index, exp.AlterColumn: _alter_column,
-    exp.AutoIncrementProperty: _first_id,
+    exp.ColumnDef: _add_column, exp.AddConstraint: _add, exp.Drop: _drop, exp.RenameIndex: _rename_index,
+    exp.AlterColumn: _alter_column, exp.AutoIncrementProperty: _first_id,
 }

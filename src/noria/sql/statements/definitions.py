@@ -185,6 +185,17 @@ def _column(draft: _Draft, node: exp.Expr) -> None:
     draft.columns.append(column)
 
 
+def column_of(node: exp.Expr) -> Column:
+    """A column by itself: no key of a table that is there."""
+    draft = _Draft("")
+    _column(draft, node)
+    (column,) = draft.columns
+    if draft.primary_key is not None or draft.indexes or column.auto_increment:
+        raise refuse("a new column that is a key, UNIQUE or AUTO_INCREMENT", node,
+                     "create a new table, copy the rows, and drop the old one")
+    return _checked(column)
+
+
 def _has_collation(type: SqlType) -> bool:
     return type.is_text and not type.is_bytes and not type.is_json
 
