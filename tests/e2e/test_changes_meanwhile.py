@@ -240,3 +240,40 @@ def test_an_index_that_is_killed_and_one_whose_worker_is(served: Served) -> None
         execute(c, "DROP INDEX by_user ON v")
         execute(c, "DELETE FROM v WHERE id = -1")
         assert "by_user" not in rows(c, "SHOW CREATE TABLE v")[0][1]
+
+
+def test_columns_that_are_added(served: Served) -> None:
+    """Rows of before and after, in views of before and after, by Spark, after a load and after a crash."""
+    with served.connect() as c:
+        execute(c, "CREATE TABLE w (id INT PRIMARY KEY, a INT, s VARCHAR(20))")
+        execute(c, "INSERT INTO w VALUES " + ", ".join(f"({i}, {i % 10}, 'text {i}')" for i in range(2_000)))
+        execute(c, "CREATE VIEW old AS SELECT * FROM w WHERE a = ?")
+        assert len(rows(c, "SELECT * FROM old WHERE a = 3")) == 200
+        execute(c, "ALTER TABLE w ADD COLUMN t VARCHAR(9) DEFAULT 'was', ADD COLUMN n INT NOT NULL DEFAULT 7")
+        execute(c, "CREATE VIEW new AS SELECT * FROM w WHERE a = ?")
+        execute(c, "CREATE VIEW per_n AS SELECT n, COUNT(*) AS c FROM w GROUP BY n")
+        execute(c, "INSERT INTO w VALUES (-1, 3, 'late', 'now', 8)")
+        execute(c, "UPDATE w SET s = 'changed' WHERE id = 3")
+        by_spark = "SELECT t, n, COUNT(*) FROM (SELECT * FROM w LIMIT 20000) q GROUP BY t, n"
+
+        def right(more: int) -> None:
+            assert (-1, 3, "late") in rows(c, "SELECT * FROM old WHERE a = 3")
+            found = set(rows(c, "SELECT * FROM new WHERE a = 3"))
+            assert {(-1, 3, "late", "now", 8), (3, 3, "changed", "was", 7)} <= found
+            assert set(rows(c, "SELECT * FROM per_n")) == {(7, 2_000 + more), (8, 1)}
+            assert set(rows(c, by_spark)) == {("was", 7, 2_000 + more), ("now", 8, 1)}
+
+        right(0)
+        assert served.run("verify").returncode == 0
+        path = served.data.parent / "w.csv"
+        path.write_text("id,a,s\n" + "".join(f"{i},3,loaded {i}\n" for i in range(5_000, 5_010)))
+        done = served.run("load", "w", str(path))
+        assert done.returncode == 0, done.stderr
+        right(10)
+        assert len(rows(c, "SELECT * FROM old WHERE a = 3")) == 211
+        served.kill("worker")
+        right(10)
+        served.wait_up()
+        assert served.run("verify").returncode == 0
+        for what in ("VIEW old", "VIEW new", "VIEW per_n", "TABLE w"):
+            execute(c, f"DROP {what}")

@@ -44,6 +44,7 @@ from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import TableDef
 from noria.dataflow.render import dot
 from noria.plan.view import ViewDef
+from noria.runtime.link import WorkerGone
 from noria.server.bulk.loading import LOAD_KEYS, PROOF_HEADER
 from noria.server.http import bodies, gate, wire
 from noria.server.http.bodies import ARROW, JSON
@@ -280,6 +281,8 @@ def _lines(progress: AsyncIterator[dict[str, Any]]) -> Response:
                 yield json.dumps(step, default=str).encode() + b"\n"
         except SqlError as e:
             yield json.dumps(wire.json_error(e)).encode() + b"\n"
+        except WorkerGone as e:
+            yield json.dumps(wire.json_error(SqlError(1105, "HY000", str(e)))).encode() + b"\n"
         except Exception:
             yield json.dumps(wire.json_error(_bug("a bulk job"))).encode() + b"\n"
 
