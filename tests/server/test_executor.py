@@ -414,3 +414,46 @@ def test_transactions_commit_statement_by_statement_and_say_so(figure2: Database
 
 def _client() -> Client:
     return Client("u", "", 1, "localhost", False, True)
+
+
+def test_a_one_shot_that_would_take_much_is_a_view(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither many rows read nor a large product keep the worker from others."""
+    program = db._transport._executor.program  # type: ignore[attr-defined]
+    db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT)")
+    db.table("n").insert([(i, i % 3) for i in range(3_000)])
+    text = "SELECT x.id, COUNT(*) AS c FROM n x JOIN n y ON x.a = y.a GROUP BY x.id"
+    assert {c for _, c in db.sql(text).rows} == {1_000}
+    assert [v.name for v in program.adhoc()] == ["adhoc_1"], "three million pairs"
+    monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
+    assert db.sql("SELECT COUNT(*) FROM n WHERE a = 1").rows == [(1_000,)]
+    assert len(list(program.adhoc())) == 2, "it would read 3,000 rows"
+    assert db.sql("SELECT a FROM n WHERE id = 5").rows == [(2,)]
+    assert len(list(program.adhoc())) == 2, "a lookup"
+
+
+def test_what_is_asked_again_becomes_a_view_beside(figure2: Database) -> None:
+    program = figure2._transport._executor.program  # type: ignore[attr-defined]
+    text = "SELECT id FROM stories WHERE author = '{}' ORDER BY id"
+    assert figure2.sql(text.format("ann")).rows == [(1,), (3,)]
+    assert not list(program.adhoc())
+    for _ in range(1_000):
+        assert figure2.sql(text.format("bob")).rows == [(2,)]
+        if list(program.adhoc()):
+            break
+    (view,) = program.adhoc()
+    figure2.sql("INSERT INTO stories VALUES (4, 'bob', 'Four')")
+    assert figure2.sql(text.format("bob")).rows == [(2,), (4,)]
+    explained = figure2.sql("EXPLAIN " + text.format("ann")).rows[0][0]
+    assert explained.startswith(f"answered by the ad-hoc view {view.name}")
+
+
+def test_a_one_shot_over_a_table_that_was_made_anew(figure2: Database) -> None:
+    """Whoever has planned for the old one plans again."""
+    ask = "SELECT title FROM stories WHERE author = 'ann' AND id > 1"
+    figure2.sql("CREATE TABLE s2 (id INT PRIMARY KEY, x INT)")
+    for columns in ("id INT PRIMARY KEY, x INT", "id INT PRIMARY KEY, y INT, x VARCHAR(9)"):
+        figure2.sql("DROP TABLE s2")
+        figure2.sql(f"CREATE TABLE s2 ({columns})")
+        figure2.sql("INSERT INTO s2 (id, x) VALUES (1, 5)")
+        assert str(figure2.sql("SELECT x FROM s2 WHERE id = 1").rows[0][0]) == "5"
+    assert figure2.sql(ask).rows == [("Three",)]

@@ -29,7 +29,7 @@ from noria.core.errors import (
     view_changed,
     view_gone,
 )
-from noria.core.limits import ERROR_CODE
+from noria.core.limits import ERROR_CODE, ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.statements import WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import Field
@@ -129,8 +129,9 @@ class Worker:
         self.around.began(number)
         self.engine.story.request(number, type(e.body).__name__)
         limit_ms = getattr(e.body, "limit_ms", 0)
+        nbytes = ONE_SHOT_BYTES if isinstance(e.body, packets.Query) else REQUEST_BYTES
         unforeseen = partial(self._internal, f"{type(e.body).__name__} {number}")
-        self.engine.work = Work(self.around.clock, limit_ms, partial(self.around.unwanted, number),
+        self.engine.work = Work(self.around.clock, limit_ms, partial(self.around.unwanted, number), nbytes,
                                 state_bytes=self.around.state_bytes, unforeseen=unforeseen)
         try:
             return self._handle(e)

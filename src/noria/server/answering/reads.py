@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from noria.control.published import published
 from noria.core.errors import SqlError
-from noria.core.limits import ONE_SHOT_ROWS, VIEW_HOLD_MS
+from noria.core.limits import ONE_SHOT_MS, ONE_SHOT_ROWS, VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type
 from noria.dataflow.packets import Query, Read, Rows
@@ -216,7 +216,7 @@ class Reads:
         rows, descending = (between and first_of(view)) or (None, False)
         asked = published(kept_top(view)).view
         return cast(pa.Table, await self._ask(Query(0, asked, keys, nulls, between, rows, descending, ONE_SHOT_ROWS,
-                                                    self._hold_ms)))
+                                                    ONE_SHOT_MS)))
 
     def several(self, view: ViewDef, keys: list[Key], nulls: bool) -> pa.Table | None:
         """The rows of some keys as of one moment, from shared memory; None where one is missing.  nulls: None in
