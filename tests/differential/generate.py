@@ -75,6 +75,8 @@ class Generator(Expressions):
                 steps.append(self.of("-- forget", "-- forget 2000"))
             if self.often(0.02):
                 steps.append("-- restart")
+            if self.often(0.12):
+                steps.append(self._alter(len(steps)))
             steps += [self.filled(*q) for q in queries]
             if self.often(0.3):
                 steps.append(self.filled(self.query(), self.often(0.2)))
@@ -103,6 +105,20 @@ class Generator(Expressions):
             parts.append(f"UNIQUE KEY u ({columns[-1].ref})" if unique else "KEY i (c0)")
         text = f"CREATE TABLE {name} ({', '.join(parts)})"
         return Made(name, tuple(columns), tuple(types), tuple(required), keys, text)
+
+    def _alter(self, number: int) -> str:
+        """A column more, or an index."""
+        at = self.c.randrange(len(self.tables))
+        table: Made = self.tables[at]
+        if self.often(0.3):
+            columns = [c.ref for c, t in zip(table.columns, table.types, strict=True) if t not in ("TEXT", "BLOB")]
+            return f"CREATE INDEX x{number} ON {table.name} ({', '.join(self.c.sample(columns, min(len(columns), 2)))})"
+        kind = self.of(*"iiidfscDTb")
+        column, type_ = Col(f"a{number}", kind), self.of(*KINDS[kind])
+        extra = self.of("", "", f" DEFAULT {self.of(*VALUES[kind][:2])}", " NOT NULL" if kind in "idfs" else "")
+        self.tables[at] = Made(table.name, (*table.columns, column), (*table.types, type_),
+                               (*table.required, "NOT" in extra), table.keys, table.text)
+        return f"ALTER TABLE {table.name} ADD COLUMN {column.ref} {type_}{extra}"
 
     def _view(self, name: str) -> tuple[str, Source]:
         source = self.source(self.of(1, 1, 2))
