@@ -101,7 +101,7 @@ UNSUPPORTED = [  # what, and what the message advises or shows
     ("CREATE TABLE w (a INT, FOREIGN KEY (a) REFERENCES t (id))", "leave it out"),
     ("CREATE TABLE w (a INT CHECK (a > 0))", "check in the application"),
     ("CREATE TABLE w AS SELECT * FROM t", "write the columns out"),
-    ("CREATE INDEX i ON t (n)", "views make the indexes"), ("ALTER TABLE t ADD COLUMN z INT", "create a new table"),
+    ("CREATE UNIQUE INDEX i ON t (n)", "declare UNIQUE"), ("ALTER TABLE t DROP COLUMN n", "create a new table"),
     ("CREATE VIEW w AS SELECT n FROM t WHERE n > ALL (SELECT n FROM t)", "join with it in FROM"),
     ("CREATE VIEW w AS SELECT NOW() AS x, n FROM t", "pass the value"),
     ("SELECT id, (SELECT n FROM t u WHERE u.id > t.id) FROM t", "LIMIT 1"),

@@ -293,7 +293,7 @@ class RocksStore:
         except SqlError:
             if not engine.in_doubt:
                 raise
-            self._commit_again(fill, done)
+            self._commit_again(fill, done, shrinks)
         self._done[done.seq % meta.RECENT_RESULTS] = done
         self.last_epoch, self.last_seq = done.epoch, done.seq
 
@@ -303,14 +303,15 @@ class RocksStore:
         meta.put_done(self._engine, batch, done)
         return batch
 
-    def _commit_again(self, fill: Callable[[WriteBatch], object], done: Done) -> None:
-        """The disk was full.  If it is no longer, see whether the batch is on it, and else write it."""
+    def _commit_again(self, fill: Callable[[WriteBatch], object], done: Done, shrinks: bool) -> None:
+        """The disk was full.  If it is no longer, or the batch makes room: see whether it is there, else write it."""
         engine = self._engine
         try:
-            engine.check_space(0)
+            if not shrinks:
+                engine.check_space(0)
             engine.settle()
             if done not in meta.read_done(engine).values():
-                engine.commit(self._batch(fill, done))
+                engine.commit(self._batch(fill, done), True, shrinks)
         except SqlError:
             self._refused = done if engine.in_doubt else None
             raise

@@ -121,7 +121,10 @@ class Statements:
         if isinstance(command, Explain) and isinstance(command.command, Select):
             return Explain(self._as_run(command.text, command.command), command.analyze)
         if isinstance(command, Select):
-            command = self._best(command)
+            best = self._best(command)
+            if best is not command:  # by a view of just this range: other texts of the shape are to find theirs
+                self._refuse(text)
+            command = best
         if isinstance(command, Select | Insert | Update | Delete) and len(text) <= OFF_LOOP_CHARACTERS:
             self._learn(text, command)
         return command
@@ -154,7 +157,13 @@ class Statements:
                 return
         except SqlError:
             pass  # a literal stands where no parameter can
-        self._refused.put(text_of_shape, self._program.version)
+        self._refuse(text)
+
+    def _refuse(self, text: str) -> None:
+        """The shape of the text does not tell how it is answered."""
+        found = shape_of(text)
+        if found is not None:
+            self._refused.put(found[0], self._program.version)
 
 
 class Kept(Generic[T]):
