@@ -76,6 +76,9 @@ class FakeSession:
         self.open: list[str] = []
         self.closed = threading.Event()
 
+    def kill(self, number: int) -> None:
+        raise SqlError(1094, "HY000", f"Unknown thread id: {number}")
+
     def query(self, sql: str, multi: bool, finish: Finish | None) -> Answer | Awaitable[Answer]:
         self.log.append(sql)
         parts = [part.strip() for part in sql.split(";") if part.strip()]
