@@ -15,6 +15,7 @@ import random
 import re
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -89,7 +90,7 @@ class World:
     def judge(self, who: str, way: Way, error: Exception, what: str, permit: Permit) -> Away:
         """The error as `Away` if it is permitted, now or when the question was asked; a failure else."""
         number, text = number_of(error), str(error)
-        lost = number == NOTHING or number in LOST
+        lost = number in LOST or (number == NOTHING and is_of_a_line(error))
         for allowed in (permit, self.permit):
             gone = allowed.lost or way.since <= self.lost_until or (allowed.away and is_http(error))
             if (lost and gone) or number in allowed.numbers:
@@ -107,6 +108,14 @@ def number_of(error: Exception) -> int:
     if isinstance(error, pymysql.err.MySQLError) and error.args and isinstance(error.args[0], int):
         return int(error.args[0])
     return NOTHING
+
+
+def is_of_a_line(error: Exception) -> bool:
+    """An error of a connection, or one that a driver met at the end of one; not of our own code."""
+    if isinstance(error, (OSError, EOFError, pymysql.err.MySQLError, mysql.connector.Error)):
+        return True
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and "site-packages" in frames[-1].filename
 
 
 def is_http(error: Exception) -> bool:

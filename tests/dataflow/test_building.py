@@ -35,6 +35,15 @@ class Building(Bench):
         self.rows: dict[int, int] = {}
         self.replies: list[Any] = []
 
+    @staticmethod
+    def filled(path: Path) -> Building:
+        """With rows in t, of which a hundred are built at once."""
+        made = Building(path)
+        made.define("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
+        made.put(*((i, i % 7) for i in range(ROWS)))
+        made.worker.engine.builds.at_once_rows = 100
+        return made
+
     def send(self, body: Any, seq: int = 0) -> Any:
         """The packet's own reply; those of requests that waited go to `replies`."""
         replies = self.worker.step([Envelope(1, -1, seq, body)])
@@ -73,10 +82,7 @@ class Building(Bench):
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Building]:
-    made = Building(tmp_path / "base")
-    made.define("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
-    made.put(*((i, i % 7) for i in range(ROWS)))
-    made.worker.engine.builds.at_once_rows = 100
+    made = Building.filled(tmp_path / "base")
     yield made
     made.worker.close()
 

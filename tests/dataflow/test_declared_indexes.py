@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dataflow.test_building import ROWS, WAITING, Building
+from noria.core.errors import SqlError
 from noria.core.types import IndexDef
 from noria.dataflow import packets
 from noria.dataflow.validate import validate
@@ -22,10 +23,7 @@ BY_A = IndexDef("by_a", (1,))
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Building]:
-    made = Building(tmp_path / "base")
-    made.define("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
-    made.put(*((i, i % 7) for i in range(ROWS)))
-    made.worker.engine.builds.at_once_rows = 100
+    made = Building.filled(tmp_path / "base")
     yield made
     made.worker.close()
 
@@ -154,3 +152,27 @@ def test_a_table_that_is_dropped_meanwhile(bench: Building) -> None:
     bench.change(packets.Migrate((packets.DropTable("t"),), ()))
     bench.idle()
     assert bench.replies == [packets.Done(WAITING)] and bench.building() == [] and not families(bench)
+
+
+def test_one_that_cannot_be_begun_holds_nothing_else_up(bench: Building, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk: whoever waits is told, other changes are made, and the next one tries again."""
+    full, begin = SqlError(1021, "HY000", "Disk full"), bench.store.begin_index
+
+    def refused(table: str, columns: tuple[int, ...]) -> object:
+        if columns == BY_A.columns:
+            raise full
+        return begin(table, columns)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.store, "begin_index", refused)
+        assert alter(bench, BY_A).error is None
+        await_indexes(bench)
+        assert bench.replies == [packets.Done(WAITING, error=full)]
+        assert bench.define("CREATE VIEW w AS SELECT a FROM t WHERE id = ?").error is None
+        assert bench.change(packets.Migrate((packets.DropView("w"),), ())).error is None
+    bench.replies.clear()
+    bench.change(packets.Migrate((), ()))
+    await_indexes(bench)
+    bench.idle()
+    assert bench.replies == [packets.Done(WAITING)]
+    assert [i.name for i in bench.store.table("t").indexes] == ["by_a"]

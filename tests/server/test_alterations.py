@@ -131,11 +131,13 @@ def test_random_changes_beside_sqlite(tmp_path: Path, seed: int) -> None:
     ("ALTER TABLE t RENAME INDEX by_a TO PRIMARY", 1061), ("ALTER TABLE t DROP COLUMN a", 1235),
     ("ALTER TABLE t MODIFY a BIGINT", 1235), ("ALTER TABLE t ADD COLUMN x INT FIRST", 1235),
     ("ALTER TABLE t ADD COLUMN x INT UNIQUE", 1235), ("ALTER TABLE t ADD UNIQUE (a)", 1235),
-    ("ALTER TABLE v ADD COLUMN x INT", 1146),
+    ("ALTER TABLE v ADD COLUMN x INT", 1146), ("ALTER TABLE t ALTER id SET DEFAULT NULL", 1067),
+    ("ALTER TABLE t ADD INDEX i (a) INVISIBLE", 1235), ("DROP INDEX by_n ON t", 1075),
+    ("CREATE INDEX i ON t (a, a)", 1060),
     ("ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES t (id)", 1235)])
 def test_what_cannot_be_done_changes_nothing(tmp_path: Path, text: str, code: int) -> None:
     with noria.open(tmp_path / "data") as db:
-        db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT, KEY by_a (a))")
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT, n INT AUTO_INCREMENT, KEY by_a (a), KEY by_n (n))")
         db.sql("CREATE VIEW v AS SELECT * FROM t WHERE a = ?")
         before = db.sql("SHOW CREATE TABLE t").rows
         with pytest.raises(SqlError) as e:

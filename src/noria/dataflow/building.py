@@ -55,6 +55,7 @@ class Builds:
     states: dict[Node, FirstState | Delivered] = field(default_factory=dict)
     indexes: dict[tuple[Node, Columns], NewIndex] = field(default_factory=dict)
     declared: dict[tuple[str, Columns], NewIndex] = field(default_factory=dict)  # by table, for no view
+    refused: dict[tuple[str, Columns], SqlError] = field(default_factory=dict)  # declared, and could not be begun
     _turns: deque[Build] = field(default_factory=deque)
     promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups in base tables that these will make
     dormant: set[Node] = field(default_factory=set)  # new nodes that wait until what they need is full
@@ -62,15 +63,21 @@ class Builds:
 
     # -------------------------------------------------------------- what is to be built
     def declare(self) -> None:
-        """Indexes that tables declare and do not have; those declared no more are given up."""
+        """Indexes that tables declare and do not have; those declared no more are given up.  One that cannot be begun
+        (a full disk, a damaged table) is tried again at the next change, and holds nothing else up."""
         store = self.engine.store
         for (table, columns), made in list(self.declared.items()):
             known = store.tables().get(table)
             if known is None or all(i.columns != columns for i in known.indexes):
                 made.build.give_up()
                 self._turns.remove(self.declared.pop((table, columns)))
+        self.refused.clear()
         for table, columns in list(store.unbuilt()):
-            build = store.begin_index(table, columns)
+            try:
+                build = store.begin_index(table, columns)
+            except SqlError as error:
+                self.refused[table, columns] = error
+                continue
             if build is not None:
                 names = [store.tables()[table].columns[c].name for c in columns]
                 self.declared[table, columns] = made = NewIndex(None, columns, build, table, names)

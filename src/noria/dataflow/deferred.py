@@ -63,7 +63,8 @@ class Deferred:
             return [b for b in every if b.table == table and b.build.declared]
 
         def answer() -> Done | None:
-            error = next((b.error for b in mine() if b.error is not None), None)
+            errors = [e for (t, _), e in builds.refused.items() if t == table]
+            error = next((e for e in (*errors, *(b.error for b in mine())) if e is not None), None)
             return Done(number, error=error) if error is not None or not mine() else None
 
         return self._later(_Waiting(e, number, answer, mine))

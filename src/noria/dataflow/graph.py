@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from noria.core.batch import Batch, Codes, concat
+from noria.core.batch import Batch, Codes
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.dataflow.protocols import BaseStore, State
@@ -166,16 +166,11 @@ class Operator:
         """The operator on whole relations, without any state: what `validate` compares with."""
         raise NotImplementedError
 
-    def whole(self, engine: Puller, node: Node, slices: Iterator[Batch]) -> Batch:
-        """`recompute` of the only input, which comes in slices."""
-        parts: list[Batch] = []
-        for rows in slices:
-            parts.append(rows)
-            if engine.work is not None:
-                engine.work.product(sum(map(len, parts)), rows.width)
-        return self.recompute(engine, node, [concat(parts, node.parents[0].width)])
-
     # ---- stateful operators only (`ops/stateful.py`)
+    def whole(self, engine: Puller, node: Node, slices: Iterator[Batch]) -> Batch:
+        """`recompute` of the only input, which comes in slices; of what a plan has, so not of a `Keep` or a reader."""
+        raise NotImplementedError
+
     def presence(self, node: Node) -> list[Columns]:
         """The indexes whose keys are present or missing."""
         return node.indexes

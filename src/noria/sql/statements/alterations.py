@@ -7,7 +7,7 @@ there yet.  New columns come last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from sqlglot import exp
@@ -18,7 +18,18 @@ from noria.core.limits import MAX_COLUMNS
 from noria.core.types import Column, IndexDef, Kind, TableDef
 from noria.sql.commands import AlterTable, Command
 from noria.sql.query.context import Catalog
-from noria.sql.statements.definitions import check_name, column_of, default_of, first_id, key_column
+from noria.sql.statements.definitions import (
+    check_name,
+    checked,
+    checked_table,
+    column_of,
+    default_of,
+    first_id,
+    index_of,
+    key_column,
+    key_positions,
+    named_indexes,
+)
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
 
@@ -36,7 +47,7 @@ def alter(tree: exp.Alter, catalog: Catalog) -> Command:
         if handler is None:
             raise refuse("this in ALTER TABLE", part, COPY)
         table = handler(table, part)
-    return AlterTable(was, table)
+    return AlterTable(was, checked_table(table))
 
 
 def create_index(tree: exp.Create, catalog: Catalog) -> Command:
@@ -55,7 +66,7 @@ def drop_index(tree: exp.Drop, catalog: Catalog) -> Command:
     if not isinstance(on, exp.OnProperty) or tree.args.get("exists"):
         raise refuse("DROP INDEX without ON table, and IF EXISTS", tree)
     was, (named,) = _table(on.this, catalog), tree.args.get("tables") or [tree.this]
-    return AlterTable(was, _without_index(was, named.name))
+    return AlterTable(was, checked_table(_without_index(was, named.name)))
 
 
 def _table(node: exp.Expr, catalog: Catalog) -> TableDef:
@@ -67,26 +78,23 @@ def _table(node: exp.Expr, catalog: Catalog) -> TableDef:
 
 # ------------------------------------------------------------------ indexes
 def _with_index(table: TableDef, name: str, columns: list[str]) -> TableDef:
-    places = tuple(_position(table, c, 1072, f"Key column '{c}' doesn't exist in table") for c in columns)
-    if not places:
-        raise SqlError(1072, "42000", f"The index '{name}' names no column")
-    if len(set(places)) < len(places):
-        raise SqlError(1060, "42S21", f"Duplicate column name '{columns[0]}'")
-    taken = {i.name.lower() for i in table.indexes}
-    if name and (name.lower() in taken or name.upper() == "PRIMARY"):
+    if name:
+        _check_free(table.indexes, check_name(name))
+    known = [(i.name, i.columns, i.unique) for i in table.indexes]
+    places = key_positions(table.columns, columns)
+    return replace(table, indexes=named_indexes([*known, (name or columns[0], places, False)]))
+
+
+def _check_free(indexes: Iterable[IndexDef], name: str) -> None:
+    if name.upper() == "PRIMARY" or any(i.name.lower() == name.lower() for i in indexes):
         raise SqlError(1061, "42000", f"Duplicate key name '{name}'")
-    free, n = check_name(name or columns[0]), 2
-    while free.lower() in taken:
-        free, n = f"{columns[0]}_{n}", n + 1
-    return replace(table, indexes=(*table.indexes, IndexDef(free, places)))
 
 
 def _add(table: TableDef, part: exp.Expr) -> TableDef:
     for node in part.expressions:
-        if not isinstance(node, exp.IndexColumnConstraint) or node.args.get("kind"):
+        if not isinstance(node, exp.IndexColumnConstraint):
             raise refuse("this in ALTER TABLE … ADD", node, COPY)
-        name = node.this.name if node.this is not None else ""
-        table = _with_index(table, name, [key_column(c, False) for c in node.expressions])
+        table = _with_index(table, *index_of(node))
     return table
 
 
@@ -106,8 +114,7 @@ def _without_index(table: TableDef, name: str) -> TableDef:
 
 def _rename_index(table: TableDef, part: exp.Expr) -> TableDef:
     index, name = _index(table, part.this.name), check_name(part.args["to"].name)
-    if any(i is not index and i.name.lower() == name.lower() for i in table.indexes) or name.upper() == "PRIMARY":
-        raise SqlError(1061, "42000", f"Duplicate key name '{name}'")
+    _check_free([i for i in table.indexes if i is not index], name)
     return replace(table, indexes=tuple(replace(i, name=name) if i is index else i for i in table.indexes))
 
 
@@ -144,7 +151,7 @@ def _initial(c: Column) -> object:
     if c.has_default or c.default_now or c.nullable:
         return c.default if c.has_default else None  # the time is told by whoever runs it
     if c.type.members or c.type.is_json or c.type.kind not in _ZERO:
-        raise SqlError(1364, "HY000", f"Field '{c.name}' doesn't have a default value, and there are rows")
+        raise SqlError(1364, "HY000", f"Field '{c.name}' doesn't have a default value for the rows of before")
     return coerce(_ZERO[c.type.kind], c, 1)
 
 
@@ -153,22 +160,14 @@ _ZERO: dict[Kind, object] = {Kind.INT: 0, Kind.DECIMAL: 0, Kind.DOUBLE: 0, Kind.
 
 def _alter_column(table: TableDef, part: exp.Expr) -> TableDef:
     only(part, frozenset({"this", "default", "drop"}), "ALTER COLUMN")
-    at = _position(table, part.name)
+    try:
+        at = table.position(part.name)
+    except KeyError:
+        raise unknown_column(part.name, table.name) from None
     column = table.columns[at]
     bare = replace(column, has_default=False, default=None, default_now=False)
     changed = bare if part.args.get("drop") else default_of(bare, part.args["default"])
-    return _with_column(table, at, changed)
-
-
-def _with_column(table: TableDef, at: int, column: Column) -> TableDef:
-    return replace(table, columns=(*table.columns[:at], column, *table.columns[at + 1:]))
-
-
-def _position(table: TableDef, column: str, code: int = 1054, message: str = "") -> int:
-    try:
-        return table.position(column)
-    except KeyError:
-        raise (SqlError(code, "42000", message) if message else unknown_column(column, table.name)) from None
+    return replace(table, columns=(*table.columns[:at], checked(changed), *table.columns[at + 1:]))
 
 
 def _first_id(table: TableDef, part: exp.Expr) -> TableDef:

@@ -5,7 +5,7 @@ What is not enforced is refused: FOREIGN KEY, CHECK, generated columns, FULLTEXT
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -193,7 +193,7 @@ def column_of(node: exp.Expr) -> Column:
     if draft.primary_key is not None or draft.indexes or column.auto_increment:
         raise refuse("a new column that is a key, UNIQUE or AUTO_INCREMENT", node,
                      "create a new table, copy the rows, and drop the old one")
-    return _checked(column)
+    return checked(column)
 
 
 def _has_collation(type: SqlType) -> bool:
@@ -313,10 +313,17 @@ def _unique(draft: _Draft, node: exp.Expr) -> None:
 
 
 def _index(draft: _Draft, node: exp.Expr) -> None:
+    name, columns = index_of(node)
+    draft.indexes.append((name or columns[0], columns, False))
+
+
+def index_of(node: exp.Expr) -> tuple[str, list[str]]:
+    """The name, empty for none, and the columns of an index."""
     if node.args.get("kind"):
         raise refuse(f"{node.args['kind']} indexes", node)
-    columns = [key_column(c, False) for c in node.expressions]
-    draft.indexes.append((node.this.name if node.this is not None else columns[0], columns, False))
+    if any(o.args.get("visible") is False for o in node.args.get("options") or []):
+        raise refuse("an index that is INVISIBLE", node, "leave it out")
+    return "" if node.this is None else node.this.name, [key_column(c, False) for c in node.expressions]
 
 
 def _constraint(draft: _Draft, node: exp.Expr) -> None:
@@ -361,34 +368,41 @@ def _finished(draft: _Draft) -> TableDef:
     _check_names([c.name for c in draft.columns])
     if not draft.columns:
         raise SqlError(1113, "42000", "A table must have at least 1 column")
-    places = {c.name.lower(): i for i, c in enumerate(draft.columns)}
+    key = key_positions(draft.columns, draft.primary_key or [])
+    columns = tuple(checked(replace(c, nullable=False) if i in key else c) for i, c in enumerate(draft.columns))
+    indexes = named_indexes([(n, key_positions(draft.columns, cols), u) for n, cols, u in draft.indexes])
+    return checked_table(TableDef(draft.name, columns, key, indexes, first_id=draft.first_id))
 
-    def positions(names: list[str]) -> tuple[int, ...]:
-        for n in names:
-            if n.lower() not in places:
-                raise SqlError(1072, "42000", f"Key column '{n}' doesn't exist in table")
-        found = tuple(places[n.lower()] for n in names)
-        if len(set(found)) < len(found):
-            raise SqlError(1060, "42S21", f"Duplicate column name '{names[0]}'")
-        return found
 
-    key = positions(draft.primary_key or [])
-    columns = tuple(_checked(replace(c, nullable=False) if i in key else c) for i, c in enumerate(draft.columns))
-    indexes = _named_indexes([(n, positions(cols), u) for n, cols, u in draft.indexes])
-    generated = [i for i, c in enumerate(columns) if c.auto_increment]
-    if len(generated) > 1 or any(g not in key and all(g != i.columns[0] for i in indexes) for g in generated):
+def checked_table(table: TableDef) -> TableDef:
+    """The table, if it may have its AUTO_INCREMENT."""
+    generated = [i for i, c in enumerate(table.columns) if c.auto_increment]
+    firsts = {*table.primary_key, *(i.columns[0] for i in table.indexes)}
+    if len(generated) > 1 or not firsts.issuperset(generated):
         raise SqlError(1075, "42000", "Incorrect table definition; there can be only one auto column and it must be "
                                       "defined as a key")
-    return TableDef(draft.name, columns, key, indexes, first_id=draft.first_id)
+    return table
 
 
-def _checked(c: Column) -> Column:
+def key_positions(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
+    """Where the columns of a key are."""
+    places = {c.name.lower(): i for i, c in enumerate(columns)}
+    for n in names:
+        if n.lower() not in places:
+            raise SqlError(1072, "42000", f"Key column '{n}' doesn't exist in table")
+    found = tuple(places[n.lower()] for n in names)
+    if len(set(found)) < len(found):
+        raise SqlError(1060, "42S21", f"Duplicate column name '{names[0]}'")
+    return found
+
+
+def checked(c: Column) -> Column:
     if not c.nullable and c.has_default and c.default is None:
         raise SqlError(1067, "42000", f"Invalid default value for '{c.name}'")
     return c
 
 
-def _named_indexes(indexes: list[tuple[str, tuple[int, ...], bool]]) -> tuple[IndexDef, ...]:
+def named_indexes(indexes: list[tuple[str, tuple[int, ...], bool]]) -> tuple[IndexDef, ...]:
     """Names taken from the first column get a number when they are taken already."""
     out: dict[str, IndexDef] = {}
     for name, columns, unique in indexes:
