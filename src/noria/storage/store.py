@@ -19,7 +19,7 @@ import numpy as np
 from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes
-from noria.core.errors import InvariantViolation, SqlError, table_exists, unknown_table
+from noria.core.errors import InvariantViolation, SqlError, table_exists, unknown_table, view_changed
 from noria.core.statements import Delete, Insert, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
@@ -29,6 +29,7 @@ from noria.storage.catalog import Done
 from noria.storage.encoding import first_codes
 from noria.storage.engine import Engine, Memory
 from noria.storage.errors import StoreError, StoreFenced, damaged
+from noria.storage.fitting import Fitting, refitted
 from noria.storage.indexing import IndexBuild, build_whole
 from noria.storage.stage import SCAN_ROWS, Stage
 from noria.storage.table import Index, Table
@@ -134,9 +135,33 @@ class RocksStore:
             self._engine.create_family(family)
         self._tables[table.name] = made
 
-    def alter_table(self, table: TableDef) -> None:
+    def alter_table(self, table: TableDef, fits: bool = False) -> None:
         """As the protocol says."""
-        self._readable(table.name).redefine(table)
+        found = self._of_id(table)
+        if not fits and refitted(found.definition, table):
+            fitting = found.fitting
+            if fitting is None or not fitting.over or not fitting.same(table):
+                raise view_changed(table.name)  # whoever asks makes sure first that its rows fit
+            if fitting.error is not None:
+                raise bare(fitting.error)
+        if table.name != found.name:
+            if table.name in self._tables:
+                raise table_exists(table.name)
+            del self._tables[found.name]
+            self._tables[table.name] = found
+        found.redefine(table)
+
+    def begin_fitting(self, table: TableDef) -> Fitting:
+        """As the protocol says."""
+        found = self._of_id(table)
+        return Fitting(self._engine, found, table, self._symbols, lambda: self._readable(found.name))
+
+    def _of_id(self, table: TableDef) -> Table:
+        """The table, whatever it is called."""
+        found = next((t for t in self._tables.values() if t.definition.table_id == table.table_id), None)
+        if found is None:
+            raise unknown_table(table.name)
+        return self._readable(found.name)
 
     def unbuilt(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """As the protocol says."""
@@ -226,6 +251,8 @@ class RocksStore:
             delta = stage.delta()
             if len(delta):
                 deltas[name] = delta
+                if (fitting := stage.table.fitting) is not None and fitting.error is None:
+                    fitting.look(delta.columns[:, delta.weights > 0])
         return results, deltas
 
     def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None
@@ -433,7 +460,10 @@ class RocksStore:
         """Take files of `storage.sst` over, whole or not at all.  files: family -> paths.  SqlError 1062 if
         they bring a key that is there already."""
         if self._repeated(epoch, seq) is None:
-            bulk.ingest(self._engine, self._readable(table), files, rows, auto_increment, Done(epoch, seq))
+            into = self._readable(table)
+            bulk.ingest(self._engine, into, files, rows, auto_increment, Done(epoch, seq))
+            if into.fitting is not None:
+                into.fitting.again()
             self._done[seq % meta.RECENT_RESULTS] = Done(epoch, seq)
             self.last_epoch, self.last_seq = epoch, seq
 

@@ -185,12 +185,12 @@ def _column(draft: _Draft, node: exp.Expr) -> None:
     draft.columns.append(column)
 
 
-def column_of(node: exp.Expr) -> Column:
-    """A column by itself: no key of a table that is there."""
+def column_of(node: exp.Expr, counts: bool = False) -> Column:
+    """A column by itself: no key of a table that is there.  counts: it may have AUTO_INCREMENT."""
     draft = _Draft("")
     _column(draft, node)
     (column,) = draft.columns
-    if draft.primary_key is not None or draft.indexes or column.auto_increment:
+    if draft.primary_key is not None or draft.indexes or (column.auto_increment and not counts):
         raise refuse("a new column that is a key, UNIQUE or AUTO_INCREMENT", node,
                      "create a new table, copy the rows, and drop the old one")
     return checked(column)
