@@ -234,7 +234,10 @@ def test_random_changes_beside_sqlite(tmp_path: Path, seed: int) -> None:
     ("ALTER TABLE t ADD COLUMN x INT, DROP INDEX nosuch", 1091), ("ALTER TABLE t ALTER x SET DEFAULT 1", 1054),
     ("ALTER TABLE t RENAME INDEX by_a TO PRIMARY", 1061), ("ALTER TABLE t DROP COLUMN a", 3730),
     ("ALTER TABLE t MODIFY a BIGINT", 3730), ("ALTER TABLE t ADD COLUMN x INT AFTER y", 1054),
-    ("ALTER TABLE t ADD COLUMN x INT UNIQUE", 1235), ("ALTER TABLE t ADD UNIQUE (a)", 1235),
+    ("ALTER TABLE t ADD COLUMN x INT UNIQUE", 1235), ("ALTER TABLE t ADD UNIQUE (s)", 1062),
+    ("CREATE UNIQUE INDEX by_a ON t (a)", 1061), ("ALTER TABLE one ADD UNIQUE (c)", 1235),
+    ("ALTER TABLE t ADD x INT, ADD UNIQUE (x)", 1235), ("ALTER TABLE t DROP CONSTRAINT nosuch", 1091),
+    ("CREATE UNIQUE INDEX i ON t (d(3))", 1235),
     ("ALTER TABLE v ADD COLUMN x INT", 1146), ("ALTER TABLE t ALTER id SET DEFAULT NULL", 1067),
     ("ALTER TABLE t ADD INDEX i (a) INVISIBLE", 1235), ("DROP INDEX by_n ON t", 1075),
     ("CREATE INDEX i ON t (a, a)", 1060), ("ALTER TABLE t DROP COLUMN n", 3730), ("ALTER TABLE t DROP nosuch", 1091),
@@ -253,7 +256,7 @@ def test_random_changes_beside_sqlite(tmp_path: Path, seed: int) -> None:
 def test_what_cannot_be_done_changes_nothing(tmp_path: Path, text: str, code: int) -> None:
     with noria.open(tmp_path / "data") as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT, n INT AUTO_INCREMENT, c INT, d TEXT, at TIMESTAMP, "
-               "KEY by_a (a), KEY by_n (n))")
+               "s INT DEFAULT 1, KEY by_a (a), KEY by_n (n))")
         db.sql("CREATE TABLE one (c INT)")
         db.sql("INSERT INTO t (id, a, c, d) VALUES (1, 1, 1000, 'long'), (2, 2, NULL, '3')")
         db.sql("CREATE VIEW v AS SELECT id, a, n FROM t WHERE a = ?")
@@ -262,6 +265,37 @@ def test_what_cannot_be_done_changes_nothing(tmp_path: Path, text: str, code: in
             db.sql(text)
         assert e.value.code == code, e.value
         assert db.sql("SHOW CREATE TABLE t").rows == before
+
+
+def test_unique_from_now_on(tmp_path: Path) -> None:
+    """Also for what is written while the rows are looked at, and after a restart; until it is dropped."""
+    with noria.open(tmp_path / "data") as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, a INT, b VARCHAR(20))")
+        db.sql("INSERT INTO t (a, b) VALUES (1, 'x'), (2, 'X'), (NULL, 'z'), (NULL, NULL)")
+        for text in ("ALTER TABLE t ADD UNIQUE (b)", "ALTER TABLE t ADD CONSTRAINT c UNIQUE (b)",
+                     "CREATE UNIQUE INDEX u ON t (b)"):
+            with pytest.raises(SqlError) as e:
+                db.sql(text)
+            assert e.value.code == 1062 and "'X'" in e.value.message
+        db.sql("CREATE UNIQUE INDEX ua ON t (a)")
+        db.sql("UPDATE t SET b = 'y' WHERE id = 2")
+        db.sql("ALTER TABLE t ADD CONSTRAINT ub UNIQUE (b), ADD INDEX i (b, a)")
+    with noria.open(tmp_path / "data") as db:
+        for values in ("(2, NULL)", "(NULL, 'Y')"):
+            with pytest.raises(SqlError) as e:
+                db.sql(f"INSERT INTO t (a, b) VALUES {values}")
+            assert e.value.code == 1062
+        assert db.sql("SELECT id FROM t WHERE b = 'Y'").rows == [(2,)]
+        db.sql("CREATE VIEW v AS SELECT id FROM t WHERE a = ?")
+        with pytest.raises(SqlError) as e:
+            db.sql("DROP INDEX ua ON t")  # the view looks rows up by it
+        assert e.value.code == 3730
+        db.sql("DROP VIEW v")
+        db.sql("ALTER TABLE t DROP CONSTRAINT ua, DROP INDEX ub")
+        db.sql("INSERT INTO t (a, b) VALUES (2, 'Y')")
+        assert len(db.sql("SELECT id FROM t WHERE b = 'y'").rows) == 2
+        db.sql("ALTER TABLE t DROP COLUMN b")
+        assert [r[4] for r in db.sql("SHOW INDEX FROM t").rows] == ["id", "a"]
 
 
 def test_statements_of_before_go_on(tmp_path: Path) -> None:

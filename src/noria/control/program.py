@@ -30,6 +30,7 @@ from noria.core.errors import (
     unknown_table,
     view_changed,
 )
+from noria.core.types import TableDef
 from noria.dataflow import packets
 from noria.plan.mir import tables_of
 from noria.plan.uses import changed, outdated, used
@@ -153,7 +154,9 @@ class Program(AdHoc):
             raise table_exists(command.table.name)
         self._refuse_if_read(command)
         table = stamped(command.was, command.table, self.schema + 1, self._as_of.values())
-        adhoc = [n for n, v in self._adhoc.items() if _lost(command, v)]
+        loses = bool(_unique(command.was) - _unique(table))  # an index that views may look up by
+        adhoc = [n for n, v in self._adhoc.items()
+                 if _lost(command, v) or (loses and command.was.name in tables_of(v.plan))]
         drops = tuple(packets.DropView(self._adhoc[n].name) for n in adhoc)
         await self._migrate((*drops, packets.AlterTable(table)), self.recipe())
         for n in adhoc:
@@ -390,10 +393,15 @@ class Program(AdHoc):
 
 
 def _refits(command: commands.AlterTable) -> bool:
-    """Must rows fit other types, or stop being NULL?"""
+    """Must rows fit other types, stop being NULL, or be told apart?"""
     known = len(command.was.columns)
     return any(changed(command.was, command.table, c) and not command.table.columns[c].dropped for c in range(known)) \
-        or any(c.source is not None for c in command.table.columns[known:])
+        or any(c.source is not None for c in command.table.columns[known:]) \
+        or bool(_unique(command.table) - _unique(command.was))
+
+
+def _unique(table: TableDef) -> set[tuple[int, ...]]:
+    return {i.columns for i in table.indexes if i.unique}
 
 
 def _lost(command: commands.AlterTable, view: ViewDef) -> list[int]:

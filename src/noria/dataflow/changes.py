@@ -155,6 +155,13 @@ class Changes:
             self._store.alter_table(was, fits=True)
             self._call(table.name, was.name)
 
+        builds = self._engine.builds
+        for base in self._engine.bases.get(table.name, ()):
+            for columns in base.pulled:
+                if columns and not self._store.finds(table.name, columns) and (base, columns) not in builds.indexes:
+                    back()
+                    raise SqlError(3730, "HY000", f"Cannot drop an index of '{table.name}': views look rows up by it; "
+                                                  "drop these first")
         return back
 
     def _call(self, table: str, name: str) -> None:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes
-from noria.core.errors import InvariantViolation, SqlError, table_exists, unknown_table, view_changed
+from noria.core.errors import InvariantViolation, SqlError, table_exists, unknown_table
 from noria.core.statements import Delete, Insert, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
@@ -29,7 +30,7 @@ from noria.storage.catalog import Done
 from noria.storage.encoding import first_codes
 from noria.storage.engine import Engine, Memory
 from noria.storage.errors import StoreError, StoreFenced, damaged
-from noria.storage.fitting import Fitting, refitted
+from noria.storage.fitting import Fitting, refuse_unfit
 from noria.storage.indexing import IndexBuild, build_whole
 from noria.storage.stage import SCAN_ROWS, Stage
 from noria.storage.table import Index, Table
@@ -68,6 +69,7 @@ class RocksStore:
             table.counters = meta.read_counters(engine, definition)
             self._tables[definition.name] = table
         self._dropped: list[Table] = []
+        self._undeclared: list[tuple[Table, Index]] = []  # UNIQUE indexes
         meta.sweep(engine, self._tables.values())
         self._done = meta.read_done(engine)
         for table in self._tables.values():
@@ -136,23 +138,32 @@ class RocksStore:
         self._tables[table.name] = made
 
     def alter_table(self, table: TableDef, fits: bool = False) -> None:
-        """As the protocol says."""
         found = self._of_id(table)
-        if not fits and refitted(found.definition, table):
-            fitting = found.fitting
-            if fitting is None or not fitting.over or not fitting.same(table):
-                raise view_changed(table.name)  # whoever asks makes sure first that its rows fit
-            if fitting.error is not None:
-                raise bare(fitting.error)
+        if not fits:
+            refuse_unfit(found, table)
+        if found.fitting is not None and not found.fitting.same(table):
+            found.fitting.give_up()
         if table.name != found.name:
             if table.name in self._tables:
                 raise table_exists(table.name)
             del self._tables[found.name]
             self._tables[table.name] = found
+        self._set_unique(found, table)
         found.redefine(table)
 
+    def _set_unique(self, found: Table, table: TableDef) -> None:
+        """UNIQUE indexes as they are declared now: what was filled is in use, what is declared no more goes with the
+        next `set_recipe`."""
+        names = {i.columns: i.name for i in table.indexes if i.unique}
+        known = {i.columns for i in found.indexes if i.unique}
+        filled = [*(found.fitting.unique if found.fitting is not None else ()),
+                  *(i for t, i in self._undeclared if t is found)]
+        found.indexes += [i for i in filled if i.columns in names and i.columns not in known]
+        gone = [i for i in found.indexes if i.unique and i.columns not in names]
+        found.indexes = [replace(i, name=names[i.columns]) if i.unique else i for i in found.indexes if i not in gone]
+        self._undeclared = [(t, i) for t, i in self._undeclared if t is not found] + [(found, i) for i in gone]
+
     def begin_fitting(self, table: TableDef) -> Fitting:
-        """As the protocol says."""
         found = self._of_id(table)
         return Fitting(self._engine, found, table, self._symbols, lambda: self._readable(found.name))
 
@@ -164,7 +175,6 @@ class RocksStore:
         return self._readable(found.name)
 
     def unbuilt(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """As the protocol says."""
         for table in self._tables.values():
             building = {i.columns for i in table.building}
             for i in table.definition.indexes:
@@ -173,8 +183,10 @@ class RocksStore:
 
     def drop_table(self, name: str) -> None:
         """Durable with the next `set_recipe`; until then a crash brings it back."""
-        self._dropped.append(self.table(name))
-        del self._tables[name]
+        table = self._tables.pop(name)
+        self._dropped.append(table)
+        if table.fitting is not None:
+            table.fitting.give_up()
 
     def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int) -> None:
         if self._repeated(epoch, seq) is not None:
@@ -187,6 +199,8 @@ class RocksStore:
                     meta.put_counters(self._engine, batch, table.definition, table.counters)
             for table in self._dropped:
                 meta.forget_table(self._engine, batch, table)
+            for _, index in self._undeclared:
+                meta.forget_index(self._engine, batch, index)
 
         self._commit(fill, Done(epoch, seq), True, bool(self._dropped))
         self._recipe = tuple(recipe)
@@ -195,6 +209,9 @@ class RocksStore:
                 self._engine.drop_family(family)
             table.building.clear()
         self._dropped.clear()
+        for _, index in self._undeclared:
+            self._engine.drop_family(index.family)
+        self._undeclared.clear()
 
     def recipe(self) -> tuple[str, ...]:
         return self._recipe
@@ -251,8 +268,8 @@ class RocksStore:
             delta = stage.delta()
             if len(delta):
                 deltas[name] = delta
-                if (fitting := stage.table.fitting) is not None and fitting.error is None:
-                    fitting.look(delta.columns[:, delta.weights > 0])
+                if stage.table.fitting is not None:
+                    stage.table.fitting.written(delta)
         return results, deltas
 
     def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None

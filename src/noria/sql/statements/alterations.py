@@ -30,6 +30,7 @@ from noria.sql.statements.definitions import (
     key_column,
     key_positions,
     named_indexes,
+    unique_of,
 )
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
@@ -48,18 +49,29 @@ def alter(tree: exp.Alter, catalog: Catalog) -> Command:
         if handler is None:
             raise refuse("this in ALTER TABLE", part, COPY)
         table = handler(table, part)
-    return AlterTable(was, checked_table(table))
+    return AlterTable(was, _checked(was, table))
+
+
+def _checked(was: TableDef, table: TableDef) -> TableDef:
+    for i in table.indexes:
+        if i.unique and i.columns not in {k.columns for k in was.indexes if k.unique}:
+            if not table.primary_key:
+                raise refuse("a new UNIQUE index of a table without a primary key", exp.to_identifier(i.name), COPY)
+            if max(i.columns) >= len(was.columns):
+                raise refuse("UNIQUE for a column that is new, or converted, in the same statement",
+                             exp.to_identifier(i.name), "write two statements")
+    return checked_table(table)
 
 
 def create_index(tree: exp.Create, catalog: Catalog) -> Command:
     only(tree, frozenset({"this", "kind", "unique", "exists", "replace"}), "CREATE INDEX")
-    index = tree.this
-    if tree.args.get("unique") or tree.args.get("exists") or tree.args.get("replace"):
-        raise refuse("CREATE UNIQUE INDEX, OR REPLACE and IF NOT EXISTS", tree, "declare UNIQUE in CREATE TABLE")
+    index, unique = tree.this, bool(tree.args.get("unique"))
+    if tree.args.get("exists") or tree.args.get("replace"):
+        raise refuse("CREATE INDEX with OR REPLACE or IF NOT EXISTS", tree, "leave it out")
     only(index, frozenset({"this", "table", "params"}), "CREATE INDEX")
     was = _table(index.args["table"], catalog)
-    columns = [key_column(c, False) for c in index.args["params"].args.get("columns") or []]
-    return AlterTable(was, _with_index(was, index.name, columns))
+    columns = [key_column(c, unique) for c in index.args["params"].args.get("columns") or []]
+    return AlterTable(was, _checked(was, _with_index(was, index.name, columns, unique)))
 
 
 def drop_index(tree: exp.Drop, catalog: Catalog) -> Command:
@@ -78,12 +90,12 @@ def _table(node: exp.Expr, catalog: Catalog) -> TableDef:
 
 
 # ------------------------------------------------------------------ indexes
-def _with_index(table: TableDef, name: str, columns: list[str]) -> TableDef:
+def _with_index(table: TableDef, name: str, columns: list[str], unique: bool = False) -> TableDef:
     if name:
         _check_free(table.indexes, check_name(name))
     known = [(i.name, i.columns, i.unique) for i in table.indexes]
     places = key_positions(table.columns, columns)
-    return replace(table, indexes=named_indexes([*known, (name or columns[0], places, False)]))
+    return replace(table, indexes=named_indexes([*known, (name or columns[0], places, unique)]))
 
 
 def _check_free(indexes: Iterable[IndexDef], name: str) -> None:
@@ -93,14 +105,22 @@ def _check_free(indexes: Iterable[IndexDef], name: str) -> None:
 
 def _add(table: TableDef, part: exp.Expr) -> TableDef:
     for node in part.expressions:
-        if not isinstance(node, exp.IndexColumnConstraint):
+        if isinstance(node, exp.Constraint) and len(node.expressions) == 1:
+            (inner,) = node.expressions
+            if isinstance(inner, exp.UniqueColumnConstraint):
+                table = _with_index(table, *unique_of(inner, node.this.name), True)
+                continue
+        if isinstance(node, exp.UniqueColumnConstraint):
+            table = _with_index(table, *unique_of(node), True)
+        elif isinstance(node, exp.IndexColumnConstraint):
+            table = _with_index(table, *index_of(node))
+        else:
             raise refuse("this in ALTER TABLE … ADD", node, COPY)
-        table = _with_index(table, *index_of(node))
     return table
 
 
 def _drop(table: TableDef, part: exp.Expr) -> TableDef:
-    drop = {"COLUMN": _without_column, "INDEX": _without_index, "KEY": _without_index}.get(part.args.get("kind") or "")
+    drop = _DROPS.get(part.args.get("kind") or "")
     if drop is None or part.args.get("exists"):
         raise refuse("this in ALTER TABLE … DROP", part, COPY)
     (named,) = part.args.get("tables") or [part.this]
@@ -109,8 +129,6 @@ def _drop(table: TableDef, part: exp.Expr) -> TableDef:
 
 def _without_index(table: TableDef, name: str) -> TableDef:
     index = _index(table, name)
-    if index.unique:
-        raise refuse(f"dropping the UNIQUE index {index.name}", exp.to_identifier(name), COPY)
     return replace(table, indexes=tuple(i for i in table.indexes if i is not index))
 
 
@@ -196,7 +214,7 @@ def _without_column(table: TableDef, name: str) -> TableDef:
         raise SqlError(1091, "42000", f"Can't DROP '{name}'; check that column/key exists") from None
     if len(table.shown) == 1:
         raise SqlError(1090, "42000", "You can't delete all columns with ALTER TABLE; use DROP TABLE instead")
-    if at in table.primary_key or any(at in i.columns and i.unique for i in table.indexes):
+    if at in table.primary_key or any(at in i.columns and i.unique and len(i.columns) > 1 for i in table.indexes):
         raise refuse(f"dropping the column {name}, which is part of a key", exp.to_identifier(name), COPY)
     return _dropped(table, at)
 
@@ -300,6 +318,7 @@ def _how(table: TableDef, part: exp.Expr) -> TableDef:
     return table
 
 
+_DROPS = {"COLUMN": _without_column, "INDEX": _without_index, "KEY": _without_index, "CONSTRAINT": _without_index}
 _PARTS: dict[type, Callable[[TableDef, exp.Expr], TableDef]] = {
     exp.ColumnDef: _add_column, exp.AddConstraint: _add, exp.Drop: _drop, exp.RenameIndex: _rename_index,
     exp.RenameColumn: _rename_column, exp.ModifyColumn: _modify_column, exp.AlterColumn: _alter_column,

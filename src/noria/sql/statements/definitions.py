@@ -306,10 +306,14 @@ def _primary_key(draft: _Draft, node: exp.Expr) -> None:
 
 
 def _unique(draft: _Draft, node: exp.Expr) -> None:
+    name, columns = unique_of(node)
+    draft.indexes.append((name or columns[0], columns, True))
+
+
+def unique_of(node: exp.Expr, name: str = "") -> tuple[str, list[str]]:
+    """The name, else the one given, and the columns of a UNIQUE index."""
     schema = node.this
-    columns = [key_column(c, True) for c in schema.expressions]
-    name = schema.this.name if schema.this is not None else columns[0]
-    draft.indexes.append((name, columns, True))
+    return schema.this.name if schema.this is not None else name, [key_column(c, True) for c in schema.expressions]
 
 
 def _index(draft: _Draft, node: exp.Expr) -> None:
