@@ -277,3 +277,59 @@ def test_columns_that_are_added(served: Served) -> None:
         assert served.run("verify").returncode == 0
         for what in ("VIEW old", "VIEW new", "VIEW per_n", "TABLE w"):
             execute(c, f"DROP {what}")
+
+
+def test_columns_that_change(served: Served) -> None:
+    """Rows are looked at while others write; killed, it was never there; a worker that ends begins anew.  What was
+    changed holds for Spark, for a load and after crashes."""
+    with served.connect() as c:
+        execute(c, "CREATE VIEW seen AS SELECT id, author FROM v WHERE id = ?")
+        assert rows(c, "SELECT * FROM seen WHERE id = 5") == [(5, 5)]
+        before = rows(c, "SHOW CREATE TABLE v")
+        for text in ("ALTER TABLE v MODIFY user VARCHAR(9) AFTER id", "CREATE UNIQUE INDEX u ON v (author, id)"):
+            statement = Statement(served, text)
+            with halted(served) as shown:
+                assert shown[0][:3] == ("do the rows of table v fit its new definition", "", "runs")
+                assert rows(c, "SELECT * FROM seen WHERE id = 5") == [(5, 5)]
+                execute(c, f"KILL QUERY {statement.number}")
+            error = statement.outcome()
+            assert error is not None and error.args[0] == 1317
+            assert until("nothing is built", lambda: builds(served) == [])
+            assert rows(c, "SHOW CREATE TABLE v") == before
+        statement = Statement(served, "ALTER TABLE v MODIFY user TINYINT UNSIGNED")
+        error = statement.outcome()
+        assert error is not None and error.args[0] == 1264 and "row 257" in error.args[1]
+        statement = Statement(served, "ALTER TABLE v CHANGE user who VARCHAR(9) NOT NULL AFTER id, "
+                                      "ADD UNIQUE u (author, id)")
+        with halted(served):
+            served.kill("worker")
+        assert statement.outcome() is None
+        execute(c, "INSERT INTO v (id, author, who) VALUES (-1, 7, 'new')")
+        with pytest.raises(pymysql.err.MySQLError, match="views need it: 'seen'"):
+            execute(c, "ALTER TABLE v DROP COLUMN author")
+        execute(c, "RENAME TABLE v TO w")
+        execute(c, "CREATE VIEW per_who AS SELECT who, COUNT(*) AS n FROM w GROUP BY who")
+
+        def right() -> None:
+            assert rows(c, "SELECT * FROM w WHERE id = 778") == [(778, "1", 778)]
+            assert rows(c, "SELECT * FROM seen WHERE id = -1") == [(-1, 7)]
+            counts = dict(rows(c, "SELECT * FROM per_who"))
+            assert (len(counts), counts["new"], counts["5"]) == (778, 1, len(range(5, ROWS, 777)))
+            assert rows(c, "SELECT MAX(n) FROM (SELECT who, COUNT(*) AS n FROM (SELECT * FROM w LIMIT 1000000) q "
+                           "GROUP BY who) p") == [(len(range(0, ROWS, 777)),)]  # by Spark
+
+        right()
+        assert served.run("verify").returncode == 0
+        served.kill("worker", "front")
+        served.start()
+        served.wait_up()
+    with served.connect() as c:
+        right()
+        path = served.data.parent / "w.csv"
+        path.write_text("id,author,who\n-2,7,loaded\n")
+        assert served.run("load", "w", str(path)).returncode == 0
+        assert rows(c, "SELECT * FROM w WHERE id = -2") == [(-2, "loaded", 7)]
+        assert rows(c, "SELECT n FROM per_who WHERE who = 'loaded'") == [(1,)]
+        assert served.run("verify").returncode == 0
+        for what in ("VIEW seen", "VIEW per_who"):
+            execute(c, f"DROP {what}")

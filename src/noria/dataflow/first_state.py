@@ -249,7 +249,7 @@ class Fit(Build):
         return self.fitting.done, self.fitting.total
 
     def what(self) -> str:
-        return f"do the rows of table {self.table} fit its new columns"
+        return f"do the rows of table {self.table} fit its new definition"
 
 
 def _rows(engine: Engine, n: Node) -> int:

@@ -81,6 +81,7 @@ class Table:
         self.width = len(self.types)
         self.key = definition.primary_key
         self.key_types = tuple(self.types[c] for c in self.key)
+        self.dropped = frozenset(at for at, c in enumerate(definition.columns) if c.dropped)
         self._converted = [(at, c.source) for at, c in enumerate(definition.columns) if c.source is not None]
 
     def redefine(self, definition: TableDef) -> None:
