@@ -162,6 +162,7 @@ STATEMENTS = (
     "DROP TABLE IF EXISTS z", "CREATE TABLE z (a INT, FOREIGN KEY (a) REFERENCES stories (id))",
     "CREATE TABLE z (a INT CHECK (a > 0))",
     "CREATE VIEW z AS SELECT author, COUNT(*) AS n FROM stories GROUP BY author", "DROP VIEW IF EXISTS z",
+    "CREATE MATERIALIZED VIEW z AS SELECT author, COUNT(*) AS n FROM stories GROUP BY author", "DROP VIEW z",
     "CREATE INTERNAL VIEW z AS SELECT story, COUNT(*) AS n FROM votes GROUP BY story", "DROP VIEW z",
     "CREATE INDEX i ON stories (author)", "ALTER TABLE stories ADD INDEX k (score), RENAME INDEX i TO j",
     "DROP INDEX j ON stories", "ALTER TABLE stories ALTER title SET DEFAULT 'none'",

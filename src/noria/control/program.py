@@ -5,7 +5,8 @@ statements that make the program) in the same commit as the tables.  Keeps true:
 
 * what `table` and `view` answer is what the worker has acknowledged;
 * changes happen one at a time, in the order asked;
-* nothing is dropped that a named view builds on; ad-hoc views (`adhoc.py`) go with what they read.
+* nothing is dropped that a named view builds on; ad-hoc views (`adhoc.py`) go with what they read;
+* a view has a reader when it is read (`readers.py`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from noria.control.adhoc import AdHoc
 from noria.control.names import Recorder, fold
 from noria.control.published import published
+from noria.control.readers import Readers
 from noria.control.recipe import AsOf, read, stamped
 from noria.core import limits
 from noria.core.errors import (
@@ -50,7 +51,7 @@ class Change:
     warnings: tuple[tuple[str, int, str], ...] = ()
 
 
-class Program(AdHoc):
+class Program(Readers):
     """The catalog and its changes.  hold_ms: how long the worker may take to make an ad-hoc view."""
 
     def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
@@ -73,31 +74,18 @@ class Program(AdHoc):
     async def _define(self, command: commands.Command) -> Change:
         if isinstance(command, commands.CreateView) and command.or_replace and not command.view.internal:
             old = self._views.get(fold(command.view.name))
-            if old is not None and not old.internal:
+            if old is not None and not old.internal and fold(old.name) not in self._readerless:
                 return await self._replace_view(command)
         if isinstance(command, commands.AlterTable):
             return await self._altered(command)
         async with self._lock:
             change: Change = await self._kinds[type(command)](command)
         if isinstance(command, commands.CreateView):
-            await self._whole(fold(command.view.name))
+            await self._whole(fold(command.view.name), self._take_back)
         return change
 
-    async def _whole(self, name: str) -> None:
-        """Wait for the first state of a new view; without it the view is dropped again."""
-        while (view := self._views.get(name)) is not None:
-            try:
-                await self.first_states.of(view)
-                return
-            except BaseException as e:
-                if isinstance(e, SqlError) and is_gone(e):  # another worker makes it anew
-                    continue
-                async with self._lock:
-                    if self._views.get(name) is view:
-                        await self._take_back(view)
-                raise
-
-    async def _take_back(self, view: ViewDef) -> None:
+    async def _take_back(self, view: ViewDef, why: BaseException) -> None:
+        """A new view that has no first state is dropped again."""
         name = fold(view.name)
         await self._migrate((packets.DropView(view.name),), self.recipe((name,)))
         self._forget(name)
@@ -207,9 +195,17 @@ class Program(AdHoc):
     async def _create_view(self, command: commands.CreateView) -> Change:
         view, name = self._numbered(command.view), fold(command.view.name)
         used, as_of = self._checked(command), self.schema
-        drops = tuple(packets.DropView(self._views[n].name) for n in (name,) if n in self._views)
-        reply = await self._with_room((*drops, published(view)), self.recipe((name,), command.text), True)
-        self._remember(view, used, command.text, as_of)
+        old = [name] if name in self._views else []
+        parting, begins = self._parting(old), self._beginning(view, command.materialized)
+        recipe = self.recipe(old, command.text, begins.readerless, parting.heirs.values())
+        steps = (*parting.steps, begins.step)
+        make = isinstance(begins.step, packets.AddView)
+        reply = await (self._with_room(steps, recipe, True) if make else self._migrate(steps, recipe))
+        self._parted(parting, old)
+        self._remember(begins.view, used, command.text, as_of, begins.readerless)
+        if begins.adopted is not None:
+            self._given_reader(begins.view, begins.adopted)
+            self._forget(fold(begins.adopted.name))
         self.version += 1
         self._planned(reply)
         return Change()
@@ -253,9 +249,11 @@ class Program(AdHoc):
                 await self.first_states.whole(beside, [(node, plan) for _, node, plan in reply.bootstrap])
             async with self._lock:
                 used, as_of = self._checked(command), self.schema
-                drops = tuple(packets.DropView(self._views[n].name) for n in (name,) if n in self._views)
-                await self._migrate((*drops, packets.RenameView(beside.name, view.name)),
-                                    self.recipe((name,), command.text))
+                old = [name] if name in self._views else []
+                parting = self._parting(old)
+                await self._migrate((*parting.steps, packets.RenameView(beside.name, view.name)),
+                                    self.recipe(old, command.text, False, parting.heirs.values()))
+                self._parted(parting, old)
                 self._remember(view, used, command.text, as_of)
                 self.version += 1
                 self._explain.update((name, text) for _, text in reply.explain)
@@ -293,9 +291,9 @@ class Program(AdHoc):
         gone = [fold(n) for n in known]
         self._refuse_if_used(gone, "drop")
         if known:
-            await self._migrate(tuple(packets.DropView(self._views[n].name) for n in gone), self.recipe(gone))
-            for n in gone:
-                self._forget(n)
+            parting = self._parting(gone)
+            await self._migrate(parting.steps, self.recipe(gone, read=parting.heirs.values()))
+            self._parted(parting, gone)
             self.version += 1
         return Change(warnings)
 
@@ -348,10 +346,10 @@ class Program(AdHoc):
             self._forget(name)
         self._deaths = deaths
         for statement in hello.recipe:
-            text, as_of = read(statement)
+            text, as_of, unread = read(statement)
             for command in self._parse_recipe(text, as_of):
                 used = self._names_in(command.view.text, as_of)
-                self._remember(self._numbered(command.view), used, text, as_of)
+                self._remember(self._numbered(command.view), used, text, as_of, unread)
         for view in adhoc:
             if all(fold(t) in self._tables for t in tables_of(view.plan)):
                 self._remember(view, set())
@@ -359,12 +357,16 @@ class Program(AdHoc):
         self._broken.clear()
         if self._at is not None:  # a worker ended before it was brought back
             self._deaths[self._at] = self._deaths.get(self._at, 0) + 1
-            for view in [*self._views.values(), *self._adhoc.values()]:
+            for view in self._kept():
                 if self._may(view):
                     await self._bring_back([view], fold(view.name))
         else:
-            await self._bring_back([v for v in [*self._views.values(), *self._adhoc.values()] if self._may(v)], ALL)
+            await self._bring_back([v for v in self._kept() if self._may(v)], ALL)
         self._at = None
+
+    def _kept(self) -> list[ViewDef]:
+        """What a worker has: named views but those without a reader, and ad-hoc ones."""
+        return [*(v for n, v in self._views.items() if n not in self._readerless), *self._adhoc.values()]
 
     def _may(self, view: ViewDef) -> bool:
         """May it be brought back?  What ended two workers is left out."""

@@ -1,7 +1,8 @@
 """The recipe: the statements that make the views, as the store keeps them beside the tables.
 
 Each begins with the number of changes of columns that there were when it was written, if there were any: `SELECT *`
-means the columns of then, and a name that was clear then is clear.
+means the columns of then, and a name that was clear then is clear.  A view without a reader, as nobody has read it, is
+noted as such: one that has been read keeps its reader across restarts.
 """
 
 from __future__ import annotations
@@ -10,24 +11,32 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from noria.core.expressions.coerce import coerce
 from noria.core.types import NOW, Column, Past, TableDef
 from noria.plan.view import ViewDef
 from noria.sql.query.context import Catalog
 
-_STORED = re.compile(r"AS OF (\d+): ", re.ASCII)
+_STORED = re.compile(r"(?:AS OF (\d+): )?(UNREAD: )?", re.ASCII)
 
 
-def stored(text: str, as_of: int) -> str:
-    return f"AS OF {as_of}: {text}" if as_of else text
+class Stored(NamedTuple):
+    """A statement of the recipe: its text, as of which change it is, whether its view has no reader."""
+
+    text: str
+    as_of: int
+    unread: bool
 
 
-def read(statement: str) -> tuple[str, int]:
-    """The text, and as of which change it is."""
+def stored(text: str, as_of: int, unread: bool) -> str:
+    return (f"AS OF {as_of}: " if as_of else "") + "UNREAD: " * unread + text
+
+
+def read(statement: str) -> Stored:
     found = _STORED.match(statement)
-    return (statement, 0) if found is None else (statement[found.end():], int(found[1]))
+    assert found is not None
+    return Stored(statement[found.end():], int(found[1] or 0), found[2] is not None)
 
 
 def stamped(was: TableDef, table: TableDef, change: int, views: Iterable[int]) -> TableDef:

@@ -124,12 +124,15 @@ class Changes:
         if isinstance(s, packets.DropTable):
             self._planner.drop_table(s.table)
             return lambda: None
-        if isinstance(s, packets.AddView):
+        if isinstance(s, packets.AddView | packets.CheckView):
             view = s.view
             damages = map(self._store.damage_of, self._planner.tables(view))
             if (damage := next((d for d in damages if d is not None), None)) is not None:
                 raise damage
             self._refuse_outdated(view)
+            if isinstance(s, packets.CheckView):
+                self._planner.once(view)  # which makes nodes that are in no graph
+                return lambda: None
             self._add(view)
             return lambda: self._drop(view.name)
         if isinstance(s, packets.RenameView):

@@ -98,6 +98,13 @@ class AddView:
 
 
 @dataclass(frozen=True)
+class CheckView:
+    """Nothing is made, but what could not be is refused: of a view that has no reader yet."""
+
+    view: Any
+
+
+@dataclass(frozen=True)
 class DropView:
     """why: what its reads are told from now on, of a view that is in the program and could not be made."""
 
@@ -111,7 +118,7 @@ class RenameView:
     name: str
 
 
-MigrationStep = CreateTable | AlterTable | DropTable | AddView | DropView | RenameView
+MigrationStep = CreateTable | AlterTable | DropTable | AddView | CheckView | DropView | RenameView
 
 
 @dataclass(frozen=True)

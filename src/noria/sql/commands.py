@@ -53,9 +53,12 @@ class AlterTable:
 
 @dataclass(frozen=True)
 class CreateView:
+    """materialized: with its reader, before anybody reads it."""
+
     view: ViewDef
     or_replace: bool = False
     text: str = ""
+    materialized: bool = False
 
 
 @dataclass(frozen=True)

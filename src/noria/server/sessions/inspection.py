@@ -350,14 +350,15 @@ def view_about(view: ViewDef, program: Program) -> dict[str, Any]:
             "explain": program.explanation(view.name)}
 
 
-def about_view(view: ViewDef) -> dict[str, Any]:
-    """What a client must know to look up in a view, also by itself in shared memory."""
+def about_view(view: ViewDef, reader: ViewDef | None) -> dict[str, Any]:
+    """What a client must know to look up in a view, also by itself in shared memory: in what `reader` keeps there."""
     empty = None if view.empty_row is None else [jsonable(v) for v in view.empty_row]
     key = [f.name for f in view.key_fields] if view.asks is None else list(view.asks.names)
     return {"name": view.name, "columns": [f.name for f in view.fields], "key": key, "plain": view.asks is None,
             "internal": view.internal,
             "text": view.text, "order": view.order, "limit": view.limit, "offset": view.offset, "empty_row": empty,
-            "definition": view.definition}
+            "reader": None if reader is None else reader.name,
+            "definition": (reader or view).definition}
 
 
 def about_table(table: TableDef) -> dict[str, Any]:

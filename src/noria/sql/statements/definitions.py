@@ -67,7 +67,8 @@ def drop(statement: Statement, tree: exp.Drop) -> Command:
 
 def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Command:
     only(tree, _CREATE | {"algorithm"}, "CREATE VIEW")
-    if tree.args.get("properties"):
+    options = tree.args["properties"].expressions if tree.args.get("properties") else []
+    if any(not isinstance(option, exp.MaterializedProperty) for option in options) or len(options) > 1:
         raise refuse("options of CREATE VIEW", tree)
     if tree.expression is None:
         raise parse_error(f"CREATE VIEW without a SELECT, near '{snippet(tree)}'")
@@ -79,7 +80,7 @@ def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Co
         name = name.this
     view = view_of(body, check_name(name.name), query, catalog)
     _check_names([f.name for f in view.fields])
-    return CreateView(view, bool(tree.args.get("replace")), statement.text)
+    return CreateView(view, bool(tree.args.get("replace")), statement.text, bool(options))
 
 
 def _with_names(query: exp.Expr, names: list[str]) -> exp.Expr:
