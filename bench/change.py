@@ -52,14 +52,14 @@ class Change:
 
 CHANGES = (
     Change("partial view by a new key", ("CREATE VIEW by_user AS SELECT story_id FROM votes WHERE user = ?",)),
-    Change("full aggregate", ("CREATE VIEW by_count AS SELECT story_id, COUNT(*) AS c FROM votes GROUP BY story_id "
-                              "HAVING c = ?",), ("DROP VIEW by_count",)),
+    Change("full aggregate", ("CREATE MATERIALIZED VIEW by_count AS SELECT story_id, COUNT(*) AS c FROM votes "
+                              "GROUP BY story_id HAVING c = ?",), ("DROP VIEW by_count",)),
     Change("full join with aggregate",
-           ("CREATE VIEW authors AS SELECT author, COUNT(*) AS c FROM votes JOIN stories ON id = story_id "
+           ("CREATE MATERIALIZED VIEW authors AS SELECT author, COUNT(*) AS c FROM votes JOIN stories ON id = story_id "
             "GROUP BY author HAVING c = ?",), ("DROP VIEW authors",)),
-    Change("full top-k", ("CREATE VIEW top AS SELECT story_id, COUNT(*) AS c FROM votes GROUP BY story_id "
+    Change("full top-k", ("CREATE MATERIALIZED VIEW top AS SELECT story_id, COUNT(*) AS c FROM votes GROUP BY story_id "
                           "ORDER BY c DESC LIMIT 10",)),
-    Change("full copy of a table", ("CREATE VIEW copied AS SELECT story_id, user FROM votes",), ()),
+    Change("full copy of a table", ("CREATE MATERIALIZED VIEW copied AS SELECT story_id, user FROM votes",), ()),
     Change("CREATE OR REPLACE", ("CREATE OR REPLACE VIEW copied AS SELECT user, story_id FROM votes",)),
     Change("DROP VIEW", ("DROP VIEW copied",)),
     Change("CREATE INDEX", ("CREATE INDEX pairs ON votes (user, story_id)",)),

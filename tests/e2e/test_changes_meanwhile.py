@@ -101,7 +101,7 @@ def expected(more_than: int) -> Counter[tuple[int, int, int]]:
 def test_shown_and_killed(served: Served) -> None:
     with served.connect() as c:
         assert rows(c, "SELECT * FROM hot WHERE id = 5") == [(5, 5)]
-        statement = Statement(served, f"CREATE VIEW counts AS {COUNTS}")
+        statement = Statement(served, f"CREATE MATERIALIZED VIEW counts AS {COUNTS}")
         with halted(served) as shown:
             assert shown[0][1:3] == ("counts", "runs") and int(shown[0][3]) <= int(shown[0][4]), shown
             assert any("CREATE VIEW counts" in str(r) for r in rows(c, "SHOW FULL PROCESSLIST"))
@@ -112,7 +112,7 @@ def test_shown_and_killed(served: Served) -> None:
         assert until("nothing is built", lambda: builds(served) == [])
         with pytest.raises(pymysql.err.ProgrammingError, match="counts"):
             rows(c, "SELECT * FROM counts WHERE n > 1")
-        execute(c, f"CREATE VIEW counts AS {COUNTS}")
+        execute(c, f"CREATE MATERIALIZED VIEW counts AS {COUNTS}")
         assert Counter(rows(c, "SELECT town, n, last FROM counts WHERE n > 5000")) == expected(5000)
         execute(c, "DROP VIEW counts")
 
@@ -157,7 +157,7 @@ def test_a_view_by_a_new_key_is_there_at_once(served: Served) -> None:
 @pytest.mark.parametrize("what", [("worker",), ("worker", "jvm"), ("front",)])
 def test_a_crash_in_a_build(served: Served, what: tuple[str, ...]) -> None:
     """It goes on; of a front end that is gone the view is there after the next start, or was never."""
-    text = f"CREATE VIEW counts AS {COUNTS}"
+    text = f"CREATE MATERIALIZED VIEW counts AS {COUNTS}"
     statement = Statement(served, text)
     under_way(served)
     served.kill(*what)
@@ -172,6 +172,41 @@ def test_a_crash_in_a_build(served: Served, what: tuple[str, ...]) -> None:
         if not there:
             assert "front" in what
             execute(c, text)
+        assert Counter(rows(c, "SELECT town, n, last FROM counts WHERE n > 5000")) == expected(5000)
+        execute(c, "DROP VIEW counts")
+
+
+def test_a_first_read_that_is_killed(served: Served) -> None:
+    """The reader that it asked for is made nevertheless, and is there after the next start."""
+    with served.connect() as c:
+        execute(c, f"CREATE VIEW counts AS {COUNTS}")
+        assert ("counts", "none") in [(r[0], r[3]) for r in rows(c, "SHOW NORIA VIEWS")] and builds(served) == []
+        statement = Statement(served, "SELECT town FROM counts WHERE n > 5000")
+        with halted(served) as shown:
+            assert shown[0][1] == "counts"
+            assert rows(c, "SELECT * FROM hot WHERE id = 5") == [(5, 5)]
+            execute(c, f"KILL QUERY {statement.number}")
+        error = statement.outcome()
+        assert error is not None and error.args[0] == 1317
+        assert Counter(rows(c, "SELECT town, n, last FROM counts WHERE n > 5000")) == expected(5000)
+    served.kill("front", "worker", "jvm", "driver")
+    served.start()
+    served.wait_up()
+    with served.connect() as c:
+        assert ("counts", "full") in [(r[0], r[3]) for r in rows(c, "SHOW NORIA VIEWS")]
+        assert Counter(rows(c, "SELECT town, n, last FROM counts WHERE n > 5000")) == expected(5000)
+        execute(c, "DROP VIEW counts")
+
+
+@pytest.mark.parametrize("what", [("worker",), ("worker", "jvm")])
+def test_a_crash_in_a_first_read(served: Served, what: tuple[str, ...]) -> None:
+    with served.connect() as c:
+        execute(c, f"CREATE VIEW counts AS {COUNTS}")
+        statement = Statement(served, "SELECT town FROM counts WHERE n > 5000")
+        under_way(served)
+        served.kill(*what)
+        error = statement.outcome()
+        assert error is None, error
         assert Counter(rows(c, "SELECT town, n, last FROM counts WHERE n > 5000")) == expected(5000)
         execute(c, "DROP VIEW counts")
 
@@ -200,8 +235,8 @@ def test_clients_go_on(served: Served) -> None:
         write, lambda c, n: rows(c, f"SELECT author FROM hot WHERE id = {n % ROWS}") and None)]
     for t in threads:
         t.start()
-    statement = Statement(served, "CREATE VIEW per_user AS SELECT user, COUNT(*) AS n FROM v GROUP BY user "
-                                  "HAVING n > ?")
+    statement = Statement(served, "CREATE MATERIALIZED VIEW per_user AS SELECT user, COUNT(*) AS n FROM v "
+                                  "GROUP BY user HAVING n > ?")
     under_way(served)
     before = len(written)
     assert statement.outcome() is None
