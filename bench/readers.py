@@ -26,7 +26,8 @@ from noria.demo import lobsters
 TABLES = (
     "users (id INT PRIMARY KEY, username VARCHAR(50) NOT NULL, KEY (username))",
     "stories (id INT PRIMARY KEY, created_at DATETIME, user_id INT NOT NULL, url VARCHAR(250), "
-    "title VARCHAR(150), short_id VARCHAR(6) NOT NULL, is_expired TINYINT NOT NULL DEFAULT 0, merged_story_id INT, KEY (short_id))",
+    "title VARCHAR(150), short_id VARCHAR(6) NOT NULL, is_expired TINYINT NOT NULL DEFAULT 0, merged_story_id INT, "
+    "KEY (short_id))",
     "comments (id INT PRIMARY KEY, created_at DATETIME, short_id VARCHAR(10) NOT NULL, story_id INT NOT NULL, "
     "user_id INT NOT NULL, parent_comment_id INT, is_deleted TINYINT NOT NULL DEFAULT 0, comment TEXT)",
     "votes (id INT PRIMARY KEY AUTO_INCREMENT, user_id INT NOT NULL, story_id INT NOT NULL, comment_id INT, "

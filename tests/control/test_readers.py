@@ -192,6 +192,38 @@ def test_redefining_one_of_two_leaves_the_other(db: Database) -> None:
     assert ask(db, "graph") == []
 
 
+def test_what_is_redefined_as_another_shares_its_reader(db: Database) -> None:
+    db.sql(f"CREATE MATERIALIZED VIEW one AS {PER_A}")
+    db.sql("CREATE VIEW two AS SELECT id, b FROM t WHERE a = ?")
+    db.sql(f"CREATE OR REPLACE VIEW two AS {PER_A}")
+    assert readers(db) == {"one"} and sorted(db.view("two").lookup()) == [(1, 2), (2, 1)]
+    db.sql("CREATE OR REPLACE VIEW one AS SELECT id, b FROM t WHERE a = ?")
+    assert readers(db) == {"one", "two"} and shown(db)["two"][0] == "full"
+
+
+def test_a_reader_that_cannot_be_filled(db: Database) -> None:
+    """The read has the error, and the view is as it was: the next read tries again."""
+    transport: Any = db._transport
+    states, link = transport._program.first_states, transport._link
+    link._worker.engine.builds.at_once_rows = 0  # all is built in the background
+    fill = states._fill
+
+    async def fails(*args: Any) -> None:
+        raise SqlError(1041, "HY000", "no memory for it")
+
+    db.sql(f"CREATE VIEW v AS {PER_A}")
+    db.sql(f"CREATE VIEW same AS {PER_A}")
+    db.sql("CREATE VIEW keyed AS SELECT n FROM v WHERE a = ?")
+    states._fill = fails
+    for read in (lambda: db.sql("SELECT * FROM v"), lambda: db.view("same").attach(), lambda: db.view("v").lookup()):
+        with pytest.raises(SqlError, match="no memory for it"):
+            read()
+        assert readers(db) == {"keyed"} and shown(db)["v"] == UNREAD and db.view("keyed").lookup(1) == [(2,)]
+    states._fill = fill
+    assert sorted(db.view("same").attach().lookup()) == sorted(db.sql("SELECT * FROM v").rows) == [(1, 2), (2, 1)]
+    assert len(readers(db)) == 2 and db.view("keyed").lookup(1) == [(2,)]
+
+
 def test_a_reader_with_more_columns_has_those_of_another(db: Database) -> None:
     """A column to order by is kept, and not shown."""
     db.sql("CREATE VIEW wide AS SELECT id, b FROM t WHERE a = ?")

@@ -100,7 +100,9 @@ class AdHoc(Catalog):
 
     async def reader_of(self, view: ViewDef) -> ViewDef:
         """The view whose reader has the rows of this named one: itself, if nobody else's has."""
-        return await self.reader(view) if fold(view.name) in self._readerless else view
+        while (found := self.reader_now(view)) is None:
+            await self.first_read(view)
+        return found
 
     def _refuse_broken(self, wanted: ViewDef) -> None:
         for name, why in self._broken.items():

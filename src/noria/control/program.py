@@ -74,7 +74,8 @@ class Program(Readers):
     async def _define(self, command: commands.Command) -> Change:
         if isinstance(command, commands.CreateView) and command.or_replace and not command.view.internal:
             old = self._views.get(fold(command.view.name))
-            if old is not None and not old.internal and fold(old.name) not in self._readerless:
+            unread = old is None or old.internal or fold(old.name) in self._readerless
+            if not unread and not self._is_held(command.view):
                 return await self._replace_view(command)
         if isinstance(command, commands.AlterTable):
             return await self._altered(command)

@@ -1,12 +1,12 @@
 """Which named views have a reader: what a view keeps follows from who reads it (section 4.4, for whole views).
 
-    CREATE VIEW, with parameters                        a reader, partial and empty
-    CREATE MATERIALIZED VIEW                            a reader, filled before the statement is answered
-    CREATE VIEW, without parameters: it would be full   none: the first direct read makes it
-    a view whose rows another one's reader has          none: reads go there
-    a view whose rows an ad-hoc view has                that one's
+    CREATE VIEW, with a key                         a reader, empty where it is partial
+    CREATE VIEW, without one: it would be full      none: the first direct read makes it
+    CREATE MATERIALIZED VIEW                        a reader, filled before the statement is answered
+    a view whose rows another one's reader has      none: reads go there
+    a view whose rows an ad-hoc view has            that one's
 
-A view with parameters has its reader at once because that costs nothing until keys are read, while the indexes that the
+A view with a key has its reader at once because that costs nothing until keys are read, while the indexes that the
 reads will need take their time.
 
 Keeps true: a view that only other views use has no reader; the reader of a view that goes, or is defined anew, becomes
@@ -27,7 +27,7 @@ from noria.core import limits
 from noria.core.errors import Poisoned, SqlError, is_gone
 from noria.dataflow import packets
 from noria.plan.view import ViewDef
-from noria.runtime.link import Link
+from noria.runtime.link import Link, WorkerGone
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Readers(AdHoc):
 
     async def _as_unread(self, view: ViewDef, why: BaseException) -> None:
         """The reader could not be filled: the next read tries again, but for what ends workers."""
-        if isinstance(why, Poisoned):
+        if isinstance(why, Poisoned | WorkerGone):
             return
         self._lost_reader(fold(view.name))
         await self._migrate((packets.DropView(view.name),), self.recipe())
@@ -111,7 +111,7 @@ class Readers(AdHoc):
         add = published(view)
         if view.internal:
             return Beginning(view, add)
-        donor = self._donor(view)
+        donor = next(iter(self._donors(view)), None)
         if donor is None and not at_once and not view.key:
             return Beginning(view, packets.CheckView(add.view), readerless=True)
         if donor is None:
@@ -121,12 +121,16 @@ class Readers(AdHoc):
         return Beginning(replace(view, definition=donor.definition), packets.RenameView(donor.name, view.name),
                          adopted=donor)
 
-    def _donor(self, view: ViewDef) -> ViewDef | None:
-        """Another view whose reader has this one's rows: a named one, or an ad-hoc one that is whole."""
+    def _donors(self, view: ViewDef) -> list[ViewDef]:
+        """Other views whose readers have this one's rows: named ones, then ad-hoc ones that are whole."""
         found = [v for v in self._holding(view)
                  if fold(v.name) not in self._readerless and fold(v.name) != fold(view.name)
                  and not (v.adhoc and self.first_states.wait_for(v))]
-        return min(found, key=lambda v: v.adhoc, default=None)
+        return sorted(found, key=lambda v: v.adhoc)
+
+    def _is_held(self, view: ViewDef) -> bool:
+        """Has the reader of another named view its rows?"""
+        return any(not v.adhoc for v in self._donors(view))
 
     def _parting(self, gone: Collection[str]) -> Parting:
         """What takes these views from the worker, or gives their readers to others."""
@@ -143,12 +147,13 @@ class Readers(AdHoc):
         return Parting(tuple(steps), heirs)
 
     def _heir(self, view: ViewDef, but: Collection[str]) -> ViewDef | None:
-        """A view that this one's reader has the rows of, and no other reader has."""
+        """A view that this one's reader has the rows of, and no other named view's."""
         if view.internal or fold(view.name) in self._readerless or self.first_states.wait_for(view):
             return None
         for name in self._readerless:
             other = self._views[name]
-            if name not in but and view in self._holding(other) and self._donor(other) is view:
+            named = [v for v in self._donors(other) if not v.adhoc]
+            if name not in but and len(named) == 1 and named[0] is view:
                 return other
         return None
 
