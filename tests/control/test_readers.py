@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sqlite3
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +224,39 @@ def test_a_reader_that_cannot_be_filled(db: Database) -> None:
     states._fill = fill
     assert sorted(db.view("same").attach().lookup()) == sorted(db.sql("SELECT * FROM v").rows) == [(1, 2), (2, 1)]
     assert len(readers(db)) == 2 and db.view("keyed").lookup(1) == [(2,)]
+
+
+def test_dropped_while_it_is_filled(db: Database) -> None:
+    transport: Any = db._transport
+    states, begun, go_on = transport._program.first_states, threading.Event(), threading.Event()
+    transport._link._worker.engine.builds.at_once_rows = 0
+    fill = states._fill
+
+    async def halted(*args: Any) -> None:
+        begun.set()
+        await asyncio.to_thread(go_on.wait, 30)
+        await fill(*args)
+
+    db.sql(f"CREATE VIEW v AS {PER_A}")
+    states._fill = halted
+    told: list[Exception] = []
+
+    def read(way: Callable[[], object]) -> None:
+        try:
+            way()
+        except SqlError as e:
+            told.append(e)
+
+    ways = (lambda: db.sql("SELECT * FROM v"), lambda: db.view("v").lookup())
+    threads = [threading.Thread(target=read, args=(way,)) for way in ways]
+    for t in threads:
+        t.start()
+    assert begun.wait(30)
+    db.sql("DROP VIEW v")
+    go_on.set()
+    for t in threads:
+        t.join(30)
+    assert [getattr(e, "code", None) for e in told] == [1146, 1146] and ask(db, "graph") == []
 
 
 def test_a_reader_with_more_columns_has_those_of_another(db: Database) -> None:

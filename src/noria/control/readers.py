@@ -24,7 +24,7 @@ from noria.control.adhoc import AdHoc
 from noria.control.names import fold
 from noria.control.published import published
 from noria.core import limits
-from noria.core.errors import Poisoned, SqlError, is_gone
+from noria.core.errors import Poisoned, SqlError, is_gone, view_gone
 from noria.dataflow import packets
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link, WorkerGone
@@ -58,13 +58,15 @@ class Readers(AdHoc):
     # ------------------------------------------------------------ the first read
     async def first_read(self, view: ViewDef) -> None:
         """Returns when the view has its reader, and that its first state.  It is made once for all who wait, and to its
-        end though they go away: it has been asked for."""
+        end though they go away, for it has been asked for; dropping the view ends it."""
         name = fold(view.name)
         task = self._first_reads.get(name)
         if task is None:
             task = self._first_reads[name] = asyncio.ensure_future(self._read_first(name))
             task.add_done_callback(partial(self._was_read, name))
         await asyncio.shield(task)
+        if name not in self._views:
+            raise view_gone(view.name)
 
     def _was_read(self, name: str, task: asyncio.Task[None]) -> None:
         del self._first_reads[name]
@@ -150,11 +152,11 @@ class Readers(AdHoc):
         """A view that this one's reader has the rows of, and no other named view's."""
         if view.internal or fold(view.name) in self._readerless or self.first_states.wait_for(view):
             return None
-        for name in self._readerless:
-            other = self._views[name]
-            named = [v for v in self._donors(other) if not v.adhoc]
-            if name not in but and len(named) == 1 and named[0] is view:
-                return other
+        for name, other in self._views.items():
+            if name in self._readerless and name not in but:
+                named = [v for v in self._donors(other) if not v.adhoc]
+                if len(named) == 1 and named[0] is view:
+                    return other
         return None
 
     def _parted(self, parting: Parting, gone: Collection[str]) -> None:

@@ -148,7 +148,8 @@ class Explainer:
         return ["Variable_name", "Value"], rows
 
     async def _migrations(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        """What is built in the background; whoever began it stands in SHOW PROCESSLIST, and KILL ends it."""
+        """What is built in the background.  Who changes the program stands in SHOW PROCESSLIST, and KILL ends it; what
+        a first read began goes on without it."""
         builds = await self._executor.ask(Ask(0, "builds"))
         rows = [(b["what"], ", ".join(b["views"]), b["state"], b["rows"], b["of"],
                  f"{100 * b['rows'] / b['of']:.1f}" if b["of"] else None, b["why"]) for b in builds]
