@@ -139,6 +139,18 @@ def test_what_was_read_has_its_reader_after_a_start(db: Database, path: Path) ->
         assert readers(again) == {"read", "w", "m", "over_w", "late"}
 
 
+def test_a_table_gets_another_name(db: Database) -> None:
+    """A view over it is read for the first time, or again, as before."""
+    for name, text in ("early", "SELECT a FROM t"), ("late", PER_A):
+        db.sql(f"CREATE VIEW {name} AS {text}")
+    db.sql("SELECT * FROM early")
+    db.sql("RENAME TABLE t TO u")
+    assert sorted(db.sql("SELECT * FROM late").rows) == [(1, 2), (2, 1)] and readers(db) == {"early", "late"}
+    assert db.sql("EXPLAIN SELECT * FROM early").rows[0] == ("answered by the view early, looked up by ()",)
+    db.sql("DROP VIEW early, late")
+    assert ask(db, "graph") == [] and not db._transport._program._by_plan  # type: ignore[attr-defined]
+
+
 def test_replacing(db: Database) -> None:
     """A view that was not read is another one at once; one that was has a reader afterwards, too."""
     db.sql(f"CREATE VIEW v AS {PER_A}")
