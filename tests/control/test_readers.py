@@ -195,8 +195,22 @@ def test_identical_views_share_a_reader(db: Database, path: Path, text: str, key
 def test_redefining_one_of_two_leaves_the_other(db: Database) -> None:
     db.sql("CREATE VIEW one AS SELECT id, b FROM t WHERE a = ?")
     db.sql("CREATE VIEW two AS SELECT id, b FROM t WHERE a = ?")
+    transport: Any = db._transport
     attached = [db.view(name).attach() for name in ("one", "two")]
     assert [sorted(v.lookup(1)) for v in attached] == [[(1, 10), (2, 20)]] * 2
+    fetched = transport._program.first_states.whole
+    replaced: list[str] = []
+
+    async def whole(view: Any, by_spark: Any) -> None:
+        replaced.append(view.name.partition("\0")[0])
+        await fetched(view, by_spark)
+
+    transport._program.first_states.whole = whole
+    transport._link._worker.engine.builds.at_once_rows = 0
+    db.sql(f"CREATE OR REPLACE VIEW two AS {PER_A}")  # whose rows the reader of one has, and which answers meanwhile
+    assert replaced == ["two"] and readers(db) == {"one", "two"} and sorted(attached[0].lookup(1)) == [(1, 10), (2, 20)]
+    db.sql("CREATE OR REPLACE VIEW two AS SELECT id, b FROM t WHERE a = ?")
+    assert readers(db) == {"one"}
     db.sql("CREATE OR REPLACE VIEW one AS SELECT id FROM t WHERE b = ?")
     assert readers(db) == {"one", "two"} and sorted(db.view("two").lookup(1)) == [(1, 10), (2, 20)]
     assert [v.lookup(k) for v, k in zip(attached, (30, 2), strict=True)] == [[(3,)], [(3, 30)]]

@@ -181,20 +181,20 @@ def test_a_first_read_that_is_killed(served: Served) -> None:
     with served.connect() as c:
         execute(c, f"CREATE VIEW counts AS {COUNTS}")
         assert ("counts", "none") in [(r[0], r[3]) for r in rows(c, "SHOW NORIA VIEWS")] and builds(served) == []
-        statement = Statement(served, "SELECT town FROM counts WHERE n > 5000")
+        statement = Statement(served, "SELECT * FROM counts")
         with halted(served) as shown:
             assert shown[0][1] == "counts"
             assert rows(c, "SELECT * FROM hot WHERE id = 5") == [(5, 5)]
             execute(c, f"KILL QUERY {statement.number}")
         error = statement.outcome()
         assert error is not None and error.args[0] == 1317
-        assert Counter(rows(c, "SELECT town, n, last FROM counts WHERE n > 5000")) == expected(5000)
+        assert Counter(rows(c, "SELECT * FROM counts")) == expected(0)
     served.kill("front", "worker", "jvm", "driver")
     served.start()
     served.wait_up()
     with served.connect() as c:
         assert ("counts", "full") in [(r[0], r[3]) for r in rows(c, "SHOW NORIA VIEWS")]
-        assert Counter(rows(c, "SELECT town, n, last FROM counts WHERE n > 5000")) == expected(5000)
+        assert Counter(rows(c, "SELECT * FROM counts")) == expected(0)
         execute(c, "DROP VIEW counts")
 
 
@@ -202,12 +202,12 @@ def test_a_first_read_that_is_killed(served: Served) -> None:
 def test_a_crash_in_a_first_read(served: Served, what: tuple[str, ...]) -> None:
     with served.connect() as c:
         execute(c, f"CREATE VIEW counts AS {COUNTS}")
-        statement = Statement(served, "SELECT town FROM counts WHERE n > 5000")
+        statement = Statement(served, "SELECT * FROM counts")
         under_way(served)
         served.kill(*what)
         error = statement.outcome()
         assert error is None, error
-        assert Counter(rows(c, "SELECT town, n, last FROM counts WHERE n > 5000")) == expected(5000)
+        assert Counter(rows(c, "SELECT * FROM counts")) == expected(0)
         execute(c, "DROP VIEW counts")
 
 

@@ -74,8 +74,8 @@ class Program(Readers):
     async def _define(self, command: commands.Command) -> Change:
         if isinstance(command, commands.CreateView) and command.or_replace and not command.view.internal:
             old = self._views.get(fold(command.view.name))
-            unread = old is None or old.internal or fold(old.name) in self._readerless
-            if not unread and not self._is_held(command.view):
+            answers = old is not None and not old.internal and self.reader_now(old) is not None
+            if answers and not self._is_held(command.view):
                 return await self._replace_view(command)
         if isinstance(command, commands.AlterTable):
             return await self._altered(command)
