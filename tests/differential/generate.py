@@ -221,7 +221,8 @@ class Generator(Expressions):
         where = self.condition(table.columns, 1)
         if kind < 17:
             settable = table.columns[table.keys:]
-            changes = ", ".join(self._assignment(table, c) for c in self.c.sample(settable, min(len(settable), self.of(1, 1, 2))))
+            some = self.c.sample(settable, min(len(settable), self.of(1, 1, 2)))
+            changes = ", ".join(self._assignment(table, c) for c in some)
             return f"UPDATE {table.name} SET {changes} WHERE {where}"
         return f"DELETE FROM {table.name} WHERE {where}"
 

@@ -180,17 +180,19 @@ class Program(Readers):
         return Change()
 
     async def _indexed(self, command: commands.AlterTable) -> None:
-        """Wait for the table's indexes, which are built in the background; without them they are taken back.  Columns
-        stay: there may be rows that have them."""
+        """Wait for the table's indexes, which are built in the background; without them they are taken back.  All else
+        stays: there may be rows that have new columns, or that UNIQUE has refused."""
         try:
             reply: packets.Done = await self._link.ask(packets.Ask(0, "indexed", command.table.name), retry=True)
             if reply.error is not None:
                 raise reply.error
         except BaseException:
             async with self._lock:
-                if self._tables.get(fold(command.was.name)) == command.table:
-                    bare = replace(command.table, indexes=command.was.indexes)
-                    await self._alter_table(commands.AlterTable(command.table, bare))
+                if self._tables.get(fold(command.table.name)) == command.table:
+                    known = {i.columns for i in command.was.indexes}
+                    bare = [i for i in command.table.indexes if i.unique or i.columns in known]
+                    without = replace(command.table, indexes=tuple(bare))
+                    await self._alter_table(commands.AlterTable(command.table, without))
             raise
 
     async def _create_view(self, command: commands.CreateView) -> Change:
