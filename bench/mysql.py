@@ -179,8 +179,8 @@ class NoriaServer(Server):
 
     name = "Noria"
 
-    def __init__(self, directory: Path, at: str = ""):
-        self.directory, self._at = directory, at
+    def __init__(self, directory: Path, at: str = "", options: tuple[str, ...] = ()):
+        self.directory, self._at, self._options = directory, at, options
         self._process: subprocess.Popen[str] | None = None
         self.http = ""
 
@@ -196,7 +196,7 @@ class NoriaServer(Server):
         log = (self.directory / "serve.log").open("w")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "noria", "serve", "--data-dir", str(self.directory / "data"), "--mysql-port", "0",
-             "--http-port", "0", "--user", USER, "--password-file", str(password)],
+             "--http-port", "0", "--user", USER, "--password-file", str(password), *self._options],
             stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None
         for line in self._process.stdout:
