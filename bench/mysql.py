@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pymysql
+from pyarrow.csv import WriteOptions, write_csv
 
 HERE = Path(__file__).parent
 SKEW = 1.08
@@ -161,7 +162,8 @@ class MariaDb(Server):
             stories = self.directory / "stories.tsv"
             stories.write_text("".join("\t".join(map(str, data.story(i))) + "\n" for i in range(1, data.stories + 1)))
             votes = self.directory / "votes.tsv"
-            np.savetxt(votes, np.column_stack([data.votes, np.arange(len(data.votes))]), fmt="%d", delimiter="\t")
+            write_csv(pa.table({"story_id": data.votes, "user": np.arange(len(data.votes))}), votes,
+                      WriteOptions(include_header=False, delimiter="\t"))
             for table, path in (("stories", stories), ("votes", votes)):
                 cursor.execute(f"LOAD DATA INFILE '{path}' INTO TABLE {table}")
             cursor.execute("INSERT INTO counted SELECT s.*, COUNT(v.user) FROM stories s JOIN votes v "
