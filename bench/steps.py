@@ -64,8 +64,9 @@ class Steps:
     def line(self, name: str, seconds: float, error: str) -> str:
         took = np.array(self.took)
         longest = ", ".join(f"{t:.0f}" for t in np.sort(took)[:-4:-1])
-        return (f"{name:28}{seconds:8.2f} s   {len(took):7} steps, {took.sum() / 1e3:7.2f} s of processor time; longest "
-                f"{longest} ms, 99.9 % {np.quantile(took, 0.999):.1f} ms, {(took > 50).sum()} over 50 ms{error}")
+        over = (took > 50).sum()
+        return (f"{name:28}{seconds:8.2f} s   {len(took):7} steps, {took.sum() / 1e3:7.2f} s of processor time; "
+                f"longest {longest} ms, 99.9 % {np.quantile(took, 0.999):.1f} ms, {over} over 50 ms{error}")
 
     def functions(self) -> str:
         if self.longest is None:
@@ -86,6 +87,8 @@ def make(db: noria.Database, change: Change, steps: Steps, stories: int, rng: np
         except SqlError as e:
             errors.append(f"   refused: {e}")
 
+    for text in change.first:
+        db.sql(text)
     thread, start = Thread(target=run), time.perf_counter()
     steps.clear()
     thread.start()
