@@ -121,7 +121,8 @@ def main() -> None:
         for at in range(0, a.votes, ROWS):
             some = data.votes[at:at + ROWS]
             db.table("votes").insert(pa.table({"story_id": some, "user": np.arange(at, at + len(some))}))
-        db.view("StoriesWithVC").lookup_many(np.arange(1, data.stories // 2 + 1).tolist())
+        for some in data.shares():
+            db.view("StoriesWithVC").lookup_many(some)
         print(f"{a.votes:,} votes for {a.stories:,} stories", flush=True)
         for change in CHANGES:
             if a.only in change.name:
