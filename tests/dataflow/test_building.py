@@ -109,6 +109,28 @@ def test_a_full_view_is_built_between_writes(bench: Building) -> None:
     assert bench.building() == []
 
 
+@pytest.mark.parametrize("other", ["few", "u"])  # in a plan it is left of t, and right of it
+def test_no_step_reads_a_whole_side_of_a_join(bench: Building, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    """The smaller side, which is looked up, was read as a whole when the build began, where it stood on the left."""
+    bench.define(f"CREATE TABLE {other} (k INT PRIMARY KEY, x INT)")
+    bench.change(packets.Write((Insert(other, (0, 1), tuple((i, i) for i in range(1_000))),)))
+    store, read = bench.worker.engine.store, list[int]()
+    scan = store.scan
+
+    def counted(*args: Any) -> Any:
+        rows, after = scan(*args)
+        read.append(len(rows))
+        return rows, after
+
+    monkeypatch.setattr(store, "scan", counted)
+    assert bench.define(f"CREATE VIEW both AS SELECT x, COUNT(*) AS n FROM {other} JOIN t ON k = t.a GROUP BY x "
+                        "HAVING n >= 0").filling
+    bench.idle()
+    assert sum(read) == ROWS, "the other side was read, too"
+    validate(bench.worker.engine)
+    assert bench.all_of("both") == Counter(Counter(bench.rows.values()).items())
+
+
 def test_what_is_not_built_yet_is_told(bench: Building) -> None:
     bench.define("CREATE VIEW sums AS SELECT a, SUM(id) AS s FROM t GROUP BY a HAVING s > ?")
     reply = bench.send(packets.Read(5, "sums", [(1,)]))

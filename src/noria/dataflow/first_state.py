@@ -99,8 +99,10 @@ class FirstState(Build):
         drivers = set(n.op.drivers() or range(len(n.parents)))
         if n.op.drivers():  # the largest: what it looks up meets few rows
             drivers = {max(drivers, key=lambda port: _rows(engine, n.parents[port]))}
-        return self._copied(n, n.op, tuple(self._driven(engine, p) if port in drivers else self._plain(p)
+        copy = self._copied(n, n.op, tuple(self._driven(engine, p) if port in drivers else self._plain(p)
                                            for port, p in enumerate(n.parents)))
+        copy.driver = min(drivers, default=0)
+        return copy
 
     def _plain(self, n: Node) -> Node:
         """What the other side of a join looks up in: n as it is."""
