@@ -62,7 +62,7 @@ class Steps:
         return measure
 
     def line(self, name: str, seconds: float, error: str) -> str:
-        took = np.array(self.took)
+        took = np.array(self.took or [0.0])
         longest = ", ".join(f"{t:.0f}" for t in np.sort(took)[:-4:-1])
         over = (took > 50).sum()
         return (f"{name:28}{seconds:8.2f} s   {len(took):7} steps, {took.sum() / 1e3:7.2f} s of processor time; "
