@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-BIN_S = 0.2
+BIN_S, LABELS = 0.2, 16
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, GAP = 900, 150, 70, 60, 70, 44
 COLOURS = ("#718096", "#c05621", "#2b6cb0", "#97266d")
 
@@ -56,7 +56,8 @@ def _panel(panel: dict[str, Any], top: float) -> Iterator[str]:
         yield (f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value / high):.1f}" y2="{y(value / high):.1f}" '
                f'stroke="#e2e8f0"/><text x="{LEFT - 6}" y="{y(value / high) + 4:.1f}" text-anchor="end">'
                f'{value:,.0f}</text>')
-    for second in range(int(np.ceil((begin - zero) / 5)) * 5, int(end - zero) + 1, 5):
+    step = next(s for s in (1, 5, 10, 20, 60, 300, 3600) if (end - begin) / s <= LABELS)
+    for second in range(int(np.ceil((begin - zero) / step)) * step, int(end - zero) + 1, step):
         yield f'<text x="{x(zero + second):.1f}" y="{top + HEIGHT + 15}" text-anchor="middle">{second} s</text>'
     for t in (panel["start"], panel["end"]):
         yield f'<line x1="{x(t):.1f}" x2="{x(t):.1f}" y1="{y(1):.1f}" y2="{y(0):.1f}" stroke="#4a5568"/>'
