@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     a = parser.parse_args()
     data, rng, user = Data.make(a.stories, a.votes), np.random.default_rng(1), LATER
-    steps = Steps(a.profile)
+    steps = Steps(False)
     InProcessLink._step = steps.measured(InProcessLink._step)
     with tempfile.TemporaryDirectory(prefix="noria-bench-") as directory, noria.open(directory) as db:
         for text in (STORIES, VOTES, *VIEWS):
@@ -124,6 +124,7 @@ def main() -> None:
         for some in data.shares():
             db.view("StoriesWithVC").lookup_many(some)
         print(f"{a.votes:,} votes for {a.stories:,} stories", flush=True)
+        steps.profiled = a.profile
         for change in CHANGES:
             if a.only in change.name:
                 user = make(db, change, steps, a.stories, rng, user)
