@@ -12,7 +12,7 @@ from noria.control.published import columns_asked
 from noria.control.recipe import stored
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
-from noria.plan.mir import Mir, renamed
+from noria.plan.mir import Mir
 from noria.plan.optimizer import kept_top
 from noria.plan.view import ViewDef
 
@@ -141,7 +141,6 @@ class Catalog:
         for views in (self._views, self._adhoc):
             for known, view in list(views.items()):
                 views[known] = view.with_table(table, name)
-        self._by_plan = {(renamed(plan, table, name), key): names for (plan, key), names in self._by_plan.items()}
 
     def _forget(self, name: str) -> None:
         view = self._views.pop(name, None) or self._adhoc.pop(name, None)
