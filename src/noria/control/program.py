@@ -19,6 +19,7 @@ from typing import Any
 
 from noria.control.adhoc import AdHoc
 from noria.control.names import Recorder, fold
+from noria.control.origin import instead
 from noria.control.published import published
 from noria.control.recipe import AsOf, read
 from noria.core import limits
@@ -100,7 +101,8 @@ class Program(AdHoc):
 
     async def _take_back(self, view: ViewDef) -> None:
         name = fold(view.name)
-        await self._migrate((packets.DropView(view.name),), self.recipe((name,)))
+        with instead(f"view {view.name} was taken back: it has no first state"):
+            await self._migrate((packets.DropView(view.name),), self.recipe((name,)))
         self._forget(name)
         self.version += 1
 
@@ -123,7 +125,7 @@ class Program(AdHoc):
         if self._tables.get(name) != command.was:
             raise view_changed(command.was.name)  # since the statement was planned
         known = len(command.was.columns)
-        added = [_added(c, self.schema + 1) for c in command.table.columns[known:]]
+        added = [as_added(c, self.schema + 1) for c in command.table.columns[known:]]
         table = replace(command.table, columns=(*command.table.columns[:known], *added))
         await self._migrate((packets.AlterTable(table),), self.recipe())
         self._tables[name] = table
@@ -141,7 +143,8 @@ class Program(AdHoc):
             async with self._lock:
                 if self._tables.get(fold(command.was.name)) == command.table:
                     bare = replace(command.table, indexes=command.was.indexes)
-                    await self._alter_table(commands.AlterTable(command.table, bare))
+                    with instead(f"indexes of {command.table.name} were taken back: they are not whole"):
+                        await self._alter_table(commands.AlterTable(command.table, bare))
             raise
 
     async def _create_view(self, command: commands.CreateView) -> Change:
@@ -330,7 +333,7 @@ class Program(AdHoc):
             yield command
 
 
-def _added(column: Column, change: int) -> Column:
+def as_added(column: Column, change: int) -> Column:
     """A new column; rows that are there have the time of now in it where it has that for its default."""
     if column.default_now:
         now = datetime.now(UTC).replace(tzinfo=None)

@@ -23,6 +23,7 @@ from noria.core.errors import InvariantViolation, SqlError, table_exists, unknow
 from noria.core.statements import Delete, Insert, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
+from noria.dataflow.packets import Note, Noted
 from noria.dataflow.work import Work
 from noria.storage import bulk, meta
 from noria.storage.catalog import Done
@@ -60,6 +61,7 @@ class RocksStore:
         meta.check_format(engine, self.path)
         meta.check_fence(engine, self.path, fence)
         self._recipe, definitions, self._last_table_id = meta.read_catalog(engine)
+        self._version = max((n.version for n in meta.read_history(engine)), default=0)
         indexes = meta.read_indexes(engine)
         for definition in definitions:
             own = [i for id, i in indexes if id == definition.table_id]
@@ -151,9 +153,10 @@ class RocksStore:
         self._dropped.append(self.table(name))
         del self._tables[name]
 
-    def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int) -> None:
+    def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int, note: Note | None = None) -> None:
         if self._repeated(epoch, seq) is not None:
             return
+        version = self._version + (note is not None)
 
         def fill(batch: WriteBatch) -> None:
             meta.put_catalog(self._engine, batch, recipe, list(self._tables.values()), self._last_table_id)
@@ -162,9 +165,11 @@ class RocksStore:
                     meta.put_counters(self._engine, batch, table.definition, table.counters)
             for table in self._dropped:
                 meta.forget_table(self._engine, batch, table)
+            if note is not None:
+                meta.put_note(self._engine, batch, version, note)
 
         self._commit(fill, Done(epoch, seq), True, bool(self._dropped))
-        self._recipe = tuple(recipe)
+        self._recipe, self._version = tuple(recipe), version
         for table in self._dropped:
             for family in (table.family, *(i.family for i in table.maintained)):
                 self._engine.drop_family(family)
@@ -173,6 +178,9 @@ class RocksStore:
 
     def recipe(self) -> tuple[str, ...]:
         return self._recipe
+
+    def history(self) -> tuple[Noted, ...]:
+        return meta.read_history(self._engine)
 
     def add_index(self, table: str, columns: tuple[int, ...], work: Work | None = None) -> None:
         build = self.begin_index(table, columns)
