@@ -16,10 +16,11 @@ import pytest
 import noria
 from noria.client import Database
 from noria.control.preview import Preview
+from noria.control.published import published
 from noria.control.whole import WholeProgram
 from noria.core.errors import SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS
-from noria.dataflow.packets import Ask
+from noria.dataflow.packets import Ask, Rehearse
 from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
 from noria.sql.whole.difference import difference
@@ -250,6 +251,17 @@ def test_what_is_shared_and_what_is_new(whole: Whole) -> None:
     shown = whole.preview(T + PER + same + ";" + other)
     new = {v.name.partition("\0")[0]: [n.does for n in v.nodes if n.new] for v in shown.rehearsal.views}
     assert new["again"] == ["reader again"] and len(new["o"]) == 2
+
+
+def test_a_rehearsal_leaves_what_has_the_name_alone(whole: Whole) -> None:
+    """Nobody asks for that; the view of the program stays."""
+    whole.apply(T + PER)
+    taken = published(whole.program.view("per") or pytest.fail("no view"))
+    with pytest.raises(SqlError, match="already exists"):
+        whole.transport._run(whole.transport._executor.ask(Rehearse(0, (taken,))))
+    whole.fill(10)
+    assert len(whole.db.view("per").lookup()) == 7
+    whole.ask("validate")
 
 
 # ------------------------------------------------------------------ all or nothing

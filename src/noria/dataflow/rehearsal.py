@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, table_exists
 from noria.dataflow import layout
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Node, ancestors
@@ -89,6 +89,8 @@ def rehearse(engine: Engine, planner: Planner, views: Sequence[Any], dropped: It
     tried: list[str] = []
     try:
         for view in views:
+            if view.name in planner.names():
+                raise table_exists(view.name)
             tried.append(view.name)
             planner.add_view(view)
         return _described(engine, planner, [v.name for v in views], set(dropped), before)

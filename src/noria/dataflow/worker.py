@@ -148,8 +148,8 @@ class Worker:
     def _unforeseen(self, e: Envelope, bug: Exception) -> packets.Packet:
         """A defect: the request's error, and nothing that it may have left half done is kept."""
         error = self._internal(f"{type(e.body).__name__} {number_of(e)}", bug)
-        if isinstance(e.body, packets.Query):
-            return refused(e, error)  # which changes nothing
+        if isinstance(e.body, packets.Query | packets.Rehearse):
+            return refused(e, error)  # which change nothing
         if not isinstance(e.body, packets.Read):
             self.engine.forget_partial(self.engine.graph.nodes)
         elif e.body.view in self.engine.readers:
