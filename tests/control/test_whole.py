@@ -380,6 +380,30 @@ def test_views_over_new_columns(filled: Whole) -> None:
     assert filled.db.view("ks").lookup() == [(9, MANY)] and filled.apply(text).target.difference.empty
 
 
+def test_tables_that_were_altered(filled: Whole) -> None:
+    """By statements: what is exported is the program as it is now, also where columns went, moved or are called
+    otherwise; a view that means something else by now has to be said anew."""
+    whole = filled
+    whole.db.sql("CREATE VIEW j AS SELECT x.id AS p, y.a AS q FROM t x JOIN t y ON x.id = y.a WHERE y.a = ?")
+    for text in ("ADD COLUMN k INT DEFAULT 7 FIRST", "DROP COLUMN s", "ADD COLUMN m BIGINT AFTER id", "MODIFY k BIGINT",
+                 "RENAME COLUMN k TO kk", "MODIFY kk VARCHAR(20)"):
+        whole.db.sql(f"ALTER TABLE t {text}")
+        exported = whole.exported()
+        assert "ALTER" not in exported and whole.apply(exported, True).target.difference.empty, text
+    assert "`kk` varchar(20)" in exported and "`s`" not in exported
+    whole.db.sql("CREATE VIEW later AS SELECT * FROM t WHERE kk = ?")
+    done = whole.apply(whole.exported().replace("`a` int", "`a` int DEFAULT '5'"), True).target.difference
+    assert done.altered == (("t", ("ALTER COLUMN `a` SET DEFAULT '5'",)),) and not done.replaced
+    whole.again()
+    assert whole.apply(whole.exported()).target.difference.empty
+    whole.apply(whole.exported() + "CREATE VIEW n AS SELECT m, COUNT(*) AS c FROM t GROUP BY m")
+    assert whole.db.view("n").lookup() == [(None, MANY)] and whole.apply(whole.exported(), True).target.difference.empty
+    whole.db.sql("ALTER TABLE t RENAME COLUMN a TO b")
+    with pytest.raises(SqlError, match="CREATE OR REPLACE VIEW"):
+        whole.exported()
+    whole.ask("validate")
+
+
 def test_counters(whole: Whole) -> None:
     """Where AUTO_INCREMENT is at goes with the text."""
     whole.apply("CREATE TABLE n (id INT PRIMARY KEY AUTO_INCREMENT, a INT)")

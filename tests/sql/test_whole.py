@@ -20,8 +20,8 @@ def text(*statements: str) -> str:
 
 
 def written(outline: Outline) -> str:
-    return program_text(outline.tables.values(), [Kept(v.text, v.stage) for v in outline.views.values()],
-                        {t.name: t.first_id for t in outline.tables.values()})
+    kept = [Kept(n, v.text, v.stage) for n, v in outline.views.items()]
+    return program_text(outline.tables.values(), kept, {t.name: t.first_id for t in outline.tables.values()})
 
 
 def between(have: str, want: str, drop: bool = False) -> Difference:

@@ -64,8 +64,12 @@ class Catalog:
 
     @property
     def schema(self) -> int:
-        """How many changes of columns there were; a text means what it meant after as many as when it was written."""
-        return max([0, *self._as_of.values(), *(c.added for t in self._tables.values() for c in t.columns)])
+        """How many changes of columns and of names there were, as far as anything remembers; a text means what it meant
+        after as many as when it was written."""
+        found = [0, *self._as_of.values()]
+        for t in self._tables.values():
+            found += [t.made, *(p.before for p in t.past), *(max(c.added, c.dropped) for c in t.columns)]
+        return max(found)
 
     def create_text(self, view: ViewDef) -> str:
         """The CREATE VIEW of a named view."""
@@ -99,6 +103,12 @@ class Catalog:
             self._as_of[name] = self.schema if as_of is None else as_of
         if not view.internal:
             self._by_plan.setdefault((view.plan, view.key), []).append(name)
+
+    def _rename_table(self, table: str, name: str) -> None:
+        """In all plans."""
+        for views in (self._views, self._adhoc):
+            for known, view in list(views.items()):
+                views[known] = view.with_table(table, name)
 
     def _forget(self, name: str) -> None:
         view = self._views.pop(name, None) or self._adhoc.pop(name, None)

@@ -6,12 +6,11 @@ program's order: so the changes of columns that texts stand on (`recipe.py`) nev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from noria.control.names import fold
-from noria.control.program import as_added
-from noria.control.recipe import AsOf, stored
+from noria.control.recipe import AsOf, stamped, stored
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.plan.mir import tables_of
@@ -60,21 +59,25 @@ class Target:
 class Becoming:
     """The catalog on its way: the tables as they will be, and the views that are there by now."""
 
-    tables: dict[str, TableDef]
+    known: dict[str, TableDef]
     views: dict[str, ViewDef]
 
     def table(self, name: str) -> TableDef | None:
-        return self.tables.get(fold(name))
+        return self.known.get(fold(name))
+
+    def tables(self) -> Iterable[TableDef]:
+        return self.known.values()
 
     def view(self, name: str) -> ViewDef | None:
         return self.views.get(fold(name))
 
 
-def target(d: Difference, want: Outline, running: Becoming, schema: int, last_id: int) -> Target:
-    """running: the program as it is; schema: its changes of columns so far; last_id: of its tables."""
+def target(d: Difference, want: Outline, running: Becoming, schema: int, last_id: int, as_of: Sequence[int]) -> Target:
+    """running: the program as it is; schema: its changes of columns so far; last_id: of its tables; as_of: after how
+    many changes each of its views was written."""
     created = tuple(_created(want.tables[fold(n)], schema, last_id + i) for i, n in enumerate(d.created, 1))
-    altered = tuple(_altered(n, parts, want.tables[fold(n)], running, schema) for n, parts in d.altered)
-    tables = dict(running.tables) | {fold(t.name): t for t in (*created, *(a.table for a in altered))}
+    altered = tuple(_altered(n, parts, want.tables[fold(n)], running, schema, as_of) for n, parts in d.altered)
+    tables = dict(running.known) | {fold(t.name): t for t in (*created, *(a.table for a in altered))}
     gone = {fold(n) for n in (*d.replaced, *d.views_dropped)}
     becoming = Becoming(tables, {n: v for n, v in running.views.items() if n not in gone})
     then = max([schema, *(c.added for t in tables.values() for c in t.columns)])
@@ -89,16 +92,15 @@ def target(d: Difference, want: Outline, running: Becoming, schema: int, last_id
 
 def _created(table: TableDef, schema: int, table_id: int) -> TableDef:
     columns = tuple(replace(c, added=schema + c.added) if c.added else c for c in table.columns)
-    return replace(table, columns=columns, table_id=table_id)
+    return replace(table, columns=columns, table_id=table_id, made=schema)
 
 
-def _altered(name: str, parts: Iterable[str], want: TableDef, running: Becoming, schema: int) -> AlterTable:
+def _altered(name: str, parts: Iterable[str], want: TableDef, running: Becoming, schema: int, as_of: Iterable[int]
+             ) -> AlterTable:
     (command,) = parse(f"ALTER TABLE {quoted(name)} {', '.join(parts)}", running)
     assert isinstance(command, AlterTable)
-    known = len(command.was.columns)
-    later = [as_added(c, schema + max(want.columns[want.position(c.name)].added, 1))
-             for c in command.table.columns[known:]]
-    return AlterTable(command.was, replace(command.table, columns=(*command.table.columns[:known], *later)))
+    later = [want.columns[want.position(c.name)].added for c in command.table.columns[len(command.was.columns):]]
+    return AlterTable(command.was, stamped(command.was, command.table, schema + max([1, *later]), as_of))
 
 
 def _changes(want: Outline, name: str, early: bool, schema: int, then: int) -> Iterable[int]:

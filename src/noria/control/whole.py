@@ -60,7 +60,7 @@ class WholeProgram(Program):
     async def exported(self) -> str:
         """The program as a text that `apply` takes, and that makes the same one where there is nothing."""
         counters = await self._counters()
-        views = [Kept(self._texts[n], self._as_of[n]) for n in self._views]
+        views = [Kept(n, self._texts[n], self._as_of[n]) for n in self._views]
         return await asyncio.to_thread(program_text, list(self._tables.values()), views, counters)
 
     async def _counters(self) -> Mapping[str, int]:
@@ -87,14 +87,14 @@ class WholeProgram(Program):
         want = await asyncio.to_thread(read, text)
         while True:
             version, running = self.version, Becoming(dict(self._tables), dict(self._views))
-            schema, last_id = self.schema, self._last_table_id
+            schema, last_id, as_of = self.schema, self._last_table_id, list(self._as_of.values())
             have = await asyncio.to_thread(read, await self.exported())
             if self.version == version:
                 break
         d = await asyncio.to_thread(difference, have, want, drop)
         if d.refused:
             raise SqlError(1235, "42000", "\n".join(d.refused))
-        return Planned(await asyncio.to_thread(target, d, want, running, schema, last_id), version)
+        return Planned(await asyncio.to_thread(target, d, want, running, schema, last_id, as_of), version)
 
     async def _shown(self, planned: Planned) -> Preview:
         t = planned.target

@@ -7,10 +7,11 @@ between where the columns do not trace to a state).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from noria.core.types import Collation, Field, Kind
+from noria.core.errors import SqlError
+from noria.core.types import Collation, Field, Kind, TableDef
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Node, Operator, Untraceable
 from noria.dataflow.ops.aggregate import Aggregate
@@ -28,6 +29,7 @@ from noria.dataflow.ops.window import Function, Window
 from noria.dataflow.published import view_of
 from noria.plan import mir
 from noria.plan.optimizer import told
+from noria.plan.uses import outdated
 from noria.plan.view import ViewDef
 from noria.state import group_kernels as gk
 from noria.state.groups import Spec
@@ -199,6 +201,23 @@ class Lowering:
 
     def tables(self, view: ViewDef) -> list[str]:
         return list(mir.tables_of(view.plan))
+
+    def rename_table(self, table: str, name: str) -> None:
+        """The table has another name from now on."""
+        for node in self.engine.bases.get(table, ()):
+            assert isinstance(node.op, Base)
+            node.op.table = replace(node.op.table, name=name)
+        if table in self.engine.bases:
+            self.engine.bases[name] = self.engine.bases.pop(table)
+        self.engine.builds.renamed(table, name)
+        self.made = {mir.renamed(m, table, name): n for m, n in self.made.items()}
+        self.views = {v: self.renamed(view, table, name) for v, view in self.views.items()}
+
+    def renamed(self, view: ViewDef, table: str, name: str) -> ViewDef:
+        return view.with_table(table, name)
+
+    def outdated(self, view: ViewDef, tables: Mapping[str, TableDef]) -> SqlError | None:
+        return outdated(view.plan, tables)
 
     def drop_table(self, name: str) -> None:
         for node in list(self.engine.bases.get(name, ())):

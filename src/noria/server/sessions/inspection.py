@@ -150,7 +150,7 @@ def columns_of(name: str, program: Program) -> list[tuple[Field, Column | None, 
     """The columns of a table or view; of a table with their definitions."""
     table = program.table(name)
     if table is not None:
-        return [(c.field, c, table) for c in table.columns]
+        return [(c.field, c, table) for c in (table.columns[i] for i in table.shown)]
     view = program.view(name)
     if view is None:
         raise unknown_table(name)
@@ -325,6 +325,7 @@ def about_view(view: ViewDef) -> dict[str, Any]:
 
 def about_table(table: TableDef) -> dict[str, Any]:
     """What a client must know to write to a table."""
-    return {"name": table.name, "columns": [c.name for c in table.columns],
-            "types": [c.type.sql() for c in table.columns],
+    columns = [table.columns[i] for i in table.shown]
+    return {"name": table.name, "columns": [c.name for c in columns],
+            "types": [c.type.sql() for c in columns],
             "primary_key": [table.columns[i].name for i in table.primary_key]}

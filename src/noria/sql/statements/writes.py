@@ -114,7 +114,7 @@ def _inserter(name: str, columns: tuple[int, ...], rows: tuple[tuple[Any, ...], 
 
 def _insert_columns(table: TableDef, schema: exp.Expr | None) -> tuple[int, ...]:
     if schema is None:
-        return tuple(range(len(table.columns)))
+        return table.shown
     positions = tuple(_position(table, c.name) for c in schema.expressions)
     if len(set(positions)) < len(positions):
         name = next(c.name for i, c in enumerate(schema.expressions) if positions[i] in positions[:i])

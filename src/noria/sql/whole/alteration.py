@@ -18,12 +18,12 @@ COPY = "make a new table, copy the rows, and drop the old one"
 
 def alteration(was: TableDef, want: TableDef) -> tuple[Names, Names]:
     """The parts of the ALTER TABLE that leads from one definition to another, and what no ALTER TABLE can do."""
-    columns = {c.name.lower(): c for c in was.columns}
+    columns = {c.name.lower(): c for c in _there(was)}
     wrong = [*_keys_differ(was, want), *_order_differs(was, want)]
     wrong += [f"table '{was.name}' has a column '{c.name}' that the new program has not: {COPY}"
-              for c in was.columns if c.name.lower() not in {w.name.lower() for w in want.columns}]
+              for c in _there(was) if c.name.lower() not in {w.name.lower() for w in _there(want)}]
     parts: list[str] = []
-    for c in want.columns:
+    for c in _there(want):
         old = columns.get(c.name.lower())
         if old is None:
             parts.append(f"ADD COLUMN {column_text(c)}")
@@ -42,6 +42,11 @@ def alteration(was: TableDef, want: TableDef) -> tuple[Names, Names]:
     return (*dropped, *parts, *added), (*wrong, *unique)
 
 
+def _there(table: TableDef) -> list[Column]:
+    """The columns as they are shown."""
+    return [table.columns[i] for i in table.shown]
+
+
 def _keys_differ(was: TableDef, want: TableDef) -> Iterator[str]:
     if _columns(was, was.primary_key) != _columns(want, want.primary_key):
         yield (f"the primary key of table '{was.name}' is ({', '.join(_columns(was, was.primary_key))}), and "
@@ -49,15 +54,14 @@ def _keys_differ(was: TableDef, want: TableDef) -> Iterator[str]:
 
 
 def _order_differs(was: TableDef, want: TableDef) -> Iterator[str]:
-    here, there = [c.name.lower() for c in was.columns], [c.name.lower() for c in want.columns]
+    here, there = [c.name.lower() for c in _there(was)], [c.name.lower() for c in _there(want)]
     if [c for c in here if c in there] != [c for c in there if c in here]:
         yield f"the columns of table '{was.name}' are in another order in the new program: {COPY}"
 
 
 def _comes_last(was: TableDef, want: TableDef, column: Column) -> bool:
-    known = {c.name.lower() for c in was.columns}
-    behind = want.columns[want.position(column.name) :]
-    return all(c.name.lower() not in known for c in behind)
+    known, there = {c.name.lower() for c in _there(was)}, _there(want)
+    return all(c.name.lower() not in known for c in there[there.index(column) :])
 
 
 def _bare(c: Column) -> tuple[object, ...]:

@@ -195,6 +195,22 @@ def _planned(text: str, catalog: _Tables) -> ViewDef:
     return command.view
 
 
+def now(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> ViewDef | None:
+    """What the text of a view that runs means over the tables as they are, if that is what it meant after so many
+    changes of them: it looks only at columns that were at their places under their names, and has no `*`, unless no
+    table that it reads has changed."""
+    then = {n: t for n, t in tables.items() if (past := t.then(as_of)) is None or past.name.lower() == n}
+    new = {n: {name.lower() for at, name in t.shape if (at, name) not in t.as_of(as_of).shape} for n, t in then.items()}
+    hidden = {n: _hide(t, new[n]) for n, t in then.items()}
+    try:
+        found = _planned(text, _Tables(then, views))
+        if all(tables[n].shape == tables[n].as_of(as_of).shape for n in map(str.lower, tables_of(found.plan))):
+            return found
+        return None if _has_star(text) or not same_view(found, _planned(text, _Tables(hidden, views))) else found
+    except SqlError:  # a name that was clear is not any more, or there is no such thing
+        return None
+
+
 def _has_star(text: str) -> bool:
     tree = parse_tokens(tokenize(text), text).tree
     return any(not isinstance(s.parent, exp.Count) for s in tree.find_all(exp.Star))

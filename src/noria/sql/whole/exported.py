@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from noria.core.errors import SqlError
+from noria.core.errors import not_supported
 from noria.core.types import TableDef
+from noria.plan.view import ViewDef
 from noria.sql.whole.alteration import alteration
-from noria.sql.whole.difference import unchanged
-from noria.sql.whole.outline import read
+from noria.sql.whole.difference import now
 from noria.sql.whole.written import quoted, table_text
 
 
@@ -22,6 +22,7 @@ from noria.sql.whole.written import quoted, table_text
 class Kept:
     """A view that runs: its CREATE VIEW, and after how many changes of columns it was written."""
 
+    name: str
     text: str
     as_of: int
 
@@ -29,15 +30,12 @@ class Kept:
 def program_text(tables: Iterable[TableDef], views: Sequence[Kept], counters: Mapping[str, int]) -> str:
     """counters: by a table's name the number that its AUTO_INCREMENT gives next."""
     known = [replace(t, first_id=counters.get(t.name, 1)) for t in tables]
-    now = max([0, *(c.added for t in known for c in t.columns)])
-    simple = _text([*(table_text(t, t.first_id) for t in known), *(v.text for v in views)])
-    if all(v.as_of >= now for v in views):
-        return simple
-    staged = _staged(known, views, now)
-    return simple if _same(simple, staged) else staged
+    if _mean_the_same_now(known, views):
+        return _text([*(table_text(t, t.first_id) for t in known), *(v.text for v in views)])
+    return _staged(known, views, max([0, *(c.added for t in known for c in t.columns)]))
 
 
-def _staged(tables: Sequence[TableDef], views: Sequence[Kept], now: int) -> str:
+def _staged(tables: Sequence[TableDef], views: Sequence[Kept], last: int) -> str:
     said, stage, made = list[str](), 0, dict[str, TableDef]()
 
     def until(change: int) -> None:
@@ -45,27 +43,33 @@ def _staged(tables: Sequence[TableDef], views: Sequence[Kept], now: int) -> str:
             then, was = table.as_of(change), made.get(table.name)
             if was is None:
                 said.append(table_text(then, then.first_id))
-            elif (parts := alteration(was, then)[0]):
-                said.append(f"ALTER TABLE {quoted(table.name)} {', '.join(parts)}")
+            else:
+                parts, wrong = alteration(was, then)
+                if wrong:
+                    raise not_supported(f"the text of a program with views that are older than changes of the table "
+                                        f"{table.name}, and that mean something else since,",
+                                        "say what they mean now: CREATE OR REPLACE VIEW")
+                said.extend([f"ALTER TABLE {quoted(table.name)} {', '.join(parts)}"] if parts else [])
             made[table.name] = then
 
     until(stage)
     for view in views:
-        if min(view.as_of, now) > stage:
-            stage = min(view.as_of, now)
+        if min(view.as_of, last) > stage:
+            stage = min(view.as_of, last)
             until(stage)
         said.append(view.text)
-    until(now)
+    until(last)
     return _text(said)
 
 
-def _same(one: str, other: str) -> bool:
-    """Do the views of the second text mean the same in the first?"""
-    try:
-        here, there = read(one), read(other)
-        return all(unchanged(name, there, here) for name in there.views)
-    except SqlError:  # a name that was clear is not any more
-        return False
+def _mean_the_same_now(tables: Sequence[TableDef], views: Sequence[Kept]) -> bool:
+    known, there = dict[str, ViewDef](), {t.name.lower(): t for t in tables}
+    for view in views:
+        found = now(view.text, view.as_of, there, known)
+        if found is None:
+            return False
+        known[view.name.lower()] = found
+    return True
 
 
 def _text(statements: Iterable[str]) -> str:

@@ -68,11 +68,16 @@ class Outline:
             raise table_exists(name)
 
     def _altered(self, command: AlterTable) -> TableDef:
-        known = len(command.was.columns)
+        """New columns, indexes, defaults, the counter: a text that says more is shorter when it says what is wanted."""
+        known, table = len(command.was.columns), command.table
+        if table.name != command.was.name or list(table.shown) != list(range(len(table.columns))) or [
+                c.name for c in table.columns[:known]] != [c.name for c in command.was.columns]:
+            raise not_supported("ALTER TABLE that drops, renames or moves in a program", "write the CREATE TABLE as "
+                                "the table is to be")
         added = command.table.columns[known:]
         self.stage += bool(added)
         later = tuple(replace(c, added=self.stage) for c in added)
-        return replace(command.table, columns=(*command.table.columns[:known], *later))
+        return replace(command.table, columns=(*command.table.columns[:known], *later), order=())
 
 
 class Noting:

@@ -15,7 +15,7 @@ from noria.core.types import Column, IndexDef, TableDef
 # ------------------------------------------------------------------ one table
 def table_text(table: TableDef, first_id: int = 1) -> str:
     """The CREATE TABLE that makes this table.  first_id: the number that AUTO_INCREMENT gives next."""
-    lines = [f"  {column_text(c)}" for c in table.columns]
+    lines = [f"  {column_text(c)}" for c in (table.columns[i] for i in table.shown)]
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
     lines += [f"  {index_text(table, i)}" for i in table.indexes]
