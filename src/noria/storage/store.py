@@ -185,7 +185,8 @@ class RocksStore:
 
     def drop_table(self, name: str) -> None:
         """Durable with the next `set_recipe`; until then a crash brings it back."""
-        table = self._tables.pop(name)
+        table = self.table(name)
+        del self._tables[name]
         self._dropped.append(table)
         if table.fitting is not None:
             table.fitting.give_up()
