@@ -119,6 +119,7 @@ class Fuzz:
             *reads, *ranges, *once, packets.Read(0, "joined", [(i,) for i in range(9)], fill=True), *added,
             packets.Migrate((packets.CreateTable(TableDef("new", columns, (0,), table_id=77)),), ()),
             packets.Migrate((packets.DropTable("new"), packets.DropView("w")), ("CREATE VIEW …",)),
+            packets.Rehearse(0, (*[packets.AddView(v.view) for v in new], packets.DropView("joined"))),
             packets.Ingest("t", (("t", ("/nonexistent/a.sst",)),), 3),
             packets.Bootstrap("totals", 3, ("/nonexistent",)),
             packets.Evict(0, 1000), packets.Evict(0, None), packets.SetLimit(2**28),

@@ -20,7 +20,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
                           env={**os.environ, "PYTHONPATH": SRC}, check=False)
 
 
-@pytest.mark.parametrize("command", ["serve", "load", "verify", "sql", "version", "check", "backup", "restore"])
+@pytest.mark.parametrize("command", ["serve", "load", "verify", "sql", "version", "check", "backup", "restore", "apply",
+                                     "export-program"])
 def test_every_command_has_help(command: str) -> None:
     out = run(command, "--help")
     assert out.returncode == 0 and len(out.stdout.splitlines()) > 4
@@ -47,6 +48,8 @@ def test_formats_by_name(tmp_path: Path) -> None:
     (("check", "/nonexistent"), "is no data directory"),
     (("restore", "/nonexistent", "/tmp/x-restored"), "no whole backup"),
     (("backup", "/tmp/x-backup", "--data-dir", "/nonexistent"), "is no data directory"),
+    (("apply", "/nonexistent.sql"), "cannot be read"),
+    (("export-program", "--url", "http://127.0.0.1:9"), "did not answer"),
     (("backup", "/tmp/x-backup", "--url", "http://127.0.0.1:9"), "did not answer"),
 ])
 def test_mistakes_are_one_line(arguments: tuple[str, ...], words: str) -> None:

@@ -14,6 +14,7 @@ from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask
 from noria.plan.view import ViewDef
+from noria.server.applying import applied
 from noria.server.bulk.loading import LoadPermit
 from noria.server.http.app import make_app
 from noria.server.http.server import Bounds, HttpServer
@@ -81,6 +82,12 @@ class LocalServices:
 
     async def lookup(self, view: str, keys: pa.Table) -> pa.Table:
         return await self._executor.lookup(view, keys)
+
+    async def export(self) -> str:
+        return await self._program.exported()
+
+    def apply(self, request: dict[str, Any], address: str) -> AsyncIterator[dict[str, Any]]:
+        return applied(self._executor, self._embedded._sessions, request, self.user, address)
 
     async def set_limit(self, size: str) -> int:
         try:

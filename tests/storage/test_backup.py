@@ -11,6 +11,7 @@ import pytest
 
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete
+from noria.dataflow.packets import Note
 from noria.runtime.lineage import Lineage
 from noria.storage import backup
 from noria.storage.backup import BackupError
@@ -53,7 +54,7 @@ def test_a_backup_comes_back_and_the_store_goes_on(tmp_path: Path) -> None:
 
 def test_a_backup_of_a_fenced_store_can_be_owned(tmp_path: Path) -> None:
     store = RocksStore(str(tmp_path / "data"), PlainSymbols(), fence=41)
-    store.set_recipe([], 9, 5)
+    store.set_recipe([], 9, 5, Note(1, "me@here", "CREATE TABLE t"))
     store.checkpoint(str(tmp_path / "checkpoint"))
     store.close()
     backup.make(tmp_path / "checkpoint", tmp_path / "b", "now", "0", quiet)
@@ -61,6 +62,7 @@ def test_a_backup_of_a_fenced_store_can_be_owned(tmp_path: Path) -> None:
     epoch = int((tmp_path / "new" / "epoch").read_text()) + 1
     lineage = Lineage(tmp_path / "new" / "worker-0", epoch)
     store = RocksStore(str(tmp_path / "new" / "worker-0" / "base"), PlainSymbols(), fence=lineage.incarnation)
+    assert [c.note.text for c in store.history()] == ["CREATE TABLE t"]
     store.set_recipe(["more"], epoch, 1)
     assert (lineage.incarnation, epoch, store.applied()) == (42, 10, (10, 1))
     store.close()

@@ -41,6 +41,7 @@ from noria.core.types import (
     decimal,
 )
 from noria.core.values import decode, encode
+from noria.dataflow.packets import Note
 from noria.storage import mark, meta
 from noria.storage.errors import StoreError, StoreFenced, StoreInUse
 from noria.storage.store import RocksStore
@@ -303,6 +304,26 @@ def test_definitions_are_durable_with_the_recipe_and_not_before(rig: Rig) -> Non
         rig.store.drop_table("nobody")
     with pytest.raises(ValueError, match="in use"):
         rig.store.create_table(TableDef("third", LOG.columns, table_id=1))
+
+
+def test_the_last_changes_are_remembered(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the change or not at all; what comes again is remembered once; a store of before has none."""
+    monkeypatch.setattr(meta, "HISTORY_CHANGES", 3)
+    rig.create(USERS)
+    assert rig.store.history() == ()
+    for n in range(1, 6):
+        for _ in range(2):
+            note = Note(n, "me@here", "x" * 5_000 if n == 4 else f"change {n}")
+            rig.store.set_recipe([f"r{n}"], 1, rig.seq + n, note)
+        if n == 2:
+            rig.store.set_recipe(["no note"], 1, rig.seq + 2)
+    want = [(3, "change 3"), (4, "x" * 4_000), (5, "change 5")]
+    for _ in range(2):
+        assert [(c.version, c.note.text) for c in rig.store.history()] == want
+        assert rig.store.history()[0].note == Note(3, "me@here", "change 3")
+        rig.reopen()
+    rig.store.set_recipe([], 1, rig.seq + 1, Note(0, "", "sixth"))
+    assert [c.version for c in rig.store.history()] == [4, 5, 6]
 
 
 def test_defaults_of_every_kind_survive(rig: Rig) -> None:

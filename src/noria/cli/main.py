@@ -23,7 +23,7 @@ def register() -> None:
     for module in pkgutil.iter_modules(noria.cli.__path__):
         command = getattr(importlib.import_module(f"noria.cli.{module.name}"), "command", None)
         if command is not None:
-            app.command(module.name)(command)
+            app.command(module.name.replace("_", "-"))(command)
 
 
 def run() -> None:

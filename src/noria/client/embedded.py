@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from noria.client.transport import Answer
 from noria.control.leases import Claim
-from noria.control.program import Program
+from noria.control.whole import WholeProgram
 from noria.core.errors import unknown_table
 from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_EXECUTION_MS, OFF_LOOP_ROWS
 from noria.runtime.inprocess import InProcessLink
@@ -51,7 +51,7 @@ class EmbeddedTransport:
 
     async def _start(self, config: WorkerConfig) -> None:
         self._link = InProcessLink(config)
-        self._program = Program(self._link, hold_ms=MAX_EXECUTION_MS)
+        self._program = WholeProgram(self._link, hold_ms=MAX_EXECUTION_MS)
         self._link.on_hello = self._program.welcome
         views = str(self._run_dir / "views")
         self._executor = Executor(self._program, self._link, lambda: attach(views, OFF_LOOP_ROWS), None, REPLY_BYTES)

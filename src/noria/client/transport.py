@@ -105,6 +105,10 @@ class HttpTransport:
         found: dict[str, Any] = json.loads(self._request("GET", "/attach", again=True))
         return found
 
+    def program(self) -> str:
+        """The running program as a text."""
+        return self._request("GET", "/program", again=True).decode()
+
     def close(self) -> None:
         for connection in self._all:
             connection.close()

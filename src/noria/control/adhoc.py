@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from noria.control.catalog import Catalog
 from noria.control.first_states import FirstStates
 from noria.control.names import fold
+from noria.control.origin import note
 from noria.control.policy import Policy, Verdict
 from noria.control.published import columns_asked, published
 from noria.core import limits
@@ -173,7 +174,8 @@ class AdHoc(Catalog):
     # ------------------------------------------------------------ what the worker is told
     async def _migrate(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool = True,
                        limit_ms: int = 0) -> packets.Migrated:
-        sent = self._link.submit(packets.Migrate(steps, recipe, durable, limit_ms=limit_ms))
+        told = note() if durable else None
+        sent = self._link.submit(packets.Migrate(steps, recipe, durable, limit_ms=limit_ms, note=told))
         self._sent = asyncio.current_task(), sent
         try:
             reply: packets.Migrated = await sent

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from noria.control.names import Recorder, fold
+from noria.control.origin import instead
 from noria.control.published import published
 from noria.control.readers import Readers
 from noria.control.recipe import AsOf, read, stamped
@@ -88,7 +89,8 @@ class Program(Readers):
     async def _take_back(self, view: ViewDef, why: BaseException) -> None:
         """A new view that has no first state is dropped again."""
         name = fold(view.name)
-        await self._migrate((packets.DropView(view.name),), self.recipe((name,)))
+        with instead(f"view {view.name} was taken back: it has no first state"):
+            await self._migrate((packets.DropView(view.name),), self.recipe((name,)))
         self._forget(name)
         self.version += 1
 
@@ -192,7 +194,8 @@ class Program(Readers):
                     known = {i.columns for i in command.was.indexes}
                     bare = [i for i in command.table.indexes if i.unique or i.columns in known]
                     without = replace(command.table, indexes=tuple(bare))
-                    await self._alter_table(commands.AlterTable(command.table, without))
+                    with instead(f"indexes of {command.table.name} were taken back: they are not whole"):
+                        await self._alter_table(commands.AlterTable(command.table, without))
             raise
 
     async def _create_view(self, command: commands.CreateView) -> Change:

@@ -20,6 +20,7 @@ from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Node
 from noria.dataflow.oneshot import OneShot
 from noria.dataflow.protocols import BaseStore
+from noria.dataflow.rehearsal import Rehearsal, rehearse
 from noria.dataflow.surroundings import Surroundings
 
 
@@ -47,6 +48,12 @@ class Planner(Protocol):
 
     def tables(self, view: Any) -> Iterable[str]:
         """The base tables that a view reads."""
+
+    def top(self, view: str) -> Node | None:
+        """The node of a view's rows, if it is there."""
+
+    def names(self) -> Iterable[str]:
+        """The views in the graph."""
 
     def once(self, view: Any) -> tuple[Any, Node, dict[Node, Node]]:
         """Nodes in no graph for one reading of a view: the view, the node of its rows, and what the graph has equal."""
@@ -92,6 +99,11 @@ class Changes:
             with suppress(SqlError):  # no room to note it, or a damaged file: at another time
                 self._store.trim_indexes(table, needed, IDLE_INDEXES)
         return None
+
+    def rehearse(self, steps: Sequence[packets.MigrationStep]) -> Rehearsal:
+        """What these would do; nothing is done."""
+        views = [s.view for s in steps if isinstance(s, packets.AddView)]
+        return rehearse(self._engine, self._planner, views, [s.view for s in steps if isinstance(s, packets.DropView)])
 
     def each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:
         """Make all of these, or where that fails one by one; the views that cannot be made."""

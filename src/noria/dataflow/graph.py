@@ -312,11 +312,11 @@ class Graph:
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
-        self._next = 0
+        self.next_id = 0
 
     def add(self, op: Operator, parents: Sequence[Node] = ()) -> Node:
-        node = Node(self._next, op, tuple(parents), fields=op.fields())
-        self._next += 1
+        node = Node(self.next_id, op, tuple(parents), fields=op.fields())
+        self.next_id += 1
         self.nodes.append(node)
         for port, p in enumerate(parents):
             p.children.append((node, port))

@@ -118,6 +118,24 @@ class RenameView:
     name: str
 
 
+@dataclass(frozen=True)
+class Note:
+    """What is remembered of a change of the program.  at: microseconds since 1970, UTC; who: user@host, or the part of
+    the server that asked; text: the statement."""
+
+    at: int
+    who: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A change that was made: it led to this version of the program."""
+
+    version: int
+    note: Note
+
+
 MigrationStep = CreateTable | AlterTable | DropTable | AddView | CheckView | DropView | RenameView
 
 
@@ -126,13 +144,22 @@ class Migrate:
     """A change of the program.  `recipe`: the SQL statements that make the program after the change, stored in
     the same commit; on recovery they are planned again.  durable=False: already in the catalog (recovery).
     each: a view that cannot be made costs itself only (recovery); else the change is made whole or not at all.
-    limit_ms: how long it may take (0: any time)."""
+    limit_ms: how long it may take (0: any time).  note: stored in the same commit, of one that is durable."""
 
     steps: tuple[MigrationStep, ...]
     recipe: tuple[str, ...] = ()
     durable: bool = True
     each: bool = False
     limit_ms: int = 0
+    note: Note | None = None
+
+
+@dataclass(frozen=True)
+class Rehearse:
+    """What would these steps do?  Nothing is done.  The answer: `dataflow/rehearsal.py`."""
+
+    request: int
+    steps: tuple[MigrationStep, ...]
 
 
 @dataclass(frozen=True)
@@ -181,7 +208,7 @@ class Ask:
     """A question about the worker: stats | graph | explain (argument: view name) | analyze (what `read` does) | table
     (argument: its name; what a bulk load must bring) | validate | builds (what is being built, and for which views) |
     built (argument: view name; answered when it has its first state, or will not have it) | indexed (argument: table;
-    answered when it has the indexes that it declares)."""
+    answered when it has the indexes that it declares) | history (the changes of the program, `Noted`)."""
 
     request: int
     what: str
@@ -251,7 +278,7 @@ class Migrated:
 
 @dataclass(frozen=True)
 class Done:
-    """Answer to Snapshot, Bootstrap, Evict, Ask, SetLimit; to Ingest with the envelope's seq as `request`."""
+    """Answer to Rehearse, Snapshot, Bootstrap, Evict, Ask, SetLimit; to Ingest with the envelope's seq as `request`."""
 
     request: int
     value: Any = None
@@ -259,7 +286,7 @@ class Done:
 
 
 Packet = (
-    Write | Read | Query | Migrate | Snapshot | Ingest | Bootstrap | Evict | Ask | Fit | SetLimit
+    Write | Read | Query | Migrate | Rehearse | Snapshot | Ingest | Bootstrap | Evict | Ask | Fit | SetLimit
     | Hello | Wrote | Rows | Migrated | Done
 )
 
@@ -271,6 +298,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},
     Query: {"request": _INT, "rows": _INT, "limit_ms": _INT},
     Migrate: {"steps": _ROW, "recipe": _ROW, "limit_ms": _INT},
+    Rehearse: {"request": _INT, "steps": _ROW},
     Snapshot: {"request": _INT, "path": _TEXT},
     Ingest: {"table": _TEXT, "files": _ROW, "rows": _INT, "auto_increment": _INT},
     Bootstrap: {"view": _TEXT, "node": _INT, "files": _ROW, "request": _INT},

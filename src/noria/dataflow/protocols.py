@@ -16,6 +16,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import SqlError
 from noria.core.statements import Statement, WriteResult
 from noria.core.types import Field, TableDef
+from noria.dataflow.packets import Note, Noted
 from noria.dataflow.work import Work
 from noria.state.table import Cold, Columns
 
@@ -87,10 +88,14 @@ class BaseStore(Protocol):
 
     def drop_table(self, name: str) -> None: ...
 
-    def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int) -> None:
-        """Store the program's statements and what create_table/drop_table changed in one synced commit."""
+    def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int, note: Note | None = None) -> None:
+        """Store the program's statements and what create_table/drop_table changed in one synced commit, with a note
+        of the change."""
 
     def recipe(self) -> tuple[str, ...]: ...
+
+    def history(self) -> tuple[Noted, ...]:
+        """The last changes of the program that were noted, the oldest first."""
 
     def applied(self) -> tuple[int, int]:
         """(epoch, seq) of the last commit."""

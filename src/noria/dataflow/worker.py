@@ -76,6 +76,7 @@ class Worker:
         self._answers: dict[type, Callable[[Any], Any]] = {
             packets.Read: self._read, packets.Query: self._query, packets.Snapshot: self._snapshot,
             packets.Evict: self._evict, packets.Ask: self._ask, packets.SetLimit: self._set_limit,
+            packets.Rehearse: self._rehearse,
         }
 
     # -------------------------------------------------------------- the step
@@ -147,8 +148,8 @@ class Worker:
     def _unforeseen(self, e: Envelope, bug: Exception) -> packets.Packet:
         """A defect: the request's error, and nothing that it may have left half done is kept."""
         error = self._internal(f"{type(e.body).__name__} {number_of(e)}", bug)
-        if isinstance(e.body, packets.Query):
-            return refused(e, error)  # which changes nothing
+        if isinstance(e.body, packets.Query | packets.Rehearse):
+            return refused(e, error)  # which change nothing
         if not isinstance(e.body, packets.Read):
             self.engine.forget_partial(self.engine.graph.nodes)
         elif e.body.view in self.engine.readers:
@@ -236,12 +237,15 @@ class Worker:
             if isinstance(s, packets.DropTable):
                 self._store.drop_table(s.table)
         if body.durable:
-            self._store.set_recipe(body.recipe, e.epoch, e.seq)
+            self._store.set_recipe(body.recipe, e.epoch, e.seq, body.note)
         views = [s.view.name for s in body.steps if isinstance(s, packets.AddView)]
         made = [v for v in views if v in self.engine.readers]
         return packets.Migrated(e.seq, None, tuple((v, render.explain(self.engine, v)) for v in made),
                                 tuple(self._waiting(made)), failed,
                                 tuple(v for v in made if not self.engine.ready(v)))
+
+    def _rehearse(self, body: packets.Rehearse) -> packets.Packet:
+        return packets.Done(body.request, self._changes.rehearse(body.steps))
 
     def _waiting(self, views: list[str]) -> Iterator[tuple[str, int, Any]]:
         """Nodes of these views whose first state Spark must compute, with the plan of their input."""
@@ -376,6 +380,8 @@ class Worker:
             return packets.Done(body.request, "every state equals its recomputation")
         if body.what == "builds":
             return packets.Done(body.request, self._deferred.progress())
+        if body.what == "history":
+            return packets.Done(body.request, self._store.history())
         if body.what == "stats":
             return packets.Done(body.request, self.stats())
         if body.what == "table":

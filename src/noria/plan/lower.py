@@ -158,6 +158,15 @@ class Lowering:
         top = node(view.plan)
         return view, top, {n: self.made[m] for m, n in mine.items() if m in self.made}
 
+    def top(self, view: str) -> Node | None:
+        """The node of a view's rows, if it is there."""
+        known = self.views.get(view)
+        return None if known is None else self.made.get(known.plan)
+
+    def names(self) -> list[str]:
+        """The views in the graph."""
+        return list(self.views)
+
     def rename_view(self, view: str, name: str) -> None:
         """The view has another name from now on; a view of that name must be dropped before."""
         reader = self.engine.readers.get(view)

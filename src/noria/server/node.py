@@ -24,8 +24,8 @@ import pyarrow as pa
 import uvloop
 
 from noria.control.leases import Claim, DirectoryInUse
-from noria.control.program import Program
 from noria.control.supervisor import Event, Supervisor
+from noria.control.whole import WholeProgram
 from noria.core.errors import SqlError
 from noria.core.limits import DEFAULT_MEMORY_BYTES, OFF_LOOP_ROWS
 from noria.core.types import TableDef
@@ -38,6 +38,7 @@ from noria.runtime.pulse import doing_path
 from noria.runtime.resources import raise_open_files
 from noria.runtime.worker_main import WorkerConfig
 from noria.server.answering.executor import Executor
+from noria.server.applying import applied
 from noria.server.bulk.jobs import Bulk
 from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, make_token
 from noria.server.http.app import make_app
@@ -141,7 +142,7 @@ class Node:
         self.views_dir = run_dir / "views"
         self.link = WorkerLink(f"ipc://{run_dir}/link", claim.epoch, on_hello=self._hello, note=log.info,
                                doing=doing_path(run_dir, 0))
-        self.program = Program(self.link)
+        self.program = WholeProgram(self.link)
         await self.link.start()
         worker_bytes = int(settings.memory_bytes * WORKER_MEMORY_SHARE)
         workers = WorkerConfig(0, settings.workers, self.link.endpoint, settings.data_dir, run_dir, claim.epoch,
@@ -276,6 +277,12 @@ class Node:
                     "says which views and why: read them by a key, drop them, or give --memory-limit more",
                     size(essential), size(limit))
         return int(essential)
+
+    async def export(self) -> str:
+        return await self.program.exported()
+
+    def apply(self, request: dict[str, Any], address: str) -> AsyncIterator[dict[str, Any]]:
+        return applied(self.executor, self.sessions, request, self.user, address)
 
     async def set_limit(self, size: str) -> int:
         """Another memory limit ('64M'), until the server ends; the bytes."""

@@ -10,6 +10,7 @@ change, never a write.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from rocksdict import WriteBatch
@@ -49,6 +50,18 @@ def refuse_unfit(table: Table, wanted: TableDef) -> None:
         raise view_changed(wanted.name)
     if fitting.error is not None:
         raise SqlError(fitting.error.code, fitting.error.state, fitting.error.message)
+
+
+def set_unique(table: Table, wanted: TableDef, undeclared: list[tuple[Table, Index]]) -> list[tuple[Table, Index]]:
+    """The table's UNIQUE indexes as they are declared now: what was filled is in use.  undeclared: those that are
+    declared no more, and still there; returns these as they are then."""
+    names = {i.columns: i.name for i in wanted.indexes if i.unique}
+    known = {i.columns for i in table.indexes if i.unique}
+    filled = [*(table.fitting.unique if table.fitting is not None else ()), *(i for t, i in undeclared if t is table)]
+    table.indexes += [i for i in filled if i.columns in names and i.columns not in known]
+    gone = [i for i in table.indexes if i.unique and i.columns not in names]
+    table.indexes = [replace(i, name=names[i.columns]) if i.unique else i for i in table.indexes if i not in gone]
+    return [(t, i) for t, i in undeclared if t is not table] + [(table, i) for i in gone]
 
 
 class Fitting:

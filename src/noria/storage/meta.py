@@ -6,6 +6,8 @@
     index:<family>      JSON: an index that is complete
     counters:<family>   rows, AUTO_INCREMENT mark and row number of a table (`table.Counters`)
     done:<slot>         JSON: (epoch, seq) and results of one of the last writes (`catalog.Done`)
+    history:<version>   JSON: a change of the program (`packets.Note`); the version has ten digits, so that they are in
+                        order; only the last ones are there
     ingest              JSON: a bulk load that is being taken over (`bulk`)
 """
 
@@ -17,7 +19,9 @@ from dataclasses import replace
 
 from rocksdict import WriteBatch
 
+from noria.core.limits import HISTORY_CHANGES, HISTORY_CHARACTERS
 from noria.core.types import TableDef
+from noria.dataflow.packets import Note, Noted
 from noria.storage.catalog import FORMAT, Done, family_of, table_from_json, table_to_json
 from noria.storage.engine import META, Engine
 from noria.storage.errors import StoreDamaged, StoreError, StoreFenced
@@ -25,7 +29,7 @@ from noria.storage.table import Counters, Index, Table
 
 RECENT_RESULTS = 1024  # so many writes may be unacknowledged at a time and still be resent
 _FORMAT, FENCE, _CATALOG = b"format", b"fence", b"catalog"
-_INDEX, _COUNTERS, _DONE = b"index:", b"counters:", b"done:"
+_INDEX, _COUNTERS, _DONE, _HISTORY = b"index:", b"counters:", b"done:", b"history:"
 
 
 def put(engine: Engine, batch: WriteBatch, key: bytes, value: bytes) -> None:
@@ -89,6 +93,26 @@ def put_catalog(
     for table in tables:
         for index in table.indexes:
             put_index(engine, batch, table, index)
+
+
+def put_note(engine: Engine, batch: WriteBatch, version: int, note: Note) -> None:
+    """The change that leads to this version of the program; the oldest one goes."""
+    data = {"at": note.at, "who": note.who, "text": note.text[:HISTORY_CHARACTERS]}
+    put(engine, batch, _history_key(version), json.dumps(data).encode())
+    if version > HISTORY_CHANGES:
+        batch.delete(_history_key(version - HISTORY_CHANGES), engine.handle(META))
+
+
+def _history_key(version: int) -> bytes:
+    return _HISTORY + b"%010d" % version
+
+
+def read_history(engine: Engine) -> tuple[Noted, ...]:
+    found = []
+    for key, value in engine.items_with_prefix(META, _HISTORY):
+        data = json.loads(value)
+        found.append(Noted(int(key[len(_HISTORY) :]), Note(data["at"], data["who"], data["text"])))
+    return tuple(found)
 
 
 def put_index(engine: Engine, batch: WriteBatch, table: Table, index: Index) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -24,13 +23,14 @@ from noria.core.errors import InvariantViolation, SqlError, table_exists, unknow
 from noria.core.statements import Delete, Insert, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
+from noria.dataflow.packets import Note, Noted
 from noria.dataflow.work import Work
 from noria.storage import bulk, meta
 from noria.storage.catalog import Done
 from noria.storage.encoding import first_codes
 from noria.storage.engine import Engine, Memory
 from noria.storage.errors import StoreError, StoreFenced, damaged
-from noria.storage.fitting import Fitting, refuse_unfit
+from noria.storage.fitting import Fitting, refuse_unfit, set_unique
 from noria.storage.indexing import IndexBuild, build_whole
 from noria.storage.stage import SCAN_ROWS, Stage
 from noria.storage.table import Index, Table
@@ -62,6 +62,7 @@ class RocksStore:
         meta.check_format(engine, self.path)
         meta.check_fence(engine, self.path, fence)
         self._recipe, definitions, self._last_table_id = meta.read_catalog(engine)
+        self._version = max((n.version for n in meta.read_history(engine)), default=0)
         indexes = meta.read_indexes(engine)
         for definition in definitions:
             own = [i for id, i in indexes if id == definition.table_id]
@@ -148,20 +149,8 @@ class RocksStore:
                 raise table_exists(table.name)
             del self._tables[found.name]
             self._tables[table.name] = found
-        self._set_unique(found, table)
+        self._undeclared = set_unique(found, table, self._undeclared)
         found.redefine(table)
-
-    def _set_unique(self, found: Table, table: TableDef) -> None:
-        """UNIQUE indexes as they are declared now: what was filled is in use, what is declared no more goes with the
-        next `set_recipe`."""
-        names = {i.columns: i.name for i in table.indexes if i.unique}
-        known = {i.columns for i in found.indexes if i.unique}
-        filled = [*(found.fitting.unique if found.fitting is not None else ()),
-                  *(i for t, i in self._undeclared if t is found)]
-        found.indexes += [i for i in filled if i.columns in names and i.columns not in known]
-        gone = [i for i in found.indexes if i.unique and i.columns not in names]
-        found.indexes = [replace(i, name=names[i.columns]) if i.unique else i for i in found.indexes if i not in gone]
-        self._undeclared = [(t, i) for t, i in self._undeclared if t is not found] + [(found, i) for i in gone]
 
     def begin_fitting(self, table: TableDef) -> Fitting:
         found = self._of_id(table)
@@ -188,9 +177,10 @@ class RocksStore:
         if table.fitting is not None:
             table.fitting.give_up()
 
-    def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int) -> None:
+    def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int, note: Note | None = None) -> None:
         if self._repeated(epoch, seq) is not None:
             return
+        version = self._version + (note is not None)
 
         def fill(batch: WriteBatch) -> None:
             meta.put_catalog(self._engine, batch, recipe, list(self._tables.values()), self._last_table_id)
@@ -201,9 +191,11 @@ class RocksStore:
                 meta.forget_table(self._engine, batch, table)
             for _, index in self._undeclared:
                 meta.forget_index(self._engine, batch, index)
+            if note is not None:
+                meta.put_note(self._engine, batch, version, note)
 
         self._commit(fill, Done(epoch, seq), True, bool(self._dropped))
-        self._recipe = tuple(recipe)
+        self._recipe, self._version = tuple(recipe), version
         for table in self._dropped:
             for family in (table.family, *(i.family for i in table.maintained)):
                 self._engine.drop_family(family)
@@ -215,6 +207,9 @@ class RocksStore:
 
     def recipe(self) -> tuple[str, ...]:
         return self._recipe
+
+    def history(self) -> tuple[Noted, ...]:
+        return meta.read_history(self._engine)
 
     def add_index(self, table: str, columns: tuple[int, ...], work: Work | None = None) -> None:
         build = self.begin_index(table, columns)

@@ -9,6 +9,8 @@
     POST /tables/NAME/rows            an Arrow stream of rows to insert [?on_duplicate=error|replace|ignore]
     POST /views/NAME/lookup           an Arrow stream of keys; answers rows and `__key`, the key's ordinal
     GET  /attach                      where the views are in this host's memory
+    GET  /program                     the program as a text
+    POST /apply                       {"program": ...}: make it what the text says; progress as lines of JSON
     POST /load, /verify               bulk jobs on Spark; progress as lines of JSON
     POST /backup                      a checkpoint on the server's host, there until the asker hangs up
     POST /evict                       {"bytes": n}: forget least recently read keys; without n all of them
@@ -45,6 +47,7 @@ from noria.core.types import TableDef
 from noria.dataflow.render import dot
 from noria.plan.view import ViewDef
 from noria.runtime.link import WorkerGone
+from noria.server.applying import KEYS as APPLY_KEYS
 from noria.server.bulk.loading import LOAD_KEYS, PROOF_HEADER
 from noria.server.http import bodies, gate, wire
 from noria.server.http.bodies import ARROW, JSON
@@ -85,6 +88,10 @@ class Services(Protocol):
     async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int: ...
 
     async def lookup(self, view: str, keys: pa.Table) -> pa.Table: ...
+
+    async def export(self) -> str: ...
+
+    def apply(self, request: dict[str, Any], address: str) -> AsyncIterator[dict[str, Any]]: ...
 
     async def set_limit(self, size: str) -> int: ...
 
@@ -163,7 +170,8 @@ class Api:
             ("POST", "/sql", self.sql), ("POST", "/tables/{name}/rows", self.insert),
             ("POST", "/views/{name}/lookup", self.lookup), ("GET", "/attach", self.attach),
             ("POST", "/load", self.load), ("POST", "/verify", self.verify), ("POST", "/limit", self.limit),
-            ("POST", "/evict", self.evict), ("POST", "/backup", self.backup),
+            ("POST", "/evict", self.evict), ("POST", "/backup", self.backup), ("GET", "/program", self.program),
+            ("POST", "/apply", self.apply),
         ]
 
     async def health(self, request: Request) -> Response:
@@ -245,6 +253,15 @@ class Api:
 
     async def backup(self, request: Request) -> Response:
         return _lines(self._s.backup(bodies.parse(await bodies.read(request, JSON), {}, empty=True)))
+
+    async def program(self, request: Request) -> Response:
+        return PlainTextResponse(await self._s.export())
+
+    async def apply(self, request: Request) -> Response:
+        body = bodies.parse(await bodies.read(request, JSON), APPLY_KEYS)
+        if not isinstance(body.get("program"), str):
+            raise bodies.wrong('"program" is a text')
+        return _lines(self._s.apply(body, request.client.host if request.client is not None else ""))
 
     async def verify(self, request: Request) -> Response:
         body = bodies.parse(await bodies.read(request, JSON), {"views": "a list of names"}, empty=True)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from noria.core.errors import SqlError, not_supported
+from noria.core.expressions.coerce import EPOCH
 from noria.dataflow import render
 from noria.dataflow.packets import Ask, Read
 from noria.plan.lookups import Range
@@ -21,6 +23,7 @@ from noria.server.answering.reads import first_of
 from noria.server.outcomes import ResultSet
 from noria.server.sessions import inspection
 from noria.sql import commands as sql
+from noria.sql.whole.outline import statements
 
 Graph = list[dict[str, Any]]
 
@@ -110,10 +113,10 @@ class Explainer:
 
     # ------------------------------------------------------------ SHOW NORIA
     async def show(self, command: sql.Show) -> ResultSet:
-        """VIEWS, STATUS, GRAPH or MIGRATIONS."""
+        """VIEWS, STATUS, GRAPH, MIGRATIONS, HISTORY or PROGRAM."""
         what = command.what.removeprefix("noria ")
         tables = {"views": self._views, "status": self._status, "graph": self._nodes_table,
-                  "migrations": self._migrations}
+                  "migrations": self._migrations, "history": self._history, "program": self._program}
         names, rows = await tables[what]()
         return inspection.narrowed(command, inspection.texts(names, rows))
 
@@ -154,6 +157,18 @@ class Explainer:
         rows = [(b["what"], ", ".join(b["views"]), b["state"], b["rows"], b["of"],
                  f"{100 * b['rows'] / b['of']:.1f}" if b["of"] else None, b["why"]) for b in builds]
         return ["Builds", "Views", "State", "Rows", "Of", "Percent", "Why"], rows
+
+    async def _history(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        """The last changes of the program, the latest first; times are UTC."""
+        changes = await self._executor.program.history()
+        return ["Version", "Time", "Who", "Statement"], [
+            (c.version, str(EPOCH + timedelta(microseconds=c.note.at)), c.note.who, c.note.text)
+            for c in reversed(changes)]
+
+    async def _program(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        """The statements that make the program."""
+        text = await self._executor.program.exported()
+        return ["Statement"], [(f"{s.text};",) for s in statements(text)]
 
     async def _nodes_table(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         counted = ("rows", "bytes", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions", "pull_depth")

@@ -20,6 +20,7 @@ from noria.server.sessions.variables import SERVER_VERSION, VARIABLES
 from noria.sql.commands import Item, SelectItems, Show
 from noria.sql.statements.database import DATABASE
 from noria.sql.statements.show_conditions import holding
+from noria.sql.whole.written import now_text, quoted, table_text
 
 
 class About(Protocol):
@@ -175,16 +176,12 @@ def _columns(command: Show, program: Program, about: About) -> ResultSet:
 
 def _extra(column: Column) -> str:
     said = ["auto_increment"] * column.auto_increment + ["DEFAULT_GENERATED"] * column.default_now
-    return " ".join(said + [f"on update {_now_text(column)}"] * column.update_now)
-
-
-def _now_text(column: Column) -> str:
-    return "CURRENT_TIMESTAMP" + (f"({column.type.scale})" if column.type.scale else "")
+    return " ".join(said + [f"on update {now_text(column)}"] * column.update_now)
 
 
 def _default(column: Column) -> str | None:
     if column.default_now:
-        return _now_text(column)
+        return now_text(column)
     return None if not column.has_default or column.default is None else str(column.default)
 
 
@@ -207,7 +204,7 @@ def _create_table(command: Show, program: Program, about: About) -> ResultSet:
 
 
 def _create_database(command: Show, program: Program, about: About) -> ResultSet:
-    return texts(["Database", "Create Database"], [(DATABASE, f"CREATE DATABASE {_quote(DATABASE)}")])
+    return texts(["Database", "Create Database"], [(DATABASE, f"CREATE DATABASE {quoted(DATABASE)}")])
 
 
 def _create_view(command: Show, program: Program, about: About) -> ResultSet:
@@ -216,40 +213,6 @@ def _create_view(command: Show, program: Program, about: About) -> ResultSet:
         raise unknown_table(command.target)
     return texts(["View", "Create View", "character_set_client", "collation_connection"],
                  [(view.name, program.create_text(view), "utf8mb4", "utf8mb4_0900_ai_ci")])
-
-
-def table_text(table: TableDef) -> str:
-    """The CREATE TABLE that makes this table."""
-    lines = [f"  {_quote(c.name)} {_column_text(c)}" for c in (table.columns[i] for i in table.shown)]
-    if table.primary_key:
-        lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
-    for index in table.indexes:
-        unique = "UNIQUE " if index.unique else ""
-        lines.append(f"  {unique}KEY {_quote(index.name)} ({_names(table, index.columns)})")
-    return f"CREATE TABLE {_quote(table.name)} (\n" + ",\n".join(lines) + "\n)"
-
-
-def _column_text(c: Column) -> str:
-    text = c.type.sql() + ("" if c.nullable else " NOT NULL")
-    if c.auto_increment:
-        return text + " AUTO_INCREMENT"
-    update = f" ON UPDATE {_now_text(c)}" if c.update_now else ""
-    if c.default_now:
-        return f"{text} DEFAULT {_now_text(c)}{update}"
-    if c.update_now:
-        text += update
-    if c.has_default:
-        value = "NULL" if c.default is None else "'" + str(c.default).replace("'", "''") + "'"
-        return f"{text} DEFAULT {value}"
-    return text
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _names(table: TableDef, columns: Sequence[int]) -> str:
-    return ", ".join(_quote(table.columns[c].name) for c in columns)
 
 
 def _index(command: Show, program: Program, about: About) -> ResultSet:

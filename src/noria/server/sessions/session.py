@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from noria.control.origin import asked
 from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
 from noria.core.limits import OFF_LOOP_CHARACTERS, OFF_LOOP_ROWS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
@@ -63,6 +64,7 @@ class Session:
             check_database(client.database)
         self.running = Running(executor.give_up)
         self._tell = self.running.tell
+        self._said = ""  # the last statement
         self.reset()
         processes.add(self)
 
@@ -127,6 +129,7 @@ class Session:
                ) -> Outcome | Awaitable[Outcome] | Later:
         """At once where the rows are at hand; else as `Later`, or as what can be stopped."""
         first: Awaitable[Outcome]
+        self._said = text
         try:
             if compiled.direct and not self.offset:
                 answer = self._executor.select(compiled, values, self._client.keeps, self._tell)
@@ -175,6 +178,7 @@ class Session:
         return outcomes[0] if len(outcomes) == 1 else outcomes
 
     async def _parsed(self, text: str) -> Outcome:
+        self._said = text
         statements = self._executor.statements
         long = len(text) > OFF_LOOP_CHARACTERS
         return await self._run(await statements.parse_beside(text) if long else statements.parse(text))
@@ -253,7 +257,8 @@ class Session:
         self._end_transaction()
         for name in sql.tables_changed(command):
             self._executor.locks.check(self, name)
-        change = await self._executor.program.define(command)
+        with asked(f"{self.user}@{self.address}", self._said):
+            change = await self._executor.program.define(command)
         return Ok(warnings=change.warnings)
 
     # ------------------------------------------------------------ reads

@@ -40,7 +40,7 @@ _SHOWS = (  # the words of each, in the order in which they are looked for
     "plugins", "privileges", "processlist", "procedure status", "function status", "triggers", "events",
     "table status", "tables", "open tables", "variables", "status", "views", "binary logs", "master status",
     "slave status", "replica status", "profiles", "count", "noria views", "noria status", "noria graph",
-    "noria migrations",
+    "noria migrations", "noria history", "noria program",
 )
 _SAME = {"fields": "columns", "schemas": "databases", "indexes": "index", "keys": "index", "charset": "character set",
          "storage engines": "engines"}

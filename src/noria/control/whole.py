@@ -1,0 +1,269 @@
+"""The program as a whole: written as a text, and changed to what a text says, as one change (section 5).
+
+    text ──outline──┐
+    program ──text──┴─► difference ─► target ─► views that can be made beside ─► ONE Migrate ─► what is new is filled
+
+Keeps true:
+* a text that is wrong, or asks for what cannot be done, changes nothing; nor does a view that cannot be made
+* new and changed views are made beside the running program, and nothing of it is durable, until all of them are whole;
+  the change itself is one packet and one commit, so that a crash at any moment leaves the old program or the new one
+* a view that needs a new table or a new column is made in that packet, and has its first state after it; one that
+  would have no reader (`readers`) is checked there, and keeps nothing
+* what was shown is what is made: a program that changed meanwhile refuses the change
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from noria.control.names import fold
+from noria.control.origin import instead
+from noria.control.preview import Preview
+from noria.control.program import Program
+from noria.control.published import published
+from noria.control.readers import Parting
+from noria.control.target import Becoming, NewView, Target, target
+from noria.core import limits
+from noria.core.errors import SqlError, is_gone
+from noria.dataflow import packets
+from noria.plan.mir import tables_of
+from noria.sql.whole.difference import difference
+from noria.sql.whole.exported import Kept, program_text
+from noria.sql.whole.outline import read
+
+Tell = Callable[[str], None]
+
+
+def _silent(said: str) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A target, and the version of the program that it was found for."""
+
+    target: Target
+    version: int
+
+
+@dataclass
+class _Run:
+    """One change under way.  changed: it is made."""
+
+    tell: Tell
+    may_change: Tell
+    changed: bool = False
+
+
+class WholeProgram(Program):
+    # ------------------------------------------------------------ what there is
+    async def exported(self) -> str:
+        """The program as a text that `apply` takes, and that makes the same one where there is nothing."""
+        counters = await self._counters()
+        views = [Kept(n, self._texts[n], self._as_of[n]) for n in self._views]
+        return await asyncio.to_thread(program_text, list(self._tables.values()), views, counters)
+
+    async def _counters(self) -> Mapping[str, int]:
+        """What AUTO_INCREMENT gives next."""
+        found = {}
+        for table in [t for t in self._tables.values() if t.auto_increment is not None]:
+            reply: packets.Done = await self._link.ask(packets.Ask(0, "table", table.name), retry=True)
+            if reply.error is None:  # else it was dropped meanwhile, or is damaged
+                found[table.name] = reply.value["auto_increment"] + 1
+        return found
+
+    async def history(self) -> Sequence[packets.Noted]:
+        """The last changes, the oldest first."""
+        reply: packets.Done = await self._link.ask(packets.Ask(0, "history"), retry=True)
+        found: Sequence[packets.Noted] = reply.value
+        return found
+
+    # ------------------------------------------------------------ what would change
+    async def preview(self, text: str, drop: bool) -> Preview:
+        """What `apply` would do."""
+        return await self._shown(await self._plan(text, drop))
+
+    async def _plan(self, text: str, drop: bool) -> Planned:
+        want = await asyncio.to_thread(read, text)
+        while True:
+            version, running = self.version, Becoming(dict(self._tables), dict(self._views))
+            schema, last_id, as_of = self.schema, self._last_table_id, list(self._as_of.values())
+            have = await asyncio.to_thread(read, await self.exported())
+            if self.version == version:
+                break
+        d = await asyncio.to_thread(difference, have, want, drop)
+        if d.refused:
+            raise SqlError(1235, "42000", "\n".join(d.refused))
+        found = await asyncio.to_thread(target, d, want, running, schema, last_id, as_of)
+        views = tuple(replace(v, at_once=v.at_once or self._is_read(v)) for v in found.views)
+        return Planned(replace(found, views=views), version)
+
+    def _is_read(self, new: NewView) -> bool:
+        """Does it take the place of a view that has been read, and go on to answer?"""
+        old = self._views.get(fold(new.view.name))
+        return old is not None and not old.internal and self.reader_now(old) is not None
+
+    async def _shown(self, planned: Planned) -> Preview:
+        t = planned.target
+        steps = [published(replace(v.view, name=_beside(v))) for v in t.views if not v.unread]
+        gone = [packets.DropView(self._views[n].name) for n in self._going(t) if n in self._views]
+        reply: packets.Done = await self._link.ask(packets.Rehearse(0, (*steps, *gone)), retry=True)
+        if reply.error is not None:
+            raise reply.error
+        return Preview(t, reply.value)
+
+    def _going(self, t: Target) -> list[str]:
+        """Folded names of the views whose definitions of now go."""
+        return [fold(n) for n in (*t.difference.replaced, *t.difference.views_dropped)]
+
+    # ------------------------------------------------------------ the change
+    async def apply(self, text: str, drop: bool = False, expected: str = "", tell: Tell = _silent,
+                    may_change: Tell = _silent) -> Preview:
+        """Make the program what the text says; what it has besides stays, unless it is to `drop`.  expected: the digest
+        of what was shown; tell: is told each step; may_change: raises SqlError for a table that is locked.
+        SqlError, or cancelled: the program is as it was, unless the error says that it is changed."""
+        run = _Run(tell, may_change)
+        try:
+            return await self._given_up_whole(asyncio.ensure_future(self._apply(text, drop, expected, run)))
+        except asyncio.CancelledError:
+            if run.changed:
+                raise SqlError(1317, "70100", "Query execution was interrupted, too late: the program is changed, and "
+                                              "what is left is filled in the background") from None
+            raise
+
+    async def _apply(self, text: str, drop: bool, expected: str, run: _Run) -> Preview:
+        for _ in range(limits.POISON_DEATHS):
+            run.tell("planning")
+            planned = await self._plan(text, drop)
+            preview = await self._shown(planned)
+            if expected and expected != preview.digest:
+                raise _changed_meanwhile()
+            if planned.target.difference.empty:
+                return preview
+            try:
+                await self._changed(planned, run)
+            except SqlError as e:
+                if not is_gone(e):
+                    raise
+                continue
+            await self._filled(planned.target, run.tell)
+            return preview
+        raise SqlError(1105, "HY000", "The program stays as it is: each time the worker ended, or others changed the "
+                                      "program, while the new views were made; try again")
+
+    async def _changed(self, planned: Planned, run: _Run) -> None:
+        """All of it, or nothing."""
+        views = [replace(v, view=self._numbered(v.view)) for v in planned.target.views]
+        beside = {_beside(v): v for v in views if v.early and not v.unread}
+        try:
+            explained = await self._made_beside(beside, planned.version, run.tell) if beside else {}
+            async with self._lock:
+                self._check(planned.version)
+                t = replace(planned.target, views=tuple(views))
+                adhoc = self._over(t.difference.tables_dropped)
+                for name in (*(a.was.name for a in t.altered), *t.difference.tables_dropped):
+                    run.may_change(name)
+                run.tell("changing the program")
+                parting = self._parting(self._going(t))
+                with instead(f"noria apply: {t.text}"):
+                    reply = await self._with_room(self._steps(t, adhoc, parting), self._recipe_of(t, parting), True)
+                self._become(t, adhoc, parting)
+                run.changed = True
+                self._explain.update((fold(beside[name].view.name), text) for name, text in explained.items())
+                self._planned(reply)
+        except BaseException:
+            if beside:
+                drops = tuple(map(packets.DropView, beside))
+                self._link.submit(packets.Migrate(drops, self.recipe(), False))
+            raise
+        finally:
+            for name in beside:
+                self._beside.pop(name, None)
+
+    def _check(self, version: int) -> None:
+        if self.version != version:
+            raise _changed_meanwhile()
+
+    async def _made_beside(self, views: Mapping[str, NewView], version: int, tell: Tell) -> Mapping[str, str]:
+        """Make these views whole under names that no text can name; their explanations."""
+        async with self._lock:
+            self._check(version)
+            steps = tuple(published(replace(v.view, name=name)) for name, v in views.items())
+            self._beside.update((name, v.view) for name, v in views.items())
+            reply = await self._with_room(steps, self.recipe(), False)
+        waiting = list(dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)]))
+        if waiting:
+            tell(f"filling {', '.join(views[n].view.name for n in waiting)}")
+        fills = [asyncio.ensure_future(self.first_states.whole(
+            replace(views[name].view, name=name), [(node, plan) for v, node, plan in reply.bootstrap if v == name]))
+            for name in waiting]
+        try:
+            await asyncio.gather(*fills)
+        finally:
+            for f in fills:
+                f.cancel()
+        return dict(reply.explain)
+
+    def _over(self, tables: Sequence[str]) -> list[str]:
+        """Ad-hoc views that read these tables.  SqlError where one is being made to replace a named one."""
+        gone = {fold(t) for t in tables}
+        for view in self._beside.values():
+            if gone & {fold(t) for t in tables_of(view.plan)}:
+                raise SqlError(3730, "HY000", f"View '{view.name}', which is being replaced, reads a table that is to "
+                                              "be dropped: try again")
+        return [n for n, v in self._adhoc.items() if gone & {fold(t) for t in tables_of(v.plan)}]
+
+    def _steps(self, t: Target, adhoc: Sequence[str], parting: Parting) -> tuple[packets.MigrationStep, ...]:
+        return (*map(packets.CreateTable, t.created), *(packets.AlterTable(a.table) for a in t.altered),
+                *(packets.DropView(self._adhoc[n].name) for n in adhoc), *parting.steps,
+                *(packets.CheckView(published(v.view).view) for v in t.views if v.unread),
+                *(published(v.view) for v in t.views if not v.early and not v.unread),
+                *(packets.RenameView(_beside(v), v.view.name) for v in t.views if v.early and not v.unread),
+                *(packets.DropTable(self._tables[fold(n)].name) for n in t.difference.tables_dropped))
+
+    def _recipe_of(self, t: Target, parting: Parting) -> tuple[str, ...]:
+        return (*self.recipe(self._going(t), read=parting.heirs.values()), *(v.recipe for v in t.views))
+
+    def _become(self, t: Target, adhoc: Sequence[str], parting: Parting) -> None:
+        """What the worker has acknowledged."""
+        for name in adhoc:
+            self._forget(name)
+        self._parted(parting, self._going(t))
+        for table in (*t.created, *(a.table for a in t.altered)):
+            self._tables[fold(table.name)] = table
+            self._last_table_id = max(self._last_table_id, table.table_id)
+        for name in t.difference.tables_dropped:
+            del self._tables[fold(name)]
+        for v in t.views:
+            self._remember(v.view, set(v.used), v.text, v.as_of, v.unread)
+        self.version += 1
+
+    async def _filled(self, t: Target, tell: Tell) -> None:
+        """Wait for what could not be there before the change: it goes on if nobody waits."""
+        late = [v.view.name for v in t.views if not v.early and not v.unread]
+        indexed = [a.table.name for a in t.altered if set(a.table.indexes) - set(a.was.indexes)]
+        if late or indexed:
+            tell(f"the program is changed; filling {', '.join((*late, *indexed))}")
+        try:
+            for name in late:
+                if (view := self.view(name)) is not None:
+                    await self.first_states.of(view)
+            for name in indexed:
+                reply: packets.Done = await self._link.ask(packets.Ask(0, "indexed", name), retry=True)
+                if reply.error is not None:
+                    raise reply.error
+        except SqlError as e:
+            raise SqlError(e.code, e.state, f"The program is changed, but not all of it could be filled: {e.message}"
+                           ) from e
+
+
+def _beside(v: NewView) -> str:
+    """A name that no text can name."""
+    return f"{v.view.name}\0{v.view.definition}"
+
+
+def _changed_meanwhile() -> SqlError:
+    return SqlError(1412, "HY000", "The program was changed by somebody else meanwhile, and this change was not made: "
+                                   "look at what it would do now, and try again")

@@ -1,0 +1,74 @@
+"""`POST /apply` and `GET /program`: the program as a whole, changed under its asker's eyes.
+
+Keeps true: whoever hangs up cancels the change, which leaves the program as it was or was made by then; it stands in
+SHOW PROCESSLIST meanwhile, and KILL ends it like a hang-up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from noria.control.origin import asked
+from noria.core.limits import APPLY_LINE_S
+from noria.dataflow.packets import Ask
+from noria.server.answering.executor import Executor
+from noria.server.outcomes import Client
+from noria.server.sessions.sessions import Sessions
+from noria.sql.statements.database import DATABASE
+
+KEYS = {"program": "its text", "dry_run": "true: say what would be done, and do nothing",
+        "drop": "true: drop what the text does not have", "expect": "the digest of what was shown"}
+
+
+async def applied(executor: Executor, sessions: Sessions, request: dict[str, Any], user: str, address: str
+                  ) -> AsyncIterator[dict[str, Any]]:
+    """The session's number, for KILL; a line for each step and, now and then, for what is being built; the last says
+    what was done (`preview`)."""
+    text, drop = str(request.get("program", "")), bool(request.get("drop"))
+    if request.get("dry_run"):
+        yield {"preview": (await executor.program.preview(text, drop)).as_json()}
+        return
+    steps, told = list[str](), asyncio.Event()
+    session = sessions.connect(Client(user, DATABASE, sessions.processes.number(), address, False))
+
+    def tell(step: str) -> None:
+        session.running.tell(step)
+        steps.append(step)
+        told.set()
+
+    with asked(f"{user}@{address}", "noria apply"):
+        change = executor.program.apply(text, drop, str(request.get("expect", "")), tell,
+                                        partial(executor.locks.check, session))
+        task = asyncio.ensure_future(session.running.bounded(change, "noria apply"))
+    try:
+        yield {"session": session.connection_id}
+        task.add_done_callback(lambda _: told.set())
+        while not task.done():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(told.wait(), APPLY_LINE_S)
+            if not told.is_set():
+                yield {"builds": await _builds(executor)}
+            told.clear()
+            while steps:
+                yield {"step": steps.pop(0)}
+        yield {"preview": task.result().as_json(), "applied": True}
+    finally:
+        task.cancel()
+        task.add_done_callback(partial(_over, session.close))
+
+
+def _over(close: Any, task: asyncio.Task[Any]) -> None:
+    close()
+    if not task.cancelled():
+        task.exception()  # nobody is left to be told
+
+
+async def _builds(executor: Executor) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    with suppress(ConnectionError):  # the worker is being restarted
+        found = await executor.ask(Ask(0, "builds"))
+    return found

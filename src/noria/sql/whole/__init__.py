@@ -1,0 +1,8 @@
+"""A program as one text.
+
+    written      definitions as the text that makes them
+    outline      a text as the tables and views that it makes on nothing
+    alteration   what leads from one definition of a table to another
+    difference   what leads from one such program to another
+    exported     a running program as a text
+"""

@@ -1,0 +1,110 @@
+"""The ALTER TABLE that leads from one definition of a table to another, part by part.
+
+This is the one place that knows which changes of a table ALTER TABLE can make: what it cannot is told, with what
+differs.  Names of columns and indexes are what makes them the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from noria.core.types import Column, IndexDef, TableDef
+from noria.sql.whole.written import column_text, default_text, index_text, quoted
+
+Names = tuple[str, ...]
+COPY = "make a new table, copy the rows, and drop the old one"
+
+
+def alteration(was: TableDef, want: TableDef) -> tuple[Names, Names]:
+    """The parts of the ALTER TABLE that leads from one definition to another, and what no ALTER TABLE can do."""
+    columns = {c.name.lower(): c for c in _there(was)}
+    wrong = [*_keys_differ(was, want), *_order_differs(was, want)]
+    wrong += [f"table '{was.name}' has a column '{c.name}' that the new program has not: {COPY}"
+              for c in _there(was) if c.name.lower() not in {w.name.lower() for w in _there(want)}]
+    parts: list[str] = []
+    for c in _there(want):
+        old = columns.get(c.name.lower())
+        if old is None:
+            parts.append(f"ADD COLUMN {column_text(c)}")
+            if c.auto_increment or not _comes_last(was, want, c):
+                wrong.append(f"column '{c.name}' of table '{was.name}' is new: a new column is added behind the "
+                             f"others, without AUTO_INCREMENT; else {COPY}")
+        elif _bare(old) != _bare(c):
+            wrong.append(f"column '{c.name}' of table '{was.name}' is {_kind(old)}, and {_kind(c)} in the new program: "
+                         f"{COPY}")
+        elif _default(old) != _default(c):
+            parts.append(f"ALTER COLUMN {quoted(c.name)} " +
+                         (f"SET DEFAULT {default_text(c)}" if _default(c) else "DROP DEFAULT"))
+    dropped, added, unique = _indexes(was, want)
+    if want.first_id > was.first_id:
+        added = (*added, f"AUTO_INCREMENT = {want.first_id}")
+    return (*dropped, *parts, *added), (*wrong, *unique)
+
+
+def _there(table: TableDef) -> list[Column]:
+    """The columns as they are shown."""
+    return [table.columns[i] for i in table.shown]
+
+
+def _keys_differ(was: TableDef, want: TableDef) -> Iterator[str]:
+    if _columns(was, was.primary_key) != _columns(want, want.primary_key):
+        yield (f"the primary key of table '{was.name}' is ({', '.join(_columns(was, was.primary_key))}), and "
+               f"({', '.join(_columns(want, want.primary_key))}) in the new program: {COPY}")
+
+
+def _order_differs(was: TableDef, want: TableDef) -> Iterator[str]:
+    here, there = [c.name.lower() for c in _there(was)], [c.name.lower() for c in _there(want)]
+    if [c for c in here if c in there] != [c for c in there if c in here]:
+        yield f"the columns of table '{was.name}' are in another order in the new program: {COPY}"
+
+
+def _comes_last(was: TableDef, want: TableDef, column: Column) -> bool:
+    known, there = {c.name.lower() for c in _there(was)}, _there(want)
+    return all(c.name.lower() not in known for c in there[there.index(column) :])
+
+
+def _bare(c: Column) -> tuple[object, ...]:
+    """What ALTER COLUMN cannot change."""
+    return c.type, c.nullable, c.auto_increment, c.update_now
+
+
+def _default(c: Column) -> tuple[object, ...]:
+    """Empty without one; NULL by default is none."""
+    if c.default_now:
+        return ("now",)
+    return (c.default,) if c.has_default and c.default is not None else ()
+
+
+def _kind(c: Column) -> str:
+    return column_text(replace(c, has_default=False, default_now=False)).removeprefix(f"{quoted(c.name)} ")
+
+
+def _columns(table: TableDef, places: Iterable[int]) -> Names:
+    return tuple(table.columns[i].name.lower() for i in places)
+
+
+def _indexes(was: TableDef, want: TableDef) -> tuple[Names, Names, Names]:
+    """Parts before and behind new columns, and what cannot be done."""
+    old, new = _by_name(was), _by_name(want)
+    same = {n for n, i in old.items() if n in new and _index(was, i) == _index(want, new[n])}
+    gone = {n: i for n, i in old.items() if n not in same}
+    come = {n: i for n, i in new.items() if n not in same}
+    unique = [f"the UNIQUE index '{i.name}' of table '{was.name}' is not the same in the new program: {COPY}"
+              for i in (*gone.values(), *come.values()) if i.unique]
+    before: list[str] = []
+    for name, index in list(come.items()):
+        renamed = next((n for n, i in gone.items() if _index(was, i) == _index(want, index)), None)
+        if renamed is not None and name not in old and not index.unique:
+            before.append(f"RENAME INDEX {quoted(gone.pop(renamed).name)} TO {quoted(come.pop(name).name)}")
+    before += [f"DROP INDEX {quoted(i.name)}" for i in gone.values() if not i.unique]
+    behind = [f"ADD {index_text(want, i)}" for i in come.values() if not i.unique]
+    return tuple(before), tuple(behind), tuple(dict.fromkeys(unique))
+
+
+def _by_name(table: TableDef) -> Mapping[str, IndexDef]:
+    return {i.name.lower(): i for i in table.indexes}
+
+
+def _index(table: TableDef, index: IndexDef) -> tuple[object, ...]:
+    return _columns(table, index.columns), index.unique

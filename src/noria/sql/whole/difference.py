@@ -1,0 +1,225 @@
+"""What leads from one program to another: a pure function of two outlines.
+
+Compared is what definitions mean, not how they are written: a view is the same while its plan, its key and the names of
+its columns are, and so are the views that it reads.  A column that is new makes a difference to a view that names it or
+has a `*`, and to no other (`_as_before`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError
+from noria.core.types import TableDef
+from noria.plan.mir import tables_of
+from noria.plan.view import ViewDef
+from noria.sql.commands import CreateView
+from noria.sql.parse import parse
+from noria.sql.text.syntax import parse_tokens, tokenize
+from noria.sql.whole.alteration import Names, alteration
+from noria.sql.whole.outline import Outline
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Names as they are written, in the order of what has them.  altered: of each table the parts of an ALTER TABLE;
+    early: of the views to be made and replaced, those that need no table and no column that is new; left: what the new
+    program does not have, and is not to be dropped; refused: what cannot be done, and why."""
+
+    created: Names = ()
+    altered: tuple[tuple[str, Names], ...] = ()
+    tables_kept: Names = ()
+    tables_dropped: Names = ()
+    made: Names = ()
+    replaced: Names = ()
+    early: Names = ()
+    views_kept: Names = ()
+    views_dropped: Names = ()
+    left: Names = ()
+    refused: Names = ()
+
+    @property
+    def empty(self) -> bool:
+        return not (self.created or self.altered or self.tables_dropped or self.made or self.replaced
+                    or self.views_dropped)
+
+
+def difference(have: Outline, want: Outline, drop: bool) -> Difference:
+    """From one program to another.  drop: what the new one does not have goes."""
+    refused = list(_clashes(have, want))
+    altered: dict[str, Names] = {}
+    for name, table in want.tables.items():
+        if (was := have.tables.get(name)) is not None:
+            parts, wrong = alteration(was, table)
+            refused += wrong
+            if parts:
+                altered[was.name] = parts
+    changed = _changed(have, want)
+    early = _early(have, want, changed)
+    gone_tables = tuple(t.name for n, t in have.tables.items() if n not in want.tables)
+    gone_views = tuple(v.definition.name for n, v in have.views.items() if n not in want.views)
+    if not drop:
+        refused += _stranded(have, want, changed)
+
+    def views(among: Callable[[str], bool]) -> Names:
+        return tuple(v.definition.name for n, v in want.views.items() if among(n))
+
+    return Difference(
+        tuple(t.name for n, t in want.tables.items() if n not in have.tables), tuple(altered.items()),
+        tuple(t.name for n, t in have.tables.items() if n in want.tables and t.name not in altered),
+        gone_tables if drop else (), views(lambda n: n not in have.views), views(lambda n: n in changed),
+        views(lambda n: n in early),
+        views(lambda n: n in have.views and n not in changed),
+        gone_views if drop else (), () if drop else (*gone_tables, *gone_views), tuple(refused))
+
+
+def _clashes(have: Outline, want: Outline) -> Iterator[str]:
+    for name, table in want.tables.items():
+        if name in have.views:
+            yield f"'{table.name}' is a view, and a table in the new program: drop the view first"
+    for name, view in want.views.items():
+        if name in have.tables:
+            yield f"'{view.definition.name}' is a table, and a view in the new program: drop the table first"
+
+
+# ------------------------------------------------------------------ views
+def _changed(have: Outline, want: Outline) -> set[str]:
+    """Views of both that are to be made anew, by their folded names."""
+    changed: set[str] = set()
+    for name, view in want.views.items():
+        was = have.views.get(name)
+        if was is not None and (view.used & changed or not unchanged(name, have, want)):
+            changed.add(name)
+    return changed
+
+
+def unchanged(name: str, have: Outline, want: Outline) -> bool:
+    """Does the view mean the same in both, if those that it reads do?"""
+    was, now = have.views[name], want.views[name]
+    if same_view(was.definition, now.definition):
+        return True
+    if not now.used <= have.views.keys():
+        return False
+    before = {n: t.as_of(was.stage) for n, t in have.tables.items()}
+    found = _as_before(name, want, before, {n: have.views[n].definition for n in now.used})
+    return found is not None and same_view(was.definition, found)
+
+
+def _early(have: Outline, want: Outline, changed: set[str]) -> set[str]:
+    """Of the views to be made, those that need no table and no column that is new, nor a view that does."""
+    early: dict[str, ViewDef] = {}
+    for name, view in want.views.items():
+        if name in have.views and name not in changed:
+            continue
+        known = {n: early[n] if n in early else have.views[n].definition for n in view.used
+                 if n in early or (n in have.views and n not in changed)}
+        tables = {t.lower() for t in tables_of(view.definition.plan)}
+        if view.used <= known.keys() and tables <= have.tables.keys():
+            found = _as_before(name, want, have.tables, known)
+            if found is not None:
+                early[name] = found
+    return set(early)
+
+
+def same_view(one: ViewDef, other: ViewDef) -> bool:
+    return _meaning(one) == _meaning(other)
+
+
+def _meaning(view: ViewDef) -> tuple[object, ...]:
+    """Two views with equal ones, over equal tables, give the same rows under the same names."""
+    bare = replace(view, name="", text="", definition=0)
+    return bare, tuple(f.name for f in view.fields), tuple(f.name for f in view.key_fields)
+
+
+def _as_before(name: str, want: Outline, before: Mapping[str, TableDef], views: Mapping[str, ViewDef]
+               ) -> ViewDef | None:
+    """The view over tables that have only the columns of before, and over these views, if the columns that came since
+    make no difference to it: it means the same where they have names that nobody knows, and it has no `*`."""
+    wanted = want.views[name]
+    new = {n: _new(t, before[n]) for n, t in want.tables.items() if n in before}
+    cut, hidden = _over(want, _cut, new), _over(want, _hide, new)
+    if cut == want.tables:
+        return _planned(wanted.text, _Tables(cut, views))
+    theirs = {n: want.views[n].definition for n in wanted.used}
+    try:
+        if _has_star(wanted.text) or not same_view(wanted.definition, _planned(wanted.text, _Tables(hidden, theirs))):
+            return None
+        return _planned(wanted.text, _Tables(cut, views))
+    except SqlError:  # it names what was not there
+        return None
+
+
+def _over(want: Outline, change: Callable[[TableDef, set[str]], TableDef], new: Mapping[str, set[str]]
+          ) -> dict[str, TableDef]:
+    return {n: change(t, new[n]) if new.get(n) else t for n, t in want.tables.items()}
+
+
+def _new(table: TableDef, before: TableDef) -> set[str]:
+    """Folded names of columns that the table did not have."""
+    return {c.name.lower() for c in table.columns} - {c.name.lower() for c in before.columns}
+
+
+def _hide(table: TableDef, new: set[str]) -> TableDef:
+    """The new columns have names that no text can have."""
+    columns = [replace(c, name=f"{table.name}\0{c.name}") if c.name.lower() in new else c for c in table.columns]
+    return replace(table, columns=tuple(columns))
+
+
+def _cut(table: TableDef, new: set[str]) -> TableDef:
+    """The table without its new columns, which come last."""
+    width = sum(c.name.lower() not in new for c in table.columns)
+    indexes = tuple(i for i in table.indexes if max(i.columns) < width)
+    return replace(table, columns=table.columns[:width], indexes=indexes)
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """A catalog."""
+
+    tables: Mapping[str, TableDef]
+    views: Mapping[str, ViewDef]
+
+    def table(self, name: str) -> TableDef | None:
+        return self.tables.get(name.lower())
+
+    def view(self, name: str) -> ViewDef | None:
+        return self.views.get(name.lower())
+
+
+def _planned(text: str, catalog: _Tables) -> ViewDef:
+    (command,) = parse(text, catalog)
+    assert isinstance(command, CreateView)
+    return command.view
+
+
+def now(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> ViewDef | None:
+    """What the text of a view that runs means over the tables as they are, if that is what it meant after so many
+    changes of them: it looks only at columns that were at their places under their names, and has no `*`, unless no
+    table that it reads has changed."""
+    then = {n: t for n, t in tables.items() if (past := t.then(as_of)) is None or past.name.lower() == n}
+    new = {n: {name.lower() for at, name in t.shape if (at, name) not in t.as_of(as_of).shape} for n, t in then.items()}
+    hidden = {n: _hide(t, new[n]) for n, t in then.items()}
+    try:
+        found = _planned(text, _Tables(then, views))
+        if all(tables[n].shape == tables[n].as_of(as_of).shape for n in map(str.lower, tables_of(found.plan))):
+            return found
+        return None if _has_star(text) or not same_view(found, _planned(text, _Tables(hidden, views))) else found
+    except SqlError:  # a name that was clear is not any more, or there is no such thing
+        return None
+
+
+def _has_star(text: str) -> bool:
+    tree = parse_tokens(tokenize(text), text).tree
+    return any(not isinstance(s.parent, exp.Count) for s in tree.find_all(exp.Star))
+
+
+def _stranded(have: Outline, want: Outline, changed: set[str]) -> Iterator[str]:
+    """Views that stay without being in the new program, and read what is made anew."""
+    for name, view in have.views.items():
+        reads = sorted(view.used & changed) if name not in want.views else []
+        if reads:
+            yield (f"view '{view.definition.name}' is not in the new program and reads "
+                   f"{', '.join(map(repr, reads))}, which changes: put it into the program, or drop it")

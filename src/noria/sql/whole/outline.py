@@ -1,0 +1,154 @@
+"""A text as the program that it makes: its statements, read in order, where there is nothing else.
+
+Keeps true: all errors of a text are told at once, each with its line; what only follows from another one is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from noria.core.errors import SqlError, not_supported, table_exists
+from noria.core.limits import PROGRAM_BYTES, PROGRAM_ERRORS
+from noria.core.types import TableDef
+from noria.plan.view import ViewDef
+from noria.sql.commands import AlterTable, Command, CreateTable, CreateView, Nothing
+from noria.sql.parse import parse
+from noria.sql.text.syntax import SHOWN, statements_of, tokenize
+
+
+@dataclass(frozen=True)
+class View:
+    """A view of a text.  used: the folded names of the views that it reads; stage: so many changes of columns (ALTER
+    TABLE) stand before it."""
+
+    definition: ViewDef
+    text: str
+    used: frozenset[str]
+    stage: int
+
+
+@dataclass
+class Outline:
+    """Tables and views by their folded names, in the order in which they are made: a catalog.  stage: how many changes
+    of columns there are."""
+
+    tables: dict[str, TableDef] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
+    stage: int = 0
+
+    def table(self, name: str) -> TableDef | None:
+        return self.tables.get(name.lower())
+
+    def view(self, name: str) -> ViewDef | None:
+        found = self.views.get(name.lower())
+        return None if found is None else found.definition
+
+    def take(self, text: str) -> None:
+        """What one statement makes."""
+        noting = Noting(self)
+        for command in parse(text, noting):
+            self._add(command, frozenset(noting.views))
+
+    def _add(self, command: Command, used: frozenset[str]) -> None:
+        if isinstance(command, CreateTable):
+            self._free(command.table.name)
+            self.tables[command.table.name.lower()] = command.table
+        elif isinstance(command, CreateView):
+            self._free(command.view.name)
+            self.views[command.view.name.lower()] = View(command.view, command.text, used, self.stage)
+        elif isinstance(command, AlterTable):
+            self.tables[command.was.name.lower()] = self._altered(command)
+        elif not isinstance(command, Nothing):
+            raise not_supported("this statement in a program", "a program is made of CREATE TABLE, CREATE VIEW, CREATE "
+                                "INDEX and ALTER TABLE")
+
+    def _free(self, name: str) -> None:
+        if self.table(name) is not None or self.view(name) is not None:
+            raise table_exists(name)
+
+    def _altered(self, command: AlterTable) -> TableDef:
+        """New columns, indexes, defaults, the counter: a text that says more is shorter when it says what is wanted."""
+        known, table = len(command.was.columns), command.table
+        if table.name != command.was.name or list(table.shown) != list(range(len(table.columns))) or [
+                c.name for c in table.columns[:known]] != [c.name for c in command.was.columns]:
+            raise not_supported("ALTER TABLE that drops, renames or moves in a program", "write the CREATE TABLE as "
+                                "the table is to be")
+        added = command.table.columns[known:]
+        self.stage += bool(added)
+        later = tuple(replace(c, added=self.stage) for c in added)
+        return replace(command.table, columns=(*command.table.columns[:known], *later), order=())
+
+
+class Noting:
+    """A catalog that notes the folded names of the views that are named."""
+
+    def __init__(self, catalog: Outline) -> None:
+        self._catalog, self.views = catalog, set[str]()
+
+    def table(self, name: str) -> TableDef | None:
+        return self._catalog.table(name)
+
+    def view(self, name: str) -> ViewDef | None:
+        found = self._catalog.view(name)
+        if found is not None:
+            self.views.add(name.lower())
+        return found
+
+
+@dataclass(frozen=True)
+class Statement:
+    """line: of the text, from 1."""
+
+    line: int
+    text: str
+
+
+def statements(text: str) -> Iterator[Statement]:
+    for tokens in statements_of(tokenize(text)):
+        yield Statement(text.count("\n", 0, tokens[0].start) + 1, text[tokens[0].start : tokens[-1].end + 1])
+
+
+def read(text: str) -> Outline:
+    """The program that a text makes on nothing.  SqlError: all that is wrong with it."""
+    if len(text.encode()) > PROGRAM_BYTES:
+        raise SqlError(1153, "08S01", f"Got a program bigger than {PROGRAM_BYTES:,} bytes")
+    outline, errors, missing = Outline(), list[tuple[int, SqlError, str]](), set[str]()
+    for statement in statements(text):
+        try:
+            outline.take("\n" * (statement.line - 1) + statement.text)
+        except SqlError as error:
+            if not _follows(error, missing):
+                errors.append((statement.line, error, statement.text))
+            missing |= _named(statement.text)
+    if errors:
+        raise _all(errors)
+    return outline
+
+
+def _follows(error: SqlError, missing: set[str]) -> bool:
+    """Is a table or view unknown only because its own statement is wrong?"""
+    return error.code == 1146 and any(f"'{name}'" in error.message.lower() for name in missing)
+
+
+def _named(text: str) -> set[str]:
+    """The name that a CREATE statement would have made, as far as it can be told."""
+    words = [t.text for t in tokenize(text)[:8]]
+    upper = [w.upper() for w in words]
+    at = next((i for i, w in enumerate(upper) if w in ("TABLE", "VIEW")), None)
+    if upper[:1] != ["CREATE"] or at is None:
+        return set()
+    rest = [w for w in words[at + 1 :] if w.upper() not in ("IF", "NOT", "EXISTS")]
+    return {rest[0].lower()} if rest else set()
+
+
+def _all(errors: list[tuple[int, SqlError, str]]) -> SqlError:
+    told = [f"line {line}: {e.message} (in: {_first(text)})" for line, e, text in errors[:PROGRAM_ERRORS]]
+    if len(errors) > PROGRAM_ERRORS:
+        told.append(f"and {len(errors) - PROGRAM_ERRORS} more")
+    return SqlError(errors[0][1].code, errors[0][1].state, "\n".join(told))
+
+
+def _first(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else line[:SHOWN] + "…"

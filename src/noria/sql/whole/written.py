@@ -1,0 +1,70 @@
+"""Definitions as the text that makes them: tables, columns, indexes.
+
+Keeps true: what is written here is read again by `sql/parse.py` as the same definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from noria.core.expressions.coerce import MICROSECOND
+from noria.core.types import Column, IndexDef, TableDef
+
+
+# ------------------------------------------------------------------ one table
+def table_text(table: TableDef, first_id: int = 1) -> str:
+    """The CREATE TABLE that makes this table.  first_id: the number that AUTO_INCREMENT gives next."""
+    lines = [f"  {column_text(c)}" for c in (table.columns[i] for i in table.shown)]
+    if table.primary_key:
+        lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
+    lines += [f"  {index_text(table, i)}" for i in table.indexes]
+    counter = f" AUTO_INCREMENT={first_id}" if first_id > 1 else ""
+    return f"CREATE TABLE {quoted(table.name)} (\n" + ",\n".join(lines) + f"\n){counter}"
+
+
+def index_text(table: TableDef, index: IndexDef) -> str:
+    unique = "UNIQUE " if index.unique else ""
+    return f"{unique}KEY {quoted(index.name)} ({_names(table, index.columns)})"
+
+
+def column_text(c: Column) -> str:
+    text = f"{quoted(c.name)} {c.type.sql()}" + ("" if c.nullable else " NOT NULL")
+    if c.auto_increment:
+        return text + " AUTO_INCREMENT"
+    update = f" ON UPDATE {now_text(c)}" if c.update_now else ""
+    if c.default_now:
+        return f"{text} DEFAULT {now_text(c)}{update}"
+    return text + update + (f" DEFAULT {default_text(c)}" if c.has_default else "")
+
+
+def default_text(c: Column) -> str:
+    """Of a column that has a default: as a literal, or as the clock."""
+    if c.default_now:
+        return now_text(c)
+    value = c.default
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes) and value:
+        return f"X'{value.hex()}'"
+    said = "" if value == b"" else _time_text(value) if isinstance(value, timedelta) else str(value)
+    return "'" + said.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def now_text(column: Column) -> str:
+    return "CURRENT_TIMESTAMP" + (f"({column.type.scale})" if column.type.scale else "")
+
+
+def _time_text(value: timedelta) -> str:
+    seconds, micros = divmod(abs(value // MICROSECOND), 10**6)
+    minutes, second = divmod(seconds, 60)
+    sign = "-" if value < timedelta() else ""
+    return f"{sign}{minutes // 60:02}:{minutes % 60:02}:{second:02}" + (f".{micros:06}" if micros else "")
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _names(table: TableDef, columns: Sequence[int]) -> str:
+    return ", ".join(quoted(table.columns[c].name) for c in columns)

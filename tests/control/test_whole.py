@@ -1,0 +1,439 @@
+"""The program as a whole, on a database of this process: random programs beside SQLite, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import noria
+from noria.client import Database
+from noria.control.preview import Preview
+from noria.control.published import published
+from noria.control.whole import WholeProgram
+from noria.core.errors import SqlError
+from noria.core.limits import BUILD_AT_ONCE_ROWS
+from noria.dataflow.packets import Ask, Rehearse
+from noria.sql.commands import CreateTable
+from noria.sql.parse import parse
+from noria.sql.whole.difference import difference
+from noria.sql.whole.outline import read
+
+MANY = 3 * BUILD_AT_ONCE_ROWS
+T = "CREATE TABLE t (id INT PRIMARY KEY, a INT, s VARCHAR(20));\n"
+PER = "CREATE MATERIALIZED VIEW per AS SELECT a, COUNT(*) AS n FROM t GROUP BY a;\n"
+
+
+class Whole:
+    """A database, and its program."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.open()
+
+    def open(self) -> None:
+        self.db: Database = noria.open(self.path)
+        self.transport: Any = self.db._transport
+        self.program: WholeProgram = self.transport._program
+
+    def again(self) -> None:
+        self.db.close()
+        self.open()
+
+    def apply(self, text: str, drop: bool = False, **more: Any) -> Preview:
+        found: Preview = self.transport._run(self.program.apply(text, drop, **more))
+        return found
+
+    def preview(self, text: str, drop: bool = False) -> Preview:
+        found: Preview = self.transport._run(self.program.preview(text, drop))
+        return found
+
+    def exported(self) -> str:
+        return str(self.transport._run(self.program.exported()))
+
+    def ask(self, what: str) -> Any:
+        return self.transport._run(self.transport._executor.ask(Ask(0, what)))
+
+    def fill(self, rows: int = MANY) -> None:
+        self.db.table("t").insert([(i, i % 7, f"s{i % 3}") for i in range(rows)])
+
+    def history(self) -> list[tuple[int, str]]:
+        return [(v, s) for v, _, _, s in self.db.sql("SHOW NORIA HISTORY").rows]
+
+    def names(self) -> set[str]:
+        """Readers in the graph; those that are made beside others have a NUL in their names."""
+        return {v for d in self.ask("graph") for v in d["views"]}
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Iterator[Whole]:
+    made = Whole(tmp_path / "data")
+    yield made
+    made.db.close()
+
+
+# ------------------------------------------------------------------ random programs
+class Programs:
+    """Random programs, each made of the one before; tables get columns, come and go, as views do."""
+
+    def __init__(self, seed: int):
+        self.chance = random.Random(seed)
+        self.tables: dict[str, list[str]] = {"t": ["id", "a"]}  # names and columns, integers all
+        self.indexes: dict[str, list[str]] = {"t": []}
+        self.defaults: dict[str, int] = {}
+        self.views: dict[str, str] = {}
+        self.at_once = {v for v in ("v0", "v1", "v2", "v3") if self.chance.random() < 0.5}
+        self.made = 0
+
+    def text(self) -> str:
+        said = [f"CREATE TABLE {t} ({', '.join([*map(self.column, columns), *self.keys(t)])})"
+                for t, columns in self.tables.items()]
+        return ";\n".join([*said, *(f"CREATE {'MATERIALIZED ' if v in self.at_once else ''}VIEW {v} AS {select}"
+                                    for v, select in self.views.items())])
+
+    def column(self, name: str) -> str:
+        key = " PRIMARY KEY" if name == "id" else ""
+        return f"{name} INT{key}" + (f" DEFAULT {self.defaults[name]}" if name in self.defaults else "")
+
+    def keys(self, table: str) -> list[str]:
+        return [f"KEY k{n} ({c})" for n, c in enumerate(self.indexes[table])]
+
+    def step(self) -> None:
+        for _ in range(self.chance.randrange(1, 4)):
+            self.chance.choice([self.add_column, self.index, self.default, self.table, self.view, self.view, self.view,
+                                self.drop_view, self.drop_table])()
+
+    def some(self) -> tuple[str, str]:
+        table = self.chance.choice(list(self.tables))
+        return table, self.chance.choice(self.tables[table])
+
+    def add_column(self) -> None:
+        table, _ = self.some()
+        self.made += 1
+        self.tables[table].append(f"c{self.made}")
+
+    def index(self) -> None:
+        table, column = self.some()
+        if self.chance.random() < 0.3:
+            self.indexes[table].clear()
+        elif column not in self.indexes[table]:
+            self.indexes[table].append(column)
+
+    def default(self) -> None:
+        _, column = self.some()
+        if column != "id":
+            self.defaults[column] = self.chance.randrange(5)
+
+    def table(self) -> None:
+        self.made += 1
+        if len(self.tables) < 3:
+            self.tables[f"t{self.made}"] = ["id", "a", f"d{self.made}"]
+            self.indexes[f"t{self.made}"] = []
+
+    def view(self) -> None:
+        table, column = self.some()
+        name = self.chance.choice([f"v{n}" for n in range(6)])
+        over = self.chance.choice([v for v in self.views if v != name] or [table])
+        other, _ = self.some()
+        kinds = [f"SELECT * FROM {table}", f"SELECT {column} AS p, COUNT(*) AS q FROM {table} GROUP BY {column}",
+                 f"SELECT x.id AS p, y.{self.chance.choice(self.tables[other])} AS q FROM {table} x JOIN {other} y "
+                 f"ON x.a = y.id", f"SELECT id AS p, {column} AS q FROM {table} WHERE {column} > 1",
+                 f"SELECT COUNT(*) AS p, 1 AS q FROM {over}"]
+        self.drop(name)
+        if over in self.tables or over in self.views:
+            self.views[name] = self.chance.choice(kinds)
+
+    def drop(self, name: str) -> None:
+        """The view, and those over it."""
+        for over in [v for v, text in self.views.items() if text.endswith(f" FROM {name}")]:
+            if over in self.views and over != name:
+                self.drop(over)
+        self.views.pop(name, None)
+
+    def drop_view(self) -> None:
+        if self.views:
+            self.drop(self.chance.choice(list(self.views)))
+
+    def drop_table(self) -> None:
+        table, _ = self.some()
+        if table != "t" and self.chance.random() < 0.5:
+            for v in [v for v, text in self.views.items() if f" {table}" in text]:
+                self.drop(v)
+            del self.tables[table], self.indexes[table]
+
+
+def beside(whole: Whole, programs: Programs) -> None:
+    """Every view gives what SQLite makes of its text over the same rows."""
+    lite = sqlite3.connect(":memory:")
+    for name, columns in programs.tables.items():
+        lite.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+        rows = whole.db.sql(f"SELECT * FROM {name}").rows
+        lite.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
+    for name, select in programs.views.items():
+        lite.execute(f"CREATE VIEW {name} AS {select}")
+        want = lite.execute(f"SELECT * FROM {name}").fetchall()
+        assert Counter(whole.db.view(name).lookup()) == Counter(want), (name, select)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs(tmp_path: Path, seed: int) -> None:
+    """From any program to any other: what runs then is the other, applied again it is nothing to do, and its text
+    makes the same on an empty database."""
+    whole, programs = Whole(tmp_path / "data"), Programs(seed)
+    try:
+        for step in range(12):
+            programs.step()
+            want = programs.text()
+            shown = whole.preview(want, True)
+            done = whole.apply(want, True, expected=shown.digest)
+            assert done.target.difference == shown.target.difference
+            assert whole.apply(want, True).target.difference.empty, want
+            assert difference(read(whole.exported()), read(want), True).empty
+            for table, columns in programs.tables.items():
+                more = [programs.chance.randrange(4) for _ in columns[2:]]
+                whole.db.table(table).insert([(i + 100 * step, i % 3, *more) for i in range(4)])
+            if step % 5 == 4:
+                whole.again()
+                assert whole.apply(want, True).target.difference.empty, want
+            beside(whole, programs)
+            whole.ask("validate")
+        fresh = Whole(tmp_path / "fresh")
+        try:
+            fresh.apply(whole.exported())
+            assert fresh.apply(want, True).target.difference.empty
+            assert fresh.exported() == whole.exported()
+        finally:
+            fresh.db.close()
+    finally:
+        whole.db.close()
+
+
+# ------------------------------------------------------------------ a dry run
+def test_a_dry_run_changes_nothing(whole: Whole) -> None:
+    whole.apply(T + PER + "CREATE VIEW by_a AS SELECT * FROM t WHERE a = ?")
+    whole.fill()
+    whole.db.view("by_a").lookup(3)
+    before = whole.ask("graph"), whole.exported(), whole.history(), whole.program.version
+    shown = whole.preview(
+        T.replace("20))", "20), k INT DEFAULT 3, KEY (s))") + PER.replace("a, C", "a, MAX(id) AS m, C")
+        + "CREATE TABLE u (id INT PRIMARY KEY, k INT);\nCREATE VIEW j AS SELECT t.id, u.k FROM t JOIN u ON t.a = u.id "
+        "WHERE u.k = ?;\nCREATE MATERIALIZED VIEW k AS SELECT k, COUNT(*) AS n FROM t GROUP BY k", drop=True)
+    said = "\n".join(shown.lines())
+    assert (whole.ask("graph"), whole.exported(), whole.history(), whole.program.version) == before
+    assert whole.ask("builds") == []
+    assert "+ table u" in said and "- view by_a" in said and f"filled from {MANY:,} rows" in said
+    assert f"the index s is built over {MANY:,} rows" in said and "the old one answers until it is filled" in said
+    assert f"the table t is looked up by (a): an index is built over {MANY:,} rows" not in said  # by_a made it
+    assert shown.filled_bytes > 0 and shown.rehearsal.freed_nodes > 0
+    whole.ask("validate")
+
+
+def test_estimates_are_of_the_right_size(whole: Whole) -> None:
+    """A full view with a row for each of the table's: what it takes is between a half and twice the estimate."""
+    whole.apply(T)
+    whole.fill(20_000)
+    one = "CREATE MATERIALIZED VIEW one AS SELECT id, COUNT(*) AS n FROM t GROUP BY id"
+    shown = whole.preview(T + one)
+    whole.apply(T + one)
+    state = next(d for d in whole.ask("graph") if d["does"].startswith("aggregate"))
+    (told,) = [n for n in shown.rehearsal.views[0].nodes if n.does.startswith("aggregate")]
+    assert told.rows == state["rows"] == 20_000 and 0.5 < state["bytes"] / told.nbytes < 2
+
+
+def test_what_is_shared_and_what_is_new(whole: Whole) -> None:
+    whole.apply(T + PER)
+    same = "CREATE MATERIALIZED VIEW again AS SELECT a, COUNT(*) AS n FROM t GROUP BY a;"
+    other = "CREATE MATERIALIZED VIEW o AS SELECT s FROM t; CREATE VIEW p AS SELECT s FROM t"
+    shown = whole.preview(T + PER + same + other)
+    assert "+ view p: keeps nothing until it is read" in list(shown.lines())
+    new = {v.name.partition("\0")[0]: [n.does for n in v.nodes if n.new] for v in shown.rehearsal.views}
+    assert new["again"] == ["reader again"] and len(new["o"]) == 2
+
+
+def test_a_rehearsal_leaves_what_has_the_name_alone(whole: Whole) -> None:
+    """Nobody asks for that; the view of the program stays."""
+    whole.apply(T + PER)
+    taken = published(whole.program.view("per") or pytest.fail("no view"))
+    with pytest.raises(SqlError, match="already exists"):
+        whole.transport._run(whole.transport._executor.ask(Rehearse(0, (taken,))))
+    whole.fill(10)
+    assert len(whole.db.view("per").lookup()) == 7
+    whole.ask("validate")
+
+
+# ------------------------------------------------------------------ all or nothing
+def during(whole: Whole, text: str, what: Callable[[asyncio.Task[Preview]], Any], **more: Any) -> Preview:
+    """Apply, and do something when the new views are being filled."""
+    async def run() -> Preview:
+        def tell(step: str) -> None:
+            if step.startswith("filling"):
+                asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(happens()))
+
+        async def happens() -> None:
+            done = what(task)
+            if asyncio.iscoroutine(done):
+                await done
+
+        task = asyncio.ensure_future(whole.program.apply(text, tell=tell, **more))
+        return await task
+
+    found: Preview = whole.transport._run(run())
+    return found
+
+
+CHANGED = T.replace("20))", "20), KEY (s))") + PER.replace("a, C", "a, MAX(id) AS m, C") + (
+    "CREATE TABLE u (id INT PRIMARY KEY);\nCREATE MATERIALIZED VIEW uu AS SELECT COUNT(*) AS n FROM u")
+
+
+@pytest.fixture
+def filled(whole: Whole) -> Whole:
+    whole.apply(T + PER)
+    whole.fill()
+    return whole
+
+
+def as_it_was(whole: Whole, version: int = 1) -> None:
+    assert difference(read(whole.exported()), read(T + PER), True).empty
+    assert whole.names() == {"per"} and len(whole.history()) == version
+    assert len(whole.db.view("per").lookup()) == 7
+    whole.ask("validate")
+    whole.again()
+    assert difference(read(whole.exported()), read(T + PER), True).empty
+    assert whole.apply(CHANGED).target.difference.replaced == ("per",), "and it can be done now"
+
+
+def test_cancelled(filled: Whole) -> None:
+    with pytest.raises(CancelledError):
+        during(filled, CHANGED, lambda task: task.cancel())
+    as_it_was(filled)
+
+
+def test_a_view_that_cannot_be_filled(filled: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(*_: Any) -> None:
+        raise SqlError(1041, "HY000", "Out of memory")
+
+    with monkeypatch.context() as m:
+        m.setattr(filled.program.first_states, "whole", full)
+        with pytest.raises(SqlError, match="Out of memory"):
+            filled.apply(CHANGED)
+    as_it_was(filled)
+
+
+def test_a_table_that_is_locked(filled: Whole) -> None:
+    def locked(name: str) -> None:
+        raise SqlError(1205, "HY000", f"{name} is locked")
+
+    with pytest.raises(SqlError, match="t is locked"):
+        filled.apply(CHANGED, may_change=locked)
+    as_it_was(filled)
+
+
+def other_table(whole: Whole) -> Any:
+    (command,) = parse("CREATE TABLE late (id INT)", whole.program)
+    assert isinstance(command, CreateTable)
+    return whole.program.define(command)
+
+
+def test_somebody_else_changes_the_program(filled: Whole) -> None:
+    """What was shown is not what would be done then; whoever asked for the text has it all the same."""
+    shown = filled.preview(CHANGED, True)
+    with pytest.raises(SqlError, match="changed by somebody else meanwhile"):
+        during(filled, CHANGED, lambda _: other_table(filled), drop=True, expected=shown.digest)
+    assert filled.names() == {"per"} and filled.program.view("uu") is None
+    filled.db.sql("DROP TABLE late")
+    done = during(filled, CHANGED, lambda _: other_table(filled))
+    assert done.target.difference.left == ("late",) and filled.program.table("late") is not None
+    assert filled.apply(CHANGED).target.difference.empty
+
+
+def test_wrong_texts_change_nothing(filled: Whole) -> None:
+    for text in ("CREATE TABLE x (a INT); CREATE VIEW y AS SELECT b FROM x", T.replace("a INT", "a BIGINT"),
+                 "CREATE TABLE per (a INT)"):
+        for act in (filled.preview, filled.apply):
+            with pytest.raises(SqlError):
+                act(text, True)
+    as_it_was(filled)
+
+
+def test_the_old_view_answers_until_the_new_one_is_whole(filled: Whole) -> None:
+    seen: list[Any] = []
+
+    async def look(_: Any) -> None:
+        outcomes = await filled.transport._sessions.run("SELECT * FROM per WHERE a = 3", [])
+        seen.append(outcomes[0].rows)
+
+    during(filled, CHANGED, look)
+    assert seen == [[(3, MANY // 7 + (MANY % 7 > 3))]]
+    assert len(filled.db.view("per").lookup()[0]) == 3
+
+
+def test_views_over_new_columns(filled: Whole) -> None:
+    text = (T.replace("20))", "20), k INT NOT NULL DEFAULT 9)") + PER
+            + "CREATE VIEW ks AS SELECT k, COUNT(*) AS n FROM t GROUP BY k")
+    done = filled.apply(text)
+    assert done.target.difference.views_kept == ("per",) and not done.target.difference.early
+    assert filled.db.view("ks").lookup() == [(9, MANY)] and filled.apply(text).target.difference.empty
+    filled.again()
+    assert filled.db.view("ks").lookup() == [(9, MANY)] and filled.apply(text).target.difference.empty
+
+
+def test_tables_that_were_altered(filled: Whole) -> None:
+    """By statements: what is exported is the program as it is now, also where columns went, moved or are called
+    otherwise; a view that means something else by now has to be said anew."""
+    whole = filled
+    whole.db.sql("CREATE VIEW j AS SELECT x.id AS p, y.a AS q FROM t x JOIN t y ON x.id = y.a WHERE y.a = ?")
+    for text in ("ADD COLUMN k INT DEFAULT 7 FIRST", "DROP COLUMN s", "ADD COLUMN m BIGINT AFTER id", "MODIFY k BIGINT",
+                 "RENAME COLUMN k TO kk", "MODIFY kk VARCHAR(20)"):
+        whole.db.sql(f"ALTER TABLE t {text}")
+        exported = whole.exported()
+        assert "ALTER" not in exported and whole.apply(exported, True).target.difference.empty, text
+    assert "`kk` varchar(20)" in exported and "`s`" not in exported
+    whole.db.sql("CREATE VIEW later AS SELECT * FROM t WHERE kk = ?")
+    done = whole.apply(whole.exported().replace("`a` int", "`a` int DEFAULT '5'"), True).target.difference
+    assert done.altered == (("t", ("ALTER COLUMN `a` SET DEFAULT '5'",)),) and not done.replaced
+    whole.again()
+    assert whole.apply(whole.exported()).target.difference.empty
+    whole.apply(whole.exported() + "CREATE VIEW n AS SELECT m, COUNT(*) AS c FROM t GROUP BY m")
+    assert whole.db.view("n").lookup() == [(None, MANY)] and whole.apply(whole.exported(), True).target.difference.empty
+    whole.db.sql("ALTER TABLE t RENAME COLUMN a TO b")
+    with pytest.raises(SqlError, match="CREATE OR REPLACE VIEW"):
+        whole.exported()
+    whole.ask("validate")
+
+
+def test_counters(whole: Whole) -> None:
+    """Where AUTO_INCREMENT is at goes with the text."""
+    whole.apply("CREATE TABLE n (id INT PRIMARY KEY AUTO_INCREMENT, a INT)")
+    whole.db.sql("INSERT INTO n (a) VALUES (1), (2)")
+    assert whole.exported().rstrip().endswith("AUTO_INCREMENT=3;")
+    assert whole.apply(whole.exported().replace("=3", "=10")).target.difference.altered
+    assert whole.db.sql("INSERT INTO n (a) VALUES (3)").last_insert_id == 10
+    assert whole.apply("CREATE TABLE n (id INT PRIMARY KEY AUTO_INCREMENT, a INT)").target.difference.empty
+
+
+# ------------------------------------------------------------------ history
+def test_history(whole: Whole) -> None:
+    """Of each change, by whom, in which words; after a restart too.  Ad-hoc views are no part of the program."""
+    statements = ["CREATE TABLE t (id INT PRIMARY KEY, a INT)", "CREATE VIEW v AS SELECT * FROM t WHERE a = ?",
+                  "CREATE INDEX i ON t (a)", "CREATE OR REPLACE VIEW v AS SELECT id FROM t WHERE a = ?", "DROP VIEW v"]
+    for text in statements:
+        whole.db.sql(text)
+    for _ in range(3):
+        whole.db.sql("SELECT a FROM t WHERE id = ?", [1])
+    with pytest.raises(SqlError):
+        whole.db.sql("CREATE VIEW v AS SELECT nosuch FROM t")
+    whole.apply("CREATE TABLE t (id INT PRIMARY KEY, a INT, KEY i (a)); CREATE VIEW w AS SELECT a FROM t")
+    want = [(n, s) for n, s in enumerate([*statements, "noria apply: CREATE VIEW w AS SELECT a FROM t"], 1)][::-1]
+    assert whole.history() == want
+    whole.again()
+    assert whole.history() == want
+    whole.db.sql("DROP VIEW w")
+    (version, when, who, text), *_ = whole.db.sql("SHOW NORIA HISTORY").rows
+    assert (version, who, text) == (7, "root@localhost", "DROP VIEW w") and when.startswith("20")
