@@ -437,3 +437,24 @@ def test_history(whole: Whole) -> None:
     whole.db.sql("DROP VIEW w")
     (version, when, who, text), *_ = whole.db.sql("SHOW NORIA HISTORY").rows
     assert (version, who, text) == (7, "root@localhost", "DROP VIEW w") and when.startswith("20")
+
+
+def test_unique_indexes_come_and_go(whole: Whole) -> None:
+    """All of it or nothing: also where a row is one too many."""
+    whole.apply(T + PER)
+    whole.fill(10)
+    unique = T.replace("20))", "20), UNIQUE KEY us (s))")
+    more = "CREATE MATERIALIZED VIEW m AS SELECT MAX(id) AS m FROM t"
+    with pytest.raises(SqlError, match="Duplicate entry"):
+        whole.apply(unique + PER + more)
+    assert difference(read(whole.exported()), read(T + PER), True).empty and whole.names() == {"per"}
+    whole.db.sql("UPDATE t SET s = CONCAT('s', id)")
+    assert "ADD UNIQUE" in "\n".join(whole.preview(unique + PER).lines())
+    whole.apply(unique + PER)
+    with pytest.raises(SqlError, match="Duplicate entry"):
+        whole.db.sql("INSERT INTO t VALUES (100, 1, 's1')")
+    assert whole.db.sql("SELECT id FROM t WHERE s = 's3'").rows == [(3,)]
+    whole.apply(T + PER)
+    whole.db.sql("INSERT INTO t VALUES (100, 1, 's3')")
+    assert len(whole.db.sql("SELECT id FROM t WHERE s = 's3'").rows) == 2
+    whole.ask("validate")

@@ -107,19 +107,23 @@ class Program(Readers):
         self.version += 1
         return Change()
 
+    async def _fit(self, command: commands.AlterTable) -> None:
+        """Rows that must fit another definition are looked at while everything goes on, and from then on written ones,
+        too, until it is made.  SqlError for one that does not fit."""
+        if refits(command):
+            reply: packets.Done = await self._link.ask(packets.Fit(0, command.table), retry=True)
+            if reply.error is not None:
+                raise reply.error
+
     async def _altered(self, command: commands.AlterTable) -> Change:
-        """Rows that must fit other types are looked at first, while everything goes on, and then written ones, too."""
         for attempt in range(limits.FITTING_TRIES):
             self._refuse_if_read(command)
-            if _refits(command):
-                reply: packets.Done = await self._link.ask(packets.Fit(0, command.table), retry=True)
-                if reply.error is not None:
-                    raise reply.error
+            await self._fit(command)
             try:
                 async with self._lock:
                     altered = await self._alter_table(command)
             except SqlError as e:  # another worker since, or rows came by a load
-                if e.code != VIEW_CHANGED or not _refits(command) or attempt + 1 == limits.FITTING_TRIES:
+                if e.code != VIEW_CHANGED or not refits(command) or attempt + 1 == limits.FITTING_TRIES:
                     raise
                 continue
             break
@@ -145,7 +149,7 @@ class Program(Readers):
             raise table_exists(command.table.name)
         self._refuse_if_read(command)
         table = stamped(command.was, command.table, self.schema + 1, self._as_of.values())
-        loses = bool(_unique(command.was) - _unique(table))  # an index that views may look up by
+        loses = loses_unique(command.was, table)  # an index that views may look up by
         adhoc = [n for n, v in self._adhoc.items()
                  if _lost(command, v) or (loses and command.was.name in tables_of(v.plan))]
         drops = tuple(packets.DropView(self._adhoc[n].name) for n in adhoc)
@@ -400,16 +404,17 @@ class Program(Readers):
             yield command
 
 
-def _refits(command: commands.AlterTable) -> bool:
+def refits(command: commands.AlterTable) -> bool:
     """Must rows fit other types, stop being NULL, or be told apart?"""
     known = len(command.was.columns)
     return any(changed(command.was, command.table, c) and not command.table.columns[c].dropped for c in range(known)) \
         or any(c.source is not None for c in command.table.columns[known:]) \
-        or bool(_unique(command.table) - _unique(command.was))
+        or loses_unique(command.table, command.was)
 
 
-def _unique(table: TableDef) -> set[tuple[int, ...]]:
-    return {i.columns for i in table.indexes if i.unique}
+def loses_unique(was: TableDef, table: TableDef) -> bool:
+    """Has the first definition a UNIQUE index that the other one has not?"""
+    return bool({i.columns for i in was.indexes if i.unique} - {i.columns for i in table.indexes if i.unique})
 
 
 def _lost(command: commands.AlterTable, view: ViewDef) -> list[int]:

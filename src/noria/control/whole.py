@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from noria.control.names import fold
 from noria.control.origin import instead
 from noria.control.preview import Preview
-from noria.control.program import Program
+from noria.control.program import Program, loses_unique
 from noria.control.published import published
 from noria.control.readers import Parting
 from noria.control.target import Becoming, NewView, Target, target
@@ -159,10 +159,12 @@ class WholeProgram(Program):
         beside = {_beside(v): v for v in views if v.early and not v.unread}
         try:
             explained = await self._made_beside(beside, planned.version, run.tell) if beside else {}
+            for alter in planned.target.altered:
+                await self._fit(alter)
             async with self._lock:
                 self._check(planned.version)
                 t = replace(planned.target, views=tuple(views))
-                adhoc = self._over(t.difference.tables_dropped)
+                adhoc = [*self._over(t.difference.tables_dropped), *self._looking_up(t)]
                 for name in (*(a.was.name for a in t.altered), *t.difference.tables_dropped):
                     run.may_change(name)
                 run.tell("changing the program")
@@ -214,6 +216,11 @@ class WholeProgram(Program):
                 raise SqlError(3730, "HY000", f"View '{view.name}', which is being replaced, reads a table that is to "
                                               "be dropped: try again")
         return [n for n, v in self._adhoc.items() if gone & {fold(t) for t in tables_of(v.plan)}]
+
+    def _looking_up(self, t: Target) -> list[str]:
+        """Ad-hoc views over tables that lose a UNIQUE index, which they may look rows up by."""
+        losing = {a.was.name for a in t.altered if loses_unique(a.was, a.table)}
+        return [n for n, v in self._adhoc.items() if losing & tables_of(v.plan).keys()]
 
     def _steps(self, t: Target, adhoc: Sequence[str], parting: Parting) -> tuple[packets.MigrationStep, ...]:
         return (*map(packets.CreateTable, t.created), *(packets.AlterTable(a.table) for a in t.altered),

@@ -418,6 +418,18 @@ def _fits(source: pa.DataType, type: SqlType) -> bool:
                 (type.kind is Kind.DOUBLE and is_.is_floating(source)))
 
 
+def recode_all(codes: Codes, source: SqlType, column: Column, first_row: int, symbols: Symbols) -> Codes:
+    """`recode` of many rows, each value once where many are equal."""
+    values, places = np.unique(codes, return_inverse=True)
+    if 2 * len(values) <= len(codes):
+        try:
+            made: Codes = recode(values, source, column, first_row, symbols)[places]
+            return made
+        except SqlError:  # raised again below, with its row
+            pass
+    return recode(codes, source, column, first_row, symbols)
+
+
 def recode(codes: Codes, source: SqlType, column: Column, first_row: int, symbols: Symbols) -> Codes:
     """Codes of `source` as codes of a column that they are assigned to, with the checks of `convert`."""
     if len(codes) and int(codes.min()) <= ERROR_CODE:

@@ -20,7 +20,7 @@ from noria.core.errors import SqlError, view_changed
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Column, IndexDef, SqlType, TableDef
-from noria.core.values import recode
+from noria.core.values import recode_all
 from noria.storage.engine import Engine
 from noria.storage.table import Index, Table
 
@@ -137,7 +137,7 @@ class Fitting:
         if not column.nullable and bool((codes == NULL_CODE).any()):
             row = before + 1 + int(np.argmax(codes == NULL_CODE))
             raise SqlError(1138, "22004", f"Invalid use of NULL value: column '{column.name}' is NULL at row {row}")
-        recode(codes, source, column, before + 1, self._symbols)
+        recode_all(codes, source, column, before + 1, self._symbols)
 
     # ---------------------------------------------------------------- UNIQUE indexes
     def _enter(self, index: Index, rows: Codes, keys: list[bytes]) -> None:

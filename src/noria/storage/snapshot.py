@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,8 +76,9 @@ def column_array(table: TableDef, at: int, parts: Sequence[Any], rows: int) -> p
     if column.source is None:
         return default_array(column, rows)
     symbols = PlainSymbols()
-    before = column_array(table, column.source, parts, rows)
-    return to_arrow(convert(before, column, 1, symbols), column.type, symbols)
+    before = column_array(table, column.source, parts, rows).dictionary_encode()  # each value is converted once
+    values = to_arrow(convert(before.dictionary, replace(column, nullable=True), 1, symbols), column.type, symbols)
+    return values.take(before.indices)
 
 
 def _array(part: Any, column: Column) -> pa.Array:

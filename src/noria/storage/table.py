@@ -22,7 +22,7 @@ from noria.core.errors import SqlError, duplicate_entry
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import BIGINT, TableDef
-from noria.core.values import decode, encode, recode
+from noria.core.values import decode, encode, recode_all
 from noria.storage.catalog import family_of, index_family_of
 from noria.storage.encoding import keys_of, rows_of, unpack_rows
 
@@ -147,8 +147,8 @@ class Table:
             for at, source in self._converted:
                 before = np.flatnonzero(widths <= at)
                 if len(before):
-                    codes[at, before] = recode(codes[source, before], self.types[source],
-                                               self.definition.columns[at], 1, self._symbols)
+                    codes[at, before] = recode_all(codes[source, before], self.types[source],
+                                                   self.definition.columns[at], 1, self._symbols)
         return codes
 
     def _defaults(self) -> Codes:

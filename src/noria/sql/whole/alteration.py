@@ -36,10 +36,10 @@ def alteration(was: TableDef, want: TableDef) -> tuple[Names, Names]:
         elif _default(old) != _default(c):
             parts.append(f"ALTER COLUMN {quoted(c.name)} " +
                          (f"SET DEFAULT {default_text(c)}" if _default(c) else "DROP DEFAULT"))
-    dropped, added, unique = _indexes(was, want)
+    dropped, added = _indexes(was, want)
     if want.first_id > was.first_id:
         added = (*added, f"AUTO_INCREMENT = {want.first_id}")
-    return (*dropped, *parts, *added), (*wrong, *unique)
+    return (*dropped, *parts, *added), tuple(wrong)
 
 
 def _there(table: TableDef) -> list[Column]:
@@ -84,22 +84,20 @@ def _columns(table: TableDef, places: Iterable[int]) -> Names:
     return tuple(table.columns[i].name.lower() for i in places)
 
 
-def _indexes(was: TableDef, want: TableDef) -> tuple[Names, Names, Names]:
-    """Parts before and behind new columns, and what cannot be done."""
+def _indexes(was: TableDef, want: TableDef) -> tuple[Names, Names]:
+    """Parts before and behind new columns."""
     old, new = _by_name(was), _by_name(want)
     same = {n for n, i in old.items() if n in new and _index(was, i) == _index(want, new[n])}
     gone = {n: i for n, i in old.items() if n not in same}
     come = {n: i for n, i in new.items() if n not in same}
-    unique = [f"the UNIQUE index '{i.name}' of table '{was.name}' is not the same in the new program: {COPY}"
-              for i in (*gone.values(), *come.values()) if i.unique]
     before: list[str] = []
     for name, index in list(come.items()):
         renamed = next((n for n, i in gone.items() if _index(was, i) == _index(want, index)), None)
-        if renamed is not None and name not in old and not index.unique:
+        if renamed is not None and name not in old:
             before.append(f"RENAME INDEX {quoted(gone.pop(renamed).name)} TO {quoted(come.pop(name).name)}")
-    before += [f"DROP INDEX {quoted(i.name)}" for i in gone.values() if not i.unique]
-    behind = [f"ADD {index_text(want, i)}" for i in come.values() if not i.unique]
-    return tuple(before), tuple(behind), tuple(dict.fromkeys(unique))
+    before += [f"DROP INDEX {quoted(i.name)}" for i in gone.values()]
+    behind = [f"ADD {index_text(want, i)}" for i in come.values()]
+    return tuple(before), tuple(behind)
 
 
 def _by_name(table: TableDef) -> Mapping[str, IndexDef]:
