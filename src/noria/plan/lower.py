@@ -34,7 +34,7 @@ from noria.dataflow.ops.window import Function, Window
 from noria.dataflow.published import view_of
 from noria.plan import mir
 from noria.plan.optimizer import told
-from noria.plan.reuse import Sharing
+from noria.plan.reuse import Sharing, related, sources
 from noria.plan.view import ViewDef
 from noria.state import group_kernels as gk
 from noria.state.groups import Spec
@@ -123,7 +123,7 @@ class Lowering:
         self.views: dict[str, ViewDef] = {}
         self._sharing = Sharing(self._full_alone) if reuse else None
         self._plans: dict[str, mir.Mir] = {}  # of views, as they are in the graph
-        self._changed = False
+        self._changed: set[mir.Mir] | None = None  # what the views that came and went group, None: none did
         engine.settle = self.settle
 
     def node(self, m: mir.Mir) -> Node:
@@ -151,14 +151,16 @@ class Lowering:
     def add_view(self, view: ViewDef) -> None:
         """A view, which tells the errors of its conditions; its nodes are made as the graph is laid out anew."""
         self.views[view.name] = told(view)
-        self._changed = True
+        self._note_change(view.name)
 
     def settle(self) -> None:
         """The graph with the nodes of all views: what is not in use is planned anew, as one set."""
-        if not self._changed:
+        if self._changed is None:
             return
-        self._changed = False
-        free = [v for v in self.views.values() if self._is_idle(v)]
+        concerned = {v.name for v in related(list(self.views.values()), self._changed)}
+        self._changed = None
+        free = [v for name, v in self.views.items()
+                if name not in self._plans or (name in concerned and self._is_idle(v))]
         if self._sharing is None:
             plans = {v.name: v.plan for v in free}
         else:
@@ -169,12 +171,18 @@ class Lowering:
             if self._plans.get(view.name) != plans[view.name]:
                 self._lower(view, plans[view.name])
         self._sweep()
-        for m, node in self.made.items():
-            node.reuse = "" if self._sharing is None else self._sharing.told(m)
+        for node in self.engine.graph.nodes:
+            node.reuse = ""
+        for m, text in () if self._sharing is None else self._sharing.told():
+            if m in self.made:
+                self.made[m].reuse = text
 
     def planned(self, view: str) -> mir.Mir:
         """The view's plan as it is in the graph."""
         return self._plans[view]
+
+    def _note_change(self, view: str) -> None:
+        self._changed = (self._changed or set()) | sources(self.views[view].plan)
 
     def _lower(self, view: ViewDef, plan: mir.Mir) -> None:
         self._plans[view.name] = plan
@@ -197,7 +205,7 @@ class Lowering:
     def _is_idle(self, view: ViewDef) -> bool:
         """Is nothing kept of it, so that it can be planned anew?  Of a view that is kept whole: is nothing written?"""
         reader = self.engine.readers.get(view.name)
-        if reader is None or view.name not in self._plans:
+        if reader is None:
             return True
         above, builds = ancestors(reader), self.engine.builds
         if any(n.inert or n.stash is not None or n in builds.states or n in builds.dormant for n in above):
@@ -207,11 +215,11 @@ class Lowering:
         ranges = any(len(r.starts) for r in reader.ranges.values())
         return reader.state is None or not (ranges or reader.state.present(view.key).shape[1])
 
-    def _full_alone(self, view: ViewDef) -> frozenset[mir.Mir]:
-        """The plan nodes that are full in a program of this view alone."""
+    def _full_alone(self, view: ViewDef, plan: mir.Mir) -> frozenset[mir.Mir]:
+        """The plan nodes that are full in a program of this view alone, of this plan."""
         mine = self.engine
         alone = Lowering(Engine(mine.store, mine.symbols, mine.views), reuse=False)
-        alone._lower(view, view.plan)
+        alone._lower(view, plan)
         full = layout.plan(alone.engine.graph.nodes, alone.engine.reads.items(), (), alone.engine.ranged).full
         return frozenset(m for m, n in alone.made.items() if n in full)
 
@@ -248,9 +256,9 @@ class Lowering:
 
     def drop_view(self, name: str) -> None:
         """Remove the reader and every node that nothing needs any more."""
+        self._note_change(name)
         del self.views[name]
         self._plans.pop(name, None)
-        self._changed = True
         if name in self.engine.readers:
             self._drop_reader(name)
         self._sweep()

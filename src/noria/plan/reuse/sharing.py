@@ -7,8 +7,9 @@ each other.  Keeps true: the outcome is a function of the set; it is the same wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from noria.plan.mir import Aggregate, Distinct, Mir
 from noria.plan.optimizer.rewrites import merge_projects
@@ -20,8 +21,8 @@ from noria.plan.view import ViewDef
 
 Strategy = Callable[[Sequence[Grouped], Sequence[Grouped]], dict[Mir, Mir]]
 """What stands for some of these groupings, over others that stay as they are."""
-Fullness = Callable[[ViewDef], Collection[Mir]]
-"""The nodes that are kept whole in a program of this view alone."""
+Fullness = Callable[[ViewDef, Mir], Collection[Mir]]
+"""The nodes that are kept whole in a program of this view alone, of this plan."""
 
 STRATEGIES: tuple[Strategy, ...] = (side_by_side, conditions, finer_groups)
 
@@ -42,17 +43,36 @@ def share(views: Sequence[ViewDef], fullness: Fullness, standing: Mapping[Mir, b
     stands for others in them."""
     made, members = dict(instead or {}), dict[Mir, frozenset[Mir]]()
     plans = {v.name: replaced(v.plan, made) for v in views}
+    concerned = [v for v in views if not v.internal and groupings(plans[v.name])]
     hosts = [replace(g, full=full) for n, full in (standing or {}).items() if (g := grouped(n)) is not None]
     stay = {h.plan for h in hosts}
     level = 1
-    while any(_level(p) >= level for p in plans.values()):
+    while any(at >= level for v in concerned for at in groupings(plans[v.name]).values()):
         for strategy in STRATEGIES:
-            new = strategy(_at(level, views, plans, stay, fullness), hosts)
-            made = {m: replaced(p, new) for m, p in made.items()} | new
-            plans = {name: replaced(p, new) for name, p in plans.items()}
-            _note(members, new)
+            if new := strategy(_at(level, concerned, plans, stay, fullness), hosts):
+                made = {m: replaced(p, new) for m, p in made.items()} | new
+                plans = {name: replaced(p, new) for name, p in plans.items()}
+                _note(members, new)
         level += 1
     return Shared(plans, made, members)
+
+
+def _at(level: int, views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir], fullness: Fullness
+        ) -> list[Grouped]:
+    """The groupings of a level, each once, in an order of their own; what stands already is none of them.  Full is
+    what is full for the sake of one view."""
+    used = defaultdict[Mir, list[ViewDef]](list)
+    for v in views:
+        for n, at in groupings(plans[v.name]).items():
+            if at == level and n not in stay:
+                used[n].append(v)
+    if not used or len(used) + len(stay) < 2:
+        return []
+    concerned = {v.name: v for users in used.values() for v in users}
+    whole = {n for v in concerned.values() for n in fullness(v, plans[v.name])}
+    taken = [replace(g, full=n in whole, views=frozenset(v.name for v in users))
+             for n, users in used.items() if (g := grouped(n)) is not None]
+    return sorted(taken, key=lambda g: (str(g.plan), tuple(map(str, g.terms)), g.group))
 
 
 def _note(members: dict[Mir, frozenset[Mir]], new: Mapping[Mir, Mir]) -> None:
@@ -62,21 +82,9 @@ def _note(members: dict[Mir, frozenset[Mir]], new: Mapping[Mir, Mir]) -> None:
         members[at] = members.get(at, frozenset()) | own
 
 
-def host(plan: Mir) -> Mir:
-    """The grouping that stands for another."""
-    while not isinstance(plan, Aggregate | Distinct):
-        (plan,) = plan.inputs
-    return plan
-
-
-def hosts_in(plans: Iterable[Mir]) -> set[Mir]:
-    """Every grouping of some plans."""
-    return {n for n in _nodes(plans) if isinstance(n, Aggregate | Distinct)}
-
-
 def replaced(plan: Mir, instead: Mapping[Mir, Mir]) -> Mir:
-    """The plan with each node that another stands for, inputs first; what copies columns of it is one step."""
-    if not instead:
+    """The plan with each grouping that another stands for, inputs first; what copies columns of it is one step."""
+    if not any(g in instead for g in groupings(plan)):
         return plan
     done: dict[Mir, Mir] = {}
 
@@ -90,38 +98,35 @@ def replaced(plan: Mir, instead: Mapping[Mir, Mir]) -> Mir:
     return go(plan)
 
 
-def _at(level: int, views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir], fullness: Fullness
-        ) -> list[Grouped]:
-    """The groupings of a level, each once, in an order of their own; what stands already is none of them.  Full is
-    what is full for the sake of one view."""
-    used = defaultdict[Mir, set[str]](set)
-    for v in views:
-        for n in _nodes([plans[v.name]]) if not v.internal else ():
-            if isinstance(n, Aggregate | Distinct) and n not in stay and _level(n) == level:
-                used[n].add(v.name)
-    if not used or len(used) + len(stay) < 2:
-        return []
-    concerned = {name for names in used.values() for name in names}
-    whole = {n for v in views if v.name in concerned for n in fullness(replace(v, plan=plans[v.name]))}
-    taken = [replace(g, full=n in whole, views=frozenset(names))
-             for n, names in used.items() if (g := grouped(n)) is not None]
-    return sorted(taken, key=lambda g: (str(g.plan), tuple(map(str, g.terms)), g.group))
+def host(plan: Mir) -> Mir:
+    """The grouping that stands for another."""
+    while not isinstance(plan, Aggregate | Distinct):
+        (plan,) = plan.inputs
+    return plan
 
 
-def _nodes(plans: Iterable[Mir]) -> Iterator[Mir]:
-    """Every node of all plans, once."""
-    seen, rest = set[Mir](), list(plans)
-    while rest:
-        if (node := rest.pop()) not in seen:
-            seen.add(node)
-            rest += node.inputs
-            yield node
+@lru_cache(maxsize=16_384)
+def groupings(plan: Mir) -> Mapping[Mir, int]:
+    """Every grouping of a plan, and how many stand above each other there, itself included."""
+    found: dict[Mir, int] = {}
+    for i in plan.inputs:
+        found.update(groupings(i))
+    if isinstance(plan, Aggregate | Distinct):
+        found[plan] = 1 + max(found.values(), default=0)
+    return found
 
 
-def _level(plan: Mir, known: dict[int, int] | None = None) -> int:
-    """How many groupings stand above each other."""
-    known = {} if known is None else known
-    if id(plan) not in known:
-        above = max((_level(i, known) for i in plan.inputs), default=0)
-        known[id(plan)] = above + isinstance(plan, Aggregate | Distinct)
-    return known[id(plan)]
+@lru_cache(maxsize=16_384)
+def sources(plan: Mir) -> frozenset[Mir]:
+    """What the groupings of a plan are of: plans without a common one have nothing to share."""
+    return frozenset(g.source for n in groupings(plan) if (g := grouped(n)) is not None)
+
+
+def related(views: Sequence[ViewDef], changed: Collection[Mir]) -> list[ViewDef]:
+    """The views that a change of the views of these sources may concern, one through the other."""
+    found, reached, rest = list[ViewDef](), set(changed), list(views)
+    while near := [v for v in rest if not reached.isdisjoint(sources(v.plan))]:
+        found += near
+        reached.update(*(sources(v.plan) for v in near))
+        rest = [v for v in rest if v not in near]
+    return found

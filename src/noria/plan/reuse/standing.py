@@ -5,12 +5,14 @@ Keeps true: what is told of a node is what stands on it now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from noria.dataflow.render import named
 from noria.plan.mir import Mir
-from noria.plan.reuse.sharing import Fullness, host, hosts_in, replaced, share
+from noria.plan.reuse.sharing import Fullness, groupings, host, replaced, share
 from noria.plan.view import ViewDef
+
+KEPT_PLANS = 4_096  # of which it is known what is full: a few for each view
 
 
 class Sharing:
@@ -19,19 +21,16 @@ class Sharing:
     def __init__(self, fullness: Fullness):
         self._fullness = fullness
         self._alone: dict[tuple[Mir, tuple[int, ...], bool], frozenset[Mir]] = {}
-        self._asked: set[tuple[Mir, tuple[int, ...], bool]] = set()
         self._instead: dict[Mir, Mir] = {}
         self._members: dict[Mir, frozenset[Mir]] = {}
 
     def plans(self, views: Sequence[ViewDef], standing: Sequence[Mir], full: Callable[[Mir], bool]) -> dict[str, Mir]:
         """Of views that are planned anew, beside plans that stay.  full: is this node of those full?"""
-        stay = hosts_in(standing)
+        stay = {g for p in standing for g in groupings(p)}
         instead = {m: p for m, p in self._instead.items() if host(p) in stay}
         members = {m: of for m, of in self._members.items() if m in stay}
-        self._asked.clear()
         shared = share(views, self._full, {m: full(m) for m in stay}, instead)
-        self._alone = {k: self._alone[k] for k in self._asked}
-        used = hosts_in([*shared.plans.values(), *standing])
+        used = stay.union(*map(groupings, shared.plans.values()))
         self._instead = {m: p for m, p in shared.instead.items() if host(p) in used}
         for m, of in shared.members.items():
             known = members.get(m, frozenset((m,)) if m in stay else frozenset())
@@ -43,19 +42,19 @@ class Sharing:
         """A plan over what is there."""
         return replaced(plan, self._instead)
 
-    def told(self, plan: Mir) -> str:
-        """Of a shared grouping: what it stands for."""
-        of = self._members.get(plan, frozenset())
-        if len(of) < 2:
-            return ""
-        texts = sorted(" of ".join(map(_text, (m, *m.inputs))) for m in of)
-        return f"one state instead of {len(of)}: {'; '.join(texts)}"
+    def told(self) -> Iterator[tuple[Mir, str]]:
+        """Of each shared grouping: what it stands for."""
+        for plan, of in self._members.items():
+            if len(of) > 1:
+                texts = sorted(" of ".join(map(_text, (m, *m.inputs))) for m in of)
+                yield plan, f"one state instead of {len(of)}: {'; '.join(texts)}"
 
-    def _full(self, view: ViewDef) -> frozenset[Mir]:
-        which = view.plan, view.key, view.ranged
+    def _full(self, view: ViewDef, plan: Mir) -> frozenset[Mir]:
+        which = plan, view.key, view.ranged
         if which not in self._alone:
-            self._alone[which] = frozenset(self._fullness(view))
-        self._asked.add(which)
+            if len(self._alone) >= KEPT_PLANS:
+                self._alone.clear()
+            self._alone[which] = frozenset(self._fullness(view, plan))
         return self._alone[which]
 
 
