@@ -34,7 +34,7 @@ from noria.dataflow.ops.window import Function, Window
 from noria.dataflow.published import view_of
 from noria.plan import mir
 from noria.plan.optimizer import told
-from noria.plan.reuse import Sharing, related, sources
+from noria.plan.reuse import Alone, Sharing, related, sources
 from noria.plan.view import ViewDef
 from noria.state import group_kernels as gk
 from noria.state.groups import Spec
@@ -215,13 +215,14 @@ class Lowering:
         ranges = any(len(r.starts) for r in reader.ranges.values())
         return reader.state is None or not (ranges or reader.state.present(view.key).shape[1])
 
-    def _full_alone(self, view: ViewDef, plan: mir.Mir) -> frozenset[mir.Mir]:
-        """The plan nodes that are full in a program of this view alone, of this plan."""
+    def _full_alone(self, view: ViewDef, plan: mir.Mir) -> Alone:
+        """What is full in a program of this view alone, of this plan."""
         mine = self.engine
         alone = Lowering(Engine(mine.store, mine.symbols, mine.views), reuse=False)
         alone._lower(view, plan)
         full = layout.plan(alone.engine.graph.nodes, alone.engine.reads.items(), (), alone.engine.ranged).full
-        return frozenset(m for m, n in alone.made.items() if n in full)
+        reader = alone.engine.readers[view.name]
+        return Alone(frozenset(m for m, n in alone.made.items() if n in full), reader not in full)
 
     def once(self, view: ViewDef) -> tuple[ViewDef, Node, dict[Node, Node]]:
         """Nodes that are in no graph, for one reading of a view that is in none: the view as it tells errors, the node

@@ -13,7 +13,7 @@ equal: it gives plan nodes for plan nodes, of the same rows in the same columns.
 * what is filled stays: views that are in use are no part of the set, but others may stand on what these have.
 """
 
-from noria.plan.reuse.sharing import STRATEGIES, Shared, Strategy, related, share, sources
+from noria.plan.reuse.sharing import STRATEGIES, Alone, Shared, Strategy, related, share, sources
 from noria.plan.reuse.standing import Sharing
 
-__all__ = ["STRATEGIES", "Shared", "Sharing", "Strategy", "related", "share", "sources"]
+__all__ = ["STRATEGIES", "Alone", "Shared", "Sharing", "Strategy", "related", "share", "sources"]

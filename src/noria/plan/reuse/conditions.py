@@ -11,9 +11,9 @@ What no condition lets pass is left out below, so the state has the groups that 
 a stronger one, and none at all, are conditions like others.  Not where a condition can fail, nor where a group's text
 has several spellings: the one that is shown must come from the rows of the condition.
 
-A miss has more to compute for one of several conditions: of partial states only those become one that the same views
-read, whose miss fills one state for all of them.  Of full states those whose conditions differ in their constants: a
-rare condition beside none would widen many rows for the sake of few.
+A miss that passes here has more to compute: of partial states only those become one that the same views read, whose
+miss fills one state for all of them.  Of full states those that no partial view looks up in, and whose conditions
+differ in their constants: a rare condition beside none would widen many rows for the sake of few.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def conditions(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[
 
 
 def _possible(m: Grouped) -> bool:
-    if m.folds or any(can_fail(t, lambda c: not stored(m.source, c)) for t in m.terms):
+    if (m.full and m.looked_up) or m.folds or any(can_fail(t, lambda c: not stored(m.source, c)) for t in m.terms):
         return False
     return isinstance(m.source, Base) or not any(a.function in ("min", "max") for a in m.aggs)
 

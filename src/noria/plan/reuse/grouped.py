@@ -20,7 +20,7 @@ from noria.plan.mir import Agg, Aggregate, Distinct, Filter, Mir, Project
 @dataclass(frozen=True)
 class Grouped:
     """plan: the node itself.  group and the aggregates' columns are the source's; terms are in one order.  full: is it
-    kept whole; views: those that read it."""
+    kept whole; views: those that read it; looked_up: are some of these partial, so that misses pass here?"""
 
     plan: Mir
     source: Mir
@@ -29,6 +29,7 @@ class Grouped:
     aggs: tuple[Agg, ...]
     full: bool = False
     views: frozenset[str] = frozenset()
+    looked_up: bool = False
 
     @property
     def groups(self) -> frozenset[int]:

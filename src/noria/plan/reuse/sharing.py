@@ -21,8 +21,18 @@ from noria.plan.view import ViewDef
 
 Strategy = Callable[[Sequence[Grouped], Sequence[Grouped]], dict[Mir, Mir]]
 """What stands for some of these groupings, over others that stay as they are."""
-Fullness = Callable[[ViewDef, Mir], Collection[Mir]]
-"""The nodes that are kept whole in a program of this view alone, of this plan."""
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A program of one view alone.  full: its nodes that are kept whole; looked_up: is the view itself partial?"""
+
+    full: frozenset[Mir]
+    looked_up: bool
+
+
+Fullness = Callable[[ViewDef, Mir], Alone]
+"""What is full in a program of this view alone, of this plan."""
 
 STRATEGIES: tuple[Strategy, ...] = (side_by_side, conditions, finer_groups)
 
@@ -69,8 +79,10 @@ def _at(level: int, views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Co
     if not used or len(used) + len(stay) < 2:
         return []
     concerned = {v.name: v for users in used.values() for v in users}
-    whole = {n for v in concerned.values() for n in fullness(v, plans[v.name])}
-    taken = [replace(g, full=n in whole, views=frozenset(v.name for v in users))
+    alone = {name: fullness(v, plans[name]) for name, v in concerned.items()}
+    whole = frozenset[Mir]().union(*(a.full for a in alone.values()))
+    taken = [replace(g, full=n in whole, views=frozenset(v.name for v in users),
+                     looked_up=any(alone[v.name].looked_up for v in users))
              for n, users in used.items() if (g := grouped(n)) is not None]
     return sorted(taken, key=lambda g: (str(g.plan), tuple(map(str, g.terms)), g.group))
 

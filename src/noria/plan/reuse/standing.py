@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from noria.dataflow.render import named
 from noria.plan.mir import Mir
-from noria.plan.reuse.sharing import Fullness, groupings, host, replaced, share
+from noria.plan.reuse.sharing import Alone, Fullness, groupings, host, replaced, share
 from noria.plan.view import ViewDef
 
 KEPT_PLANS = 4_096  # of which it is known what is full: a few for each view
@@ -20,7 +20,7 @@ class Sharing:
 
     def __init__(self, fullness: Fullness):
         self._fullness = fullness
-        self._alone: dict[tuple[Mir, tuple[int, ...], bool], frozenset[Mir]] = {}
+        self._alone: dict[tuple[Mir, tuple[int, ...], bool], Alone] = {}
         self._instead: dict[Mir, Mir] = {}
         self._members: dict[Mir, frozenset[Mir]] = {}
 
@@ -49,12 +49,12 @@ class Sharing:
                 texts = sorted(" of ".join(map(_text, (m, *m.inputs))) for m in of)
                 yield plan, f"one state instead of {len(of)}: {'; '.join(texts)}"
 
-    def _full(self, view: ViewDef, plan: Mir) -> frozenset[Mir]:
+    def _full(self, view: ViewDef, plan: Mir) -> Alone:
         which = plan, view.key, view.ranged
         if which not in self._alone:
             if len(self._alone) >= KEPT_PLANS:
                 self._alone.clear()
-            self._alone[which] = frozenset(self._fullness(view, plan))
+            self._alone[which] = self._fullness(view, plan)
         return self._alone[which]
 
 
