@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from noria.core.expressions.expr import Col, Expr, conjuncts
 from noria.core.expressions.functions import conjunction
+from noria.core.limits import KEPT_PLANS
 from noria.plan.mir import Agg, Aggregate, Distinct, Filter, Mir, Project
 
 
@@ -41,7 +42,7 @@ class Grouped:
         return any(self.source.fields[c].type.folds for c in self.group)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_PLANS)
 def grouped(plan: Mir) -> Grouped | None:
     """The node taken apart, if it groups."""
     if isinstance(plan, Distinct):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from noria.core.limits import KEPT_PLANS
 from noria.plan.mir import Aggregate, Distinct, Mir
 from noria.plan.optimizer.rewrites import merge_projects
 from noria.plan.reuse.conditions import conditions
@@ -117,7 +118,7 @@ def host(plan: Mir) -> Mir:
     return plan
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=KEPT_PLANS)
 def groupings(plan: Mir) -> Mapping[Mir, int]:
     """Every grouping of a plan, and how many stand above each other there, itself included."""
     found: dict[Mir, int] = {}
@@ -128,7 +129,7 @@ def groupings(plan: Mir) -> Mapping[Mir, int]:
     return found
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=KEPT_PLANS)
 def sources(plan: Mir) -> frozenset[Mir]:
     """What the groupings of a plan are of: plans without a common one have nothing to share."""
     return frozenset(g.source for n in groupings(plan) if (g := grouped(n)) is not None)

@@ -1,18 +1,18 @@
 """What is shared in a program that changes: which nodes stand for which, and who still stands on them.
 
-Keeps true: what is told of a node is what stands on it now.
+Keeps true: nothing is told of a node that is gone.  A state in use stays as it was made, so what is told of it may name
+what a view needed that was dropped since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from noria.core.limits import KEPT_PLANS
 from noria.dataflow.render import named
 from noria.plan.mir import Mir
 from noria.plan.reuse.sharing import Alone, Fullness, groupings, host, replaced, share
 from noria.plan.view import ViewDef
-
-KEPT_PLANS = 4_096  # of which it is known what is full: a few for each view
 
 
 class Sharing:
