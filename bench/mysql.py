@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pymysql
+from pyarrow.csv import WriteOptions, write_csv
 
 HERE = Path(__file__).parent
 SKEW = 1.08
@@ -98,6 +99,12 @@ class Data:
         drawn[:stories] = np.arange(1, stories + 1)[: len(drawn)]  # every story has a vote
         return Data(stories, drawn)
 
+    def shares(self, votes: int = 100_000) -> list[list[int]]:
+        """All stories, in parts of so many votes, or of one story: what one lookup of a cold view can count.  A story
+        costs as much as some votes."""
+        groups = np.cumsum(np.bincount(self.votes, minlength=self.stories + 1)[1:] + 5) // votes
+        return [some.tolist() for some in np.split(np.arange(1, self.stories + 1), np.flatnonzero(np.diff(groups)) + 1)]
+
     def story(self, i: int) -> tuple[int, int, str, str]:
         return i, i % 9200, f"Story number {i} of the benchmark", f"https://example.com/{i}"
 
@@ -161,7 +168,8 @@ class MariaDb(Server):
             stories = self.directory / "stories.tsv"
             stories.write_text("".join("\t".join(map(str, data.story(i))) + "\n" for i in range(1, data.stories + 1)))
             votes = self.directory / "votes.tsv"
-            np.savetxt(votes, np.column_stack([data.votes, np.arange(len(data.votes))]), fmt="%d", delimiter="\t")
+            write_csv(pa.table({"story_id": data.votes, "user": np.arange(len(data.votes))}), votes,
+                      WriteOptions(include_header=False, delimiter="\t"))
             for table, path in (("stories", stories), ("votes", votes)):
                 cursor.execute(f"LOAD DATA INFILE '{path}' INTO TABLE {table}")
             cursor.execute("INSERT INTO counted SELECT s.*, COUNT(v.user) FROM stories s JOIN votes v "
@@ -179,8 +187,8 @@ class NoriaServer(Server):
 
     name = "Noria"
 
-    def __init__(self, directory: Path, at: str = ""):
-        self.directory, self._at = directory, at
+    def __init__(self, directory: Path, at: str = "", options: tuple[str, ...] = ()):
+        self.directory, self._at, self._options = directory, at, options
         self._process: subprocess.Popen[str] | None = None
         self.http = ""
 
@@ -196,7 +204,7 @@ class NoriaServer(Server):
         log = (self.directory / "serve.log").open("w")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "noria", "serve", "--data-dir", str(self.directory / "data"), "--mysql-port", "0",
-             "--http-port", "0", "--user", USER, "--password-file", str(password)],
+             "--http-port", "0", "--user", USER, "--password-file", str(password), *self._options],
             stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None
         for line in self._process.stdout:

@@ -30,7 +30,7 @@ PROGRAM = (
     "CREATE VIEW by_day AS SELECT day, COUNT(*) AS c, MIN(x) AS lo, MAX(n) AS hi FROM t WHERE day = ? GROUP BY day",
     "CREATE VIEW joined AS SELECT t.id, bag.v, bag.j FROM t JOIN bag ON bag.k = t.id WHERE t.id = ?",
     "CREATE VIEW lefts AS SELECT t.id, bag.v FROM t LEFT JOIN bag ON bag.k = t.u WHERE t.u = ?",
-    "CREATE VIEW totals AS SELECT v, COUNT(*) AS c, SUM(k) AS s FROM bag GROUP BY v",
+    "CREATE MATERIALIZED VIEW totals AS SELECT v, COUNT(*) AS c, SUM(k) AS s FROM bag GROUP BY v",
     "CREATE VIEW tops AS SELECT id, x FROM t WHERE u = ? ORDER BY x DESC, id LIMIT 3",
     "CREATE VIEW by_b AS SELECT id, b FROM t WHERE b = ?",
 )

@@ -113,6 +113,7 @@ class Fuzz:
         columns = (Column("a", INT, False), Column("b", TEXT))
         new = [parse(text, self.database.program)[0] for text in NEW_VIEWS]
         added = [packets.Migrate((packets.AddView(v.view),), (), limit_ms=2_000) for v in new]
+        added += [packets.Migrate((packets.CheckView(v.view),), ("CREATE VIEW …",), limit_ms=2_000) for v in new]
         return [
             *[packets.Write((s,)) for s in self._statements], packets.Write(tuple(self._statements[:3])),
             *reads, *ranges, *once, packets.Read(0, "joined", [(i,) for i in range(9)], fill=True), *added,

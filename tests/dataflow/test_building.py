@@ -21,6 +21,7 @@ from noria.dataflow import packets
 from noria.dataflow.ops.aggregate import Aggregate
 from noria.dataflow.packets import Envelope
 from noria.dataflow.validate import validate
+from noria.plan.mir import Distinct
 from noria.sql.commands import CreateView
 
 ROWS = 3_000
@@ -106,6 +107,28 @@ def test_a_full_view_is_built_between_writes(bench: Building) -> None:
     validate(bench.worker.engine)
     assert bench.all_of("counts") == Counter(Counter(bench.rows.values()).items())
     assert bench.building() == []
+
+
+@pytest.mark.parametrize("other", ["few", "u"])  # in a plan it is left of t, and right of it
+def test_no_step_reads_a_whole_side_of_a_join(bench: Building, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    """The smaller side, which is looked up, was read as a whole when the build began, where it stood on the left."""
+    bench.define(f"CREATE TABLE {other} (k INT PRIMARY KEY, x INT)")
+    bench.change(packets.Write((Insert(other, (0, 1), tuple((i, i) for i in range(1_000))),)))
+    store, read = bench.worker.engine.store, list[int]()
+    scan = store.scan
+
+    def counted(*args: Any) -> Any:
+        rows, after = scan(*args)
+        read.append(len(rows))
+        return rows, after
+
+    monkeypatch.setattr(store, "scan", counted)
+    assert bench.define(f"CREATE VIEW both AS SELECT x, COUNT(*) AS n FROM {other} JOIN t ON k = t.a GROUP BY x "
+                        "HAVING n >= 0").filling
+    bench.idle()
+    assert sum(read) == ROWS, "the other side was read, too"
+    validate(bench.worker.engine)
+    assert bench.all_of("both") == Counter(Counter(bench.rows.values()).items())
 
 
 def test_what_is_not_built_yet_is_told(bench: Building) -> None:
@@ -256,3 +279,24 @@ def test_replaced_while_the_old_one_answers(bench: Building) -> None:
     assert refused.error is not None and bench.all_of("w")
     bench.put((ROWS, 1))
     assert bench.all_of("w") == Counter(Counter(bench.rows.values()).items())
+
+
+def test_checking_a_view_makes_nothing(bench: Building) -> None:
+    """What CREATE VIEW does for a view that nobody reads yet."""
+    bench.define("CREATE VIEW w AS SELECT a FROM t WHERE id = ?")
+    nodes = list(bench.worker.engine.graph.nodes)
+    (command,) = bench.catalog.run("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
+    assert isinstance(command, CreateView)
+    made = bench.change(packets.Migrate((packets.CheckView(command.view),), ("CREATE VIEW counts …",)))
+    assert (made.error, made.explain, made.filling) == (None, (), ())
+    assert bench.worker.engine.graph.nodes == nodes and not bench.worker.engine.builds
+    assert bench.worker.hello().recipe == ("CREATE VIEW counts …",)
+    assert bench.send(packets.Read(1, "counts", [()])).error.code == 1146
+    unlike = replace(command.view, plan=Unknown(command.view.plan))
+    with pytest.raises(KeyError):
+        bench.worker._changes.change((packets.DropView("w"), packets.CheckView(unlike)))
+    assert bench.all_of("w", (5,)) == Counter([(5,)])
+
+
+class Unknown(Distinct):
+    """A plan of which no operator is made."""

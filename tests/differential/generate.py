@@ -10,7 +10,7 @@ What is generated is deterministic up to what SQL leaves open: LIMIT comes with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from differential.expressions import NUMBERS, VALUES, Col, Expressions
 
@@ -45,6 +45,18 @@ class Source:
     text: str
     columns: tuple[Col, ...]
     unique: tuple[str, ...] = ()
+
+
+def _without(t: Made, n: int) -> Made:
+    at = n - t.keys
+    return replace(t, columns=t.columns[:n] + t.columns[n + 1:], types=t.types[:n] + t.types[n + 1:],
+                   required=t.required[:at] + t.required[at + 1:])
+
+
+def _with(t: Made, n: int, column: Col, type_: str, required: bool) -> Made:
+    at = n - t.keys
+    return replace(t, columns=(*t.columns[:n], column, *t.columns[n:]), types=(*t.types[:n], type_, *t.types[n:]),
+                   required=(*t.required[:at], required, *t.required[at:]))
 
 
 class Generator(Expressions):
@@ -107,9 +119,11 @@ class Generator(Expressions):
         return Made(name, tuple(columns), tuple(types), tuple(required), keys, text)
 
     def _alter(self, number: int) -> str:
-        """A column more, or an index."""
+        """A column more, or an index; where no view is in the way, what is there changes."""
         at = self.c.randrange(len(self.tables))
         table: Made = self.tables[at]
+        if not self.views and self.often(0.6):
+            return self._change(at, number)
         if self.often(0.3):
             columns = [c.ref for c, t in zip(table.columns, table.types, strict=True) if t not in ("TEXT", "BLOB")]
             return f"CREATE INDEX x{number} ON {table.name} ({', '.join(self.c.sample(columns, min(len(columns), 2)))})"
@@ -119,6 +133,27 @@ class Generator(Expressions):
         self.tables[at] = Made(table.name, (*table.columns, column), (*table.types, type_),
                                (*table.required, "NOT" in extra), table.keys, table.text)
         return f"ALTER TABLE {table.name} ADD COLUMN {column.ref} {type_}{extra}"
+
+    def _change(self, at: int, number: int) -> str:
+        """Another type, a column less, another place, UNIQUE."""
+        table = self.tables[at]
+        n = self.c.randrange(table.keys, len(table.columns))
+        column, what, place = table.columns[n], self.c.randrange(6), ""
+        if what == 0 and len(table.columns) > table.keys + 1:
+            self.tables[at] = _without(table, n)
+            return f"ALTER TABLE {table.name} DROP COLUMN {column.ref}"
+        if what == 1 and table.keys and table.types[n] not in ("TEXT", "BLOB"):
+            return f"ALTER TABLE {table.name} ADD UNIQUE x{number} ({column.ref})"
+        kind = self.of(column.kind, column.kind, *("is" if column.kind in "is" else column.kind))
+        type_, extra = self.of(*KINDS[kind]), self.of("", "", " NOT NULL")
+        made = _without(table, n)
+        to = self.c.randint(table.keys, len(made.columns)) if self.often(0.4) else n
+        if to != n:
+            place = f" AFTER {made.columns[to - 1].ref}" if to else " FIRST"
+        name = f"m{number}" if what == 2 else column.ref
+        how = f"CHANGE {column.ref} {name}" if what == 2 else f"MODIFY {name}"
+        self.tables[at] = _with(made, to, Col(name, kind), type_, bool(extra))
+        return f"ALTER TABLE {table.name} {how} {type_}{extra}{place}"
 
     def _view(self, name: str) -> tuple[str, Source]:
         source = self.source(self.of(1, 1, 2))
@@ -186,7 +221,8 @@ class Generator(Expressions):
         where = self.condition(table.columns, 1)
         if kind < 17:
             settable = table.columns[table.keys:]
-            changes = ", ".join(self._assignment(table, c) for c in self.c.sample(settable, self.of(1, 1, 2)))
+            some = self.c.sample(settable, min(len(settable), self.of(1, 1, 2)))
+            changes = ", ".join(self._assignment(table, c) for c in some)
             return f"UPDATE {table.name} SET {changes} WHERE {where}"
         return f"DELETE FROM {table.name} WHERE {where}"
 

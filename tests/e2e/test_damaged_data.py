@@ -28,8 +28,8 @@ def test_backup_loss_and_damage(tmp_path: Path) -> None:
     with server.connect() as connection:
         for table in ("good", "bad"):
             execute(connection, f"CREATE TABLE {table} (id INT PRIMARY KEY, n INT, body TEXT, INDEX n (n))")
-        execute(connection, "CREATE VIEW goods AS SELECT n, COUNT(*) AS c FROM good GROUP BY n")
-        execute(connection, "CREATE VIEW bads AS SELECT n, COUNT(*) AS c FROM bad GROUP BY n")
+        execute(connection, "CREATE MATERIALIZED VIEW goods AS SELECT n, COUNT(*) AS c FROM good GROUP BY n")
+        execute(connection, "CREATE MATERIALIZED VIEW bads AS SELECT n, COUNT(*) AS c FROM bad GROUP BY n")
         for start in range(0, 4000, 1000):
             for table in ("good", "bad"):
                 values = ", ".join(f"({i}, {i % 10}, '{os.urandom(100).hex()}')" for i in range(start, start + 1000))

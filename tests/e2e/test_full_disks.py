@@ -41,7 +41,8 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path
 def served(disks: tuple[Path, Path]) -> Iterator[Served]:
     with serving(disks[0] / "data", "CREATE TABLE t (id INT PRIMARY KEY, part INT NOT NULL, body TEXT)",
                  "CREATE VIEW bodies AS SELECT id, part, body FROM t WHERE part = ?",
-                 "CREATE VIEW parts AS SELECT part, COUNT(*) AS n FROM t GROUP BY part", run_root=disks[1]) as server:
+                 "CREATE MATERIALIZED VIEW parts AS SELECT part, COUNT(*) AS n FROM t GROUP BY part",
+                 run_root=disks[1]) as server:
         yield server
 
 

@@ -39,6 +39,9 @@ class FakeServices:
     def catalog_view(self, name: str) -> ViewDef | None:
         return VIEW if name.lower() == "byid" else None
 
+    def catalog_reader(self, view: ViewDef) -> ViewDef | None:
+        return view
+
     def view_list(self) -> list[dict[str, Any]]:
         return [{"name": "ById"}]
 

@@ -64,6 +64,9 @@ class LocalServices:
     def catalog_view(self, name: str) -> ViewDef | None:
         return self._program.view(name)
 
+    def catalog_reader(self, view: ViewDef) -> ViewDef | None:
+        return self._program.reader_now(view)
+
     def view_list(self) -> list[dict[str, Any]]:
         return self._embedded._sessions.views()
 

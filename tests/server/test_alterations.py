@@ -24,73 +24,175 @@ def ask(db: Database, packet: Any) -> Any:
 
 
 class Beside:
-    """A database and SQLite; views know the columns that they were made with."""
+    """A database and SQLite.  Columns are known by what they were first called; views know those that they were made
+    with, and texts for SQLite have `{c}` for the name of column c, and `{t}` for the table's."""
 
     def __init__(self, path: Path, seed: int):
         self.path, self.chance = path, random.Random(seed)
         self.lite = sqlite3.connect(":memory:")
         self.db = noria.open(path)
-        self.columns, self.indexes, self.views = ["id", "a"], list[str](), dict[str, str]()
-        self.numbers = ["id", "a"]
+        self.columns = ["id", "a"]  # as they are shown
+        self.called, self.types = {"t": "t", "id": "id", "a": "a"}, {"id": "INT", "a": "INT"}
+        self.indexes, self.views, self.made = list[str](), dict[str, str](), 2
         self.both("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
         self.both("CREATE TABLE u (id INT PRIMARY KEY, k INT)")
         for i in range(5):
             self.both(f"INSERT INTO u VALUES ({i}, {i % 3})")
 
     def both(self, text: str, *values: Any) -> None:
+        text = text.format(**self.called)
         self.db.sql(text, list(values))
         self.lite.execute(text, values)
 
+    def mine(self, text: str) -> None:
+        self.db.sql(text.format(**self.called))
+
     def step(self) -> None:
-        chance = self.chance
-        act = chance.choice([self.insert] * 4 + [self.update] * 2 + [self.delete, self.add, self.index, self.drop_index,
-                                                                     self.view, self.view, self.again, self.evict])
+        act = self.chance.choice([self.insert] * 6 + [self.update] * 3 + [self.view] * 3 + [
+            self.delete, self.add, self.drop, self.rename, self.move, self.modify, self.rename_table, self.index,
+            self.drop_index, self.again, self.evict])
         act()
+
+    @property
+    def numbers(self) -> list[str]:
+        return [c for c in self.columns if "INT" in self.types[c]]
 
     def value(self) -> Any:
         return self.chance.choice([None, 0, 1, 2, 3])
 
     def insert(self) -> None:
         id, a = self.chance.randrange(40), self.value()
-        if self.lite.execute("SELECT 1 FROM t WHERE id = ?", (id,)).fetchone() is None:
-            self.both("INSERT INTO t (id, a) VALUES (?, ?)", id, a)
+        if self.lite.execute("SELECT 1 FROM {t} WHERE id = ?".format(**self.called), (id,)).fetchone() is None:
+            shown = ", ".join(f"{{{c}}}" for c in self.columns)
+            values = [id if c == "id" else a if c == "a" else self.fitting(c) for c in self.columns]
+            if self.chance.random() < 0.5:
+                self.both("INSERT INTO {t} (id, {a}) VALUES (?, ?)", id, a)
+            else:
+                self.both(f"INSERT INTO {{t}} ({shown}) VALUES ({', '.join('?' * len(values))})", *values)
+
+    def fitting(self, column: str) -> Any:
+        value = 1 if "NOT NULL" in self.types[column] else self.value()
+        return value if value is None or "INT" in self.types[column] else str(value)
 
     def update(self) -> None:
-        column = self.chance.choice(self.columns[1:])
-        self.both(f"UPDATE t SET {column} = {column} WHERE a = ?", self.value())
-        self.both("UPDATE t SET a = ? WHERE id < ?", self.value(), self.chance.randrange(40))
+        column = self.chance.choice([c for c in self.columns if c != "id"])
+        self.both(f"UPDATE {{t}} SET {{{column}}} = ? WHERE {{a}} = ?", self.fitting(column), self.value())
+        self.both("UPDATE {t} SET {a} = ? WHERE id < ?", self.value(), self.chance.randrange(40))
 
     def delete(self) -> None:
-        self.both("DELETE FROM t WHERE id = ?", self.chance.randrange(40))
+        self.both("DELETE FROM {t} WHERE id = ?", self.chance.randrange(40))
+
+    def place(self, after: list[str]) -> tuple[str, int]:
+        """FIRST or AFTER, and where that is."""
+        at = self.chance.randrange(len(after) + 1)
+        return ("FIRST" if at == 0 else f"AFTER {self.called[after[at - 1]]}"), at
 
     def add(self) -> None:
         if len(self.columns) < 8:
-            name, (type, default) = f"c{len(self.columns)}", self.chance.choice(TYPES)
-            self.both(f"ALTER TABLE t ADD COLUMN {name} {type}" + (f" DEFAULT {default}" if default else ""))
-            self.columns.append(name)
-            self.numbers += [name] if type.startswith("INT") else []
+            name, (type, default) = f"c{self.made}", self.chance.choice(TYPES)
+            type += f" DEFAULT {default}" if default else ""
+            text = f"ALTER TABLE {{t}} ADD COLUMN {name} {type}"
+            where, at = self.place(self.columns) if self.chance.random() < 0.5 else ("", len(self.columns))
+            self.lite.execute(text.format(**self.called))
+            self.mine(f"{text} {where}")
+            self.columns.insert(at, name)
+            self.made, self.called[name], self.types[name] = self.made + 1, name, type
+
+    def needed(self, column: str) -> list[str]:
+        return [v for v, text in self.views.items() if f"{{{column}}}" in text]
+
+    def refused(self, text: str, code: int = 3730) -> None:
+        with pytest.raises(SqlError) as e:
+            self.mine(text)
+        assert e.value.code == code
+
+    def drop(self) -> None:
+        column = self.chance.choice(self.columns)
+        if column in ("id", "a"):
+            return
+        text = f"ALTER TABLE {{t}} DROP COLUMN {{{column}}}"
+        if self.needed(column):
+            self.refused(text)
+        else:
+            self.both(text)
+            self.columns.remove(column)
+
+    def rename(self) -> None:
+        column = self.chance.choice([c for c in self.columns if c != "id"])
+        self.made += 1
+        self.both(f"ALTER TABLE {{t}} RENAME COLUMN {{{column}}} TO r{self.made}")
+        self.called[column] = f"r{self.made}"
+
+    def move(self) -> None:
+        column = self.chance.choice([c for c in self.columns if c != "id"])
+        others = [c for c in self.columns if c != column]
+        where, at = self.place(others)
+        self.mine(f"ALTER TABLE {{t}} MODIFY {{{column}}} {self.types[column]} {where}")
+        self.columns = [*others[:at], column, *others[at:]]
+
+    def modify(self) -> None:
+        """Numbers become texts and texts numbers, if they are some."""
+        column = self.chance.choice(self.columns)
+        if column in ("id", "a") or "NOT NULL" in self.types[column]:
+            return
+        type = "VARCHAR(20)" if "INT" in self.types[column] else "BIGINT"
+        text = f"ALTER TABLE {{t}} CHANGE {{{column}}} m{self.made} {type}"
+        rows = self.lite.execute("SELECT {%s} FROM {t}".replace("%s", column).format(**self.called)).fetchall()
+        if self.needed(column):
+            self.refused(text)
+            return
+        if type == "BIGINT" and ("new",) in rows:
+            self.refused(text, 1366)
+            return
+        self.mine(text)
+        other, self.made = f"m{self.made}", self.made + 1
+        self.lite.execute("ALTER TABLE {t} ADD COLUMN ".format(**self.called) + f"{other} {type}")
+        cast = "TEXT" if type == "VARCHAR(20)" else "INTEGER"
+        self.lite.execute(f"UPDATE {{t}} SET {other} = CAST({{{column}}} AS {cast})".format(**self.called))
+        self.lite.execute(f"ALTER TABLE {{t}} DROP COLUMN {{{column}}}".format(**self.called))
+        self.columns[self.columns.index(column)] = other
+        self.called[other], self.types[other] = other, type
+
+    def rename_table(self) -> None:
+        """The name of before is another table's from then on, now and then."""
+        name, before, self.made = f"t{self.made}", self.called["t"], self.made + 1
+        self.db.sql(self.chance.choice([f"RENAME TABLE {before} TO {name}", f"ALTER TABLE {before} RENAME {name}"]))
+        self.lite.execute(f"ALTER TABLE {before} RENAME TO {name}")
+        self.called["t"] = name
+        if self.chance.random() < 0.3:
+            self.both(f"CREATE TABLE {before} (id INT PRIMARY KEY, z INT)")
+            if self.chance.random() < 0.5:
+                self.db.sql(f"RENAME TABLE {name} TO other, {before} TO {name}, other TO {before}")
+                for text in (f"{name} RENAME TO other", f"{before} RENAME TO {name}", f"other RENAME TO {before}"):
+                    self.lite.execute(f"ALTER TABLE {text}")
+                self.called["t"] = before
 
     def index(self) -> None:
         name = f"i{len(self.indexes)}_{self.chance.randrange(10**6)}"
         columns = self.chance.sample(self.columns, min(2, len(self.columns)))
-        self.db.sql(f"CREATE INDEX {name} ON t ({', '.join(columns)})")
+        self.mine(f"CREATE INDEX {name} ON {{t}} ({', '.join(self.called[c] for c in columns)})")
         self.indexes.append(name)
 
     def drop_index(self) -> None:
+        """Those whose columns went are gone."""
+        shown = {r[2] for r in self.db.sql("SHOW INDEX FROM {t}".format(**self.called)).rows}
+        self.indexes = [i for i in self.indexes if i in shown]
         if self.indexes:
-            self.db.sql(f"ALTER TABLE t DROP INDEX {self.indexes.pop()}")
+            self.mine(f"ALTER TABLE {{t}} DROP INDEX {self.indexes.pop()}")
 
     def view(self) -> None:
         """By what the tables are now; `*` stays what it is."""
-        name, by = f"v{self.chance.randrange(6)}", self.chance.choice(self.numbers)
-        shown = ", ".join(f"t.{c}" for c in self.columns)
-        kinds = ((f"SELECT * FROM t WHERE {by} = ?", f"SELECT {shown} FROM t WHERE {by} = ?"),
-                 (f"SELECT {by}, COUNT(*) AS n, MAX(id) AS m FROM t GROUP BY {by}",) * 2,
-                 (f"SELECT t.*, k FROM t JOIN u ON t.a = u.id WHERE t.{by} = ?",
-                  f"SELECT {shown}, k FROM t JOIN u ON t.a = u.id WHERE t.{by} = ?"),
-                 (f"SELECT k, COUNT(t.{by}) AS n FROM t JOIN u ON t.a = u.id GROUP BY k",) * 2)
+        name, by = f"v{self.chance.randrange(6)}", f"{{{self.chance.choice(self.numbers)}}}"
+        shown = ", ".join(f"{{t}}.{{{c}}}" for c in self.columns)
+        one = f"{{t}}.{{{self.chance.choice(self.columns)}}}"
+        kinds = ((f"SELECT * FROM {{t}} WHERE {by} = ?", f"SELECT {shown} FROM {{t}} WHERE {by} = ?"),
+                 (f"SELECT {one}, {{t}}.id AS i FROM {{t}}",) * 2,
+                 (f"SELECT {by}, COUNT(*) AS n, MAX(id) AS m FROM {{t}} GROUP BY {by}",) * 2,
+                 (f"SELECT {{t}}.*, k FROM {{t}} JOIN u ON {{t}}.{{a}} = u.id WHERE {{t}}.{by} = ?",
+                  f"SELECT {shown}, k FROM {{t}} JOIN u ON {{t}}.{{a}} = u.id WHERE {{t}}.{by} = ?"),
+                 (f"SELECT k, COUNT({{t}}.{by}) AS n FROM {{t}} JOIN u ON {{t}}.{{a}} = u.id GROUP BY k",) * 2)
         text, explicit = self.chance.choice(kinds)
-        self.db.sql(f"CREATE OR REPLACE VIEW {name} AS {text}")
+        self.mine(f"CREATE OR REPLACE VIEW {name} AS {text}")
         self.views[name] = explicit
 
     def again(self) -> None:
@@ -101,19 +203,21 @@ class Beside:
         ask(self.db, Evict(0, None))
 
     def compare(self) -> None:
-        assert Counter(self.db.sql("SELECT * FROM t").rows) == Counter(self.lite.execute("SELECT * FROM t").fetchall())
+        shown = ", ".join(f"{{{c}}}" for c in self.columns)
+        want = self.lite.execute(f"SELECT {shown} FROM {{t}}".format(**self.called)).fetchall()
+        assert Counter(self.db.sql("SELECT * FROM {t}".format(**self.called)).rows) == Counter(want)
         for name, text in self.views.items():
             for key in [(v,) for v in (0, 1, 2, 3, 5)] if "?" in text else [()]:
-                want = Counter(self.lite.execute(text, key).fetchall())
-                assert Counter(self.db.view(name).lookup(*key)) == want, (name, text, key)
+                want = self.lite.execute(text.format(**self.called), key).fetchall()
+                assert Counter(self.db.view(name).lookup(*key)) == Counter(want), (name, text, key)
         ask(self.db, Ask(0, "validate"))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(12))
 def test_random_changes_beside_sqlite(tmp_path: Path, seed: int) -> None:
     beside = Beside(tmp_path / "data", seed)
     try:
-        for step in range(60):
+        for step in range(80):
             beside.step()
             if step % 6 == 5:
                 beside.compare()
@@ -128,22 +232,70 @@ def test_random_changes_beside_sqlite(tmp_path: Path, seed: int) -> None:
     ("ALTER TABLE t ADD COLUMN x DATETIME NOT NULL", 1364), ("ALTER TABLE t ADD COLUMN x INT DEFAULT 'z'", 1067),
     ("ALTER TABLE t ADD INDEX (x)", 1072), ("ALTER TABLE t ADD INDEX by_a (a)", 1061), ("DROP INDEX x ON t", 1091),
     ("ALTER TABLE t ADD COLUMN x INT, DROP INDEX nosuch", 1091), ("ALTER TABLE t ALTER x SET DEFAULT 1", 1054),
-    ("ALTER TABLE t RENAME INDEX by_a TO PRIMARY", 1061), ("ALTER TABLE t DROP COLUMN a", 1235),
-    ("ALTER TABLE t MODIFY a BIGINT", 1235), ("ALTER TABLE t ADD COLUMN x INT FIRST", 1235),
-    ("ALTER TABLE t ADD COLUMN x INT UNIQUE", 1235), ("ALTER TABLE t ADD UNIQUE (a)", 1235),
+    ("ALTER TABLE t RENAME INDEX by_a TO PRIMARY", 1061), ("ALTER TABLE t DROP COLUMN a", 3730),
+    ("ALTER TABLE t MODIFY a BIGINT", 3730), ("ALTER TABLE t ADD COLUMN x INT AFTER y", 1054),
+    ("ALTER TABLE t ADD COLUMN x INT UNIQUE", 1235), ("ALTER TABLE t ADD UNIQUE (s)", 1062),
+    ("CREATE UNIQUE INDEX by_a ON t (a)", 1061), ("ALTER TABLE one ADD UNIQUE (c)", 1235),
+    ("ALTER TABLE t ADD x INT, ADD UNIQUE (x)", 1235), ("ALTER TABLE t DROP CONSTRAINT nosuch", 1091),
+    ("CREATE UNIQUE INDEX i ON t (d(3))", 1235),
     ("ALTER TABLE v ADD COLUMN x INT", 1146), ("ALTER TABLE t ALTER id SET DEFAULT NULL", 1067),
     ("ALTER TABLE t ADD INDEX i (a) INVISIBLE", 1235), ("DROP INDEX by_n ON t", 1075),
-    ("CREATE INDEX i ON t (a, a)", 1060),
+    ("CREATE INDEX i ON t (a, a)", 1060), ("ALTER TABLE t DROP COLUMN n", 3730), ("ALTER TABLE t DROP nosuch", 1091),
+    ("ALTER TABLE t DROP id", 1235), ("ALTER TABLE t RENAME COLUMN x TO y", 1054),
+    ("ALTER TABLE t RENAME COLUMN c TO A", 1060), ("ALTER TABLE t CHANGE c a INT", 1060),
+    ("ALTER TABLE t MODIFY x INT", 1054), ("ALTER TABLE t MODIFY c INT NOT NULL", 1138),
+    ("ALTER TABLE t MODIFY d VARCHAR(2)", 1406), ("ALTER TABLE t MODIFY d INT", 1366),
+    ("ALTER TABLE t MODIFY id VARCHAR(9)", 1235), ("ALTER TABLE t MODIFY c INT AUTO_INCREMENT", 1235),
+    ("ALTER TABLE t MODIFY at DATETIME", 1235), ("ALTER TABLE t MODIFY c INT AFTER c", 1054),
+    ("ALTER TABLE t MODIFY c TINYINT", 1264), ("ALTER TABLE t DROP c, DROP c", 1091),
+    ("ALTER TABLE t RENAME TO v", 1050), ("RENAME TABLE t TO T", 1050), ("RENAME TABLE t TO u, u TO v", 1050),
+    ("RENAME TABLE nosuch TO u", 1146), ("RENAME TABLE t TO u, t TO w", 1146), ("RENAME TABLE v TO w", 1146),
+    ("RENAME USER a TO b", 1235), ("RENAME TABLE t u", 1064), ("ALTER TABLE t ADD x INT, LOCK = EXCLUSIVE", 1235),
+    ("ALTER TABLE one DROP c", 1090), ("ALTER TABLE t DROP PRIMARY KEY", 1235), ("ALTER TABLE t COMMENT = 'x'", 1235),
     ("ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES t (id)", 1235)])
 def test_what_cannot_be_done_changes_nothing(tmp_path: Path, text: str, code: int) -> None:
     with noria.open(tmp_path / "data") as db:
-        db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT, n INT AUTO_INCREMENT, KEY by_a (a), KEY by_n (n))")
-        db.sql("CREATE VIEW v AS SELECT * FROM t WHERE a = ?")
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT, n INT AUTO_INCREMENT, c INT, d TEXT, at TIMESTAMP, "
+               "s INT DEFAULT 1, KEY by_a (a), KEY by_n (n))")
+        db.sql("CREATE TABLE one (c INT)")
+        db.sql("INSERT INTO t (id, a, c, d) VALUES (1, 1, 1000, 'long'), (2, 2, NULL, '3')")
+        db.sql("CREATE VIEW v AS SELECT id, a, n FROM t WHERE a = ?")
         before = db.sql("SHOW CREATE TABLE t").rows
         with pytest.raises(SqlError) as e:
             db.sql(text)
         assert e.value.code == code, e.value
         assert db.sql("SHOW CREATE TABLE t").rows == before
+
+
+def test_unique_from_now_on(tmp_path: Path) -> None:
+    """Also for what is written while the rows are looked at, and after a restart; until it is dropped."""
+    with noria.open(tmp_path / "data") as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, a INT, b VARCHAR(20))")
+        db.sql("INSERT INTO t (a, b) VALUES (1, 'x'), (2, 'X'), (NULL, 'z'), (NULL, NULL)")
+        for text in ("ALTER TABLE t ADD UNIQUE (b)", "ALTER TABLE t ADD CONSTRAINT c UNIQUE (b)",
+                     "CREATE UNIQUE INDEX u ON t (b)"):
+            with pytest.raises(SqlError) as e:
+                db.sql(text)
+            assert e.value.code == 1062 and "'X'" in e.value.message
+        db.sql("CREATE UNIQUE INDEX ua ON t (a)")
+        db.sql("UPDATE t SET b = 'y' WHERE id = 2")
+        db.sql("ALTER TABLE t ADD CONSTRAINT ub UNIQUE (b), ADD INDEX i (b, a)")
+    with noria.open(tmp_path / "data") as db:
+        for values in ("(2, NULL)", "(NULL, 'Y')"):
+            with pytest.raises(SqlError) as e:
+                db.sql(f"INSERT INTO t (a, b) VALUES {values}")
+            assert e.value.code == 1062
+        assert db.sql("SELECT id FROM t WHERE b = 'Y'").rows == [(2,)]
+        db.sql("CREATE VIEW v AS SELECT id FROM t WHERE a = ?")
+        with pytest.raises(SqlError) as e:
+            db.sql("DROP INDEX ua ON t")  # the view looks rows up by it
+        assert e.value.code == 3730
+        db.sql("DROP VIEW v")
+        db.sql("ALTER TABLE t DROP CONSTRAINT ua, DROP INDEX ub")
+        db.sql("INSERT INTO t (a, b) VALUES (2, 'Y')")
+        assert len(db.sql("SELECT id FROM t WHERE b = 'y'").rows) == 2
+        db.sql("ALTER TABLE t DROP COLUMN b")
+        assert [r[4] for r in db.sql("SHOW INDEX FROM t").rows] == ["id", "a"]
 
 
 def test_statements_of_before_go_on(tmp_path: Path) -> None:

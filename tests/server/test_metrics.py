@@ -28,7 +28,7 @@ def test_the_format() -> None:
 def test_nodes_have_labels(tmp_path: Path) -> None:
     with noria.open(tmp_path / "data") as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
-        db.sql("CREATE VIEW v AS SELECT a, COUNT(*) AS n FROM t GROUP BY a")
+        db.sql("CREATE MATERIALIZED VIEW v AS SELECT a, COUNT(*) AS n FROM t GROUP BY a")
         db.sql("INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)")
         transport: Any = db._transport
         page = render({}, transport._run(transport._executor.ask(Ask(0, "graph")))).decode()

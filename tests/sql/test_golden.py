@@ -29,7 +29,8 @@ def described(command: Command) -> list[str]:
     if isinstance(command, CreateTable):
         return _table(command.table)
     if isinstance(command, CreateView):
-        return [f"view {command.view.name}{' internal' if command.view.internal else ''}", *_view(command.view)]
+        kind = " internal" * command.view.internal + " materialized" * command.materialized
+        return [f"view {command.view.name}{kind}", *_view(command.view)]
     if isinstance(command, Explain):
         return ["explain", *described(command.command)]
     if isinstance(command, Timed):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation
+from noria.state.layout import HASH, HCAP
 from noria.state.table import Table
 
 row = st.tuples(st.integers(0, 5), st.integers(-2, 2), st.integers(0, 3))
@@ -99,3 +100,23 @@ def test_a_weight_below_zero_is_a_violation_whatever_the_order_of_the_delta() ->
     assert len(table) == 0
     with pytest.raises(InvariantViolation, match="NO-SPURIOUS"):
         table.apply(Batch.from_rows([(1,)], 1, [-1]))
+
+
+def test_what_is_copied_part_after_part_is_spread_over_the_hash() -> None:
+    """In the order of its hash a table of the same columns was filled without a gap: a row went past all before it."""
+    rows, parts = 20_000, 1_024
+    source, copy = (Table(1, [False], None, full=True) for _ in range(2))
+    source.apply(Batch.of(np.arange(rows, dtype=np.int64)[None, :]))
+    for number in range(0, parts, 16):
+        some = source.part(parts, number, number + 16)
+        assert set(source.part_of(some, parts).tolist()) <= set(range(number, number + 16))
+        copy.apply(some)
+        assert longest_run(copy) < 150
+    assert bag(copy.rows()) == bag(source.rows())
+
+
+def longest_run(table: Table) -> int:
+    """Of slots of the identity hash without a free one."""
+    a = table.arena
+    free = np.flatnonzero(a[a[HASH]:a[HASH] + a[HCAP]] < 0)
+    return int(np.diff(free).max(initial=0))

@@ -23,7 +23,7 @@ from noria.core.errors import InvariantViolation, SqlError
 from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
-from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update, WriteResult
+from noria.core.statements import DEFAULT, NEW, Delete, Insert, Statement, Update, WriteResult
 from noria.core.types import (
     BIGINT,
     BOOL,
@@ -118,7 +118,7 @@ def test_affected_rows_and_ids_as_mysql_counts(rig: Rig) -> None:
     assert rig.one(users((10, "e", 6, 1), mode="replace")) == (2, 0, 0)
     assert rig.one(users((10, "a", 6, 1), mode="replace")) == (3, 0, 0)
     assert rig.one(users((10, "x", 6, 1), (12, "y", 6, 1), mode="ignore")) == (1, 0, 0)
-    add = ((2, call("add", AGE, col(4 + 2, AGE.type))),)
+    add = ((2, call("add", AGE, col(NEW + 2, AGE.type))),)
     assert rig.one(users((10, "x", 1, 1), (13, "z", 1, 1), mode="update", assignments=add)) == (3, 0, 0)
     assert rig.one(users((10, "x", 0, 1), mode="update", assignments=add)) == (0, 0, 0)
     assert rig.one(Update("users", ((2, const(7, INT)),), call("le", ID, const(10, INT)))) == (3, 0, 4)
@@ -194,7 +194,7 @@ def test_a_group_keeps_its_good_statements_and_each_sees_the_ones_before(rig: Ri
 def test_a_statement_that_fails_in_its_midst_is_taken_back_before_the_next(rig: Rig) -> None:
     rig.create(USERS)
     rig.write(users((1, "a", 100, None)))
-    add = ((2, call("add", AGE, col(4 + 2, AGE.type))),)
+    add = ((2, call("add", AGE, col(NEW + 2, AGE.type))),)
     results = rig.write(
         users((2, "b", 100, None), (1, "a", 100, None), (1, "a", 100, None), mode="update", assignments=add),
         Update("users", ((3, call("add", AGE, const(1, INT))),), call("eq", ID, const(1, INT))),
@@ -244,7 +244,7 @@ def test_null_in_unique_and_folding(rig: Rig) -> None:
 @pytest.mark.parametrize("rows", [3, 300])
 def test_rows_of_one_statement_meet_each_other_in_order(rig: Rig, rows: int) -> None:
     rig.create(USERS)
-    add = ((2, call("add", AGE, col(4 + 2, AGE.type))),)
+    add = ((2, call("add", AGE, col(NEW + 2, AGE.type))),)
     many = [(i % 3 + 1, f"n{i % 3}", 1, i) for i in range(rows)]
     counted = min(rows // 3, 255)
     assert rig.one(users(*many[: 3 * counted], mode="update", assignments=add)) == (3 + 6 * (counted - 1), 0, 0)

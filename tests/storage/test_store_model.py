@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from noria.core.batch import Batch
 from noria.core.expressions.expr import Expr, col, const
 from noria.core.expressions.functions import call
-from noria.core.statements import Delete, Insert, Statement, Update, WriteResult
+from noria.core.statements import NEW, Delete, Insert, Statement, Update, WriteResult
 from noria.core.symbols import fold
 from noria.core.types import BIGINT, INT, TEXT, TEXT_BIN, Column, IndexDef, TableDef
 from noria.core.values import decode, encode
@@ -84,7 +84,7 @@ class StoreMachine(RuleBasedStateMachine):
         memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # what is tested here needs no disk
         self.path = tempfile.mkdtemp(prefix="noria-store-", dir=memory)
         self.columns = [col(i, c.type, c.nullable) for i, c in enumerate(self.table.columns)]
-        self.inserted = [col(3 + i, c.type, c.nullable) for i, c in enumerate(self.table.columns)]
+        self.inserted = [col(NEW + i, c.type, c.nullable) for i, c in enumerate(self.table.columns)]
         self.model, self.deltas, self.seq = TableModel(self.table), Counter[Row](), 1
         self.start()
         self.store.create_table(self.table)

@@ -47,11 +47,13 @@ class SharedView:
             self._view.refresh()
             if self._view.definition == about["definition"]:
                 self._definition, self._shape = about["definition"], self._shape_of(about)
+                self._names = [*about["columns"], "__key"]  # of the rows of another view they may be others
                 return
         raise view_changed(self.name)
 
     def _found(self) -> dict[str, Any]:
-        """What the server knows of the view, once it is in memory: a worker that is started again makes it anew."""
+        """What the server knows of the view, once it is in memory: its first reader has that made, and a worker that is
+        started again makes it anew."""
         started = time.monotonic()
         while True:
             about = self._transport.describe("views", self.name)
@@ -60,8 +62,11 @@ class SharedView:
             if not about["plain"]:
                 raise ValueError(f"a lookup in {self.name} by {', '.join(about['key'])} is more than the rows of one "
                                  "key: use lookup()")
+            if about["reader"] is None:
+                self._transport.lookup(self.name, self._keys([]))
+                continue
             try:
-                self._view = self._views.view(about["name"])
+                self._view = self._views.view(about["reader"])
                 return about
             except KeyError:
                 if time.monotonic() > started + TIMEOUT_S:
@@ -127,6 +132,7 @@ class SharedView:
             self.misses += table.num_rows
             return self._transport.lookup(self.name, table)
         rows, missing = self._view.lookup_many(table)
+        rows = rows.rename_columns(self._names)
         if not missing.any():
             return rows
         ordinals = np.flatnonzero(missing)

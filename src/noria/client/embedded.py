@@ -82,7 +82,7 @@ class EmbeddedTransport:
         if kind == "views":
             view = self._program.view(name)
             if view is not None:
-                return about_view(view)
+                return about_view(view, self._program.reader_now(view))
         else:
             table = self._program.table(name)
             if table is not None:

@@ -55,12 +55,18 @@ class AdHoc(Catalog):
         """A view has no first state, and will not have one while this worker lives."""
         raise NotImplementedError
 
+    async def first_read(self, view: ViewDef) -> None:
+        """Returns when a named view without a reader has one."""
+        raise NotImplementedError
+
     def once(self, wanted: ViewDef) -> bool:
         """Is this SELECT to be answered by a one-shot?  Not where a view has its rows; a view for it may be begun."""
         reader = self.match(wanted)
         if reader is not None and not (reader.adhoc and self.first_states.wait_for(reader)):
             return False
         self._refuse_broken(wanted)
+        if reader is None and self.readerless(wanted) is not None:
+            return False  # its first read
         verdict = self.policy.asked(wanted, self.version)
         if verdict is Verdict.BOTH and reader is None and len(self._pending) < limits.VIEWS_BEGUN:
             self._begun(wanted).waiting += 1  # it is wanted, whoever goes away
@@ -79,6 +85,9 @@ class AdHoc(Catalog):
         """A view that answers this SELECT, made if there is none.  SqlError 1235 when it must not be made."""
         while (found := self.match(wanted)) is None:
             self._refuse_broken(wanted)
+            if (named := self.readerless(wanted)) is not None:
+                await self.first_read(named)
+                continue
             pending = self._begun(wanted)
             pending.waiting += 1
             try:
@@ -87,6 +96,12 @@ class AdHoc(Catalog):
                 pending.waiting -= 1
                 if not pending.waiting and not pending.task.done():  # nobody wants it any more
                     self._give_up(pending.task)
+        return found
+
+    async def reader_of(self, view: ViewDef) -> ViewDef:
+        """The view whose reader has the rows of this named one: itself, if nobody else's has."""
+        while (found := self.reader_now(view)) is None:
+            await self.first_read(view)
         return found
 
     def _refuse_broken(self, wanted: ViewDef) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 
 from noria.control.names import fold
 from noria.control.published import columns_asked
 from noria.control.recipe import stored
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
-from noria.plan.mir import Mir
+from noria.plan.mir import Mir, renamed
 from noria.plan.optimizer import kept_top
 from noria.plan.view import ViewDef
 
@@ -23,6 +24,8 @@ class Catalog:
 
     `version` grows with every change of a named thing: what was parsed under another version is parsed again.
     `generation` grows when a view goes, named or not: a reader found under another one is looked for again.
+
+    A named view may have no reader: because nobody has read it, or because the reader of another one has its rows.
     """
 
     def __init__(self) -> None:
@@ -33,6 +36,7 @@ class Catalog:
         self._as_of: dict[str, int] = {}  # named view -> after how many changes of columns its text was written
         self._adhoc: OrderedDict[str, ViewDef] = OrderedDict()  # least recently used first
         self._by_plan: dict[tuple[Mir, tuple[int, ...]], list[str]] = {}
+        self._readerless: set[str] = set()  # named views without a reader, but internal ones, which never have one
         self._explain: dict[str, str] = {}
         self._broken: dict[str, SqlError] = {}  # views without a first state, and why
         self.version = self.generation = 0
@@ -55,32 +59,61 @@ class Catalog:
 
     def explanation(self, view: str) -> str:
         """How the view is kept: partial or full, and why; what it shares."""
-        return self._explain.get(fold(view), "")
+        return self.why_readerless(view) or self._explain.get(fold(view), "")
 
-    def recipe(self, without: Collection[str] = (), more: str = "") -> tuple[str, ...]:
-        """The statements that make the views, but some; with one more."""
-        kept = [stored(self._texts[n], self._as_of[n]) for n in self._views if n not in without]
-        return (*kept, stored(more, self.schema)) if more else tuple(kept)
+    def why_readerless(self, view: str) -> str:
+        """Why the view has no reader; empty for one that has, and for an internal one."""
+        if fold(view) not in self._readerless:
+            return ""
+        donor = self.match(self._views[fold(view)])
+        return "not read yet: it keeps nothing" if donor is None else f"its rows are those of {donor.name}"
+
+    def reader_now(self, view: ViewDef) -> ViewDef | None:
+        """The view whose reader has the rows of this named one; None where it has none yet."""
+        return self.match(view) if fold(view.name) in self._readerless else view
+
+    def recipe(self, without: Collection[str] = (), more: str = "", unread: bool = False, read: Collection[str] = ()
+               ) -> tuple[str, ...]:
+        """The statements that make the views, but some; with one more, whose view has no reader if `unread`.  read:
+        views that have one from now on."""
+        kept = [stored(self._texts[n], self._as_of[n], n in self._readerless and n not in read)
+                for n in self._views if n not in without]
+        return (*kept, stored(more, self.schema, unread)) if more else tuple(kept)
 
     @property
     def schema(self) -> int:
-        """How many changes of columns there were; a text means what it meant after as many as when it was written."""
-        return max([0, *self._as_of.values(), *(c.added for t in self._tables.values() for c in t.columns)])
+        """How many changes of columns and of names there were, as far as anything remembers; a text means what it meant
+        after as many as when it was written."""
+        found = [0, *self._as_of.values()]
+        for t in self._tables.values():
+            found += [t.made, *(p.before for p in t.past), *(max(c.added, c.dropped) for c in t.columns)]
+        return max(found)
 
     def create_text(self, view: ViewDef) -> str:
         """The CREATE VIEW of a named view."""
         return self._texts[fold(view.name)]
 
     def match(self, wanted: ViewDef) -> ViewDef | None:
-        """A view that holds what a SELECT asks for: the same rows by the same key, or just the first of them where
-        that is all it shows; at least its columns."""
+        """A view whose reader holds what a SELECT, or another view, asks for."""
+        for found in self._holding(wanted):
+            if fold(found.name) not in self._readerless:
+                self.touch(found)
+                return found
+        return None
+
+    def readerless(self, wanted: ViewDef) -> ViewDef | None:
+        """A named view that would hold it if it had a reader; itself, if it is one."""
+        found = [v for v in self._holding(wanted) if fold(v.name) in self._readerless]
+        return next((v for v in found if v.name == wanted.name), found[0] if found else None)
+
+    def _holding(self, wanted: ViewDef) -> Iterator[ViewDef]:
+        """Views of what is asked for: the same rows by the same key, or just the first of them where that is all it
+        shows; at least its columns."""
         for plan in dict.fromkeys((wanted.plan, kept_top(wanted).plan)):
             for name in self._by_plan.get((plan, wanted.key), ()):
                 found = self._views.get(name) or self._adhoc[name]
                 if columns_asked(found) >= columns_asked(wanted) and found.ranged >= wanted.ranged:
-                    self.touch(found)
-                    return found
-        return None
+                    yield found
 
     def touch(self, view: ViewDef) -> None:
         """An ad-hoc view was used."""
@@ -88,7 +121,8 @@ class Catalog:
             self._adhoc.move_to_end(fold(view.name))
 
     # ------------------------------------------------------------ bookkeeping
-    def _remember(self, view: ViewDef, used: set[str], text: str = "", as_of: int | None = None) -> None:
+    def _remember(self, view: ViewDef, used: set[str], text: str = "", as_of: int | None = None, unread: bool = False
+                  ) -> None:
         name = fold(view.name)
         self._forget(name)
         if view.adhoc:
@@ -97,8 +131,17 @@ class Catalog:
             self._views[name] = view
             self._uses[name], self._texts[name] = used, text
             self._as_of[name] = self.schema if as_of is None else as_of
+            if unread:
+                self._readerless.add(name)
         if not view.internal:
             self._by_plan.setdefault((view.plan, view.key), []).append(name)
+
+    def _rename_table(self, table: str, name: str) -> None:
+        """In all plans."""
+        for views in (self._views, self._adhoc):
+            for known, view in list(views.items()):
+                views[known] = view.with_table(table, name)
+        self._by_plan = {(renamed(plan, table, name), key): names for (plan, key), names in self._by_plan.items()}
 
     def _forget(self, name: str) -> None:
         view = self._views.pop(name, None) or self._adhoc.pop(name, None)
@@ -109,6 +152,7 @@ class Catalog:
         self._as_of.pop(name, None)
         self._explain.pop(name, None)
         self._broken.pop(name, None)
+        self._readerless.discard(name)
         self.generation += 1
         self.on_forget(view)
         names = self._by_plan.get((view.plan, view.key), [])
@@ -116,6 +160,26 @@ class Catalog:
             names.remove(name)
         if not names:
             self._by_plan.pop((view.plan, view.key), None)
+
+    def _given_reader(self, view: ViewDef, of: ViewDef | None = None) -> None:
+        """A named view has a reader, of this definition; of: whose reader that was until now."""
+        name, source = fold(view.name), view if of is None else of
+        self._views[name] = replace(self._views[name], definition=source.definition)  # in its place: others build on it
+        self._readerless.discard(name)
+        if of is not None and (told := self._explain.get(fold(of.name))):
+            self._explain[name] = told.replace(f"reader {of.name}", f"reader {view.name}")
+
+    def _lost_reader(self, name: str) -> None:
+        """A named view has no reader any more, and is as if it had not been read."""
+        view = self._views[name]
+        self._readerless.add(name)
+        self._broken.pop(name, None)
+        self._explain.pop(name, None)
+        names = self._by_plan.setdefault((view.plan, view.key), [])
+        if name not in names:
+            names.append(name)
+        self.generation += 1
+        self.on_forget(view)
 
     def _leave_out(self, name: str, why: SqlError) -> None:
         log.error("view %s has no first state: %s", name, why.message)

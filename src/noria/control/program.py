@@ -5,7 +5,8 @@ statements that make the program) in the same commit as the tables.  Keeps true:
 
 * what `table` and `view` answer is what the worker has acknowledged;
 * changes happen one at a time, in the order asked;
-* nothing is dropped that a named view builds on; ad-hoc views (`adhoc.py`) go with what they read.
+* nothing is dropped that a named view builds on; ad-hoc views (`adhoc.py`) go with what they read;
+* a view has a reader when it is read (`readers.py`).
 """
 
 from __future__ import annotations
@@ -14,25 +15,26 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
-from noria.control.adhoc import AdHoc
 from noria.control.names import Recorder, fold
 from noria.control.published import published
-from noria.control.recipe import AsOf, read
+from noria.control.readers import Readers
+from noria.control.recipe import AsOf, read, stamped
 from noria.core import limits
 from noria.core.errors import (
+    VIEW_CHANGED,
     Poisoned,
     SqlError,
     is_gone,
     table_exists,
+    unknown_table,
     view_changed,
 )
-from noria.core.expressions.coerce import coerce
-from noria.core.types import Column
+from noria.core.types import TableDef
 from noria.dataflow import packets
 from noria.plan.mir import tables_of
+from noria.plan.uses import changed, outdated, used
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link, WorkerGone
 from noria.sql import commands
@@ -49,7 +51,7 @@ class Change:
     warnings: tuple[tuple[str, int, str], ...] = ()
 
 
-class Program(AdHoc):
+class Program(Readers):
     """The catalog and its changes.  hold_ms: how long the worker may take to make an ad-hoc view."""
 
     def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
@@ -60,7 +62,8 @@ class Program(AdHoc):
         self._deaths: dict[str, int] = {}  # of workers, while this view was brought back
         self._kinds: dict[type, Callable[[Any], Awaitable[Change]]] = {
             commands.CreateTable: self._create_table, commands.CreateView: self._create_view,
-            commands.DropTable: self._drop_tables, commands.DropView: self._drop_views}
+            commands.DropTable: self._drop_tables, commands.DropView: self._drop_views,
+            commands.RenameTables: self._rename_tables}
 
     # ------------------------------------------------------------ named changes
     async def define(self, command: commands.Command) -> Change:
@@ -71,34 +74,19 @@ class Program(AdHoc):
     async def _define(self, command: commands.Command) -> Change:
         if isinstance(command, commands.CreateView) and command.or_replace and not command.view.internal:
             old = self._views.get(fold(command.view.name))
-            if old is not None and not old.internal:
+            answers = old is not None and not old.internal and self.reader_now(old) is not None
+            if answers and not self._is_held(command.view):
                 return await self._replace_view(command)
         if isinstance(command, commands.AlterTable):
-            async with self._lock:
-                altered = await self._alter_table(command)
-            await self._indexed(altered)
-            return Change()
+            return await self._altered(command)
         async with self._lock:
             change: Change = await self._kinds[type(command)](command)
         if isinstance(command, commands.CreateView):
-            await self._whole(fold(command.view.name))
+            await self._whole(fold(command.view.name), self._take_back)
         return change
 
-    async def _whole(self, name: str) -> None:
-        """Wait for the first state of a new view; without it the view is dropped again."""
-        while (view := self._views.get(name)) is not None:
-            try:
-                await self.first_states.of(view)
-                return
-            except BaseException as e:
-                if isinstance(e, SqlError) and is_gone(e):  # another worker makes it anew
-                    continue
-                async with self._lock:
-                    if self._views.get(name) is view:
-                        await self._take_back(view)
-                raise
-
-    async def _take_back(self, view: ViewDef) -> None:
+    async def _take_back(self, view: ViewDef, why: BaseException) -> None:
+        """A new view that has no first state is dropped again."""
         name = fold(view.name)
         await self._migrate((packets.DropView(view.name),), self.recipe((name,)))
         self._forget(name)
@@ -111,45 +99,116 @@ class Program(AdHoc):
         if name in self._tables or name in self._views:
             raise table_exists(command.table.name)
         self._last_table_id += 1
-        table = replace(command.table, table_id=self._last_table_id)
+        table = replace(command.table, table_id=self._last_table_id, made=self.schema)
         await self._migrate((packets.CreateTable(table),), self.recipe())
         self._tables[name] = table
         self.version += 1
         return Change()
 
+    async def _altered(self, command: commands.AlterTable) -> Change:
+        """Rows that must fit other types are looked at first, while everything goes on, and then written ones, too."""
+        for attempt in range(limits.FITTING_TRIES):
+            self._refuse_if_read(command)
+            if _refits(command):
+                reply: packets.Done = await self._link.ask(packets.Fit(0, command.table), retry=True)
+                if reply.error is not None:
+                    raise reply.error
+            try:
+                async with self._lock:
+                    altered = await self._alter_table(command)
+            except SqlError as e:  # another worker since, or rows came by a load
+                if e.code != VIEW_CHANGED or not _refits(command) or attempt + 1 == limits.FITTING_TRIES:
+                    raise
+                continue
+            break
+        await self._indexed(altered)
+        return Change()
+
+    def _refuse_if_read(self, command: commands.AlterTable) -> None:
+        """What named views need of a table stays."""
+        views = (*self._views.values(), *self._beside.values())
+        needed = [(v.name.partition("\0")[0], c) for v in views for c in _lost(command, v)]
+        if needed:
+            column = command.was.columns[needed[0][1]].name
+            readers = dict.fromkeys(v for v, c in needed if c == needed[0][1])
+            raise SqlError(3730, "HY000", f"Cannot change or drop column '{column}' of table '{command.was.name}': "
+                                          f"views need it: {_quoted(readers)}; drop these first")
+
     async def _alter_table(self, command: commands.AlterTable) -> commands.AlterTable:
         """The change as it was made, with what only the time tells of new columns."""
-        name = fold(command.was.name)
+        name, to = fold(command.was.name), fold(command.table.name)
         if self._tables.get(name) != command.was:
             raise view_changed(command.was.name)  # since the statement was planned
-        known = len(command.was.columns)
-        added = [_added(c, self.schema + 1) for c in command.table.columns[known:]]
-        table = replace(command.table, columns=(*command.table.columns[:known], *added))
-        await self._migrate((packets.AlterTable(table),), self.recipe())
-        self._tables[name] = table
+        if to != name and (to in self._tables or to in self._views):
+            raise table_exists(command.table.name)
+        self._refuse_if_read(command)
+        table = stamped(command.was, command.table, self.schema + 1, self._as_of.values())
+        loses = bool(_unique(command.was) - _unique(table))  # an index that views may look up by
+        adhoc = [n for n, v in self._adhoc.items()
+                 if _lost(command, v) or (loses and command.was.name in tables_of(v.plan))]
+        drops = tuple(packets.DropView(self._adhoc[n].name) for n in adhoc)
+        await self._migrate((*drops, packets.AlterTable(table)), self.recipe())
+        for n in adhoc:
+            self._forget(n)
+        del self._tables[name]
+        self._tables[to] = table
+        if command.was.name != table.name:
+            self._rename_table(command.was.name, table.name)
         self.version += 1
         return commands.AlterTable(command.was, table)
 
+    async def _rename_tables(self, command: commands.RenameTables) -> Change:
+        """From left to right, and all at once."""
+        tables, change = dict(self._tables), self.schema + 1
+        steps: list[packets.AlterTable] = []
+        names: list[tuple[str, str]] = []
+        for old, new in command.names:
+            was = tables.get(fold(old))
+            if was is None:
+                raise unknown_table(old)
+            if fold(new) in tables or fold(new) in self._views:
+                raise table_exists(new)
+            del tables[fold(old)]
+            tables[fold(new)] = stamped(was, replace(was, name=new), change, self._as_of.values())
+            steps.append(packets.AlterTable(tables[fold(new)]))
+            names.append((was.name, new))
+        await self._migrate(tuple(steps), self.recipe())
+        self._tables = tables
+        for old, new in names:
+            self._rename_table(old, new)
+        self.version += 1
+        return Change()
+
     async def _indexed(self, command: commands.AlterTable) -> None:
-        """Wait for the table's indexes, which are built in the background; without them they are taken back.  Columns
-        stay: there may be rows that have them."""
+        """Wait for the table's indexes, which are built in the background; without them they are taken back.  All else
+        stays: there may be rows that have new columns, or that UNIQUE has refused."""
         try:
             reply: packets.Done = await self._link.ask(packets.Ask(0, "indexed", command.table.name), retry=True)
             if reply.error is not None:
                 raise reply.error
         except BaseException:
             async with self._lock:
-                if self._tables.get(fold(command.was.name)) == command.table:
-                    bare = replace(command.table, indexes=command.was.indexes)
-                    await self._alter_table(commands.AlterTable(command.table, bare))
+                if self._tables.get(fold(command.table.name)) == command.table:
+                    known = {i.columns for i in command.was.indexes}
+                    bare = [i for i in command.table.indexes if i.unique or i.columns in known]
+                    without = replace(command.table, indexes=tuple(bare))
+                    await self._alter_table(commands.AlterTable(command.table, without))
             raise
 
     async def _create_view(self, command: commands.CreateView) -> Change:
         view, name = self._numbered(command.view), fold(command.view.name)
         used, as_of = self._checked(command), self.schema
-        drops = tuple(packets.DropView(self._views[n].name) for n in (name,) if n in self._views)
-        reply = await self._with_room((*drops, published(view)), self.recipe((name,), command.text), True)
-        self._remember(view, used, command.text, as_of)
+        old = [name] if name in self._views else []
+        parting, begins = self._parting(old), self._beginning(view, command.materialized)
+        recipe = self.recipe(old, command.text, begins.readerless, parting.heirs.values())
+        steps = (*parting.steps, begins.step)
+        make = isinstance(begins.step, packets.AddView)
+        reply = await (self._with_room(steps, recipe, True) if make else self._migrate(steps, recipe))
+        self._parted(parting, old)
+        self._remember(begins.view, used, command.text, as_of, begins.readerless)
+        if begins.adopted is not None:
+            self._given_reader(begins.view, begins.adopted)
+            self._forget(fold(begins.adopted.name))
         self.version += 1
         self._planned(reply)
         return Change()
@@ -159,6 +218,8 @@ class Program(AdHoc):
         name = fold(command.view.name)
         if name in self._tables or (name in self._views and not command.or_replace):
             raise table_exists(command.view.name)
+        if (error := outdated(command.view.plan, {t.name: t for t in self._tables.values()})) is not None:
+            raise error
         used = self._names_in(command.view.text, self.schema)
         if name in self._views:
             self._refuse_if_used([name], "replace")
@@ -191,9 +252,11 @@ class Program(AdHoc):
                 await self.first_states.whole(beside, [(node, plan) for _, node, plan in reply.bootstrap])
             async with self._lock:
                 used, as_of = self._checked(command), self.schema
-                drops = tuple(packets.DropView(self._views[n].name) for n in (name,) if n in self._views)
-                await self._migrate((*drops, packets.RenameView(beside.name, view.name)),
-                                    self.recipe((name,), command.text))
+                old = [name] if name in self._views else []
+                parting = self._parting(old)
+                await self._migrate((*parting.steps, packets.RenameView(beside.name, view.name)),
+                                    self.recipe(old, command.text, False, parting.heirs.values()))
+                self._parted(parting, old)
                 self._remember(view, used, command.text, as_of)
                 self.version += 1
                 self._explain.update((name, text) for _, text in reply.explain)
@@ -231,9 +294,9 @@ class Program(AdHoc):
         gone = [fold(n) for n in known]
         self._refuse_if_used(gone, "drop")
         if known:
-            await self._migrate(tuple(packets.DropView(self._views[n].name) for n in gone), self.recipe(gone))
-            for n in gone:
-                self._forget(n)
+            parting = self._parting(gone)
+            await self._migrate(parting.steps, self.recipe(gone, read=parting.heirs.values()))
+            self._parted(parting, gone)
             self.version += 1
         return Change(warnings)
 
@@ -286,10 +349,10 @@ class Program(AdHoc):
             self._forget(name)
         self._deaths = deaths
         for statement in hello.recipe:
-            text, as_of = read(statement)
+            text, as_of, unread = read(statement)
             for command in self._parse_recipe(text, as_of):
                 used = self._names_in(command.view.text, as_of)
-                self._remember(self._numbered(command.view), used, text, as_of)
+                self._remember(self._numbered(command.view), used, text, as_of, unread)
         for view in adhoc:
             if all(fold(t) in self._tables for t in tables_of(view.plan)):
                 self._remember(view, set())
@@ -297,12 +360,16 @@ class Program(AdHoc):
         self._broken.clear()
         if self._at is not None:  # a worker ended before it was brought back
             self._deaths[self._at] = self._deaths.get(self._at, 0) + 1
-            for view in [*self._views.values(), *self._adhoc.values()]:
+            for view in self._kept():
                 if self._may(view):
                     await self._bring_back([view], fold(view.name))
         else:
-            await self._bring_back([v for v in [*self._views.values(), *self._adhoc.values()] if self._may(v)], ALL)
+            await self._bring_back([v for v in self._kept() if self._may(v)], ALL)
         self._at = None
+
+    def _kept(self) -> list[ViewDef]:
+        """What a worker has: named views but those without a reader, and ad-hoc ones."""
+        return [*(v for n, v in self._views.items() if n not in self._readerless), *self._adhoc.values()]
 
     def _may(self, view: ViewDef) -> bool:
         """May it be brought back?  What ended two workers is left out."""
@@ -330,12 +397,22 @@ class Program(AdHoc):
             yield command
 
 
-def _added(column: Column, change: int) -> Column:
-    """A new column; rows that are there have the time of now in it where it has that for its default."""
-    if column.default_now:
-        now = datetime.now(UTC).replace(tzinfo=None)
-        column = replace(column, initial=coerce(now, column, 1))
-    return replace(column, added=change)
+def _refits(command: commands.AlterTable) -> bool:
+    """Must rows fit other types, stop being NULL, or be told apart?"""
+    known = len(command.was.columns)
+    return any(changed(command.was, command.table, c) and not command.table.columns[c].dropped for c in range(known)) \
+        or any(c.source is not None for c in command.table.columns[known:]) \
+        or bool(_unique(command.table) - _unique(command.was))
+
+
+def _unique(table: TableDef) -> set[tuple[int, ...]]:
+    return {i.columns for i in table.indexes if i.unique}
+
+
+def _lost(command: commands.AlterTable, view: ViewDef) -> list[int]:
+    """The columns that the view needs, and that are not what they were afterwards."""
+    return [c for was, columns in used(view.plan) if was.table_id == command.was.table_id for c in sorted(columns)
+            if changed(was, command.table, c)]
 
 
 def _quoted(names: Iterable[str]) -> str:

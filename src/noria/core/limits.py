@@ -19,6 +19,7 @@ ASKED_SELECTS = 10_000  # the last ones are remembered, to know which are asked 
 ADHOC_VIEWS = 500  # least recently used ad-hoc views beyond this are dropped
 SHARED_AGGREGATES = 16  # of one state that several views share: each row has a column for every one of them
 KEPT_PLANS = 4_096  # of which it is remembered what they group, and what of them is full: a few for each view
+FITTING_TRIES = 3  # looks at all rows before an ALTER TABLE that other changes of the table get in the way of
 IDLE_INDEXES = 8  # of a table, made for views that are no more: kept for the next view, though each slows writes
 KEPT_STATEMENTS = 4_096  # parsed statements by text, and as many by shape; an application has hundreds
 KEPT_TEXT_BYTES = 8 * 2**20  # of their texts: what is parsed of one takes some fifty times as much

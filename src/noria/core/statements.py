@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 from noria.core.errors import SqlError
 from noria.core.expressions.expr import Expr
+from noria.core.limits import MAX_COLUMNS
 
+NEW = MAX_COLUMNS
 DEFAULT = object  # sentinel type: a value position that says DEFAULT holds the class itself
 
 
@@ -21,8 +23,8 @@ class Insert(NamedTuple):
     rows: a sequence of tuples of Python values (int, float, Decimal, str, bytes, date, datetime, bool, None,
     or `DEFAULT`; an expression if it needs the `clock`, put in before a worker
     sees it), or a pyarrow RecordBatch with one column per entry of `columns`.
-    assignments: (column, expression) for ON DUPLICATE KEY UPDATE; the expression's columns 0..w-1 are the
-    existing row, w..2w-1 the row that was to be inserted (VALUES(col)).
+    assignments: (column, expression) for ON DUPLICATE KEY UPDATE; the expression's columns from 0 are the existing row,
+    from NEW the row that was to be inserted (VALUES(col)): wherever the table's columns end by then.
     """
 
     table: str

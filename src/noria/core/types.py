@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 
 
 class Kind(Enum):
@@ -142,6 +143,9 @@ class Field:
     nullable: bool = True
 
 
+NOW = -1  # the number of a change that has none yet
+
+
 @dataclass(frozen=True)
 class Column:
     """One column of a base table.  `default` is an encoded-free Python value (see `values.encode`)."""
@@ -156,6 +160,8 @@ class Column:
     update_now: bool = False  # ON UPDATE CURRENT_TIMESTAMP: likewise, where the row changes otherwise
     initial: object = None  # what rows have that were there before the column was
     added: int = 0  # by the how manieth change of columns since the beginning; 0: with the table
+    dropped: int = 0  # likewise; 0: it is there.  Rows keep its place, new ones have NULL in it
+    source: int | None = None  # the column, dropped since, whose value rows that were there before have, converted
 
     @property
     def field(self) -> Field:
@@ -172,8 +178,18 @@ class IndexDef:
 
 
 @dataclass(frozen=True)
+class Past:
+    """How a table and its columns were called and ordered before a change: (position, name) as they were shown."""
+
+    before: int
+    name: str
+    shown: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
 class TableDef:
-    """A base table.  Column positions are identities: a dropped column keeps its place."""
+    """A base table.  Column positions are identities: a dropped column keeps its place, a new one comes last,
+    wherever it is shown.  Names of dropped columns are none that a column can have."""
 
     name: str
     columns: tuple[Column, ...]
@@ -181,36 +197,66 @@ class TableDef:
     indexes: tuple[IndexDef, ...] = ()
     table_id: int = 0  # given by the catalog, never reused
     first_id: int = field(default=1, compare=False)  # AUTO_INCREMENT = n, for whoever makes the table
+    order: tuple[int, ...] = ()  # positions as they are shown; empty: as they stand
+    past: tuple[Past, ...] = ()  # the oldest first; as far back as a view of then is there
+    made: int = 0  # after how many changes of columns
 
     def __post_init__(self) -> None:
         names = [c.name.lower() for c in self.columns]
-        if not names:
+        if all(c.dropped for c in self.columns):
             raise ValueError(f"table {self.name} has no columns")
         if len(set(names)) != len(names):
             raise ValueError(f"table {self.name} names a column twice")
         for cols in (self.primary_key, *(i.columns for i in self.indexes)):
             if any(not 0 <= c < len(names) for c in cols) or len(set(cols)) != len(cols):
                 raise ValueError(f"table {self.name} has an ill-formed key {cols}")
+        if self.order and sorted(self.order) != [i for i, c in enumerate(self.columns) if not c.dropped]:
+            raise ValueError(f"table {self.name} has an ill-formed order {self.order}")
+
+    @cached_property
+    def shown(self) -> tuple[int, ...]:
+        """Positions of the columns that are there, in their order."""
+        return self.order or tuple(i for i, c in enumerate(self.columns) if not c.dropped)
+
+    @property
+    def shape(self) -> tuple[tuple[int, str], ...]:
+        """(position, name) of the columns as they are shown."""
+        return tuple((i, self.columns[i].name) for i in self.shown)
 
     def position(self, name: str) -> int:
         """The column's position; KeyError when there is none.  Names ignore case, as MySQL's do."""
         for i, c in enumerate(self.columns):
-            if c.name.lower() == name.lower():
+            if c.name.lower() == name.lower() and not c.dropped:
                 return i
         raise KeyError(name)
 
     @property
     def fields(self) -> tuple[Field, ...]:
+        """Of the rows: with the columns that were dropped."""
         return tuple(c.field for c in self.columns)
 
     def as_of(self, change: int) -> TableDef:
-        """The table with just the columns that it had after so many changes."""
+        """The table with just the columns that it had after so many changes, as they were called and ordered then."""
+        past = self.then(change)
         width = sum(c.added <= change for c in self.columns)
-        if width == len(self.columns):
+        if past is None and width == len(self.columns):
             return self
+        shown = tuple(s for s in (self.shape if past is None else past.shown) if s[0] < width)
+        names = dict(shown)
+        columns = tuple(replace(c, name=names.get(i, gone(i)), dropped=0 if i in names else 1)
+                        for i, c in enumerate(self.columns[:width]))
         indexes = tuple(i for i in self.indexes if max(i.columns) < width)
-        return replace(self, columns=self.columns[:width], indexes=indexes)
+        return replace(self, columns=columns, indexes=indexes, order=tuple(names), past=())
+
+    def then(self, change: int) -> Past | None:
+        """How it was called after so many changes; None: as it is now."""
+        return next((p for p in self.past if p.before > change), None)
 
     @property
     def auto_increment(self) -> int | None:
         return next((i for i, c in enumerate(self.columns) if c.auto_increment), None)
+
+
+def gone(position: int) -> str:
+    """The name of a column that was dropped: no other can end with a space."""
+    return f"dropped {position} "

@@ -268,7 +268,7 @@ def default_code(column: Column, symbols: Symbols) -> int:
     if column.has_default:
         value = column.default
         return NULL_CODE if value is None else encode(coerce(value, column, 1), column.type, symbols)
-    if column.nullable or column.auto_increment:
+    if column.nullable or column.auto_increment or column.dropped:
         return NULL_CODE
     raise no_default(column.name)
 

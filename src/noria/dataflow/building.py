@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS, BUILD_SLICE_MS
-from noria.dataflow.first_state import Build, Delivered, FirstState, NewIndex, Promotion
+from noria.core.types import TableDef
+from noria.dataflow.first_state import Build, Delivered, FirstState, Fit, NewIndex, Promotion
 from noria.dataflow.graph import Columns, Node, ancestors, nearest
 from noria.dataflow.protocols import State, StoreBroken
 from noria.dataflow.work import Work
@@ -56,6 +57,7 @@ class Builds:
     indexes: dict[tuple[Node, Columns], NewIndex] = field(default_factory=dict)
     declared: dict[tuple[str, Columns], NewIndex] = field(default_factory=dict)  # by table, for no view
     refused: dict[tuple[str, Columns], SqlError] = field(default_factory=dict)  # declared, and could not be begun
+    fits: dict[int, Fit] = field(default_factory=dict)  # by id of the table
     _turns: deque[Build] = field(default_factory=deque)
     promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups in base tables that these will make
     dormant: set[Node] = field(default_factory=set)  # new nodes that wait until what they need is full
@@ -82,6 +84,34 @@ class Builds:
                 names = [store.tables()[table].columns[c].name for c in columns]
                 self.declared[table, columns] = made = NewIndex(None, columns, build, table, names)
                 self._turns.append(made)
+
+    def fit(self, table: TableDef) -> Fit:
+        """Whether its rows fit this definition is looked at from now on, and nothing else of this table."""
+        if (before := self.fits.pop(table.table_id, None)) is not None:
+            self._turns.remove(before)
+        made = Fit(self.engine.store.begin_fitting(table), table.name)
+        small = made.fitting.total <= self.at_once_rows
+        while small and not made.step(self.engine):
+            if self.engine.work is not None:
+                self.engine.work.check()
+        if not made.fitting.over:
+            self.fits[table.table_id] = made
+            self._turns.append(made)
+        return made
+
+    def renamed(self, table: str, name: str) -> None:
+        """The table has another name from now on."""
+        every: tuple[NewIndex | Fit, ...] = (*self.indexes.values(), *self.declared.values(), *self.fits.values())
+        for made in every:
+            made.table = name if made.table == table else made.table
+        self.declared = {(m.table, m.columns): m for m in self.declared.values()}
+
+    def unfit(self, made: Fit) -> None:
+        """Nobody wants to know any more."""
+        made.fitting.give_up()
+        for table, fit in list(self.fits.items()):
+            if fit is made:
+                self._turns.remove(self.fits.pop(table))
 
     def index(self, base: Node, table: str, columns: Columns) -> None:
         """The base table is to be looked up by these columns."""
@@ -281,6 +311,9 @@ class Builds:
 
     def _whole(self, build: Build) -> None:
         self._turns.remove(build)
+        if isinstance(build, Fit):
+            self.fits = {t: f for t, f in self.fits.items() if f is not build}
+            return
         if isinstance(build, NewIndex) and build.base is None:
             del self.declared[build.table, build.columns]
         elif isinstance(build, NewIndex):

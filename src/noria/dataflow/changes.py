@@ -7,18 +7,18 @@ and its reads are told why.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from noria.core.errors import InvariantViolation, SqlError, view_changed, view_gone
+from noria.core.errors import InvariantViolation, SqlError, unknown_table, view_gone
 from noria.core.limits import IDLE_INDEXES
+from noria.core.types import TableDef
 from noria.dataflow import packets
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Node, ancestors
+from noria.dataflow.graph import Node
 from noria.dataflow.oneshot import OneShot
-from noria.dataflow.ops.base import Base
 from noria.dataflow.protocols import BaseStore
 from noria.dataflow.surroundings import Surroundings
 
@@ -33,6 +33,14 @@ class Planner(Protocol):
     def rename_view(self, view: str, name: str) -> None: ...
 
     def drop_table(self, name: str) -> None: ...
+
+    def rename_table(self, table: str, name: str) -> None: ...
+
+    def renamed(self, view: Any, table: str, name: str) -> Any:
+        """The view, where a table has another name."""
+
+    def outdated(self, view: Any, tables: Mapping[str, TableDef]) -> SqlError | None:
+        """Why the view cannot be made: a table is not what it was, as far as the view needs it."""
 
     def input_plan(self, node: Any) -> Any:
         """The plan whose rows are a node's input."""
@@ -112,17 +120,19 @@ class Changes:
             self._store.create_table(s.table)
             return lambda: self._store.drop_table(s.table.name)
         if isinstance(s, packets.AlterTable):
-            was = self._store.tables()[s.table.name]
-            self._store.alter_table(s.table)
-            return lambda: self._store.alter_table(was)
+            return self._alter(s.table)
         if isinstance(s, packets.DropTable):
             self._planner.drop_table(s.table)
             return lambda: None
-        if isinstance(s, packets.AddView):
+        if isinstance(s, packets.AddView | packets.CheckView):
             view = s.view
             damages = map(self._store.damage_of, self._planner.tables(view))
             if (damage := next((d for d in damages if d is not None), None)) is not None:
                 raise damage
+            self._refuse_outdated(view)
+            if isinstance(s, packets.CheckView):
+                self._planner.once(view)  # which makes nodes that are in no graph
+                return lambda: None
             self._add(view)
             return lambda: self._drop(view.name)
         if isinstance(s, packets.RenameView):
@@ -136,6 +146,32 @@ class Changes:
             return lambda: None
         self._drop(s.view)
         return lambda: self._add(dropped)
+
+    def _alter(self, table: TableDef) -> Callable[[], None]:
+        was = next((t for t in self._store.tables().values() if t.table_id == table.table_id), None)
+        if was is None:
+            raise unknown_table(table.name)
+        self._store.alter_table(table)
+        self._call(was.name, table.name)
+
+        def back() -> None:
+            self._store.alter_table(was, fits=True)
+            self._call(table.name, was.name)
+
+        builds = self._engine.builds
+        for base in self._engine.bases.get(table.name, ()):
+            for columns in base.pulled:
+                if columns and not self._store.finds(table.name, columns) and (base, columns) not in builds.indexes:
+                    back()
+                    raise SqlError(3730, "HY000", f"Cannot drop an index of '{table.name}': views look rows up by it; "
+                                                  "drop these first")
+        return back
+
+    def _call(self, table: str, name: str) -> None:
+        """The table has another name from now on."""
+        if table != name:
+            self._planner.rename_table(table, name)
+            self.views = {v: self._planner.renamed(view, table, name) for v, view in self.views.items()}
 
     def _add(self, view: Any) -> None:
         self.views[view.name] = view
@@ -151,14 +187,14 @@ class Changes:
 
     def once(self, view: Any, rows: int) -> tuple[Any, Node, OneShot]:
         """A view for one reading of no more than so many rows: as it is read, and the node of its rows."""
+        self._refuse_outdated(view)
         view, top, twins = self._planner.once(view)
-        known = self._store.tables()
-        for node in ancestors(top):
-            if isinstance(node.op, Base):
-                table = known.get(node.op.table.name)
-                if table is None or table.table_id != node.op.table.table_id:
-                    raise view_changed(node.op.table.name)
         return view, top, OneShot(self._engine, twins, rows)
+
+    def _refuse_outdated(self, view: Any) -> None:
+        """A view that was planned for tables as they were: whoever asks plans it anew."""
+        if (error := self._planner.outdated(view, self._store.tables())) is not None:
+            raise error
 
     def input_plan(self, node: Any) -> Any:
         """The plan whose rows are a node's input."""

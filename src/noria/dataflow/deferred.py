@@ -26,6 +26,7 @@ class _Waiting:
     number: int
     answer: Callable[[], Done | None]
     builds: Callable[[], list[Build]]
+    unwanted: Callable[[], object] = lambda: None  # is called when nobody waits any more
 
 
 class Deferred:
@@ -68,6 +69,22 @@ class Deferred:
             return Done(number, error=error) if error is not None or not mine() else None
 
         return self._later(_Waiting(e, number, answer, mine))
+
+    def until_fits(self, e: Envelope) -> packets.Packet | None:
+        """Answered when all rows of a table were looked at, or one that does not fit."""
+        assert isinstance(e.body, packets.Fit)
+        number, builds = e.body.request, self._engine.builds
+        made = builds.fit(e.body.table)
+
+        def answer() -> Done | None:
+            error = made.error or made.fitting.error
+            if error is None and not made.fitting.over:
+                return None
+            if error is not None:
+                builds.unfit(made)
+            return Done(number, error=error)
+
+        return self._later(_Waiting(e, number, answer, lambda: [made], lambda: builds.unfit(made)))
 
     def until_whole(self, e: Envelope, node: Node) -> packets.Packet | None:
         """Answered when the node has its first state."""
@@ -118,7 +135,10 @@ class Deferred:
         return [(w.envelope, reply) for w, reply in replies if reply is not None]
 
     def _reply(self, w: _Waiting) -> Done | None:
-        return Done(w.number, error=interrupted()) if self._around.unwanted(w.number) else w.answer()
+        if not self._around.unwanted(w.number):
+            return w.answer()
+        w.unwanted()
+        return Done(w.number, error=interrupted())
 
     # -------------------------------------------------------------- what is told of it
     def progress(self) -> list[dict[str, object]]:
@@ -127,7 +147,8 @@ class Deferred:
 
     def _shown(self) -> Iterator[dict[str, object]]:
         builds = self._engine.builds
-        for build in [*builds.indexes.values(), *builds.declared.values(), *builds.states.values()]:
+        for build in [*builds.indexes.values(), *builds.declared.values(), *builds.fits.values(),
+                      *builds.states.values()]:
             told = builds.progress(build)
             yield {"what": told.what, "views": self._views(build), "rows": told.done, "of": told.total,
                    "state": "failed" if told.failed else "waits" if told.waits else "runs", "why": told.waits}

@@ -342,8 +342,9 @@ class Engine:
         return concat(parts, node.width)
 
     def driver(self, node: Node) -> int:
-        """The left side of a join, whichever is larger: what is known here is no guide."""
-        return 0
+        """The left side of a join, whichever is larger: what is known here is no guide; on the way to a state that is
+        being built, the side that comes in slices."""
+        return node.driver
 
     def distrust(self, view: str) -> None:
         """Something unforeseen ended a read of the view: nothing partial that it may have touched is kept."""

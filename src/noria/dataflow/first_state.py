@@ -1,4 +1,5 @@
-"""What is built in slices: the first state of a full node, by the graph or from files of Spark; an index of a table.
+"""What is done in slices: the first state of a full node, by the graph or from files of Spark; an index of a table; a
+look at whether its rows fit another definition.
 
 A first state from the graph is a series of ticks of its own: gates (`ops.gate`) let the rows of what it derives from
 pass slice by slice, through copies of the stateless operators on the way, which get all deltas besides.  So no snapshot
@@ -16,7 +17,7 @@ from noria.core.batch import Batch, concat
 from noria.core.errors import SqlError
 from noria.dataflow import ranged
 from noria.dataflow.graph import Columns, Node, Operator, nearest
-from noria.dataflow.protocols import IndexBuild, State
+from noria.dataflow.protocols import Fitting, IndexBuild, State
 
 if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
@@ -98,8 +99,10 @@ class FirstState(Build):
         drivers = set(n.op.drivers() or range(len(n.parents)))
         if n.op.drivers():  # the largest: what it looks up meets few rows
             drivers = {max(drivers, key=lambda port: _rows(engine, n.parents[port]))}
-        return self._copied(n, n.op, tuple(self._driven(engine, p) if port in drivers else self._plain(p)
+        copy = self._copied(n, n.op, tuple(self._driven(engine, p) if port in drivers else self._plain(p)
                                            for port, p in enumerate(n.parents)))
+        copy.driver = min(drivers, default=0)
+        return copy
 
     def _plain(self, n: Node) -> Node:
         """What the other side of a join looks up in: n as it is."""
@@ -232,6 +235,23 @@ class NewIndex(Build):
 
     def what(self) -> str:
         return f"index of table {self.table} by {', '.join(self.names)}"
+
+
+class Fit(Build):
+    """Do a table's rows fit another definition?"""
+
+    def __init__(self, fitting: Fitting, table: str):
+        super().__init__()
+        self.fitting, self.table = fitting, table
+
+    def step(self, engine: Engine) -> bool:
+        return self.fitting.step(self.rows)
+
+    def counts(self, engine: Engine) -> tuple[int, int]:
+        return self.fitting.done, self.fitting.total
+
+    def what(self) -> str:
+        return f"do the rows of table {self.table} fit its new definition"
 
 
 def _rows(engine: Engine, n: Node) -> int:

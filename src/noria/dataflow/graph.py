@@ -231,6 +231,7 @@ class Node:
     users: dict[Columns, list[User]] = field(default_factory=dict)
     primaries: frozenset[int] = frozenset()
     full_below: bool = False
+    driver: int = 0  # of a join: the side that is read where all its rows are wanted
     kept: bool = False  # a base table that joins look up in
     pulled: frozenset[Columns] = frozenset()
     coarser: dict[Columns, list[Columns]] = field(default_factory=dict)  # indexes over some of an index's columns

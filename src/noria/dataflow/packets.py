@@ -81,7 +81,8 @@ class CreateTable:
 
 @dataclass(frozen=True)
 class AlterTable:
-    """The table of this name and id is defined like this now: its columns are what they were."""
+    """The table of this id is defined, and called, like this now.  Its rows stay as they are; where types are others,
+    `Fit` has found that they fit."""
 
     table: TableDef
 
@@ -94,6 +95,13 @@ class DropTable:
 @dataclass(frozen=True)
 class AddView:
     view: Any  # plan.view.ViewDef (this package is below plan)
+
+
+@dataclass(frozen=True)
+class CheckView:
+    """Nothing is made, but what could not be is refused: of a view that has no reader yet."""
+
+    view: Any
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,7 @@ class RenameView:
     name: str
 
 
-MigrationStep = CreateTable | AlterTable | DropTable | AddView | DropView | RenameView
+MigrationStep = CreateTable | AlterTable | DropTable | AddView | CheckView | DropView | RenameView
 
 
 @dataclass(frozen=True)
@@ -182,6 +190,15 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class Fit:
+    """Do the rows of the table of this id fit this definition?  Answered when all were looked at: `Done`, with the
+    error of one that does not.  An `AlterTable` that says the same may follow; until it comes, writes are looked at."""
+
+    request: int
+    table: TableDef
+
+
+@dataclass(frozen=True)
 class SetLimit:
     """Memory limit in bytes for all that this worker keeps: symbols, states, views, the store's caches; 0 for none."""
 
@@ -242,7 +259,7 @@ class Done:
 
 
 Packet = (
-    Write | Read | Query | Migrate | Snapshot | Ingest | Bootstrap | Evict | Ask | SetLimit
+    Write | Read | Query | Migrate | Snapshot | Ingest | Bootstrap | Evict | Ask | Fit | SetLimit
     | Hello | Wrote | Rows | Migrated | Done
 )
 
@@ -259,6 +276,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     Bootstrap: {"view": _TEXT, "node": _INT, "files": _ROW, "request": _INT},
     Evict: {"request": _INT, "nbytes": (int, type(None))},
     Ask: {"request": _INT, "what": _TEXT, "argument": _TEXT, "read": (Read, type(None))},
+    Fit: {"request": _INT, "table": (TableDef,)},
     SetLimit: {"nbytes": _INT, "request": _INT},
 }
 _MOST = 2**62  # of any number in these fields

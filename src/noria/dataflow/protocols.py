@@ -50,6 +50,23 @@ class IndexBuild(Protocol):
         """Without a trace."""
 
 
+class Fitting(Protocol):
+    """A look at whether rows fit another definition of their table: rows looked at, rows of the table, and what
+    does not fit.  Writes are looked at, too, until the table is defined so or it is given up."""
+
+    done: int
+    over: bool
+    error: SqlError | None
+
+    @property
+    def total(self) -> int: ...
+
+    def step(self, rows: int) -> bool:
+        """Look at the next rows; True when there is nothing left to look at."""
+
+    def give_up(self) -> None: ...
+
+
 class BaseStore(Protocol):
     """The durable base tables of one worker's shard.  Codes of text are ids of the worker's symbol table."""
 
@@ -57,9 +74,13 @@ class BaseStore(Protocol):
 
     def create_table(self, table: TableDef) -> None: ...
 
-    def alter_table(self, table: TableDef) -> None:
-        """Other indexes, defaults, AUTO_INCREMENT; durable with the next `set_recipe`.  Indexes that are declared are
-        kept from now on, and made by `begin_index`."""
+    def alter_table(self, table: TableDef, fits: bool = False) -> None:
+        """Another definition, and name, for the table of this id; durable with the next `set_recipe`.  Indexes that are
+        declared are kept from now on, and made by `begin_index`.  fits: the rows are known to fit; else `begin_fitting`
+        must have found so where types are others: SqlError 1412."""
+
+    def begin_fitting(self, table: TableDef) -> Fitting:
+        """Begin to look at whether the rows of the table of this id fit this definition."""
 
     def unbuilt(self) -> Iterable[tuple[str, tuple[int, ...]]]:
         """Table and columns of the indexes that are declared, that no key or index serves, and that nobody builds."""

@@ -185,6 +185,8 @@ class Worker:
             return self._deferred.until_built(e, body.argument)
         if isinstance(body, packets.Ask) and body.what == "indexed":
             return self._deferred.until_indexed(e, body.argument)
+        if isinstance(body, packets.Fit):
+            return self._deferred.until_fits(e)
         if isinstance(body, packets.Write):
             return self._write(body, e)
         if isinstance(body, packets.Migrate):

@@ -11,11 +11,12 @@ that is in use stays as it is, and others stand on what it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from noria.core.errors import SqlError
 from noria.core.expressions.expr import columns_of
-from noria.core.types import Collation, Field, Kind
+from noria.core.types import Collation, Field, Kind, TableDef
 from noria.dataflow import layout
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Node, Operator, Untraceable, ancestors
@@ -35,6 +36,7 @@ from noria.dataflow.published import view_of
 from noria.plan import mir
 from noria.plan.optimizer import told
 from noria.plan.reuse import Alone, Sharing, related, sources
+from noria.plan.uses import outdated
 from noria.plan.view import ViewDef
 from noria.state import group_kernels as gk
 from noria.state.groups import Spec
@@ -288,6 +290,28 @@ class Lowering:
 
     def tables(self, view: ViewDef) -> list[str]:
         return list(mir.tables_of(view.plan))
+
+    def rename_table(self, table: str, name: str) -> None:
+        """The table has another name from now on."""
+        for node in self.engine.bases.get(table, ()):
+            assert isinstance(node.op, Base)
+            node.op.table = replace(node.op.table, name=name)
+        if table in self.engine.bases:
+            self.engine.bases[name] = self.engine.bases.pop(table)
+        self.engine.builds.renamed(table, name)
+        self.made = {mir.renamed(m, table, name): n for m, n in self.made.items()}
+        self.views = {v: self.renamed(view, table, name) for v, view in self.views.items()}
+        self._plans = {v: mir.renamed(m, table, name) for v, m in self._plans.items()}
+        if self._changed is not None:
+            self._changed = {mir.renamed(m, table, name) for m in self._changed}
+        if self._sharing is not None:
+            self._sharing.rename_table(table, name)
+
+    def renamed(self, view: ViewDef, table: str, name: str) -> ViewDef:
+        return view.with_table(table, name)
+
+    def outdated(self, view: ViewDef, tables: Mapping[str, TableDef]) -> SqlError | None:
+        return outdated(view.plan, tables)
 
     def drop_table(self, name: str) -> None:
         for node in list(self.engine.bases.get(name, ())):

@@ -71,7 +71,8 @@ def check(ok: bool, what: str) -> None:
 
 @dataclass(frozen=True)
 class Base(Mir):
-    """A base table with all its columns.  Equal are those of the same rows: indexes and defaults are not part of it."""
+    """A base table with all its columns.  Equal are those of the same rows: names, indexes and defaults are not part of
+    it."""
 
     table: TableDef = field(compare=False)
 
@@ -82,14 +83,14 @@ class Base(Mir):
     @cached_property
     def _same(self) -> tuple[Any, ...]:
         t = self.table
-        return t.name, t.table_id, t.primary_key, tuple((c.type, c.nullable) for c in t.columns)
+        return t.table_id or t.name, t.primary_key, tuple((c.type, c.nullable) for c in t.columns)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Base) and (self.table is other.table or self._same == other._same)
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.table.name, self.table.table_id))
+        return hash(self.table.table_id or self.table.name)
 
     def __str__(self) -> str:
         return f"table {self.table.name}"
@@ -415,6 +416,23 @@ def tables_of(plan: Mir) -> dict[str, TableDef]:
             if name not in found or len(table.columns) > len(found[name].columns):
                 found[name] = table
     return found
+
+
+def renamed(plan: Mir, table: str, name: str) -> Mir:
+    """The plan, where a table has another name; equal parts stay one."""
+    made: dict[int, Mir] = {}
+
+    def again(node: Mir) -> Mir:
+        if id(node) not in made:
+            if isinstance(node, Base):
+                made[id(node)] = Base(replace(node.table, name=name)) if node.table.name == table else node
+            else:
+                inputs = tuple(map(again, node.inputs))
+                same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
+                made[id(node)] = node if same else node.with_inputs(*inputs)
+        return made[id(node)]
+
+    return again(plan)
 
 
 def depth(plan: Mir) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from noria.core.types import Field
 from noria.plan.lookups import Lookup, Parameter
-from noria.plan.mir import Mir, check
+from noria.plan.mir import Mir, check, renamed
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,10 @@ class ViewDef:
     def result(self) -> Mir:
         """The relation whose rows a lookup gives, hidden columns included."""
         return self.plan if self.after is None else self.after
+
+    def with_table(self, table: str, name: str) -> ViewDef:
+        """The same view, where a table has another name."""
+        return replace(self, plan=renamed(self.plan, table, name))
 
     @property
     def fields(self) -> tuple[Field, ...]:

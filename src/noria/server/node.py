@@ -304,6 +304,9 @@ class Node:
     def catalog_view(self, name: str) -> ViewDef | None:
         return self.program.view(name)
 
+    def catalog_reader(self, view: ViewDef) -> ViewDef | None:
+        return self.program.reader_now(view)
+
     def view_list(self) -> list[dict[str, Any]]:
         return self.sessions.views()
 

@@ -37,6 +37,13 @@ class DropTable:
 
 
 @dataclass(frozen=True)
+class RenameTables:
+    """RENAME TABLE: (name, new name), one after the other."""
+
+    names: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class AlterTable:
     """was: the definition that the change was planned for."""
 
@@ -46,9 +53,12 @@ class AlterTable:
 
 @dataclass(frozen=True)
 class CreateView:
+    """materialized: with its reader, before anybody reads it."""
+
     view: ViewDef
     or_replace: bool = False
     text: str = ""
+    materialized: bool = False
 
 
 @dataclass(frozen=True)
@@ -248,9 +258,18 @@ class LockTables:
     tables: tuple[tuple[str, bool], ...] = ()
 
 
-Command = (CreateTable | AlterTable | DropTable | CreateView | DropView | Select | Timed | SelectItems | Explain | Show
-           | SetVariable | Use | CreateDatabase | DropDatabase | Transaction | Kill | Nothing | LockTables | Insert
-           | Update | Delete)
+Command = (CreateTable | AlterTable | RenameTables | DropTable | CreateView | DropView | Select | Timed | SelectItems
+           | Explain | Show | SetVariable | Use | CreateDatabase | DropDatabase | Transaction | Kill | Nothing
+           | LockTables | Insert | Update | Delete)
+
+
+def tables_changed(command: Command) -> tuple[str, ...]:
+    """The names of the tables that the command defines in another way, or drops."""
+    if isinstance(command, AlterTable):
+        return (command.was.name,)
+    if isinstance(command, RenameTables):
+        return tuple(old for old, _ in command.names)
+    return command.names if isinstance(command, DropTable) else ()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,9 @@
 
 Which part a row is in depends on the row alone, never on where it lies or how large the arena is: so between two parts
 rows may come and go, and everybody can tell which of them the scan has passed.
+
+Parts that follow each other lie far apart: what takes rows part after part into a hash of the same columns, as a full
+state does that is made from a partial one, would else fill its slots without a gap from one end on.
 """
 
 from __future__ import annotations
@@ -23,6 +26,17 @@ def part(arena: Codes, parts: int, low: int, high: int) -> Batch:
 
 
 @njit(cache=True)
+def _apart(number, parts):
+    """A part's first home from its number, or back: the bits in reverse."""
+    out = 0
+    while parts > 1:
+        out = out << 1 | number & 1
+        number >>= 1
+        parts >>= 1
+    return out
+
+
+@njit(cache=True)
 def part_of(cols, parts):
     """The part of each row, given the columns that identify it: shape (columns, rows)."""
     n = cols.shape[1]
@@ -31,7 +45,7 @@ def part_of(cols, parts):
         h = _SEED
         for c in range(cols.shape[0]):
             h = mix(h, cols[c, i])
-        out[i] = slot_of(h, parts)
+        out[i] = _apart(slot_of(h, parts), parts)
     return out
 
 
@@ -41,7 +55,8 @@ def _rows_in(A, parts, low, high):
     cap, hash_off, rows, width, w = A[HCAP], A[HASH], A[ROWS], A[WIDTH] + 1, A[IDW]
     found = np.empty(1024, np.int64)
     n = 0
-    for p in range(low, high):
+    for number in range(low, high):
+        p = _apart(number, parts)
         home = p & (cap - 1)
         while home < cap:
             s = home

@@ -16,9 +16,9 @@ from typing import Any
 from noria.core.errors import SqlError
 from noria.core.expressions.coerce import MICROSECOND
 from noria.core.statements import WriteResult
-from noria.core.types import Collation, Column, IndexDef, Kind, SqlType, TableDef
+from noria.core.types import Collation, Column, IndexDef, Kind, Past, SqlType, TableDef
 
-FORMAT = 1
+FORMAT = 2
 
 
 def family_of(table: TableDef) -> str:
@@ -39,6 +39,9 @@ def table_to_json(table: TableDef) -> dict[str, Any]:
         "columns": [_column_to_json(c) for c in table.columns],
         "primary_key": list(table.primary_key),
         "indexes": [{"name": i.name, "columns": list(i.columns), "unique": i.unique} for i in table.indexes],
+        **({"order": list(table.order)} if table.order else {}),
+        **({"past": [[p.before, p.name, p.shown] for p in table.past]} if table.past else {}),
+        **({"made": table.made} if table.made else {}),
     }
 
 
@@ -49,6 +52,10 @@ def table_from_json(data: dict[str, Any]) -> TableDef:
         tuple(data["primary_key"]),
         tuple(IndexDef(i["name"], tuple(i["columns"]), i["unique"]) for i in data["indexes"]),
         data["id"],
+        order=tuple(data.get("order", ())),
+        past=tuple(Past(before, name, tuple((at, called) for at, called in shown))
+                   for before, name, shown in data.get("past", ())),
+        made=data.get("made", 0),
     )
 
 
@@ -64,6 +71,8 @@ def _column_to_json(column: Column) -> dict[str, Any]:
         "default_now": column.default_now,
         "update_now": column.update_now,
         **({"initial": _value_to_json(column.initial), "added": column.added} if column.added else {}),
+        **({"dropped": column.dropped} if column.dropped else {}),
+        **({} if column.source is None else {"source": column.source}),
     }
 
 
@@ -76,7 +85,8 @@ def _column_from_json(data: dict[str, Any]) -> Column:
     return Column(
         data["name"], type, data["nullable"], default is not None,
         None if default is None else _value_from_json(default), data["auto_increment"], data["default_now"],
-        data.get("update_now", False), _value_from_json(data.get("initial", ["plain", None])), data.get("added", 0))
+        data.get("update_now", False), _value_from_json(data.get("initial", ["plain", None])), data.get("added", 0),
+        data.get("dropped", 0), data.get("source"))
 
 
 def _value_to_json(value: Any) -> list[Any]:

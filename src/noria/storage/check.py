@@ -33,7 +33,7 @@ from noria.storage.engine import DEFAULT, META, table_options
 from noria.storage.entries_hash import Sums
 from noria.storage.errors import StoreError, one_line, opening_error
 from noria.storage.mark import Mark
-from noria.storage.snapshot import default_array
+from noria.storage.snapshot import column_array
 from noria.storage.table import Counters, Index
 
 _TABLE = re.compile(r"t\d+")  # a family of rows (`catalog.family_of`)
@@ -271,7 +271,7 @@ def _key_parts(table: TableDef, columns: Sequence[int], parts: Sequence[Part], r
     for c in columns:
         type = table.columns[c].type
         if c >= len(parts):
-            made += key_parts_of_arrow([_whole(default_array(table.columns[c], rows))], [type])
+            made += key_parts_of_arrow([_whole(column_array(table, c, parts, rows))], [type])
         else:
             made.append(folded_texts(parts[c]) if type.folds else parts[c])
     return made

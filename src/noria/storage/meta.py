@@ -40,8 +40,8 @@ def get(engine: Engine, key: bytes) -> bytes | None:
 # ------------------------------------------------------------------ may this process use the directory?
 def check_format(engine: Engine, path: str) -> None:
     stored = get(engine, _FORMAT)
-    if stored is None:
-        if engine.families() != [META]:
+    if stored is None or (stored.isdigit() and int(stored) < FORMAT):
+        if stored is None and engine.families() != [META]:
             raise StoreError(f"the data directory {path} holds a RocksDB database that is not Noria's: "
                              "give another --data-dir")
         batch = WriteBatch(raw_mode=True)

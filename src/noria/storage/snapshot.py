@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.expressions.coerce import coerce
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Column, TableDef
-from noria.core.values import arrow_type, bytes_of, to_arrow
+from noria.core.values import arrow_type, bytes_of, convert, to_arrow
 from noria.storage import reading
 from noria.storage.catalog import family_of, table_from_json
 from noria.storage.encoding import unpack_parts
@@ -61,10 +62,21 @@ def _batches(values: list[bytes], table: TableDef, wanted: list[int]) -> Iterato
     types = [c.type for c in table.columns]
     for _, parts in unpack_parts(values, types):
         rows = len(parts[0]) if parts else 0
-        arrays = [_array(parts[c], table.columns[c]) if c < len(parts) else default_array(table.columns[c], rows)
-                  for c in wanted]
+        arrays = [column_array(table, c, parts, rows) for c in wanted]
         names = [table.columns[c].name for c in wanted]
         yield pa.RecordBatch.from_arrays(arrays, names)
+
+
+def column_array(table: TableDef, at: int, parts: Sequence[Any], rows: int) -> pa.Array:
+    """A column of packed rows, also of those that do not have it yet."""
+    column = table.columns[at]
+    if at < len(parts):
+        return _array(parts[at], column)
+    if column.source is None:
+        return default_array(column, rows)
+    symbols = PlainSymbols()
+    before = column_array(table, column.source, parts, rows)
+    return to_arrow(convert(before, column, 1, symbols), column.type, symbols)
 
 
 def _array(part: Any, column: Column) -> pa.Array:

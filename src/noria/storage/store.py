@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -29,6 +30,7 @@ from noria.storage.catalog import Done
 from noria.storage.encoding import first_codes
 from noria.storage.engine import Engine, Memory
 from noria.storage.errors import StoreError, StoreFenced, damaged
+from noria.storage.fitting import Fitting, refuse_unfit
 from noria.storage.indexing import IndexBuild, build_whole
 from noria.storage.stage import SCAN_ROWS, Stage
 from noria.storage.table import Index, Table
@@ -67,6 +69,7 @@ class RocksStore:
             table.counters = meta.read_counters(engine, definition)
             self._tables[definition.name] = table
         self._dropped: list[Table] = []
+        self._undeclared: list[tuple[Table, Index]] = []  # UNIQUE indexes
         meta.sweep(engine, self._tables.values())
         self._done = meta.read_done(engine)
         for table in self._tables.values():
@@ -134,12 +137,44 @@ class RocksStore:
             self._engine.create_family(family)
         self._tables[table.name] = made
 
-    def alter_table(self, table: TableDef) -> None:
-        """As the protocol says."""
-        self._readable(table.name).redefine(table)
+    def alter_table(self, table: TableDef, fits: bool = False) -> None:
+        found = self._of_id(table)
+        if not fits:
+            refuse_unfit(found, table)
+        if found.fitting is not None and not found.fitting.same(table):
+            found.fitting.give_up()
+        if table.name != found.name:
+            if table.name in self._tables:
+                raise table_exists(table.name)
+            del self._tables[found.name]
+            self._tables[table.name] = found
+        self._set_unique(found, table)
+        found.redefine(table)
+
+    def _set_unique(self, found: Table, table: TableDef) -> None:
+        """UNIQUE indexes as they are declared now: what was filled is in use, what is declared no more goes with the
+        next `set_recipe`."""
+        names = {i.columns: i.name for i in table.indexes if i.unique}
+        known = {i.columns for i in found.indexes if i.unique}
+        filled = [*(found.fitting.unique if found.fitting is not None else ()),
+                  *(i for t, i in self._undeclared if t is found)]
+        found.indexes += [i for i in filled if i.columns in names and i.columns not in known]
+        gone = [i for i in found.indexes if i.unique and i.columns not in names]
+        found.indexes = [replace(i, name=names[i.columns]) if i.unique else i for i in found.indexes if i not in gone]
+        self._undeclared = [(t, i) for t, i in self._undeclared if t is not found] + [(found, i) for i in gone]
+
+    def begin_fitting(self, table: TableDef) -> Fitting:
+        found = self._of_id(table)
+        return Fitting(self._engine, found, table, self._symbols, lambda: self._readable(found.name))
+
+    def _of_id(self, table: TableDef) -> Table:
+        """The table, whatever it is called."""
+        found = next((t for t in self._tables.values() if t.definition.table_id == table.table_id), None)
+        if found is None:
+            raise unknown_table(table.name)
+        return self._readable(found.name)
 
     def unbuilt(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """As the protocol says."""
         for table in self._tables.values():
             building = {i.columns for i in table.building}
             for i in table.definition.indexes:
@@ -148,8 +183,10 @@ class RocksStore:
 
     def drop_table(self, name: str) -> None:
         """Durable with the next `set_recipe`; until then a crash brings it back."""
-        self._dropped.append(self.table(name))
+        self._dropped.append(table := self.table(name))
         del self._tables[name]
+        if table.fitting is not None:
+            table.fitting.give_up()
 
     def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int) -> None:
         if self._repeated(epoch, seq) is not None:
@@ -162,6 +199,8 @@ class RocksStore:
                     meta.put_counters(self._engine, batch, table.definition, table.counters)
             for table in self._dropped:
                 meta.forget_table(self._engine, batch, table)
+            for _, index in self._undeclared:
+                meta.forget_index(self._engine, batch, index)
 
         self._commit(fill, Done(epoch, seq), True, bool(self._dropped))
         self._recipe = tuple(recipe)
@@ -170,6 +209,9 @@ class RocksStore:
                 self._engine.drop_family(family)
             table.building.clear()
         self._dropped.clear()
+        for _, index in self._undeclared:
+            self._engine.drop_family(index.family)
+        self._undeclared.clear()
 
     def recipe(self) -> tuple[str, ...]:
         return self._recipe
@@ -226,6 +268,8 @@ class RocksStore:
             delta = stage.delta()
             if len(delta):
                 deltas[name] = delta
+                if stage.table.fitting is not None:
+                    stage.table.fitting.written(delta)
         return results, deltas
 
     def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None
@@ -433,7 +477,10 @@ class RocksStore:
         """Take files of `storage.sst` over, whole or not at all.  files: family -> paths.  SqlError 1062 if
         they bring a key that is there already."""
         if self._repeated(epoch, seq) is None:
-            bulk.ingest(self._engine, self._readable(table), files, rows, auto_increment, Done(epoch, seq))
+            into = self._readable(table)
+            bulk.ingest(self._engine, into, files, rows, auto_increment, Done(epoch, seq))
+            if into.fitting is not None:
+                into.fitting.again()
             self._done[seq % meta.RECENT_RESULTS] = Done(epoch, seq)
             self.last_epoch, self.last_seq = epoch, seq
 

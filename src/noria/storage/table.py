@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import add
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,12 @@ from noria.core.errors import SqlError, duplicate_entry
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import BIGINT, TableDef
-from noria.core.values import decode, encode
+from noria.core.values import decode, encode, recode
 from noria.storage.catalog import family_of, index_family_of
 from noria.storage.encoding import keys_of, rows_of, unpack_rows
+
+if TYPE_CHECKING:
+    from noria.storage.fitting import Fitting
 
 
 @dataclass(frozen=True)
@@ -63,23 +66,29 @@ class Table:
     """A table's definition, its indexes and counters, and its encoding."""
 
     def __init__(self, definition: TableDef, symbols: Symbols, indexes: Sequence[Index] = ()):
-        self.definition, self._symbols = definition, symbols
+        self._symbols = symbols
+        self.family = family_of(definition)
+        self.fitting: Fitting | None = None  # looks at what is written
+        self._define(definition)
+        self.indexes: list[Index] = list(indexes)
+        self.building: list[Index] = []  # written like the others, and not looked up yet (`indexing`)
+        self.counters = Counters()
+
+    def _define(self, definition: TableDef) -> None:
+        self.definition = definition
         self.name = definition.name
         self.types = tuple(c.type for c in definition.columns)
         self.width = len(self.types)
         self.key = definition.primary_key
         self.key_types = tuple(self.types[c] for c in self.key)
-        self.family = family_of(definition)
-        self.indexes: list[Index] = list(indexes)
-        self.building: list[Index] = []  # written like the others, and not looked up yet (`indexing`)
-        self.counters = Counters()
+        self.dropped = frozenset(at for at, c in enumerate(definition.columns) if c.dropped)
+        self._converted = [(at, c.source) for at, c in enumerate(definition.columns) if c.source is not None]
 
     def redefine(self, definition: TableDef) -> None:
-        """More columns, other declared indexes, defaults, AUTO_INCREMENT: what is on disk stays as it is.  An index
+        """Other columns, names, declared indexes, defaults, AUTO_INCREMENT: what is on disk stays as it is.  An index
         that is declared no more may go when no view needs it."""
-        self.definition = definition
-        self.types = tuple(c.type for c in definition.columns)
-        self.width = len(self.types)
+        self._define(definition)
+        self.fitting = None
         self.indexes = [i if i.unique else replace(i, name=self.declared(i.columns)) for i in self.indexes]
         self.counters = self.counters._replace(
             auto_increment=max(self.counters.auto_increment, definition.first_id - 1))
@@ -132,7 +141,15 @@ class Table:
     # ---------------------------------------------------------------- from bytes
     def codes(self, values: Sequence[bytes]) -> Codes:
         """(width, rows) codes of packed rows."""
-        return unpack_rows(values, self.types, self._defaults, self._symbols)
+        codes = unpack_rows(values, self.types, self._defaults, self._symbols)
+        if self._converted and len(values):
+            widths = np.fromiter((v[0] | v[1] << 8 for v in values), np.int64, len(values))
+            for at, source in self._converted:
+                before = np.flatnonzero(widths <= at)
+                if len(before):
+                    codes[at, before] = recode(codes[source, before], self.types[source],
+                                               self.definition.columns[at], 1, self._symbols)
+        return codes
 
     def _defaults(self) -> Codes:
         """Values of columns that a row on disk does not have yet."""

@@ -18,20 +18,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from noria.core.batch import Batch, Codes
-from noria.core.errors import InvariantViolation, SqlError, division_by_zero, wrong_value_count
+from noria.core.errors import InvariantViolation, SqlError, division_by_zero, view_changed, wrong_value_count
 from noria.core.expressions import evaluate
 from noria.core.expressions.coerce import integer_bounds
-from noria.core.expressions.expr import Expr
+from noria.core.expressions.expr import Col, Expr, columns_of, substitute
 from noria.core.expressions.functions import zero_divisors
 from noria.core.limits import NULL_CODE
-from noria.core.statements import Delete, Insert, Statement, Update, WriteResult
+from noria.core.statements import NEW, Delete, Insert, Statement, Update, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import Column
 from noria.core.values import convert, default_code, recode
 from noria.dataflow.protocols import StoreBroken
 from noria.storage.find import Found, find
 from noria.storage.stage import MANY_ROWS, Change, Effect, Stage, key_order
-from noria.storage.table import Index
+from noria.storage.table import Index, Table
 
 Mask = npt.NDArray[np.bool_]
 Assignments = tuple[tuple[int, Expr], ...]
@@ -41,6 +41,7 @@ def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
     """Run one statement on its table's stage; errors come back in the result."""
     mark = stage.mark()
     try:
+        refuse_gone(stage.table, statement)
         if isinstance(statement, Insert):
             return _Insert(stage, statement, symbols).run()
         found = find(stage, statement.where, symbols)
@@ -74,6 +75,7 @@ def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> lis
     whole = _Insert(stage, statements[0]._replace(rows=rows), symbols)
     mark = stage.mark()
     try:
+        refuse_gone(stage.table, statements[0])
         whole.run()
     except (InvariantViolation, StoreBroken):
         raise
@@ -87,6 +89,20 @@ def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> lis
     ends = np.cumsum(sizes)
     return [WriteResult(size, next((i for i in ids[end - size : end] if i), 0))
             for size, end in zip(sizes, ends.tolist(), strict=True)]
+
+
+def refuse_gone(table: Table, statement: Statement) -> None:
+    """SqlError 1412 where the statement was planned when the table had columns that were dropped since."""
+    if not table.dropped:
+        return
+    exprs = [e for _, e in statement.assignments] if not isinstance(statement, Delete) else []
+    if not isinstance(statement, Insert) and statement.where is not None:
+        exprs.append(statement.where)
+    named = {c for e in exprs for c in columns_of(e)} | {c - NEW for e in exprs for c in columns_of(e)}
+    named.update(statement.columns if isinstance(statement, Insert) else ())
+    named.update(() if isinstance(statement, Delete) else (at for at, _ in statement.assignments))
+    if not table.dropped.isdisjoint(named):
+        raise view_changed(table.name)
 
 
 def _assigned(stage: Stage, statement: Update, rows: Codes, symbols: Symbols) -> Codes:
@@ -383,9 +399,16 @@ class _Insert:
         if rows:
             found = self._found([v for v in victims if v is not None])
             inputs = np.concatenate([found.codes, codes[:, rows]])
-            new = assign(self.stage, self.statement.assignments, found.codes, inputs, self.symbols)
+            new = assign(self.stage, self._assignments(), found.codes, inputs, self.symbols)
             affected += 2 * update_rows(self.stage, found, new)
         return affected
+
+    def _assignments(self) -> Assignments:
+        """Over the row that is there, and then the new one."""
+        def place(c: Col) -> Expr:
+            return c if c.index < NEW else Col(c.type, c.nullable, c.index - NEW + self.table.width)
+
+        return tuple((at, substitute(e, place)) for at, e in self.statement.assignments)
 
     def _found(self, keys: list[bytes]) -> Found:
         return Found(keys, self.table.codes(self.stage.rows_of(keys)))

@@ -69,7 +69,7 @@ class Base(Stateful):
 
     def gate(self, node: Node) -> Gate:
         """A bag's rows do not tell where they lie."""
-        return KeyGate(node, self.table.name) if self.table.primary_key else WholeGate(node)
+        return KeyGate(node, lambda: self.table.name) if self.table.primary_key else WholeGate(node)
 
     def values_between(self, engine: Engine, cols: Columns, low: int, high: int) -> Codes:
         return engine.store.values_between(self.table.name, cols[0], low, high)

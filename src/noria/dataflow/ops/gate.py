@@ -9,7 +9,7 @@ the gate is taken away.  (A gate stands in no graph, only on the way to one stat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -87,22 +87,22 @@ class Gate(Operator):
 class KeyGate(Gate):
     """After a base table with a primary key: what lies up to a key has passed."""
 
-    def __init__(self, source: Node, table: str):
+    def __init__(self, source: Node, table: Callable[[], str]):
         super().__init__(source)
         self._table = table
         self._up_to: bytes | None = None
 
     def total(self, engine: Engine) -> int:
-        return engine.store.row_count(self._table)
+        return engine.store.row_count(self._table())
 
     def _advance(self, engine: Engine, rows: int) -> Batch:
-        passed, self._up_to = engine.store.scan(self._table, self._up_to, rows)
+        passed, self._up_to = engine.store.scan(self._table(), self._up_to, rows)
         self.open = self._up_to is None
         return self.source.narrowed(passed)
 
     def _passed(self, engine: Puller, rows: Batch) -> npt.NDArray[np.bool_] | None:
         up_to = self._up_to
-        keys = None if up_to is None else engine.store.positions(self._table, rows)
+        keys = None if up_to is None else engine.store.positions(self._table(), rows)
         return None if up_to is None or keys is None else np.array([k <= up_to for k in keys], np.bool_)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from noria.core.limits import KEPT_PLANS
 from noria.dataflow.render import named
-from noria.plan.mir import Mir
+from noria.plan.mir import Mir, renamed
 from noria.plan.reuse.sharing import Alone, Fullness, groupings, host, replaced, share
 from noria.plan.view import ViewDef
 
@@ -41,6 +41,12 @@ class Sharing:
     def over_standing(self, plan: Mir) -> Mir:
         """A plan over what is there."""
         return replaced(plan, self._instead)
+
+    def rename_table(self, table: str, name: str) -> None:
+        """The table has another name from now on."""
+        self._instead = {renamed(m, table, name): renamed(p, table, name) for m, p in self._instead.items()}
+        self._members = {renamed(m, table, name): frozenset(renamed(one, table, name) for one in of)
+                         for m, of in self._members.items()}
 
     def told(self) -> Iterator[tuple[Mir, str]]:
         """Of each shared grouping: what it stands for."""

@@ -254,20 +254,21 @@ class Executor:
         view = self.program.view(name)
         if view is None or view.internal:
             raise unknown_table(name)
-        await self.program.first_states.of(view)
+        reader = await self.program.reader_of(view)
+        await self.program.first_states.of(reader)
         select = _of_all(view, keys.num_columns)
         if view.asks is None:
             keys = typed_keys(keys, view.key_fields)
             if not Shape.of(view).changes_rows:
                 self.selects += keys.num_rows
-                return await self.reads.many(view, keys)
+                return _shown(view, await self.reads.many(reader, keys))
         ordinals: list[int] = []
         rows: list[Any] = []
         for i, values in enumerate(zip(*(c.to_pylist() for c in keys.columns), strict=True) if keys.num_columns else
                                    [()] * keys.num_rows):
             if view.asks is None:
                 key_of(values if view.key else (), view.key_fields)  # an error for what is no key
-            result = await _settled(self._look_up(view, sql.bound_select(select, values), _to_nobody))
+            result = await _settled(self._look_up(reader, sql.bound_select(select, values), _to_nobody))
             rows += result.rows
             ordinals += [i] * len(result.rows)
         return arrow_rows(view.fields, rows).append_column("__key", pa.array(ordinals, pa.int64()))
@@ -376,6 +377,14 @@ def _of_all(view: ViewDef, columns: int) -> sql.Select:
         raise SqlError(1210, "HY000", f"the keys have {columns} columns and the view has {len(view.asks.names)} "
                                       f"parameters: {', '.join(view.asks.names)}")
     return sql.Select(view, view.asks.lookups, limit=view.asks.limit, offset=view.asks.offset)
+
+
+def _shown(view: ViewDef, rows: pa.Table) -> pa.Table:
+    """The columns of a view, as it names them, and `__key`, of rows from another one's reader."""
+    names = [*(f.name for f in view.fields), "__key"]
+    if rows.column_names == names:
+        return rows
+    return rows.select([*range(view.visible), rows.num_columns - 1]).rename_columns(names)
 
 
 def _to_nobody(state: str) -> None:

@@ -137,10 +137,12 @@ class Statements:
         return command
 
     def _best(self, select: Select) -> Select:
-        """With literal ranges as conditions of the view if there is such a view."""
+        """With literal ranges as conditions of the view if there is such a view, read or not."""
         other = select.instead
-        known = other is not None and other.view is not None and self._program.match(other.view) is not None
-        return other if known and other is not None else select
+        if other is None or other.view is None:
+            return select
+        known = self._program.match(other.view) or self._program.readerless(other.view)
+        return select if known is None else other
 
     def _learn(self, text: str, command: Command) -> None:
         found = shape_of(text)

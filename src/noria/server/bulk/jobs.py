@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -224,6 +224,7 @@ class Bulk:
                 raise unknown_table(name)
         async with self._in_slot(self.jobs), self._place("verify") as place:
             yield {"step": "snapshot of the base tables and the views"}
+            unread = self._without_reader(wanted)
             path = place / "checkpoint"
             taken = await self._asked(Snapshot(0, str(path), views=True))
             views = {v.name: told(v) for v in (*self._program.views(), *self._program.adhoc())}
@@ -250,7 +251,15 @@ class Bulk:
             yield {"view": view.view, "agrees": view.ok, "rows": view.rows, "keys": view.keys, "of": view.of,
                    "derived": derived.get(view.view, 0), "compared": _compared(view, derived.get(view.view, 0)),
                    "differences": [*map(str, view.differences), *([view.error] if view.error else [])]}
+        for name, why in unread:
+            yield {"view": name, "agrees": True, "rows": 0, "keys": 0, "of": 0, "derived": 0, "differences": [],
+                   "compared": f"nothing: {why}"}
 
+    def _without_reader(self, wanted: Sequence[str]) -> list[tuple[str, str]]:
+        """Views without a state of their own, and why, of those that are wanted: all, if none is named."""
+        found = [(v.name, self._program.why_readerless(v.name)) for v in self._program.views()]
+        names = {n.lower() for n in wanted}
+        return [(name, why) for name, why in found if why and (not names or name.lower() in names)]
 
     async def _derive(self, checkpoint: Path, views: list[ViewDef]) -> dict[str, int]:
         """Have the worker derive some keys of these views; how many of each."""

@@ -74,6 +74,8 @@ class Services(Protocol):
 
     def catalog_view(self, name: str) -> ViewDef | None: ...
 
+    def catalog_reader(self, view: ViewDef) -> ViewDef | None: ...
+
     def view_list(self) -> list[dict[str, Any]]: ...
 
     def attachment(self) -> dict[str, Any]: ...
@@ -189,7 +191,7 @@ class Api:
         view = self._s.catalog_view(name)
         if view is None:
             raise unknown_table(name)
-        return JSONResponse(about_view(view))
+        return JSONResponse(about_view(view, self._s.catalog_reader(view)))
 
     async def table(self, request: Request) -> Response:
         name = request.path_params["name"]

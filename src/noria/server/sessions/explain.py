@@ -31,17 +31,28 @@ class Explainer:
 
     # ------------------------------------------------------------ EXPLAIN
     async def explain(self, command: sql.Explain, tell: Tell) -> ResultSet:
-        """How a statement is answered.  A SELECT's view is made, as running it would: the answer is about it."""
+        """How a statement is answered.  A SELECT's view is made, as running it would: the answer is about it.  But the
+        reader of a named view, which may be large, is only made by reading it, as EXPLAIN ANALYZE does."""
         select = command.command
         if not isinstance(select, sql.Select):
             raise not_supported("EXPLAIN of this statement", "EXPLAIN a SELECT")
-        reader, reason = await self._reader(select)
-        if reader is None:
+        unread = None if command.analyze else self._unread(select)
+        reader, reason = (None, "") if unread is not None else await self._reader(select)
+        if unread is not None:
+            lines = [f"answered by the view {unread.name}, not read yet: it keeps nothing, and its first read makes "
+                     "its reader", *_then(select), show(unread.plan)]
+        elif reader is None:
             lines = await self._by_spark(select, reason, tell if command.analyze else None)
         else:
             lines = [_answered_by(reader), *_then(select),
                      *(await self._analyzed(reader, select) if command.analyze else []), *await self._nodes(reader)]
         return inspection.texts(["EXPLAIN"], [(line,) for text in lines for line in text.splitlines()])
+
+    def _unread(self, select: sql.Select) -> ViewDef | None:
+        """The named view that would answer if it had been read."""
+        program = self._executor.program
+        known = select.view is None or program.match(select.view) is not None
+        return None if known or select.view is None else program.readerless(select.view)
 
     async def _reader(self, select: sql.Select) -> tuple[ViewDef | None, str]:
         """The view that answers; or None and why there is none."""
@@ -107,11 +118,15 @@ class Explainer:
         return inspection.narrowed(command, inspection.texts(names, rows))
 
     async def _views(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        """Every reader, and what it and the nodes above it that it alone uses keep."""
-        graph, rows = await self._graph(), []
+        """Every reader, and what it and the nodes above it that it alone uses keep; views that have none, and why."""
+        graph = await self._graph()
+        rows: list[tuple[Any, ...]] = []
         program = self._executor.program
         for view in sorted([*program.views(), *program.adhoc()], key=lambda v: v.name):
             nodes = render.of_view(graph, view.name)
+            if why := program.why_readerless(view.name):
+                key = ", ".join(f.name for f in view.key_fields)
+                rows.append((view.name, "view", key, "none", why, 0, 0, 0, 0, None, 0, 0))
             if not nodes:
                 continue  # an internal view: what it keeps is in those that read it
             leaf, own = nodes[-1], [d for d in nodes if d["views"] == [view.name]]
@@ -133,7 +148,8 @@ class Explainer:
         return ["Variable_name", "Value"], rows
 
     async def _migrations(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        """What is built in the background; whoever began it stands in SHOW PROCESSLIST, and KILL ends it."""
+        """What is built in the background.  Who changes the program stands in SHOW PROCESSLIST, and KILL ends it; what
+        a first read began goes on without it."""
         builds = await self._executor.ask(Ask(0, "builds"))
         rows = [(b["what"], ", ".join(b["views"]), b["state"], b["rows"], b["of"],
                  f"{100 * b['rows'] / b['of']:.1f}" if b["of"] else None, b["why"]) for b in builds]

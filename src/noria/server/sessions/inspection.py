@@ -149,7 +149,7 @@ def columns_of(name: str, program: Program) -> list[tuple[Field, Column | None, 
     """The columns of a table or view; of a table with their definitions."""
     table = program.table(name)
     if table is not None:
-        return [(c.field, c, table) for c in table.columns]
+        return [(c.field, c, table) for c in (table.columns[i] for i in table.shown)]
     view = program.view(name)
     if view is None:
         raise unknown_table(name)
@@ -220,7 +220,7 @@ def _create_view(command: Show, program: Program, about: About) -> ResultSet:
 
 def table_text(table: TableDef) -> str:
     """The CREATE TABLE that makes this table."""
-    lines = [f"  {_quote(c.name)} {_column_text(c)}" for c in table.columns]
+    lines = [f"  {_quote(c.name)} {_column_text(c)}" for c in (table.columns[i] for i in table.shown)]
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
     for index in table.indexes:
@@ -350,18 +350,20 @@ def view_about(view: ViewDef, program: Program) -> dict[str, Any]:
             "explain": program.explanation(view.name)}
 
 
-def about_view(view: ViewDef) -> dict[str, Any]:
-    """What a client must know to look up in a view, also by itself in shared memory."""
+def about_view(view: ViewDef, reader: ViewDef | None) -> dict[str, Any]:
+    """What a client must know to look up in a view, also by itself in shared memory: in what `reader` keeps there."""
     empty = None if view.empty_row is None else [jsonable(v) for v in view.empty_row]
     key = [f.name for f in view.key_fields] if view.asks is None else list(view.asks.names)
     return {"name": view.name, "columns": [f.name for f in view.fields], "key": key, "plain": view.asks is None,
             "internal": view.internal,
             "text": view.text, "order": view.order, "limit": view.limit, "offset": view.offset, "empty_row": empty,
-            "definition": view.definition}
+            "reader": None if reader is None else reader.name,
+            "definition": (reader or view).definition}
 
 
 def about_table(table: TableDef) -> dict[str, Any]:
     """What a client must know to write to a table."""
-    return {"name": table.name, "columns": [c.name for c in table.columns],
-            "types": [c.type.sql() for c in table.columns],
+    columns = [table.columns[i] for i in table.shown]
+    return {"name": table.name, "columns": [c.name for c in columns],
+            "types": [c.type.sql() for c in columns],
             "primary_key": [table.columns[i].name for i in table.primary_key]}

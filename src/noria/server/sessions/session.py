@@ -50,7 +50,7 @@ from noria.sql.text.shape import split
 
 A = TypeVar("A")
 _WRITES = (Insert, Update, Delete)
-_DEFINITIONS = (sql.CreateTable, sql.AlterTable, sql.DropTable, sql.CreateView, sql.DropView)
+_DEFINITIONS = (sql.CreateTable, sql.AlterTable, sql.RenameTables, sql.DropTable, sql.CreateView, sql.DropView)
 
 
 class Session:
@@ -249,11 +249,9 @@ class Session:
             return await self._explainer.show(command)
         return inspection.show(command, self._executor.program, self)
 
-    async def _define(self, command: sql.CreateTable | sql.AlterTable | sql.DropTable | sql.CreateView | sql.DropView
-                      ) -> Ok:
+    async def _define(self, command: sql.Command) -> Ok:
         self._end_transaction()
-        changed = command.names if isinstance(command, sql.DropTable) else ()
-        for name in (command.was.name,) if isinstance(command, sql.AlterTable) else changed:
+        for name in sql.tables_changed(command):
             self._executor.locks.check(self, name)
         change = await self._executor.program.define(command)
         return Ok(warnings=change.warnings)

@@ -7,6 +7,7 @@ in the order of the table's columns; columns that old rows lack have their defau
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 
 import pyarrow as pa
@@ -36,19 +37,21 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def tables(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> dict[str, DataFrame]:
-    """The wanted tables by name, those that the checkpoint holds, with the columns that either knows; ValueError where
-    these are others."""
-    found = read_tables(checkpoint)
+    """The wanted tables by name, those that the checkpoint holds, whatever they were called then, with the columns that
+    either knows: a position means the same column in both, with the same codes; ValueError where it does not."""
+    held = read_tables(checkpoint)
+    by_id = {t.table_id: t for t in held.values()}
+    found: dict[str, DataFrame] = {}
     for t in wanted:
-        if t.name not in found:
-            continue
-        pairs = zip(t.columns, found[t.name].columns, strict=False)
-        if len(t.columns) > len(found[t.name].columns):
-            found[t.name] = t  # columns were added since
-        if any(mine.type != theirs.type for mine, theirs in pairs):
-            raise ValueError(f"table {t.name} has other columns in the snapshot {checkpoint} than in the program: "
-                             "take a new snapshot")
-    return {t.name: table(spark, checkpoint, found[t.name]) for t in wanted if t.name in found}
+        then = by_id.get(t.table_id) if t.table_id else held.get(t.name)
+        if then is not None:
+            pairs = zip(t.columns, then.columns, strict=False)
+            if any(mine.type.kind is not theirs.type.kind for mine, theirs in pairs):
+                raise ValueError(f"table {t.name} has other columns in the snapshot {checkpoint} than in the program: "
+                                 "take a new snapshot")
+            as_known = then if len(then.columns) > len(t.columns) else replace(t, table_id=then.table_id)
+            found[t.name] = table(spark, checkpoint, as_known)
+    return found
 
 
 def table(spark: SparkSession, checkpoint: str, definition: TableDef) -> DataFrame:

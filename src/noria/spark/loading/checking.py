@@ -37,11 +37,11 @@ class ColumnMap:
 def map_columns(table: TableDef, names: Sequence[str], path: str) -> ColumnMap:
     """By name, ignoring case; every column of the file must be the table's, what is missing needs a default."""
     by_name: dict[str, str] = {}
-    known = {c.name.lower() for c in table.columns}
+    known = {name.lower() for _, name in table.shape}
     extra = [n for n in names if n.strip().lower() not in known]
     if extra:
         raise BadFile(f"{path}: column{'s' if len(extra) > 1 else ''} {', '.join(extra)} not in table {table.name} "
-                      f"({', '.join(c.name for c in table.columns)}); rename or drop them in the file")
+                      f"({', '.join(name for _, name in table.shape)}); rename or drop them in the file")
     for n in names:
         if n.strip().lower() in by_name:
             raise BadFile(f"{path}: names column {n} twice")
@@ -54,7 +54,7 @@ def map_columns(table: TableDef, names: Sequence[str], path: str) -> ColumnMap:
 
 
 def _has_value(c: Column) -> bool:
-    return c.has_default or c.default_now or c.nullable or c.auto_increment
+    return c.has_default or c.default_now or c.nullable or c.auto_increment or bool(c.dropped)
 
 
 def defaults(table: TableDef, now: datetime) -> list[pa.Scalar]:

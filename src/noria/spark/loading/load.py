@@ -76,7 +76,7 @@ class LoadReport:
 def load(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> LoadReport:
     """Build the SST files of `spec`.  BadFile, LoadRefused or SqlError when there is nothing to ingest."""
     started = time.monotonic()
-    reading = replace(spec.reading, columns=spec.reading.columns or tuple(c.name for c in spec.table.columns))
+    reading = replace(spec.reading, columns=spec.reading.columns or tuple(name for _, name in spec.table.shape))
     splits = files.plan(spec.files, reading)
     maps = {s.path: checking.map_columns(spec.table, s.names, s.path) for s in splits}
     os.makedirs(spec.out, exist_ok=True)

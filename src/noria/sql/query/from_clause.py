@@ -15,6 +15,7 @@ from noria.core.errors import SqlError, parse_error, unknown_table
 from noria.core.expressions.expr import Col, Expr, conjuncts
 from noria.core.expressions.functions import call
 from noria.core.limits import MAX_TABLES, TOP_ROWS
+from noria.core.types import TableDef
 from noria.plan.after import filter_of
 from noria.plan.lookups import Key, Lookup
 from noria.plan.mir import Base, Mir, Project, TopK
@@ -134,6 +135,16 @@ def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Lookup]]:
     return plan, [k.lookup for k in query.keys]
 
 
+def _shown(table: TableDef) -> Mir:
+    """The columns that are there, in their order."""
+    base = Base(table)
+    if table.shown == tuple(range(base.width)):
+        return base
+    fields = [base.fields[c] for c in table.shown]
+    return Project(base, tuple(Col(f.type, f.nullable, c) for c, f in zip(table.shown, fields, strict=True)),
+                   tuple(f.name for f in fields))
+
+
 def _named(context: Context, name: str) -> tuple[Mir, int, _Order]:
     """A query of WITH, a table, or a view by its plan without parameters: equal plans are shared.  Columns that a view
     is ordered by and does not show are the last, and hidden."""
@@ -141,7 +152,7 @@ def _named(context: Context, name: str) -> tuple[Mir, int, _Order]:
         return context.named[name.lower()], 0, ()
     table = context.catalog.table(name)
     if table is not None:
-        return Base(table), 0, ()
+        return _shown(table), 0, ()
     view = context.catalog.view(name)
     if view is None:
         raise unknown_table(name)

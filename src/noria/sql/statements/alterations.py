@@ -1,8 +1,9 @@
-"""ALTER TABLE, CREATE INDEX and DROP INDEX: what changes a table and leaves its rows on disk as they are.
+"""ALTER TABLE, CREATE INDEX, DROP INDEX and RENAME TABLE: definitions of tables before and after.
 
 Each part of a statement is a function from a definition to the next one, in order; the statement is the table before
-and after, whole or not at all.  What would change columns that are there, keys or UNIQUE is refused: it is not
-there yet.  New columns come last.
+and after, whole or not at all.  Rows on disk stay as they are: a dropped column keeps its place, a new one comes last,
+wherever it is shown, and a column whose values another type codes in another way is a new one that has the values of
+the old one, converted.  What would give rows other keys is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from sqlglot import exp
 from noria.core.errors import SqlError, too_many_columns, unknown_column, unknown_table
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import MAX_COLUMNS
-from noria.core.types import Column, IndexDef, Kind, TableDef
+from noria.core.types import NOW, Column, IndexDef, Kind, SqlType, TableDef, gone
 from noria.sql.commands import AlterTable, Command
 from noria.sql.query.context import Catalog
 from noria.sql.statements.definitions import (
@@ -29,6 +30,7 @@ from noria.sql.statements.definitions import (
     key_column,
     key_positions,
     named_indexes,
+    unique_of,
 )
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
@@ -47,18 +49,29 @@ def alter(tree: exp.Alter, catalog: Catalog) -> Command:
         if handler is None:
             raise refuse("this in ALTER TABLE", part, COPY)
         table = handler(table, part)
-    return AlterTable(was, checked_table(table))
+    return AlterTable(was, _checked(was, table))
+
+
+def _checked(was: TableDef, table: TableDef) -> TableDef:
+    for i in table.indexes:
+        if i.unique and i.columns not in {k.columns for k in was.indexes if k.unique}:
+            if not table.primary_key:
+                raise refuse("a new UNIQUE index of a table without a primary key", exp.to_identifier(i.name), COPY)
+            if max(i.columns) >= len(was.columns):
+                raise refuse("UNIQUE for a column that is new, or converted, in the same statement",
+                             exp.to_identifier(i.name), "write two statements")
+    return checked_table(table)
 
 
 def create_index(tree: exp.Create, catalog: Catalog) -> Command:
     only(tree, frozenset({"this", "kind", "unique", "exists", "replace"}), "CREATE INDEX")
-    index = tree.this
-    if tree.args.get("unique") or tree.args.get("exists") or tree.args.get("replace"):
-        raise refuse("CREATE UNIQUE INDEX, OR REPLACE and IF NOT EXISTS", tree, "declare UNIQUE in CREATE TABLE")
+    index, unique = tree.this, bool(tree.args.get("unique"))
+    if tree.args.get("exists") or tree.args.get("replace"):
+        raise refuse("CREATE INDEX with OR REPLACE or IF NOT EXISTS", tree, "leave it out")
     only(index, frozenset({"this", "table", "params"}), "CREATE INDEX")
     was = _table(index.args["table"], catalog)
-    columns = [key_column(c, False) for c in index.args["params"].args.get("columns") or []]
-    return AlterTable(was, _with_index(was, index.name, columns))
+    columns = [key_column(c, unique) for c in index.args["params"].args.get("columns") or []]
+    return AlterTable(was, _checked(was, _with_index(was, index.name, columns, unique)))
 
 
 def drop_index(tree: exp.Drop, catalog: Catalog) -> Command:
@@ -77,12 +90,12 @@ def _table(node: exp.Expr, catalog: Catalog) -> TableDef:
 
 
 # ------------------------------------------------------------------ indexes
-def _with_index(table: TableDef, name: str, columns: list[str]) -> TableDef:
+def _with_index(table: TableDef, name: str, columns: list[str], unique: bool = False) -> TableDef:
     if name:
         _check_free(table.indexes, check_name(name))
     known = [(i.name, i.columns, i.unique) for i in table.indexes]
     places = key_positions(table.columns, columns)
-    return replace(table, indexes=named_indexes([*known, (name or columns[0], places, False)]))
+    return replace(table, indexes=named_indexes([*known, (name or columns[0], places, unique)]))
 
 
 def _check_free(indexes: Iterable[IndexDef], name: str) -> None:
@@ -92,23 +105,30 @@ def _check_free(indexes: Iterable[IndexDef], name: str) -> None:
 
 def _add(table: TableDef, part: exp.Expr) -> TableDef:
     for node in part.expressions:
-        if not isinstance(node, exp.IndexColumnConstraint):
+        if isinstance(node, exp.Constraint) and len(node.expressions) == 1:
+            (inner,) = node.expressions
+            if isinstance(inner, exp.UniqueColumnConstraint):
+                table = _with_index(table, *unique_of(inner, node.this.name), True)
+                continue
+        if isinstance(node, exp.UniqueColumnConstraint):
+            table = _with_index(table, *unique_of(node), True)
+        elif isinstance(node, exp.IndexColumnConstraint):
+            table = _with_index(table, *index_of(node))
+        else:
             raise refuse("this in ALTER TABLE … ADD", node, COPY)
-        table = _with_index(table, *index_of(node))
     return table
 
 
 def _drop(table: TableDef, part: exp.Expr) -> TableDef:
-    if part.args.get("kind") not in ("INDEX", "KEY") or part.args.get("exists"):
+    drop = _DROPS.get(part.args.get("kind") or "")
+    if drop is None or part.args.get("exists"):
         raise refuse("this in ALTER TABLE … DROP", part, COPY)
     (named,) = part.args.get("tables") or [part.this]
-    return _without_index(table, named.name)
+    return drop(table, named.name)
 
 
 def _without_index(table: TableDef, name: str) -> TableDef:
     index = _index(table, name)
-    if index.unique:
-        raise refuse(f"dropping the UNIQUE index {index.name}", exp.to_identifier(name), COPY)
     return replace(table, indexes=tuple(i for i in table.indexes if i is not index))
 
 
@@ -125,25 +145,54 @@ def _index(table: TableDef, name: str) -> IndexDef:
     return found
 
 
-# ------------------------------------------------------------------ columns, their defaults, the counter
+# ------------------------------------------------------------------ columns
 def _add_column(table: TableDef, part: exp.Expr) -> TableDef:
-    where = part.args.get("position")
-    if part.args.get("exists") or (where is not None and not _is_last(table, where)):
-        raise refuse("ADD COLUMN IF NOT EXISTS, FIRST and AFTER", part, "it is added behind the others without these")
+    if part.args.get("exists"):
+        raise refuse("ADD COLUMN IF NOT EXISTS", part, "leave IF NOT EXISTS out")
+    column = column_of(_bare(part))
+    _check_unknown(table, column.name)
+    return _placed(_with_column(table, replace(column, initial=_initial(column))), len(table.columns), part)
+
+
+def _bare(part: exp.Expr) -> exp.Expr:
+    """The definition of a column without the place that it is to have."""
     node = part.copy()
     node.set("position", None)
     node.set("exists", None)
-    column = column_of(node)
-    if any(c.name.lower() == column.name.lower() for c in table.columns):
-        raise SqlError(1060, "42S21", f"Duplicate column name '{column.name}'")
+    return node
+
+
+def _with_column(table: TableDef, column: Column) -> TableDef:
     if len(table.columns) >= MAX_COLUMNS:
         raise too_many_columns(MAX_COLUMNS)
-    return replace(table, columns=(*table.columns, replace(column, initial=_initial(column))))
+    return replace(table, columns=(*table.columns, column), order=(*table.shown, len(table.columns)))
 
 
-def _is_last(table: TableDef, position: exp.Expr) -> bool:
-    """AFTER the last column is where it goes anyway."""
-    return position.this is not None and position.this.name.lower() == table.columns[-1].name.lower()
+def _placed(table: TableDef, at: int, part: exp.Expr) -> TableDef:
+    """The column as FIRST or AFTER say; where they say nothing, it stays where it is."""
+    where = part.args.get("position")
+    if where is None:
+        return table
+    others = [c for c in table.shown if c != at]
+    if where.this is None:
+        return replace(table, order=(at, *others))
+    before = _position(table, where.this.name)
+    if before == at:
+        raise unknown_column(where.this.name, table.name)
+    behind = others.index(before) + 1
+    return replace(table, order=(*others[:behind], at, *others[behind:]))
+
+
+def _position(table: TableDef, name: str) -> int:
+    try:
+        return table.position(name)
+    except KeyError:
+        raise unknown_column(name, table.name) from None
+
+
+def _check_unknown(table: TableDef, name: str, but: int = -1) -> None:
+    if any(table.columns[c].name.lower() == name.lower() for c in table.shown if c != but):
+        raise SqlError(1060, "42S21", f"Duplicate column name '{name}'")
 
 
 def _initial(c: Column) -> object:
@@ -158,23 +207,120 @@ def _initial(c: Column) -> object:
 _ZERO: dict[Kind, object] = {Kind.INT: 0, Kind.DECIMAL: 0, Kind.DOUBLE: 0, Kind.TEXT: ""}
 
 
+def _without_column(table: TableDef, name: str) -> TableDef:
+    try:
+        at = table.position(name)
+    except KeyError:
+        raise SqlError(1091, "42000", f"Can't DROP '{name}'; check that column/key exists") from None
+    if len(table.shown) == 1:
+        raise SqlError(1090, "42000", "You can't delete all columns with ALTER TABLE; use DROP TABLE instead")
+    if at in table.primary_key or any(at in i.columns and i.unique and len(i.columns) > 1 for i in table.indexes):
+        raise refuse(f"dropping the column {name}, which is part of a key", exp.to_identifier(name), COPY)
+    return _dropped(table, at)
+
+
+def _dropped(table: TableDef, at: int) -> TableDef:
+    """Without the column: its type stays, for views of before that do not look at it."""
+    was = table.columns[at]
+    place = Column(gone(at), was.type, was.nullable, initial=was.initial, added=was.added, dropped=NOW,
+                   source=was.source)
+    left = [replace(i, columns=tuple(c for c in i.columns if c != at)) for i in table.indexes]
+    return replace(table, columns=(*table.columns[:at], place, *table.columns[at + 1:]),
+                   order=tuple(c for c in table.shown if c != at), indexes=tuple(i for i in left if i.columns))
+
+
+def _rename_column(table: TableDef, part: exp.Expr) -> TableDef:
+    return _renamed(table, _position(table, part.this.name), part.args["to"].name)
+
+
+def _renamed(table: TableDef, at: int, name: str) -> TableDef:
+    _check_unknown(table, check_name(name), at)
+    return _with(table, at, replace(table.columns[at], name=name))
+
+
+def _with(table: TableDef, at: int, column: Column) -> TableDef:
+    return replace(table, columns=(*table.columns[:at], column, *table.columns[at + 1:]))
+
+
+def _modify_column(table: TableDef, part: exp.Expr) -> TableDef:
+    """MODIFY and CHANGE."""
+    node, before = part.this, part.args.get("rename_from")
+    at = _position(table, node.name if before is None else before.name)
+    was = table.columns[at]
+    column = column_of(_bare(node), was.auto_increment or _is_first(table, at))
+    _check_unknown(table, column.name, at)
+    if at in table.primary_key:
+        column = replace(column, nullable=False)
+    column = replace(checked(column), initial=was.initial, added=was.added, source=was.source)
+    keyed = any(at in columns for columns in (table.primary_key, *(i.columns for i in table.indexes)))
+    if coded_alike(was.type, column.type) and not (keyed and was.type.collation is not column.type.collation):
+        return _placed(_with(table, at, column), at, node)
+    return _placed(_converted(table, at, column, part), len(table.columns), node)
+
+
+def _is_first(table: TableDef, at: int) -> bool:
+    """Does a key begin with it?  Then it may count."""
+    return any(columns and columns[0] == at for columns in (table.primary_key, *(i.columns for i in table.indexes)))
+
+
+def coded_alike(was: SqlType, type: SqlType) -> bool:
+    """Has a value of the one type the same code as one of the other, as long as it fits?"""
+    if was.kind is not type.kind or (was.is_bytes, was.is_json, was.timestamp) != (
+            type.is_bytes, type.is_json, type.timestamp):
+        return False
+    if was.is_listed:
+        return was.members == type.members[:len(was.members)]
+    if type.declared == "char" and was.declared != "char":
+        return False
+    if was.kind is Kind.DOUBLE:
+        return type.bits >= was.bits
+    return was.scale == type.scale or was.kind in (Kind.INT, Kind.TEXT)
+
+
+def _converted(table: TableDef, at: int, column: Column, part: exp.Expr) -> TableDef:
+    """A new column that has the values of the old one, which goes."""
+    was = table.columns[at].type
+    if at in table.primary_key or any(at in i.columns and i.unique for i in table.indexes):
+        raise refuse("another kind of type for a column that is part of a key", part, COPY)
+    if was.timestamp is not column.type.timestamp:
+        raise refuse("TIMESTAMP from another type, or into one: what a moment is called depends on a time zone", part,
+                     "add a column and fill it with an UPDATE")
+    new, place = len(table.columns), table.shown.index(at)
+    made = _with_column(table, replace(column, name=gone(new), initial=None, added=0, source=at))
+    columns = [replace(i, columns=tuple(new if c == at else c for c in i.columns)) for i in made.indexes]
+    made = _dropped(replace(made, indexes=tuple(columns)), at)
+    order = [c for c in made.shown if c != new]
+    made = replace(made, order=(*order[:place], new, *order[place:]))
+    return _with(made, new, replace(made.columns[new], name=column.name))
+
+
+# ------------------------------------------------------------------ defaults, the counter, names
 def _alter_column(table: TableDef, part: exp.Expr) -> TableDef:
     only(part, frozenset({"this", "default", "drop"}), "ALTER COLUMN")
-    try:
-        at = table.position(part.name)
-    except KeyError:
-        raise unknown_column(part.name, table.name) from None
-    column = table.columns[at]
-    bare = replace(column, has_default=False, default=None, default_now=False)
+    at = _position(table, part.name)
+    bare = replace(table.columns[at], has_default=False, default=None, default_now=False)
     changed = bare if part.args.get("drop") else default_of(bare, part.args["default"])
-    return replace(table, columns=(*table.columns[:at], checked(changed), *table.columns[at + 1:]))
+    return _with(table, at, checked(changed))
 
 
 def _first_id(table: TableDef, part: exp.Expr) -> TableDef:
     return replace(table, first_id=first_id(part))
 
 
+def _rename(table: TableDef, part: exp.Expr) -> TableDef:
+    return replace(table, name=check_name(part.this.name))
+
+
+def _how(table: TableDef, part: exp.Expr) -> TableDef:
+    """Nothing is ever locked, or rewritten where it need not be."""
+    if part.name.upper() not in ("DEFAULT", "INSTANT", "INPLACE", "NOCOPY", "NONE"):
+        raise refuse("LOCK and ALGORITHM that ask for a lock or a copy", part, "leave them out")
+    return table
+
+
+_DROPS = {"COLUMN": _without_column, "INDEX": _without_index, "KEY": _without_index, "CONSTRAINT": _without_index}
 _PARTS: dict[type, Callable[[TableDef, exp.Expr], TableDef]] = {
     exp.ColumnDef: _add_column, exp.AddConstraint: _add, exp.Drop: _drop, exp.RenameIndex: _rename_index,
-    exp.AlterColumn: _alter_column, exp.AutoIncrementProperty: _first_id,
+    exp.RenameColumn: _rename_column, exp.ModifyColumn: _modify_column, exp.AlterColumn: _alter_column,
+    exp.AlterRename: _rename, exp.AutoIncrementProperty: _first_id, exp.AlgorithmProperty: _how, exp.LockProperty: _how,
 }

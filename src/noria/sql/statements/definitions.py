@@ -67,7 +67,8 @@ def drop(statement: Statement, tree: exp.Drop) -> Command:
 
 def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Command:
     only(tree, _CREATE | {"algorithm"}, "CREATE VIEW")
-    if tree.args.get("properties"):
+    options = tree.args["properties"].expressions if tree.args.get("properties") else []
+    if any(not isinstance(option, exp.MaterializedProperty) for option in options) or len(options) > 1:
         raise refuse("options of CREATE VIEW", tree)
     if tree.expression is None:
         raise parse_error(f"CREATE VIEW without a SELECT, near '{snippet(tree)}'")
@@ -79,7 +80,7 @@ def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Co
         name = name.this
     view = view_of(body, check_name(name.name), query, catalog)
     _check_names([f.name for f in view.fields])
-    return CreateView(view, bool(tree.args.get("replace")), statement.text)
+    return CreateView(view, bool(tree.args.get("replace")), statement.text, bool(options))
 
 
 def _with_names(query: exp.Expr, names: list[str]) -> exp.Expr:
@@ -185,12 +186,12 @@ def _column(draft: _Draft, node: exp.Expr) -> None:
     draft.columns.append(column)
 
 
-def column_of(node: exp.Expr) -> Column:
-    """A column by itself: no key of a table that is there."""
+def column_of(node: exp.Expr, counts: bool = False) -> Column:
+    """A column by itself: no key of a table that is there.  counts: it may have AUTO_INCREMENT."""
     draft = _Draft("")
     _column(draft, node)
     (column,) = draft.columns
-    if draft.primary_key is not None or draft.indexes or column.auto_increment:
+    if draft.primary_key is not None or draft.indexes or (column.auto_increment and not counts):
         raise refuse("a new column that is a key, UNIQUE or AUTO_INCREMENT", node,
                      "create a new table, copy the rows, and drop the old one")
     return checked(column)
@@ -306,10 +307,14 @@ def _primary_key(draft: _Draft, node: exp.Expr) -> None:
 
 
 def _unique(draft: _Draft, node: exp.Expr) -> None:
+    name, columns = unique_of(node)
+    draft.indexes.append((name or columns[0], columns, True))
+
+
+def unique_of(node: exp.Expr, name: str = "") -> tuple[str, list[str]]:
+    """The name, else the one given, and the columns of a UNIQUE index."""
     schema = node.this
-    columns = [key_column(c, True) for c in schema.expressions]
-    name = schema.this.name if schema.this is not None else columns[0]
-    draft.indexes.append((name, columns, True))
+    return schema.this.name if schema.this is not None else name, [key_column(c, True) for c in schema.expressions]
 
 
 def _index(draft: _Draft, node: exp.Expr) -> None:

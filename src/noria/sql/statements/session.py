@@ -21,12 +21,14 @@ from noria.sql.commands import (
     Kill,
     LockTables,
     Nothing,
+    RenameTables,
     SetVariable,
     Show,
     Transaction,
     Use,
 )
 from noria.sql.statements.database import check_database, check_qualified
+from noria.sql.statements.definitions import check_name
 
 _STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING}
 _QUOTED = {TokenType.IDENTIFIER}
@@ -429,13 +431,27 @@ def _refused(instead: str) -> Callable[[_Reader], Command]:
     return handler
 
 
+def _rename(r: _Reader) -> Command:
+    """RENAME TABLE a TO b, c TO d"""
+    if not (r.take("TABLE") or r.take("TABLES")):
+        raise not_supported(f"RENAME {r.near()}", "only tables have new names")
+    names: list[tuple[str, str]] = []
+    while not names or r.take(","):
+        old = r.dotted()
+        if not r.take("TO"):
+            raise parse_error(f"RENAME TABLE name TO name, near '{r.near()}'")
+        names.append((old, check_name(r.dotted())))
+    r.end()
+    return RenameTables(tuple(names))
+
+
 _WORDS: dict[str, Callable[[_Reader], Command | None]] = {
     "SET": _set, "SHOW": _show, "DESCRIBE": _describe, "DESC": _describe, "EXPLAIN": _describe, "USE": _use,
     "BEGIN": _begin, "START": _start, "COMMIT": _ended("commit"), "ROLLBACK": _ended("rollback"),
     "SAVEPOINT": lambda r: _named(r, "savepoint"), "RELEASE": _release,
     "FLUSH": _flush, "UNLOCK": _unlock, "LOCK": _lock, "ANALYZE": _upkeep, "OPTIMIZE": _upkeep,
     "ALTER": _alter,
-    "RENAME": _refused("create a new table and copy the rows"),
+    "RENAME": _rename,
     "GRANT": _refused("users are set when the server starts"),
     "REVOKE": _refused("users are set when the server starts"),
     "LOAD": _refused("load files with `noria load`"),

@@ -32,7 +32,7 @@ from noria.core.expressions.functions import (
     uses_clock,
     zero_divisors,
 )
-from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update
+from noria.core.statements import DEFAULT, NEW, Delete, Insert, Statement, Update
 from noria.core.types import TableDef
 from noria.sql.expressions.scalars import Resolver, literal_value
 from noria.sql.query.context import Catalog
@@ -114,7 +114,7 @@ def _inserter(name: str, columns: tuple[int, ...], rows: tuple[tuple[Any, ...], 
 
 def _insert_columns(table: TableDef, schema: exp.Expr | None) -> tuple[int, ...]:
     if schema is None:
-        return tuple(range(len(table.columns)))
+        return table.shown
     positions = tuple(_position(table, c.name) for c in schema.expressions)
     if len(set(positions)) < len(positions):
         name = next(c.name for i, c in enumerate(schema.expressions) if positions[i] in positions[:i])
@@ -178,15 +178,13 @@ def _on_duplicate(statement: trees.Statement, node: exp.Insert) -> str:
 def _assigner(table: TableDef, nodes: list[exp.Expr], alias: str
               ) -> Callable[[Sequence[Any]], tuple[tuple[int, Expr], ...]]:
     """The assignments of ON DUPLICATE KEY UPDATE: columns are the row that is there, VALUES(c) the new one."""
-    width = len(table.columns)
-
     def column(name: str, qualifier: str, clause: str) -> Expr:
         at = _position(table, name, clause)
         new = bool(alias) and qualifier.lower() == alias.lower()
         if qualifier and not new and qualifier.lower() != table.name.lower():
             raise unknown_column(f"{qualifier}.{name}", clause)
         c = table.columns[at]
-        return Col(c.type, c.nullable, at + (width if new else 0))
+        return Col(c.type, c.nullable, at + (NEW if new else 0))
 
     marked = [_values_marked(n) for n in nodes]
     alias = alias or "\0new"

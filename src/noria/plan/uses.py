@@ -1,0 +1,95 @@
+"""Which columns of its base tables a plan needs: what its rows, their number and their order depend on.
+
+A plan reads whole rows of a table; those of their columns that nothing above looks at may be dropped, or get another
+type, while the plan goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from noria.core.errors import SqlError, view_changed
+from noria.core.expressions.expr import columns_of
+from noria.core.types import TableDef
+from noria.plan import mir
+
+Wanted = list[set[int]]  # of each input
+
+
+def used(plan: mir.Mir) -> list[tuple[TableDef, set[int]]]:
+    """The base tables of a plan, all of whose columns are wanted, and the positions that it needs of each."""
+    found: dict[mir.Base, set[int]] = {}
+    rest: list[tuple[mir.Mir, set[int]]] = [(plan, set(range(plan.width)))]
+    while rest:
+        node, wanted = rest.pop()
+        if isinstance(node, mir.Base):
+            found.setdefault(node, set()).update(wanted)
+            continue
+        rest += zip(node.inputs, _BELOW[type(node)](node, wanted), strict=True)
+    return [(base.table, columns) for base, columns in found.items()]
+
+
+def outdated(plan: mir.Mir, tables: Mapping[str, TableDef]) -> SqlError | None:
+    """Error 1412 where a table is not what it was when the plan was made: as far as the plan needs it."""
+    for was, columns in used(plan):
+        table = tables.get(was.name)
+        if table is None or table.table_id != was.table_id or any(changed(was, table, c) for c in columns):
+            return view_changed(was.name)
+    return None
+
+
+def changed(was: TableDef, table: TableDef, column: int) -> bool:
+    """Is the column not what it was?  However it is called."""
+    before, after = was.columns[column], table.columns[column]
+    return bool(after.dropped) or (before.type, before.nullable) != (after.type, after.nullable)
+
+
+def _same(node: Any, wanted: set[int]) -> Wanted:
+    return [wanted for _ in node.inputs]
+
+
+def _filter(node: mir.Filter, wanted: set[int]) -> Wanted:
+    return [wanted | columns_of(node.predicate)]
+
+
+def _project(node: mir.Project, wanted: set[int]) -> Wanted:
+    return [_union(columns_of(node.exprs[c]) for c in wanted)]
+
+
+def _join(node: mir.Join, wanted: set[int]) -> Wanted:
+    width = node.left.width
+    every = wanted | ({*columns_of(node.residual)} if node.residual is not None else set())
+    left, right = {c for c in every if c < width}, {c - width for c in every if c >= width}
+    return [left | {a for a, _ in node.on}, right | {b for _, b in node.on}]
+
+
+def _aggregate(node: mir.Aggregate, wanted: set[int]) -> Wanted:
+    return [{*node.group, *(a.column for a in node.aggs if a.column is not None)}]
+
+
+def _group_concat(node: mir.GroupConcat, wanted: set[int]) -> Wanted:
+    return [{*node.group, node.column, *(c for c, _ in node.order)}]
+
+
+def _distinct(node: mir.Distinct, wanted: set[int]) -> Wanted:
+    return [set(range(node.width))]
+
+
+def _whole(node: Any, wanted: set[int]) -> Wanted:
+    """Equal rows in an order are told apart by all their columns."""
+    return [set(range(node.input.width))]
+
+
+def _repeat(node: mir.Repeat, wanted: set[int]) -> Wanted:
+    return [wanted | {node.count}]
+
+
+def _union(parts: Iterable[Iterable[int]]) -> set[int]:
+    return {c for part in parts for c in part}
+
+
+_BELOW: dict[type[mir.Mir], Callable[[Any, set[int]], Wanted]] = {
+    mir.Filter: _filter, mir.Project: _project, mir.Join: _join, mir.Aggregate: _aggregate, mir.Distinct: _distinct,
+    mir.GroupConcat: _group_concat, mir.Repeat: _repeat, mir.TopK: _whole, mir.UnionAll: _same, mir.Window: _whole,
+}

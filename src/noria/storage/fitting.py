@@ -1,0 +1,177 @@
+"""Do a table's rows fit another definition: columns of other types, new UNIQUE indexes?  Found out while it is written.
+
+Keeps true: from the first slice on the rows of every write are looked at, too; so when all slices are done and nothing
+was found, every row fits, and goes on fitting until the table is defined so (`RocksStore.alter_table`).  A new UNIQUE
+index is filled on the way: it has an entry for each row that was looked at and is still there, and nothing looks it up
+before the table is defined so; a crash before leaves a family that goes at the next start.  What does not fit ends the
+change, never a write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from rocksdict import WriteBatch
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import SqlError, view_changed
+from noria.core.limits import NULL_CODE
+from noria.core.symbols import Symbols
+from noria.core.types import Column, IndexDef, SqlType, TableDef
+from noria.core.values import recode
+from noria.storage.engine import Engine
+from noria.storage.table import Index, Table
+
+Refitted = tuple[int, SqlType, Column]  # where a column's values are, their type, and what they become
+
+
+def refitted(was: TableDef, table: TableDef) -> list[Refitted]:
+    """The columns whose values must fit another definition."""
+    found = [(at, old.type, new) for at, (old, new) in enumerate(zip(was.columns, table.columns, strict=False))
+             if not new.dropped and (old.type, old.nullable) != (new.type, new.nullable)]
+    more = table.columns[len(was.columns):]
+    return found + [(c.source, was.columns[c.source].type, c) for c in more if c.source is not None]
+
+
+def made_unique(was: TableDef, table: TableDef) -> list[IndexDef]:
+    """The UNIQUE indexes that only the later definition has."""
+    known = {i.columns for i in was.indexes if i.unique}
+    return [i for i in table.indexes if i.unique and i.columns not in known]
+
+
+def refuse_unfit(table: Table, wanted: TableDef) -> None:
+    """SqlError where the rows do not fit, or nobody has made sure that they do."""
+    if not refitted(table.definition, wanted) and not made_unique(table.definition, wanted):
+        return
+    fitting = table.fitting
+    if fitting is None or not fitting.over or not fitting.same(wanted):
+        raise view_changed(wanted.name)
+    if fitting.error is not None:
+        raise SqlError(fitting.error.code, fitting.error.state, fitting.error.message)
+
+
+class Fitting:
+    """Implements dataflow.protocols.Fitting.  unique: the indexes that it fills; readable: raises the SqlError of a
+    damaged table."""
+
+    def __init__(self, engine: Engine, table: Table, wanted: TableDef, symbols: Symbols,
+                 readable: Callable[[], object]):
+        self._engine, self._table, self._symbols, self._readable = engine, table, symbols, readable
+        if table.fitting is not None:
+            table.fitting.give_up()
+        self._columns = refitted(table.definition, wanted)
+        self.unique = [Index.of(wanted, i.columns, True, i.name) for i in made_unique(table.definition, wanted)]
+        for index in self.unique:
+            engine.create_family(index.family)
+        self._after: bytes | None = None  # the key up to which rows were looked at
+        self.error: SqlError | None = None
+        self.done, self.over = 0, not self._columns and not self.unique
+        table.fitting = self
+
+    @property
+    def total(self) -> int:
+        return self._table.counters.rows
+
+    def same(self, wanted: TableDef) -> bool:
+        """Is this the definition that the rows were looked at for?"""
+        was = self._table.definition
+        return (_types(self._columns) == _types(refitted(was, wanted))
+                and [i.columns for i in self.unique] == [i.columns for i in made_unique(was, wanted)])
+
+    def step(self, rows: int) -> bool:
+        """Look at the next rows; True when all were looked at, or one that does not fit was found."""
+        if self.over:
+            return True
+        self._readable()
+        first = None if self._after is None else self._after + b"\0"  # the least key above it
+        pairs = self._engine.items(self._table.family, rows, first)
+        if pairs:
+            codes, keys = self._table.codes([v for _, v in pairs]), [k for k, _ in pairs]
+            self._try(lambda: self._look(codes, keys, self.done))
+            self._after, self.done = keys[-1], self.done + len(pairs)
+        self.over = self.over or len(pairs) < rows
+        return self.over
+
+    def written(self, delta: Batch) -> None:
+        """Rows that went and rows that came, in the store already."""
+        if self.error is not None:
+            return
+        gone, came = delta.columns[:, delta.weights < 0], delta.columns[:, delta.weights > 0]
+
+        def look() -> None:
+            for index in self.unique:
+                self._leave(index, gone)
+            self._look(came, self._table.keys(came) if self.unique else [], 0)
+
+        self._try(look)
+
+    def _try(self, look: Callable[[], None]) -> None:
+        try:
+            look()
+        except Exception as e:  # a defect ends the change as well
+            found = e if isinstance(e, SqlError) else SqlError(1105, "HY000", f"{e.__class__.__name__}: {e}")
+            self.error, self.over = SqlError(found.code, found.state, found.message), True
+
+    def _look(self, rows: Codes, keys: list[bytes], before: int) -> None:
+        """Do these rows fit?  before: how many were looked at before these."""
+        for at, source, column in self._columns:
+            self._fits(rows[at], source, column, before)
+        for index in self.unique:
+            self._enter(index, rows, keys)
+
+    def _fits(self, codes: Codes, source: SqlType, column: Column, before: int) -> None:
+        if not column.nullable and bool((codes == NULL_CODE).any()):
+            row = before + 1 + int(np.argmax(codes == NULL_CODE))
+            raise SqlError(1138, "22004", f"Invalid use of NULL value: column '{column.name}' is NULL at row {row}")
+        recode(codes, source, column, before + 1, self._symbols)
+
+    # ---------------------------------------------------------------- UNIQUE indexes
+    def _enter(self, index: Index, rows: Codes, keys: list[bytes]) -> None:
+        """Entries for rows; SqlError 1062 for one that another row has."""
+        if not keys:
+            return
+        entries = self._table.index_keys(index, rows, keys)
+        mine: dict[bytes, bytes] = {}
+        for row, (entry, key, held) in enumerate(zip(entries, keys, self._engine.get(index.family, entries),
+                                                     strict=True)):
+            if mine.setdefault(entry, held or key) != key:
+                raise self._table.duplicate(index, rows[:, row])
+        self._put(index, list(mine), list(mine.values()))
+
+    def _leave(self, index: Index, rows: Codes) -> None:
+        """Without the entries of rows that went, where they had some."""
+        if not rows.shape[1]:
+            return
+        keys = self._table.keys(rows)
+        entries = self._table.index_keys(index, rows, keys)
+        held = self._engine.get(index.family, entries)
+        self._put(index, [e for e, k, h in zip(entries, keys, held, strict=True) if h == k])
+
+    def _put(self, index: Index, entries: list[bytes], values: list[bytes] | None = None) -> None:
+        batch = WriteBatch(raw_mode=True)
+        batch.set_default_column_family(self._engine.handle(index.family))
+        for n, entry in enumerate(entries):
+            if values is None:
+                batch.delete(entry)
+            else:
+                batch[entry] = values[n]
+        batch.set_default_column_family(None)
+        self._engine.commit(batch, sync=False)
+
+    def again(self) -> None:
+        """Rows came beside all writes: begin at the first one again."""
+        if self.error is None:
+            self._after, self.done, self.over = None, 0, not self._columns and not self.unique
+
+    def give_up(self) -> None:
+        """Without a trace: writes are looked at no more."""
+        if self._table.fitting is self:
+            self._table.fitting, self.over = None, True
+            self.error = self.error or view_changed(self._table.name)
+            for index in self.unique:
+                self._engine.drop_family(index.family)
+
+
+def _types(columns: list[Refitted]) -> list[tuple[int, SqlType, SqlType, bool]]:
+    return [(at, source, column.type, column.nullable) for at, source, column in columns]
