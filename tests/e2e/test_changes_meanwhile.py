@@ -363,6 +363,15 @@ def test_columns_that_change(served: Served) -> None:
         path = served.data.parent / "w.csv"
         path.write_text("id,author,who\n-2,7,loaded\n")
         assert served.run("load", "w", str(path)).returncode == 0
+        execute(c, "CREATE VIEW of_author AS SELECT id, who FROM w WHERE author = ?")
+        assert len(rows(c, "SELECT * FROM of_author WHERE author = 7")) == ROWS // AUTHORS + 2
+        with pytest.raises(pymysql.err.MySQLError, match="another one is being built"):
+            execute(c, "DROP INDEX u ON w")
+        assert until("nothing is built", lambda: builds(served) == [])
+        execute(c, "DROP INDEX u ON w")
+        execute(c, "INSERT INTO w VALUES (-3, 'third', 7)")
+        assert len(rows(c, "SELECT * FROM of_author WHERE author = 7")) == ROWS // AUTHORS + 3
+        execute(c, "DROP VIEW of_author")
         assert rows(c, "SELECT * FROM w WHERE id = -2") == [(-2, "loaded", 7)]
         assert rows(c, "SELECT n FROM per_who WHERE who = 'loaded'") == [(1,)]
         assert served.run("verify").returncode == 0

@@ -7,7 +7,7 @@ and its reads are told why.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from noria.core.limits import IDLE_INDEXES
 from noria.core.types import TableDef
 from noria.dataflow import packets
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Node
+from noria.dataflow.graph import Columns, Node
 from noria.dataflow.oneshot import OneShot
 from noria.dataflow.protocols import BaseStore
 from noria.dataflow.rehearsal import Rehearsal, rehearse
@@ -28,6 +28,11 @@ class Planner(Protocol):
     """What turns views into graph nodes (`plan.lower.Lowering`)."""
 
     def add_view(self, view: Any) -> None: ...
+
+    def try_view(self, view: Any) -> None:
+        """Nodes for a view that is taken out again."""
+
+    def take_out(self, name: str) -> None: ...
 
     def drop_view(self, name: str) -> None: ...
 
@@ -73,12 +78,14 @@ class Changes:
             if isinstance(s, packets.RenameView) and s.view not in self.views:
                 return view_gone(s.view)
         undo: list[Callable[[], None]] = []
+        waiting = set(self._engine.builds.indexes)
         dropped = [self.views[s.view] for s in steps if isinstance(s, packets.DropView) and s.view in self.views]
         try:
             for s in steps:
                 undo.append(self._apply(s))
             self._engine.relayout(self._large)
             self._engine.builds.declare()
+            self._refuse_lost_lookups(steps, waiting)
         except InvariantViolation:
             raise
         except Exception as bug:
@@ -170,14 +177,19 @@ class Changes:
             self._store.alter_table(was, fits=True)
             self._call(table.name, was.name)
 
-        builds = self._engine.builds
-        for base in self._engine.bases.get(table.name, ()):
-            for columns in base.pulled:
-                if columns and not self._store.finds(table.name, columns) and (base, columns) not in builds.indexes:
-                    back()
-                    raise SqlError(3730, "HY000", f"Cannot drop an index of '{table.name}': views look rows up by it; "
-                                                  "drop these first")
         return back
+
+    def _refuse_lost_lookups(self, steps: Sequence[packets.MigrationStep], before: Container[tuple[Node, Columns]]
+                             ) -> None:
+        """What is in use goes on looking rows up: a UNIQUE index goes where another one is there at once.  before: what
+        waited for an index anyway."""
+        for table in [s.table.name for s in steps if isinstance(s, packets.AlterTable)]:
+            for base in self._engine.bases.get(table, ()):
+                if any(columns and (base, columns) not in before and not self._store.finds(table, columns)
+                       for columns in base.pulled):
+                    raise SqlError(3730, "HY000", f"Cannot drop an index of '{table}': views look rows up by it; "
+                                                  "another one is being built for them (SHOW NORIA MIGRATIONS): try "
+                                                  "again when it is there")
 
     def _call(self, table: str, name: str) -> None:
         """The table has another name from now on."""

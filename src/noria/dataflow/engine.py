@@ -51,6 +51,7 @@ class Engine:
         self.clock: Clock | None = None
         self.profile: Profile | None = None
         self.work: Work | None = None
+        self.settle: Callable[[], None] = lambda: None  # whoever plans the graph: makes the nodes that are wanted
         self._large: int | None = None  # as `relayout` was told
         self._filling = 0  # states being filled, each for the sake of the one before
         self._deepest = 0
@@ -209,6 +210,7 @@ class Engine:
     def relayout(self, large: int | None = None) -> None:
         """Plan all pulls anew and make every state fit: indexes added or dropped, full nodes built, except new
         ones over more than `large` base rows, which wait for `bootstrap`."""
+        self.settle()
         nodes = self.graph.nodes
         self._large = large if large is not None else self._large
         rested = {n: {few for coarser in n.coarser.values() for few in coarser} for n in nodes

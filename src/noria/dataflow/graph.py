@@ -240,6 +240,7 @@ class Node:
     stash: list[Batch] | None = None  # input deltas kept back while the first state is computed elsewhere
     inert: bool = False  # below such a node: no deltas until it can be built
     ranges: dict[Columns, Ranges] = field(default_factory=dict)  # of indexes that ranges are read by
+    reuse: str = ""  # what a node that several plans share stands for
     stats: NodeStats = field(default_factory=lambda: NodeStats())
 
     @property
@@ -321,6 +322,14 @@ class Graph:
         for port, p in enumerate(parents):
             p.children.append((node, port))
         return node
+
+    def move(self, leaf: Node, parents: Sequence[Node]) -> None:
+        """Put a leaf under other parents: it stands last then."""
+        self.remove(leaf)
+        leaf.parents = tuple(parents)
+        self.nodes.append(leaf)
+        for port, p in enumerate(parents):
+            p.children.append((leaf, port))
 
     def remove(self, node: Node) -> None:
         """Take a node without children out."""

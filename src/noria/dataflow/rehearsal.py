@@ -72,9 +72,9 @@ class Rehearsal:
 class Planner(Protocol):
     """What of the planner (`changes.Planner`) a rehearsal needs."""
 
-    def add_view(self, view: Any) -> None: ...
+    def try_view(self, view: Any) -> None: ...
 
-    def drop_view(self, name: str) -> None: ...
+    def take_out(self, name: str) -> None: ...
 
     def top(self, view: str) -> Node | None:
         """The node of a view's rows, if it is there."""
@@ -92,13 +92,13 @@ def rehearse(engine: Engine, planner: Planner, views: Sequence[Any], dropped: It
             if view.name in planner.names():
                 raise table_exists(view.name)
             tried.append(view.name)
-            planner.add_view(view)
+            planner.try_view(view)
         return _described(engine, planner, [v.name for v in views], set(dropped), before)
     except ValueError as e:
         raise SqlError(1235, "42000", str(e)) from e
     finally:
         for name in [n for n in reversed(tried) if n in planner.names()]:
-            planner.drop_view(name)
+            planner.take_out(name)
         engine.graph.next_id = first_id
 
 

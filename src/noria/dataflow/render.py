@@ -26,6 +26,7 @@ def _node(engine: Engine, n: Node) -> dict[str, Any]:
         "does": named(n.op.describe(), [f for p in n.parents for f in p.fields]),
         "parents": [p.id for p in n.parents],
         "building": _building(engine, n),
+        "reuse": n.reuse,
         "columns": [f.name for f in n.fields],
         "state": state,
         "why": n.why_full if state == "full" else _why_partial(n) if state == "partial" else "",
@@ -128,6 +129,8 @@ def line(d: Mapping[str, Any], view: str) -> str:
         parts.append("indexed by " + "; ".join(", ".join(i) or "()" for i in d["indexes"]))
     if d["ranges"]:
         parts.append("ranges of " + ", ".join(d["ranges"]))
+    if d["reuse"]:
+        parts.append(d["reuse"])
     others = [v for v in d["views"] if v != view]
     if others:
         parts.append("shared with " + ", ".join(others))

@@ -3,6 +3,10 @@
 `OPERATORS` is the registry: a new operator is one file under `dataflow/ops/`, one line here.  Keeps true: an
 equal plan node has one graph node; every input that a node looks up in can be looked up (a `Keep` is put in
 between where the columns do not trace to a state).
+
+Plans that are not equal are rewritten to share (`plan/reuse/`) before the graph is laid out: all that came since the
+last time and all views in which nothing is kept yet, together, so that it does not matter which came first.  A view
+that is in use stays as it is, and others stand on what it has.
 """
 
 from __future__ import annotations
@@ -11,9 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from noria.core.errors import SqlError
+from noria.core.expressions.expr import columns_of
 from noria.core.types import Collation, Field, Kind, TableDef
+from noria.dataflow import layout
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Node, Operator, Untraceable
+from noria.dataflow.graph import Columns, Node, Operator, Untraceable, ancestors
 from noria.dataflow.ops.aggregate import Aggregate
 from noria.dataflow.ops.base import Base
 from noria.dataflow.ops.filter import Filter
@@ -29,6 +35,7 @@ from noria.dataflow.ops.window import Function, Window
 from noria.dataflow.published import view_of
 from noria.plan import mir
 from noria.plan.optimizer import told
+from noria.plan.reuse import Alone, Sharing, related, sources
 from noria.plan.uses import outdated
 from noria.plan.view import ViewDef
 from noria.state import group_kernels as gk
@@ -60,6 +67,17 @@ def _aggregate(m: mir.Aggregate) -> Operator:
     return Aggregate(m.fields, m.group, [spec_of(a, m.input.fields) for a in m.aggs], str(m))
 
 
+def _leaves_out(m: mir.Project) -> bool:
+    """Does it show some of the aggregates of groups only?  Those of a shared state change for the sake of others."""
+    below = m.input
+    while isinstance(below, mir.Filter):
+        below = below.input
+    if not isinstance(below, mir.Aggregate):
+        return False
+    shown = {c for e in m.exprs for c in columns_of(e)}
+    return not shown.issuperset(range(len(below.group), below.width))
+
+
 def _distinct(m: mir.Distinct) -> Operator:
     """Groups of all columns, of which nothing is asked."""
     return Aggregate(m.fields, range(m.width), [], str(m))
@@ -85,7 +103,7 @@ def _group_concat(m: mir.GroupConcat) -> Operator:
 OPERATORS: dict[type[mir.Mir], Callable[..., Operator]] = {
     mir.Base: lambda m: Base(m.table),
     mir.Filter: lambda m: Filter(m.fields, m.predicate),
-    mir.Project: lambda m: Project(m.fields, m.exprs),
+    mir.Project: lambda m: Project(m.fields, m.exprs, _leaves_out(m)),
     mir.Join: _join,
     mir.Aggregate: _aggregate,
     mir.Distinct: _distinct,
@@ -98,13 +116,17 @@ OPERATORS: dict[type[mir.Mir], Callable[..., Operator]] = {
 
 
 class Lowering:
-    """Adds plans to an engine's graph and takes them out again."""
+    """Adds plans to an engine's graph and takes them out again.  reuse: beyond equality, too."""
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: Engine, reuse: bool = True):
         self.engine = engine
         self.made: dict[mir.Mir, Node] = {}
         self._kept: dict[Node, Node] = {}  # input -> the Keep above it
         self.views: dict[str, ViewDef] = {}
+        self._sharing = Sharing(self._full_alone) if reuse else None
+        self._plans: dict[str, mir.Mir] = {}  # of views, as they are in the graph
+        self._changed: set[mir.Mir] | None = None  # what the views that came and went group, None: none did
+        engine.settle = self.settle
 
     def node(self, m: mir.Mir) -> Node:
         """The graph node of a plan node, made when it is not there."""
@@ -129,22 +151,100 @@ class Lowering:
         return self._kept[node]
 
     def add_view(self, view: ViewDef) -> None:
-        """Nodes for a view, which tells the errors of its conditions; the caller lays the graph out anew afterwards."""
-        view = told(view)
-        self.views[view.name] = view
-        top = self.node(view.plan)
-        if not view.internal:
-            reader = Reader(view.name, view.plan.fields, view.key, view.visible, view.definition)
-            node = self.engine.graph.add(reader, [top])
-            self.engine.readers[view.name] = node
-            self.engine.reads[node] = view.key
-            if view.ranged:
-                self.engine.ranged.add(node)
+        """A view, which tells the errors of its conditions; its nodes are made as the graph is laid out anew."""
+        self.views[view.name] = told(view)
+        self._note_change(view.name)
+
+    def settle(self) -> None:
+        """The graph with the nodes of all views: what is not in use is planned anew, as one set."""
+        if self._changed is None:
+            return
+        concerned = {v.name for v in related(list(self.views.values()), self._changed)}
+        self._changed = None
+        free = [v for name, v in self.views.items()
+                if name not in self._plans or (name in concerned and self._is_idle(v))]
+        if self._sharing is None:
+            plans = {v.name: v.plan for v in free}
+        else:
+            names = {v.name for v in free}
+            stay = [p for name, p in self._plans.items() if name not in names]
+            plans = self._sharing.plans(free, stay, lambda m: self.made[m].full)
+        for view in free:
+            if self._plans.get(view.name) != plans[view.name]:
+                self._lower(view, plans[view.name])
+        self._sweep()
+        for node in self.engine.graph.nodes:
+            node.reuse = ""
+        for m, text in () if self._sharing is None else self._sharing.told():
+            if m in self.made:
+                self.made[m].reuse = text
+
+    def try_view(self, view: ViewDef) -> None:
+        """The nodes of a view that is taken out again, over what is there; nothing else is planned anew."""
+        view = self.views[view.name] = told(view)
+        self._lower(view, view.plan if self._sharing is None else self._sharing.over_standing(view.plan))
+
+    def take_out(self, name: str) -> None:
+        """A view that was tried."""
+        del self.views[name]
+        self._plans.pop(name, None)
+        if name in self.engine.readers:
+            self._drop_reader(name)
+        self._sweep()
+
+    def planned(self, view: str) -> mir.Mir:
+        """The view's plan as it is in the graph."""
+        return self._plans[view]
+
+    def _note_change(self, view: str) -> None:
+        self._changed = (self._changed or set()) | sources(self.views[view].plan)
+
+    def _lower(self, view: ViewDef, plan: mir.Mir) -> None:
+        top = self.node(plan)
+        self._plans[view.name] = plan
+        if view.internal:
+            return
+        node = self.engine.readers.get(view.name)
+        if node is not None and not node.full:
+            self.engine.graph.move(node, [top])
+            return
+        if node is not None:
+            self._drop_reader(view.name)
+        reader = Reader(view.name, view.plan.fields, view.key, view.visible, view.definition)
+        node = self.engine.graph.add(reader, [top])
+        self.engine.readers[view.name] = node
+        self.engine.reads[node] = view.key
+        if view.ranged:
+            self.engine.ranged.add(node)
+
+    def _is_idle(self, view: ViewDef) -> bool:
+        """Is nothing kept of it, so that it can be planned anew?  Of a view that is kept whole: is nothing written?"""
+        reader = self.engine.readers.get(view.name)
+        if reader is None:
+            return True
+        above, builds = ancestors(reader), self.engine.builds
+        if any(n.inert or n.stash is not None or n in builds.states or n in builds.dormant for n in above):
+            return False
+        if reader.full:
+            return not any(n.op.size(self.engine, n) for n in above if not n.parents)
+        ranges = any(len(r.starts) for r in reader.ranges.values())
+        return reader.state is None or not (ranges or reader.state.present(view.key).shape[1])
+
+    def _full_alone(self, view: ViewDef, plan: mir.Mir) -> Alone:
+        """What is full in a program of this view alone, of this plan."""
+        mine = self.engine
+        alone = Lowering(Engine(mine.store, mine.symbols, mine.views), reuse=False)
+        alone._lower(view, plan)
+        full = layout.plan(alone.engine.graph.nodes, alone.engine.reads.items(), (), alone.engine.ranged).full
+        reader = alone.engine.readers[view.name]
+        return Alone(frozenset(m for m, n in alone.made.items() if n in full), reader not in full)
 
     def once(self, view: ViewDef) -> tuple[ViewDef, Node, dict[Node, Node]]:
         """Nodes that are in no graph, for one reading of a view that is in none: the view as it tells errors, the node
         of its rows, and for each node the graph's equal, where there is one."""
         view = told(view)
+        if self._sharing is not None:
+            view = replace(view, plan=self._sharing.over_standing(view.plan))
         mine: dict[mir.Mir, Node] = {}
 
         def node(m: mir.Mir) -> Node:
@@ -160,8 +260,8 @@ class Lowering:
 
     def top(self, view: str) -> Node | None:
         """The node of a view's rows, if it is there."""
-        known = self.views.get(view)
-        return None if known is None else self.made.get(known.plan)
+        known = self._plans.get(view)
+        return None if known is None else self.made.get(known)
 
     def names(self) -> list[str]:
         """The views in the graph."""
@@ -176,18 +276,25 @@ class Lowering:
             reader.op.name = name
             self.engine.readers[name] = self.engine.readers.pop(view)
         self.views[name] = replace(self.views.pop(view), name=name)
+        if view in self._plans:
+            self._plans[name] = self._plans.pop(view)
 
     def drop_view(self, name: str) -> None:
         """Remove the reader and every node that nothing needs any more."""
-        view = self.views.pop(name)
-        reader = self.engine.readers.pop(view.name, None)
-        if reader is not None:
-            del self.engine.reads[reader]
-            self.engine.ranged.discard(reader)
-            if reader.state is not None:
-                view_of(reader).drop()
-            self.engine.graph.remove(reader)
-        wanted = {self.made[v.plan] for v in self.views.values() if v.plan in self.made}
+        self._note_change(name)
+        self.take_out(name)
+
+    def _drop_reader(self, name: str) -> None:
+        reader = self.engine.readers.pop(name)
+        del self.engine.reads[reader]
+        self.engine.ranged.discard(reader)
+        if reader.state is not None:
+            view_of(reader).drop()
+        self.engine.graph.remove(reader)
+
+    def _sweep(self) -> None:
+        """Take out every node that nothing needs any more."""
+        wanted = {self.made[p] for p in self._plans.values()}
         for node in reversed(list(self.engine.graph.nodes)):
             if not node.children and node not in self.engine.reads and node not in wanted:
                 self._forget(node)
@@ -212,6 +319,11 @@ class Lowering:
         self.engine.builds.renamed(table, name)
         self.made = {mir.renamed(m, table, name): n for m, n in self.made.items()}
         self.views = {v: self.renamed(view, table, name) for v, view in self.views.items()}
+        self._plans = {v: mir.renamed(m, table, name) for v, m in self._plans.items()}
+        if self._changed is not None:
+            self._changed = {mir.renamed(m, table, name) for m in self._changed}
+        if self._sharing is not None:
+            self._sharing.rename_table(table, name)
 
     def renamed(self, view: ViewDef, table: str, name: str) -> ViewDef:
         return view.with_table(table, name)

@@ -1,10 +1,15 @@
 """Project: out = {(e1(r), ..., en(r)) : r in input}.  Linear.
 
+Where it leaves out what often changes alone (nets), rows that come and go alike are left out of its delta, so that
+nothing below sees a change that does not concern it.
+
 Keys trace through bare columns, and beside these through constants: a key of another value has no rows, and is not
 asked of the parent.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +22,12 @@ from noria.core.values import encode
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Puller, Untraceable, folded_keys
 from noria.dataflow.ops.stateless import Stateless
+from noria.state.netting import netted
 
 
 class Project(Stateless):
-    def __init__(self, fields: tuple[Field, ...], exprs: tuple[Expr, ...]):
-        self._fields, self._exprs = fields, exprs
+    def __init__(self, fields: tuple[Field, ...], exprs: tuple[Expr, ...], nets: bool = False):
+        self._fields, self._exprs, self._nets = fields, exprs, nets
         self._copies = {i: e.index for i, e in enumerate(exprs) if isinstance(e, Col)}
         self._constants = {i: e for i, e in enumerate(exprs) if isinstance(e, Const)}
         self._only_copies = list(self._copies.values()) if len(self._copies) == len(exprs) else None
@@ -48,6 +54,10 @@ class Project(Stateless):
         for i, f in enumerate(self._compiled):
             out[i] = f(rows, engine.symbols)
         return Batch(out, rows.weights), None
+
+    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+        out = super().tick(engine, node, deltas)
+        return netted(out) if self._nets and out is not None and len(out) > 1 else out
 
     def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         (need,) = self.needs(node, cols)

@@ -21,7 +21,7 @@ from noria.core.expressions.expr import Call, Col, Expr, columns_of
 from noria.core.expressions.functions import cast, common_type, conjunction, literal, rebuilt
 from noria.core.types import BYTES, DOUBLE, TEXT_BIN, Kind, SqlType
 from noria.plan.lookups import Key
-from noria.plan.mir import Filter, Join, Mir, Project, show
+from noria.plan.mir import Filter, Join, Mir, Project
 from noria.sql.query.scope import Source
 
 _STRICT = {"eq", "ne", "lt", "le", "gt", "ge", "like", "add", "sub", "mul", "div", "intdiv", "mod", "neg", "abs",
@@ -172,12 +172,12 @@ class Builder:
         return core, later
 
     def _join_core(self, sources: list[int], terms: list[Expr]) -> Joined:
-        """Greedy from the relation whose plan comes first in print, along equalities."""
+        """Greedy from the relation whose plan comes first in print, but for names, along equalities."""
         local = {s: [t for t in terms if self._sources(t) == {s}] for s in sources}
         across = [t for t in terms if len(self._sources(t)) > 1]
         constant = [t for t in terms if not self._sources(t)]
         relations = {s: self._units[s].filtered(local[s]) for s in sources}
-        order = sorted(sources, key=lambda s: (show(relations[s].plan), s))
+        order = sorted(sources, key=lambda s: (_structure(relations[s].plan), s))
         have, waiting = {order[0]}, order[1:]
         out = relations[order[0]]
         while waiting:
@@ -236,6 +236,12 @@ def _joined(left: Joined, right: Joined, pairs: list[Pair], outer: bool, residua
     join = Join(left_plan, right_plan, on, outer, safe)
     condition = conjunction([Joined(join, positions).expr(t) for t in residual])
     return Joined(replace(join, residual=condition), positions)
+
+
+def _structure(plan: Mir) -> str:
+    """The plan in print, but for the names that its columns are given: those are no part of what is equal."""
+    own = f"project {', '.join(map(str, plan.exprs))}" if isinstance(plan, Project) else str(plan)
+    return "\n ".join([own, *(_structure(i).replace("\n", "\n ") for i in plan.inputs)])
 
 
 def _key_type(a: SqlType, b: SqlType) -> SqlType | None:

@@ -1,0 +1,190 @@
+"""What sharing beyond equality saves: whole programs, with and without it (§5.1).
+
+    python bench/reuse.py [--rows 300] [--keys 100]
+
+Lobsters, TPC-W and HotCRP (`programs/`: written from their public schemas), each view with a reader of its own, over
+the same generated rows; of each view the same keys are read.  Of each program: nodes, states, how many are full, and
+the bytes of states that are no readers, and of all; then the time of a read that misses, by how many states it
+fills.  The median of all views' ratios says what reuse costs a read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from noria.core.batch import Batch
+from noria.core.types import Kind, TableDef
+from noria.core.values import encode
+from noria.dataflow.engine import Engine
+from noria.dataflow.evict import evict
+from noria.dataflow.graph import Node
+from noria.dataflow.oneshot import OneShot
+from noria.dataflow.ops.reader import Reader
+from noria.plan.lower import Lowering
+from noria.plan.view import ViewDef
+from noria.sql import commands
+from noria.sql.parse import parse
+from noria.state.symbols import SymbolTable
+from noria.views.writer import ViewDirectory
+from reference.memory_store import MemoryStore
+
+ROUNDS = 7
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+class Text:
+    """A program as parsed: its tables and views, the catalog that its statements are parsed against."""
+
+    def __init__(self, text: str):
+        self.tables: dict[str, TableDef] = {}
+        self.views: dict[str, ViewDef] = {}
+        for c in (c for line in text.splitlines() for c in parse(line, self)):  # each builds on those before
+            if isinstance(c, commands.CreateTable):
+                self.tables[c.table.name.lower()] = replace(c.table, table_id=len(self.tables) + 1)
+            elif isinstance(c, commands.CreateView):
+                self.views[c.view.name.lower()] = c.view
+
+    def table(self, name: str) -> TableDef | None:
+        return self.tables.get(name.lower())
+
+    def view(self, name: str) -> ViewDef | None:
+        return self.views.get(name.lower())
+
+
+def rows_of(table: TableDef, rows: int) -> Iterator[tuple[object, ...]]:
+    """Ids are drawn from as many as there are rows, other numbers from four; a third of what can be NULL by name is."""
+    chance = random.Random(table.name)
+    for i in range(rows):
+        row: list[object] = []
+        for at, c in enumerate(table.columns):
+            if at in table.primary_key and at == table.primary_key[0]:
+                row.append(i if c.type.kind is Kind.INT else f"key {i}")
+            elif c.type.kind is Kind.INT:
+                optional = c.name in ("comment_id", "merged_story_id", "parent_comment_id") and chance.random() < 0.5
+                many = c.name.lower().endswith("id") or c.name.endswith("_at") or "related" in c.name
+                row.append(None if optional else chance.randrange(rows if many else 4))
+            else:
+                row.append(f"{c.name} {chance.randrange(rows)}")
+        yield tuple(row)
+
+
+class Served:
+    """A program in an engine with rows, all of its views installed as one set."""
+
+    def __init__(self, program: Text, rows: int, reuse: bool):
+        self.symbols = SymbolTable(None)
+        self.store = MemoryStore(self.symbols)
+        self.engine = Engine(self.store, self.symbols, ViewDirectory(None, self.symbols, 1))
+        for table in program.tables.values():
+            self.store.create_table(table)
+            codes = [tuple(encode(v, c.type, self.symbols) for v, c in zip(row, table.columns, strict=True))
+                     for row in rows_of(table, rows)]
+            self.store.put(table.name, Batch.from_rows(codes, len(table.columns), [1] * len(codes)))
+        self.lowering = Lowering(self.engine, reuse=reuse)
+        for view in program.views.values():
+            self.lowering.add_view(view)
+        self.lowering.settle()
+        self.engine.relayout()
+        self.engine.builds.all()
+
+    def keys(self, view: ViewDef, most: int) -> np.ndarray:
+        """Keys that have rows."""
+        _, top, twins = self.lowering.once(view)
+        shot = OneShot(self.engine, twins, 10**7)
+        rows = shot.everything(top)
+        keys = np.unique(rows.columns[list(view.key)], axis=1) if view.key else np.zeros((0, 1), np.int64)
+        return np.ascontiguousarray(keys[:, np.random.default_rng(1).permutation(keys.shape[1])[:most]])
+
+    def forget(self) -> None:
+        """Evict every key of every state."""
+        for node in reversed(self.engine.graph.nodes):
+            if node.op.stateful and node.state is not None and not node.full:
+                for cols in node.op.presence(node):
+                    if cols and (keys := node.stored.present(cols)).shape[1]:
+                        evict(self.engine, node, cols, np.ascontiguousarray(keys))
+
+    def states(self) -> list[Node]:
+        return [n for n in self.engine.graph.nodes if n.op.stateful and n.state is not None]
+
+
+@dataclass(frozen=True)
+class Figures:
+    nodes: int
+    states: int
+    readers: int
+    full: int
+    inner_bytes: int
+    all_bytes: int
+
+    def __str__(self) -> str:
+        return (f"{self.nodes:6} {self.states:7} {self.readers:8} {self.full:5} {self.inner_bytes:12,} "
+                f"{self.all_bytes:12,}")
+
+
+def figures(served: Served) -> Figures:
+    states = served.states()
+    readers = [n for n in states if isinstance(n.op, Reader)]
+    inner = [n for n in states if n not in readers]
+    return Figures(len(served.engine.graph.nodes), len(inner), len(readers), sum(n.full for n in states),
+                   sum(n.stored.memory() for n in inner), sum(n.stored.memory() for n in states))
+
+
+def misses_us(served: Served, view: ViewDef, keys: np.ndarray) -> np.ndarray:
+    """One key at a time, every state empty before: of each, in µs."""
+    served.forget()
+    took = np.empty(keys.shape[1])
+    for i in range(keys.shape[1]):
+        key = np.ascontiguousarray(keys[:, i:i + 1])
+        start = time.perf_counter_ns()
+        served.engine.read(view.name, key)
+        took[i] = time.perf_counter_ns() - start
+    return took / 1000
+
+
+def compared_us(plain: Served, shared: Served, view: ViewDef, keys: np.ndarray) -> list[float]:
+    """In turns; of each key the best time, of all keys the median."""
+    rounds = [[misses_us(s, view, keys) for s in (plain, shared)] for _ in range(ROUNDS)]
+    return [statistics.median(np.minimum.reduce(times)) for times in zip(*rounds, strict=True)]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--rows", type=int, default=300)
+    options.add_argument("--keys", type=int, default=100)
+    asked = options.parse_args()
+    for path in sorted(PROGRAMS.glob("*.sql")):
+        program = Text(path.read_text())
+        external = [v for v in program.views.values() if not v.internal]
+        print(f"{path.stem}: {len(program.tables)} tables, {len(external)} queries")
+        print("                 nodes  states  readers  full  bytes, inner  bytes, all")
+        plain, shared = (Served(program, asked.rows, reuse) for reuse in (False, True))
+        keys = {v.name: plain.keys(v, asked.keys) for v in external}
+        for name, served in (("without", plain), ("with", shared)):
+            for v in external:
+                for i in range(keys[v.name].shape[1]):
+                    served.engine.read(v.name, np.ascontiguousarray(keys[v.name][:, i:i + 1]))
+            print(f"  {name:12} {figures(served)}")
+        ratios = []
+        for v in external:
+            if keys[v.name].shape[1] and v.key and shared.lowering.planned(v.name) != plain.lowering.planned(v.name):
+                before, after = compared_us(plain, shared, v, keys[v.name])
+                ratios.append((after / before, v.name, before, after))
+        ratios.sort()
+        print(f"  misses of the {len(ratios)} views that share so")
+        for ratio, name, before, after in ratios:
+            print(f"    {name:24} {before:7.0f} µs → {after:7.0f} µs  ({ratio:.2f})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""`share`: the strategies over all plans of a set of views, from the base tables down.
+
+Groups of groups are rewritten after what they are over, level by level: a level is how many groupings stand above
+each other.  Keeps true: the outcome is a function of the set; it is the same whichever view came first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from noria.core.limits import KEPT_PLANS
+from noria.plan.mir import Aggregate, Distinct, Mir
+from noria.plan.optimizer.rewrites import merge_projects
+from noria.plan.reuse.conditions import conditions
+from noria.plan.reuse.finer_groups import finer_groups
+from noria.plan.reuse.grouped import Grouped, grouped
+from noria.plan.reuse.side_by_side import side_by_side
+from noria.plan.view import ViewDef
+
+Strategy = Callable[[Sequence[Grouped], Sequence[Grouped]], dict[Mir, Mir]]
+"""What stands for some of these groupings, over others that stay as they are."""
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A program of one view alone.  full: its nodes that are kept whole; looked_up: is the view itself partial?"""
+
+    full: frozenset[Mir]
+    looked_up: bool
+
+
+Fullness = Callable[[ViewDef, Mir], Alone]
+"""What is full in a program of this view alone, of this plan."""
+
+STRATEGIES: tuple[Strategy, ...] = (side_by_side, conditions, finer_groups)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """plans: of each view by its name.  instead: what stands for which node.  members: the groupings that a shared one
+    stands for."""
+
+    plans: dict[str, Mir]
+    instead: dict[Mir, Mir]
+    members: dict[Mir, frozenset[Mir]]
+
+
+def share(views: Sequence[ViewDef], fullness: Fullness, standing: Mapping[Mir, bool] | None = None,
+          instead: Mapping[Mir, Mir] | None = None) -> Shared:
+    """The plans of the views.  standing: groupings that stay as they are, and whether they are full; instead: what
+    stands for others in them."""
+    made, members = dict(instead or {}), dict[Mir, frozenset[Mir]]()
+    plans = {v.name: replaced(v.plan, made) for v in views}
+    concerned = [v for v in views if not v.internal and groupings(plans[v.name])]
+    hosts = [replace(g, full=full) for n, full in (standing or {}).items() if (g := grouped(n)) is not None]
+    stay = {h.plan for h in hosts}
+    level = 1
+    while any(at >= level for v in concerned for at in groupings(plans[v.name]).values()):
+        for strategy in STRATEGIES:
+            if new := strategy(_at(level, concerned, plans, stay, fullness), hosts):
+                made = {m: replaced(p, new) for m, p in made.items()} | new
+                plans = {name: replaced(p, new) for name, p in plans.items()}
+                _note(members, new)
+        level += 1
+    return Shared(plans, made, members)
+
+
+def _at(level: int, views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir], fullness: Fullness
+        ) -> list[Grouped]:
+    """The groupings of a level, each once, in an order of their own; what stands already is none of them.  Full is
+    what is full for the sake of one view."""
+    used = defaultdict[Mir, list[ViewDef]](list)
+    for v in views:
+        for n, at in groupings(plans[v.name]).items():
+            if at == level and n not in stay:
+                used[n].append(v)
+    if not used or len(used) + len(stay) < 2:
+        return []
+    concerned = {v.name: v for users in used.values() for v in users}
+    alone = {name: fullness(v, plans[name]) for name, v in concerned.items()}
+    whole = frozenset[Mir]().union(*(a.full for a in alone.values()))
+    taken = [replace(g, full=n in whole, views=frozenset(v.name for v in users),
+                     looked_up=any(alone[v.name].looked_up for v in users))
+             for n, users in used.items() if (g := grouped(n)) is not None]
+    return sorted(taken, key=lambda g: (str(g.plan), tuple(map(str, g.terms)), g.group))
+
+
+def _note(members: dict[Mir, frozenset[Mir]], new: Mapping[Mir, Mir]) -> None:
+    for m, instead in new.items():
+        own = members.pop(m, frozenset((m,)))
+        at = host(instead)
+        members[at] = members.get(at, frozenset()) | own
+
+
+def replaced(plan: Mir, instead: Mapping[Mir, Mir]) -> Mir:
+    """The plan with each grouping that another stands for, inputs first; what copies columns of it is one step."""
+    if not any(g in instead for g in groupings(plan)):
+        return plan
+    done: dict[Mir, Mir] = {}
+
+    def go(m: Mir) -> Mir:
+        if m not in done:
+            inputs = tuple(map(go, m.inputs))
+            same = m if inputs == m.inputs else merge_projects(m.with_inputs(*inputs))
+            done[m] = instead.get(same, same)
+        return done[m]
+
+    return go(plan)
+
+
+def host(plan: Mir) -> Mir:
+    """The grouping that stands for another."""
+    while not isinstance(plan, Aggregate | Distinct):
+        (plan,) = plan.inputs
+    return plan
+
+
+@lru_cache(maxsize=KEPT_PLANS)
+def groupings(plan: Mir) -> Mapping[Mir, int]:
+    """Every grouping of a plan, and how many stand above each other there, itself included."""
+    found: dict[Mir, int] = {}
+    for i in plan.inputs:
+        found.update(groupings(i))
+    if isinstance(plan, Aggregate | Distinct):
+        found[plan] = 1 + max(found.values(), default=0)
+    return found
+
+
+@lru_cache(maxsize=KEPT_PLANS)
+def sources(plan: Mir) -> frozenset[Mir]:
+    """What the groupings of a plan are of: plans without a common one have nothing to share."""
+    return frozenset(g.source for n in groupings(plan) if (g := grouped(n)) is not None)
+
+
+def related(views: Sequence[ViewDef], changed: Collection[Mir]) -> list[ViewDef]:
+    """The views that a change of the views of these sources may concern, one through the other."""
+    found, reached, rest = list[ViewDef](), set(changed), list(views)
+    while near := [v for v in rest if not reached.isdisjoint(sources(v.plan))]:
+        found += near
+        reached.update(*(sources(v.plan) for v in near))
+        rest = [v for v in rest if v not in near]
+    return found

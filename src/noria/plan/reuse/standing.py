@@ -1,0 +1,68 @@
+"""What is shared in a program that changes: which nodes stand for which, and who still stands on them.
+
+Keeps true: nothing is told of a node that is gone.  A state in use stays as it was made, so what is told of it may name
+what a view needed that was dropped since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from noria.core.limits import KEPT_PLANS
+from noria.dataflow.render import named
+from noria.plan.mir import Mir, renamed
+from noria.plan.reuse.sharing import Alone, Fullness, groupings, host, replaced, share
+from noria.plan.view import ViewDef
+
+
+class Sharing:
+    """fullness: see `sharing`; asked once of each plan."""
+
+    def __init__(self, fullness: Fullness):
+        self._fullness = fullness
+        self._alone: dict[tuple[Mir, tuple[int, ...], bool], Alone] = {}
+        self._instead: dict[Mir, Mir] = {}
+        self._members: dict[Mir, frozenset[Mir]] = {}
+
+    def plans(self, views: Sequence[ViewDef], standing: Sequence[Mir], full: Callable[[Mir], bool]) -> dict[str, Mir]:
+        """Of views that are planned anew, beside plans that stay.  full: is this node of those full?"""
+        stay = {g for p in standing for g in groupings(p)}
+        instead = {m: p for m, p in self._instead.items() if host(p) in stay}
+        members = {m: of for m, of in self._members.items() if m in stay}
+        shared = share(views, self._full, {m: full(m) for m in stay}, instead)
+        used = stay.union(*map(groupings, shared.plans.values()))
+        self._instead = {m: p for m, p in shared.instead.items() if host(p) in used}
+        for m, of in shared.members.items():
+            known = members.get(m, frozenset((m,)) if m in stay else frozenset())
+            members[m] = known | of
+        self._members = members
+        return shared.plans
+
+    def over_standing(self, plan: Mir) -> Mir:
+        """A plan over what is there."""
+        return replaced(plan, self._instead)
+
+    def rename_table(self, table: str, name: str) -> None:
+        """The table has another name from now on."""
+        self._instead = {renamed(m, table, name): renamed(p, table, name) for m, p in self._instead.items()}
+        self._members = {renamed(m, table, name): frozenset(renamed(one, table, name) for one in of)
+                         for m, of in self._members.items()}
+
+    def told(self) -> Iterator[tuple[Mir, str]]:
+        """Of each shared grouping: what it stands for."""
+        for plan, of in self._members.items():
+            if len(of) > 1:
+                texts = sorted(" of ".join(map(_text, (m, *m.inputs))) for m in of)
+                yield plan, f"one state instead of {len(of)}: {'; '.join(texts)}"
+
+    def _full(self, view: ViewDef, plan: Mir) -> Alone:
+        which = plan, view.key, view.ranged
+        if which not in self._alone:
+            if len(self._alone) >= KEPT_PLANS:
+                self._alone.clear()
+            self._alone[which] = self._fullness(view, plan)
+        return self._alone[which]
+
+
+def _text(plan: Mir) -> str:
+    return named(str(plan), [f for i in plan.inputs for f in i.fields])
