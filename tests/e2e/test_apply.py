@@ -32,7 +32,7 @@ OLD = """
 CREATE TABLE v (id INT PRIMARY KEY, author INT NOT NULL, user INT NOT NULL);
 CREATE TABLE a (id INT PRIMARY KEY, town INT NOT NULL);
 CREATE VIEW hot AS SELECT id, author FROM v WHERE id = ?;
-CREATE VIEW counts AS SELECT author, COUNT(*) AS n FROM v GROUP BY author;
+CREATE MATERIALIZED VIEW counts AS SELECT author, COUNT(*) AS n FROM v GROUP BY author;
 """
 NEW = """
 -- a column, an index, a table, a view that changes, one that sees the column, one that goes
@@ -40,9 +40,10 @@ CREATE TABLE v (id INT PRIMARY KEY, author INT NOT NULL, user INT NOT NULL, weig
                 KEY by_user (user));
 CREATE TABLE a (id INT PRIMARY KEY, town INT NOT NULL);
 CREATE TABLE flags (id INT PRIMARY KEY AUTO_INCREMENT, why TEXT) AUTO_INCREMENT = 100;
-CREATE VIEW counts AS SELECT a.town, COUNT(*) AS n, MAX(v.id) AS last FROM v JOIN a ON a.id = v.author GROUP BY a.town;
-CREATE VIEW weights AS SELECT author, SUM(weight) AS w FROM v GROUP BY author;
-CREATE VIEW flagged AS SELECT why, COUNT(*) AS n FROM flags GROUP BY why;
+CREATE MATERIALIZED VIEW counts AS SELECT a.town, COUNT(*) AS n, MAX(v.id) AS last FROM v JOIN a ON a.id = v.author
+  GROUP BY a.town;
+CREATE MATERIALIZED VIEW weights AS SELECT author, SUM(weight) AS w FROM v GROUP BY author;
+CREATE MATERIALIZED VIEW flagged AS SELECT why, COUNT(*) AS n FROM flags GROUP BY why;
 """
 
 
