@@ -101,7 +101,7 @@ UNSUPPORTED = [  # what, and what the message advises or shows
     ("CREATE TABLE w (a INT, FOREIGN KEY (a) REFERENCES t (id))", "leave it out"),
     ("CREATE TABLE w (a INT CHECK (a > 0))", "check in the application"),
     ("CREATE TABLE w AS SELECT * FROM t", "write the columns out"),
-    ("CREATE UNIQUE INDEX i ON t (n)", "declare UNIQUE"), ("ALTER TABLE t DROP COLUMN n", "create a new table"),
+    ("ALTER TABLE t DROP PRIMARY KEY", "create a new table"), ("ALTER TABLE t ADD x INT UNIQUE", "create a new table"),
     ("CREATE VIEW w AS SELECT n FROM t WHERE n > ALL (SELECT n FROM t)", "join with it in FROM"),
     ("CREATE VIEW w AS SELECT NOW() AS x, n FROM t", "pass the value"),
     ("SELECT id, (SELECT n FROM t u WHERE u.id > t.id) FROM t", "LIMIT 1"),

@@ -21,7 +21,7 @@ from noria.spark.hosting.session import import_path
 from server.local_services import LocalServices
 
 T = "CREATE TABLE t (id INT PRIMARY KEY, a INT);\n"
-PROGRAM = T + "CREATE VIEW per AS SELECT a, COUNT(*) AS n FROM t GROUP BY a;\n"
+PROGRAM = T + "CREATE MATERIALIZED VIEW per AS SELECT a, COUNT(*) AS n FROM t GROUP BY a;\n"
 ROWS = 60_000
 
 

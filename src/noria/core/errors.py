@@ -70,6 +70,15 @@ def is_gone(error: SqlError) -> bool:
     return error.code == VIEW_CHANGED or (error.code == 1146 and error.message.startswith("View '"))
 
 
+def unfilled(name: str) -> SqlError:
+    """The view has no first state yet."""
+    return SqlError(1205, "HY000", f"View '{name}' is still being filled for the first time; try again")
+
+
+def is_unfilled(error: SqlError) -> bool:
+    return error.code == 1205 and error.message.startswith("View '")
+
+
 def table_exists(name: str) -> SqlError:
     return SqlError(1050, "42S01", f"Table '{name}' already exists")
 

@@ -26,6 +26,7 @@ from noria.core.errors import (
     SqlError,
     internal_error,
     took_too_much,
+    unfilled,
     view_changed,
     view_gone,
 )
@@ -272,8 +273,7 @@ class Worker:
         if view is None or body.view not in self.engine.readers:
             return packets.Rows(body.request, None, view_gone(body.view))
         if not self.engine.ready(body.view):
-            return packets.Rows(body.request, None, self.engine.builds.error_of(body.view) or SqlError(
-                1205, "HY000", f"View '{body.view}' is still being filled for the first time; try again"))
+            return packets.Rows(body.request, None, self.engine.builds.error_of(body.view) or unfilled(body.view))
         try:
             if body.between is not None:
                 rows, ordinal = self.engine.read_between(body.view, *body.between, body.first, body.descending)

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from noria.control.published import published
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, is_unfilled
 from noria.core.limits import ONE_SHOT_MS, ONE_SHOT_ROWS, VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type
-from noria.dataflow.packets import Query, Read, Rows
+from noria.dataflow.packets import Ask, Done, Query, Read, Rows
 from noria.plan.optimizer import kept_top
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
@@ -204,10 +204,16 @@ class Reads:
         return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
 
     async def _ask(self, read: Read | Query) -> Any:
-        reply: Rows = await self._link.ask(read, retry=True)
-        if reply.error is not None:
-            raise reply.error
-        return reply.rows
+        """The worker's answer; of a view that a new worker is still filling, when it has done so."""
+        while True:
+            reply: Rows = await self._link.ask(read, retry=True)
+            if reply.error is None:
+                return reply.rows
+            if not (isinstance(read, Read) and is_unfilled(reply.error)):
+                raise reply.error
+            built: Done = await self._link.ask(Ask(0, "built", read.view), retry=True)
+            if built.error is not None:
+                raise built.error
 
     async def once(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> pa.Table:
         """The rows of a view that is in no program: of some keys, or of a range of its key.  Error 3024 where the
