@@ -349,10 +349,10 @@ def test_columns_that_change(served: Served) -> None:
             assert rows(c, "SELECT * FROM w WHERE id = 778") == [(778, "1", 778)]
             assert rows(c, "SELECT * FROM seen WHERE id = -1") == [(-1, 7)]
             counts = dict(rows(c, "SELECT * FROM per_who"))
-            assert (len(counts), counts["new"], counts["5"]) == (778, 1, len(range(5, ROWS, 777)))
+            assert (len(counts), counts["new"], counts["6"]) == (778, 1, len(range(6, ROWS, 777)))
             execute(c, "SET max_execution_time = 300000")  # Spark is there a while after the server
             assert rows(c, "SELECT MAX(n) FROM (SELECT who, COUNT(*) AS n FROM (SELECT * FROM w LIMIT 1000000) q "
-                           "GROUP BY who) p") == [(len(range(0, ROWS, 777)),)]  # by Spark
+                           "GROUP BY who) p") == [(max(counts.values()),)]  # by Spark
 
         right()
         assert served.run("verify").returncode == 0
@@ -364,7 +364,7 @@ def test_columns_that_change(served: Served) -> None:
         path = served.data.parent / "w.csv"
         path.write_text("id,author,who\n-2,7,loaded\n")
         assert served.run("load", "w", str(path)).returncode == 0
-        execute(c, "CREATE VIEW of_author AS SELECT id, who FROM w WHERE author = ?")
+        execute(c, "CREATE VIEW of_author AS SELECT id, author FROM w WHERE author = ?")
         assert len(rows(c, "SELECT * FROM of_author WHERE author = 7")) == ROWS // AUTHORS + 2
         with pytest.raises(pymysql.err.MySQLError, match="another one is being built"):
             execute(c, "DROP INDEX u ON w")
