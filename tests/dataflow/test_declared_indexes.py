@@ -176,3 +176,22 @@ def test_one_that_cannot_be_begun_holds_nothing_else_up(bench: Building, monkeyp
     bench.idle()
     assert bench.replies == [packets.Done(WAITING)]
     assert [i.name for i in bench.store.table("t").indexes] == ["by_a"]
+
+
+def test_a_unique_index_that_rows_are_looked_up_by(bench: Building, tmp_path: Path) -> None:
+    """It goes when another one is there."""
+    pair = IndexDef("pair", (1, 0), unique=True)
+    bench.replies += [r.body for r in bench.worker.step([packets.Envelope(1, -1, 0, packets.Fit(
+        WAITING, replace(bench.store.tables()["t"], indexes=(pair,))))])]
+    bench.idle()
+    assert bench.replies == [packets.Done(WAITING)] and alter(bench, pair).error is None
+    assert bench.define("CREATE VIEW w AS SELECT id FROM t WHERE a = ?").filling == (), "by the first column"
+    for _ in range(2):
+        error = alter(bench).error
+        assert error is not None and error.code == 3730 and "another one is being built" in error.message
+        assert [b["what"] for b in bench.building()] == ["index of table t by a"]
+    assert bench.all_of("w", (3,)) == Counter((i,) for i, a in bench.rows.items() if a == 3)
+    bench.idle()
+    assert alter(bench).error is None
+    assert bench.all_of("w", (3,)) == Counter((i,) for i, a in bench.rows.items() if a == 3)
+    whole(bench, tmp_path)

@@ -78,7 +78,8 @@ class Changes:
             if isinstance(s, packets.RenameView) and s.view not in self.views:
                 return view_gone(s.view)
         undo: list[Callable[[], None]] = []
-        waiting = set(self._engine.builds.indexes)
+        waiting = {lookup for lookup, made in self._engine.builds.indexes.items()
+                   if not self._store.finds(made.table, made.columns)}
         dropped = [self.views[s.view] for s in steps if isinstance(s, packets.DropView) and s.view in self.views]
         try:
             for s in steps:
@@ -182,7 +183,7 @@ class Changes:
     def _refuse_lost_lookups(self, steps: Sequence[packets.MigrationStep], before: Container[tuple[Node, Columns]]
                              ) -> None:
         """What is in use goes on looking rows up: a UNIQUE index goes where another one is there at once.  before: what
-        waited for an index anyway."""
+        found no index anyway."""
         for table in [s.table.name for s in steps if isinstance(s, packets.AlterTable)]:
             for base in self._engine.bases.get(table, ()):
                 if any(columns and (base, columns) not in before and not self._store.finds(table, columns)
