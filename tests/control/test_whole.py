@@ -386,7 +386,7 @@ def test_views_over_new_columns(filled: Whole) -> None:
 
 def test_tables_that_were_altered(filled: Whole) -> None:
     """By statements: what is exported is the program as it is now, also where columns went, moved or are called
-    otherwise; a view that means something else by now has to be said anew."""
+    otherwise."""
     whole = filled
     whole.db.sql("CREATE VIEW j AS SELECT x.id AS p, y.a AS q FROM t x JOIN t y ON x.id = y.a WHERE y.a = ?")
     for text in ("ADD COLUMN k INT DEFAULT 7 FIRST", "DROP COLUMN s", "ADD COLUMN m BIGINT AFTER id", "MODIFY k BIGINT",
@@ -403,8 +403,8 @@ def test_tables_that_were_altered(filled: Whole) -> None:
     whole.apply(whole.exported() + "CREATE VIEW n AS SELECT m, COUNT(*) AS c FROM t GROUP BY m")
     assert whole.db.view("n").lookup() == [(None, MANY)] and whole.apply(whole.exported(), True).target.difference.empty
     whole.db.sql("ALTER TABLE t RENAME COLUMN a TO b")
-    with pytest.raises(SqlError, match="CREATE OR REPLACE VIEW"):
-        whole.exported()
+    assert "WHERE `y`.`b` = ?" in whole.exported() and "ALTER" not in whole.exported()
+    assert whole.apply(whole.exported(), True).target.difference.empty
     whole.ask("validate")
 
 

@@ -15,9 +15,9 @@ from noria.core.types import TableDef
 from noria.plan.mir import Mir
 from noria.plan.optimizer import kept_top
 from noria.plan.view import ViewDef
+from noria.sql.whole.exported import Kept, text_of_now
 
 log = logging.getLogger(__name__)
-
 
 class Catalog:
     """What statements are parsed against.
@@ -90,8 +90,10 @@ class Catalog:
         return max(found)
 
     def create_text(self, view: ViewDef) -> str:
-        """The CREATE VIEW of a named view."""
-        return self._texts[fold(view.name)]
+        """The CREATE VIEW of a named view, with the names of now where that can be said."""
+        name = fold(view.name)
+        kept = Kept(name, self._texts[name], self._as_of[name])
+        return text_of_now(kept, self._tables, self._views) or kept.text
 
     def match(self, wanted: ViewDef) -> ViewDef | None:
         """A view whose reader holds what a SELECT, or another view, asks for."""

@@ -133,11 +133,12 @@ def merge_projects(plan: Mir) -> Mir:
 
 def drop_copies(plan: Mir) -> Mir:
     """join (project all of x (x), r)   →   join (x, r): below the top, names do not matter"""
-    inputs = tuple(_without_copy(i) for i in plan.inputs)
+    inputs = tuple(without_copy(i) for i in plan.inputs)
     return plan if inputs == plan.inputs else plan.with_inputs(*inputs)
 
 
-def _without_copy(plan: Mir) -> Mir:
+def without_copy(plan: Mir) -> Mir:
+    """project all of x (x)   →   x"""
     if isinstance(plan, Project) and len(plan.exprs) == plan.input.width and all(
             isinstance(e, Col) and e.index == i for i, e in enumerate(plan.exprs)):
         return plan.input

@@ -86,11 +86,14 @@ def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Co
 def _with_names(query: exp.Expr, names: list[str]) -> exp.Expr:
     """CREATE VIEW v (a, b) AS SELECT x, y   →   CREATE VIEW v AS SELECT x AS a, y AS b"""
     query = query.copy()
-    if len(query.expressions) != len(names) or query.is_star:
+    first = query
+    while isinstance(first, exp.SetOperation | exp.Subquery):  # whose first SELECT names its columns
+        first = first.this
+    if len(first.expressions) != len(names) or first.is_star:
         raise SqlError(1353, "HY000", "View's SELECT and view's field list have different column counts (write the "
                                       "columns instead of *)")
-    query.set("expressions", [exp.alias_(e.unalias(), n, quoted=True)
-                              for e, n in zip(query.expressions, names, strict=True)])
+    first.set("expressions", [exp.alias_(e.unalias(), n, quoted=True)
+                              for e, n in zip(first.expressions, names, strict=True)])
     return query
 
 

@@ -16,11 +16,11 @@ from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
-from noria.sql.commands import CreateView
-from noria.sql.parse import parse
 from noria.sql.text.syntax import parse_tokens, tokenize
 from noria.sql.whole.alteration import Names, alteration
+from noria.sql.whole.meaning import Tables, planned, same_view
 from noria.sql.whole.outline import Outline
+from noria.sql.whole.restated import restated
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,17 @@ def unchanged(name: str, have: Outline, want: Outline) -> bool:
         return False
     before = {n: t.as_of(was.stage) for n, t in have.tables.items()}
     found = _as_before(name, want, before, {n: have.views[n].definition for n in now.used})
-    return found is not None and same_view(was.definition, found)
+    if found is not None and same_view(was.definition, found):
+        return True
+    there, then = _at_last(name, have), _at_last(name, want)
+    return there is not None and then is not None and same_view(there, then)
+
+
+def _at_last(name: str, program: Outline) -> ViewDef | None:
+    """The view over the tables as they are at the program's end, if its text can be said for them."""
+    view, views = program.views[name], {n: v.definition for n, v in program.views.items()}
+    text = restated(view.text, view.stage, program.tables, views)
+    return None if text is None else planned(text, Tables(program.tables, views))
 
 
 def _early(have: Outline, want: Outline, changed: set[str]) -> set[str]:
@@ -124,16 +134,6 @@ def _early(have: Outline, want: Outline, changed: set[str]) -> set[str]:
     return set(early)
 
 
-def same_view(one: ViewDef, other: ViewDef) -> bool:
-    return _meaning(one) == _meaning(other)
-
-
-def _meaning(view: ViewDef) -> tuple[object, ...]:
-    """Two views with equal ones, over equal tables, give the same rows under the same names."""
-    bare = replace(view, name="", text="", definition=0)
-    return bare, tuple(f.name for f in view.fields), tuple(f.name for f in view.key_fields)
-
-
 def _as_before(name: str, want: Outline, before: Mapping[str, TableDef], views: Mapping[str, ViewDef]
                ) -> ViewDef | None:
     """The view over tables that have only the columns of before, and over these views, if the columns that came since
@@ -142,12 +142,12 @@ def _as_before(name: str, want: Outline, before: Mapping[str, TableDef], views: 
     new = {n: _new(t, before[n]) for n, t in want.tables.items() if n in before}
     cut, hidden = _over(want, _cut, new), _over(want, _hide, new)
     if cut == want.tables:
-        return _planned(wanted.text, _Tables(cut, views))
+        return planned(wanted.text, Tables(cut, views))
     theirs = {n: want.views[n].definition for n in wanted.used}
     try:
-        if _has_star(wanted.text) or not same_view(wanted.definition, _planned(wanted.text, _Tables(hidden, theirs))):
+        if _has_star(wanted.text) or not same_view(wanted.definition, planned(wanted.text, Tables(hidden, theirs))):
             return None
-        return _planned(wanted.text, _Tables(cut, views))
+        return planned(wanted.text, Tables(cut, views))
     except SqlError:  # it names what was not there
         return None
 
@@ -175,38 +175,19 @@ def _cut(table: TableDef, new: set[str]) -> TableDef:
     return replace(table, columns=table.columns[:width], indexes=indexes)
 
 
-@dataclass(frozen=True)
-class _Tables:
-    """A catalog."""
-
-    tables: Mapping[str, TableDef]
-    views: Mapping[str, ViewDef]
-
-    def table(self, name: str) -> TableDef | None:
-        return self.tables.get(name.lower())
-
-    def view(self, name: str) -> ViewDef | None:
-        return self.views.get(name.lower())
-
-
-def _planned(text: str, catalog: _Tables) -> ViewDef:
-    (command,) = parse(text, catalog)
-    assert isinstance(command, CreateView)
-    return command.view
-
-
 def now(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> ViewDef | None:
     """What the text of a view that runs means over the tables as they are, if that is what it meant after so many
     changes of them: it looks only at columns that were at their places under their names, and has no `*`, unless no
     table that it reads has changed."""
-    then = {n: t for n, t in tables.items() if (past := t.then(as_of)) is None or past.name.lower() == n}
+    then = {n: t for n, t in tables.items()
+            if t.made <= as_of and ((past := t.then(as_of)) is None or past.name.lower() == n)}
     new = {n: {name.lower() for at, name in t.shape if (at, name) not in t.as_of(as_of).shape} for n, t in then.items()}
     hidden = {n: _hide(t, new[n]) for n, t in then.items()}
     try:
-        found = _planned(text, _Tables(then, views))
+        found = planned(text, Tables(then, views))
         if all(tables[n].shape == tables[n].as_of(as_of).shape for n in map(str.lower, tables_of(found.plan))):
             return found
-        return None if _has_star(text) or not same_view(found, _planned(text, _Tables(hidden, views))) else found
+        return None if _has_star(text) or not same_view(found, planned(text, Tables(hidden, views))) else found
     except SqlError:  # a name that was clear is not any more, or there is no such thing
         return None
 

@@ -1,8 +1,8 @@
 """A running program as the text that makes it again where there is nothing.
 
 The tables come first, then the views in the order of their making.  A view's text means what it meant when it was
-written; where a column that came later would change that (`SELECT *`), the text says when the column came: tables as
-they were then, the views of then, ALTER TABLE, and so on.
+written; where a change of its tables would change that, it is written anew with the names of now (`restated`); where
+that cannot be, the text says when the column came: tables as they were then, the views of then, ALTER TABLE, and so on.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from noria.core.types import TableDef
 from noria.plan.view import ViewDef
 from noria.sql.whole.alteration import alteration
 from noria.sql.whole.difference import now
+from noria.sql.whole.meaning import Tables, planned
+from noria.sql.whole.restated import restated
 from noria.sql.whole.written import quoted, table_text
 
 
@@ -30,8 +32,8 @@ class Kept:
 def program_text(tables: Iterable[TableDef], views: Sequence[Kept], counters: Mapping[str, int]) -> str:
     """counters: by a table's name the number that its AUTO_INCREMENT gives next."""
     known = [replace(t, first_id=counters.get(t.name, 1)) for t in tables]
-    if _mean_the_same_now(known, views):
-        return _text([*(table_text(t, t.first_id) for t in known), *(v.text for v in views)])
+    if (texts := _texts_of_now(known, views)) is not None:
+        return _text([*(table_text(t, t.first_id) for t in known), *texts])
     return _staged(known, views, max([0, *(c.added for t in known for c in t.columns)]))
 
 
@@ -62,14 +64,23 @@ def _staged(tables: Sequence[TableDef], views: Sequence[Kept], last: int) -> str
     return _text(said)
 
 
-def _mean_the_same_now(tables: Sequence[TableDef], views: Sequence[Kept]) -> bool:
-    known, there = dict[str, ViewDef](), {t.name.lower(): t for t in tables}
+def _texts_of_now(tables: Sequence[TableDef], views: Sequence[Kept]) -> list[str] | None:
+    """The views' texts over the tables as they are."""
+    texts, known, there = list[str](), dict[str, ViewDef](), {t.name.lower(): t for t in tables}
     for view in views:
-        found = now(view.text, view.as_of, there, known)
-        if found is None:
-            return False
-        known[view.name.lower()] = found
-    return True
+        text = text_of_now(view, there, known)
+        if text is None:
+            return None
+        texts.append(text)
+        known[view.name.lower()] = planned(text, Tables(there, known))
+    return texts
+
+
+def text_of_now(view: Kept, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> str | None:
+    """The CREATE VIEW that means what the view means: as it was written if that does, else with the names of now."""
+    if now(view.text, view.as_of, tables, views) is not None:
+        return view.text
+    return restated(view.text, view.as_of, tables, views)
 
 
 def _text(statements: Iterable[str]) -> str:

@@ -1,0 +1,108 @@
+"""A view's text with the names that its tables and their columns have now.
+
+It is the same SELECT with every column qualified, every `*` spelt out and every output named (as sqlglot's `qualify`
+does it), where the names of then are replaced by those of now.  It is believed only if it plans to what the view means:
+else there is none, and the text as it was written, with what it was written for, is all there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from noria.core.errors import SqlError
+from noria.core.types import TableDef
+from noria.plan.view import ViewDef
+from noria.sql.text.syntax import parse_tokens, tokenize
+from noria.sql.whole.meaning import Tables, planned, same_rows
+
+_DIALECT = "mysql, normalization_strategy = case_insensitive"  # for MySQL's names of columns are
+
+
+def restated(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> str | None:
+    """The CREATE VIEW over the tables of now that means what `text` meant after so many changes of them."""
+    then = {(t.name if (p := t.then(as_of)) is None else p.name).lower(): (t.as_of(as_of), t)
+            for t in tables.values() if t.made <= as_of}
+    before = {n: t for n, (t, _) in then.items()}
+    try:
+        body = parse_tokens(tokenize(text), text).body
+        head = text[:text.rindex(body)]
+        meant = planned(text, Tables(before, views))
+        tree = _qualified(body, meant, before, views)
+        spelt = head + tree.sql("mysql")
+        _rename(tree, then)
+        found = head + tree.sql("mysql")
+        # the same over tables of then as the text; the same over tables that differ in nothing but names as each other
+        if (same_rows(meant, planned(spelt, Tables(before, views)))
+                and same_rows(planned(spelt, Tables({n: _plain(t, now) for n, (t, now) in then.items()}, views)),
+                              planned(found, Tables({n: _plain(t, t) for n, t in tables.items()}, views)))):
+            planned(found, Tables(tables, views))
+            return found
+    except (SqlError, SqlglotError, ValueError):
+        pass
+    return None
+
+
+def _plain(then: TableDef, now: TableDef) -> TableDef:
+    """All columns as they stand, with the names of then; those that are not shown then have names that no text has."""
+    names = dict(then.shape)
+    columns = tuple(replace(c, name=names.get(i, f"\0{i}"), dropped=0) for i, c in enumerate(now.columns))
+    return replace(now, columns=columns, order=(), past=())
+
+
+def _qualified(body: str, meant: ViewDef, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]
+               ) -> exp.Expr:
+    known = {n: [name for _, name in t.shape] for n, t in tables.items()}
+    known |= {n: [f.name for f in v.fields] for n, v in views.items()}
+    schema: dict[str, object] = {table: dict.fromkeys(names, "int") for table, names in known.items()}
+    written = parse_one(body, dialect=_DIALECT)
+    using = written.find(exp.Coalesce) is None  # is what `qualify` makes of columns that USING joins
+    tree = qualify(written, dialect=_DIALECT, schema=schema, isolate_tables=False)
+    if using:
+        tree = tree.transform(lambda n: n.this if isinstance(n, exp.Coalesce) else n)
+    _call(tree, meant)
+    return tree
+
+
+def _rename(tree: exp.Expr, then: Mapping[str, tuple[TableDef, TableDef]]) -> None:
+    """then: by the folded names of then, tables as they were and as they are."""
+    columns = {id(c): (c, scope) for scope in traverse_scope(tree) for c in scope.columns}  # correlated ones are in two
+    for column, scope in columns.values():
+        table = _table(scope, column)
+        if table in then:
+            was, now = then[table]
+            column.set("this", exp.to_identifier(now.columns[was.position(column.name)].name, quoted=True))
+    for node in tree.find_all(exp.Table):
+        if node.name.lower() in then:
+            node.set("this", exp.to_identifier(then[node.name.lower()][1].name, quoted=True))
+
+
+def _table(scope: Scope | None, column: exp.Column) -> str:
+    """The folded name of the table or view that a column is of; "" for a derived table's, and the name of an output."""
+    while scope is not None:
+        if column.table in scope.sources:
+            source = scope.sources[column.table]
+            return source.name.lower() if isinstance(source, exp.Table) else ""
+        scope = scope.parent
+    return ""
+
+
+def _call(tree: exp.Expr, meant: ViewDef) -> None:
+    """The outputs have the names that they have."""
+    first = _first(tree)
+    if len(first.expressions) != len(meant.fields):
+        raise ValueError("columns that are not shown")
+    first.set("expressions", [exp.alias_(e.unalias(), f.name, quoted=True)
+                              for e, f in zip(first.expressions, meant.fields, strict=True)])
+
+
+def _first(tree: exp.Expr) -> exp.Select:
+    """The SELECT that names the columns of a UNION."""
+    while not isinstance(tree, exp.Select):
+        tree = tree.this
+    return tree
