@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chaos.changes import Big, Changes, Feeds, compare
 from chaos.clients import (
     MARKS,
     Attached,
@@ -75,8 +76,10 @@ class Run:
         self.figures = Figures(seed, counts=self.world.journal.counts, tolerated=self.world.tolerated)
         self._faults = chosen(FAULTS, only, disk is not None, clock is not None)
         self._began = time.monotonic()
+        self._big = Big()
         self._program()
         self._clients: list[Client] = [Writes(self.world, i) for i in range(WRITERS)]
+        self._clients += [Changes(self.world, self._big), Feeds(self.world, self._big)]
         self._clients += [Reads(self.world, way(self.world, straight=True)) for way in (Text, Prepared, Http, Attached)]
         self.world.running.set()
         for c in self._clients:
@@ -86,6 +89,7 @@ class Run:
         with self.world.server.connect() as connection:
             for text in (*TABLES, MARKS, *(f"CREATE VIEW {n} AS {q}" for n, (q, _) in VIEWS.items())):
                 execute(connection, text)
+            self._big.fill(connection)
 
     # ------------------------------------------------------------ rounds
     def rounds(self, seconds: float, kills: int = 0) -> None:
@@ -158,6 +162,7 @@ class Run:
                 for value in keys[key[0]]:
                     text = bound(query, (value,))
                     self._same(text, plain(rows(connection, text)), model.rows(text))
+            compare(self.world, self._big, connection)
         self.figures.compared += 1
 
     def _same(self, what: str, found: Counter[object], want: Counter[object]) -> None:

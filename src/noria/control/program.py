@@ -24,6 +24,7 @@ from noria.control.readers import Readers
 from noria.control.recipe import AsOf, read, stamped
 from noria.core import limits
 from noria.core.errors import (
+    INDEX_NEEDED,
     VIEW_CHANGED,
     Poisoned,
     SqlError,
@@ -111,9 +112,12 @@ class Program(Readers):
         """Rows that must fit another definition are looked at while everything goes on, and from then on written ones,
         too, until it is made.  SqlError for one that does not fit."""
         if refits(command):
-            reply: packets.Done = await self._link.ask(packets.Fit(0, command.table), retry=True)
-            if reply.error is not None:
-                raise reply.error
+            await self._done(packets.Fit(0, command.table))
+
+    async def _done(self, wait: packets.Ask | packets.Fit) -> None:
+        reply: packets.Done = await self._link.ask(wait, retry=True)
+        if reply.error is not None:
+            raise reply.error
 
     async def _altered(self, command: commands.AlterTable) -> Change:
         for attempt in range(limits.FITTING_TRIES):
@@ -122,10 +126,13 @@ class Program(Readers):
             try:
                 async with self._lock:
                     altered = await self._alter_table(command)
-            except SqlError as e:  # another worker since, or rows came by a load
-                if e.code != VIEW_CHANGED or not refits(command) or attempt + 1 == limits.FITTING_TRIES:
+            except SqlError as e:
+                again = e.code == INDEX_NEEDED or (e.code == VIEW_CHANGED and refits(command))
+                if not again or attempt + 1 == limits.FITTING_TRIES:
                     raise
-                continue
+                if e.code == INDEX_NEEDED:
+                    await self._done(packets.Ask(0, "looked up", command.was.name))
+                continue  # else: another worker since, or rows came by a load
             break
         await self._indexed(altered)
         return Change()
@@ -189,9 +196,7 @@ class Program(Readers):
         """Wait for the table's indexes, which are built in the background; without them they are taken back.  All else
         stays: there may be rows that have new columns, or that UNIQUE has refused."""
         try:
-            reply: packets.Done = await self._link.ask(packets.Ask(0, "indexed", command.table.name), retry=True)
-            if reply.error is not None:
-                raise reply.error
+            await self._done(packets.Ask(0, "indexed", command.table.name))
         except BaseException:
             async with self._lock:
                 if self._tables.get(fold(command.table.name)) == command.table:

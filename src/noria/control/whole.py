@@ -258,9 +258,7 @@ class WholeProgram(Program):
                 if (view := self.view(name)) is not None:
                     await self.first_states.of(view)
             for name in indexed:
-                reply: packets.Done = await self._link.ask(packets.Ask(0, "indexed", name), retry=True)
-                if reply.error is not None:
-                    raise reply.error
+                await self._done(packets.Ask(0, "indexed", name))
         except SqlError as e:
             raise SqlError(e.code, e.state, f"The program is changed, but not all of it could be filled: {e.message}"
                            ) from e

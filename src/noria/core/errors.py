@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 VIEW_CHANGED, OUT_OF_RESOURCES, DISK_FULL = 1412, 1041, 1021
+INDEX_NEEDED = 1553  # until another one is there
 
 
 class SqlError(Exception):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from noria.core.errors import InvariantViolation, SqlError, unknown_table, view_gone
+from noria.core.errors import INDEX_NEEDED, InvariantViolation, SqlError, unknown_table, view_gone
 from noria.core.limits import IDLE_INDEXES
 from noria.core.types import TableDef
 from noria.dataflow import packets
@@ -188,9 +188,9 @@ class Changes:
             for base in self._engine.bases.get(table, ()):
                 if any(columns and (base, columns) not in before and not self._store.finds(table, columns)
                        for columns in base.pulled):
-                    raise SqlError(3730, "HY000", f"Cannot drop an index of '{table}': views look rows up by it; "
-                                                  "another one is being built for them (SHOW NORIA MIGRATIONS): try "
-                                                  "again when it is there")
+                    raise SqlError(INDEX_NEEDED, "HY000", f"Cannot drop an index of '{table}': views look rows up by "
+                                   "it; another one is being built for them (SHOW NORIA MIGRATIONS): try again when it "
+                                   "is there")
 
     def _call(self, table: str, name: str) -> None:
         """The table has another name from now on."""

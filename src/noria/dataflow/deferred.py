@@ -54,14 +54,14 @@ class Deferred:
 
         return self._later(_Waiting(e, number, answer, lambda: self._of_view(view)))
 
-    def until_indexed(self, e: Envelope, table: str) -> packets.Packet | None:
-        """Answered when the table has the indexes that it declares."""
+    def until_indexed(self, e: Envelope, table: str, every: bool = False) -> packets.Packet | None:
+        """Answered when the table has the indexes that it declares, or all that anybody wants."""
         assert isinstance(e.body, packets.Ask)
         number, builds = e.body.request, self._engine.builds
 
         def mine() -> list[Build]:
-            every = (*builds.declared.values(), *builds.indexes.values())
-            return [b for b in every if b.table == table and b.build.declared]
+            under_way = (*builds.declared.values(), *builds.indexes.values())
+            return [b for b in under_way if b.table == table and (every or b.build.declared)]
 
         def answer() -> Done | None:
             errors = [e for (t, _), e in builds.refused.items() if t == table]

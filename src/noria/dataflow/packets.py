@@ -208,7 +208,8 @@ class Ask:
     """A question about the worker: stats | graph | explain (argument: view name) | analyze (what `read` does) | table
     (argument: its name; what a bulk load must bring) | validate | builds (what is being built, and for which views) |
     built (argument: view name; answered when it has its first state, or will not have it) | indexed (argument: table;
-    answered when it has the indexes that it declares) | history (the changes of the program, `Noted`)."""
+    answered when it has the indexes that it declares) | looked up (argument: table; when it has those that views want,
+    too) | history (the changes of the program, `Noted`)."""
 
     request: int
     what: str

@@ -185,8 +185,8 @@ class Worker:
             return self._bootstrap(body, e)
         if isinstance(body, packets.Ask) and body.what == "built":
             return self._deferred.until_built(e, body.argument)
-        if isinstance(body, packets.Ask) and body.what == "indexed":
-            return self._deferred.until_indexed(e, body.argument)
+        if isinstance(body, packets.Ask) and body.what in ("indexed", "looked up"):
+            return self._deferred.until_indexed(e, body.argument, body.what == "looked up")
         if isinstance(body, packets.Fit):
             return self._deferred.until_fits(e)
         if isinstance(body, packets.Write):
