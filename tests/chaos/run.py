@@ -172,7 +172,7 @@ class Run:
 
     # ------------------------------------------------------------ the end
     def verify(self) -> None:
-        told = self.world.server.run("verify")
+        told = self.world.server.run("verify", timeout_s=RECOVERY_S)
         if told.returncode:
             raise Failure(f"noria verify: {told.returncode}\n{told.stdout}\n{told.stderr}")
         self.world.journal("chaos", "verified", told=told.stdout)

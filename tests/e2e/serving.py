@@ -201,10 +201,10 @@ class Served:
         return pymysql.connect(**{"host": "127.0.0.1", "port": self.mysql_port, "user": "root", "autocommit": True,
                                   "read_timeout": 120, "write_timeout": 120, **options})
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout_s: float = 180) -> subprocess.CompletedProcess[str]:
         """A command of `noria` that talks to this server."""
         return subprocess.run([sys.executable, "-m", "noria", *arguments, "--url", self.url], capture_output=True,
-                              text=True, timeout=180, check=False,
+                              text=True, timeout=timeout_s, check=False,
                               env={**os.environ, "PYTHONPATH": import_path()})
 
 
