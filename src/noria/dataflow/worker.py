@@ -411,7 +411,7 @@ class Worker:
             "essential": evict.essential(self.engine),
             "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
             "sweeps": self._symbols.sweeps, "nodes": len(graph), "views": len(self.engine.readers),
-            "tables": {t: self._store.row_count(t) for t in self._store.tables()},
+            "tables": {n: self._store.row_count(n) for n, t in self._store.tables().items() if not t.is_beside},
         }
 
     # -------------------------------------------------------------- memory

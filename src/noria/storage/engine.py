@@ -256,9 +256,9 @@ class Engine:
     def handle(self, name: str) -> ColumnFamily:
         return self._handles[name]
 
-    def create_family(self, name: str) -> None:
-        """Make an empty family; what a failed attempt left of it goes first."""
-        self.check_space(0)
+    def create_family(self, name: str, shrinks: bool = False) -> None:
+        """Make an empty family; what a failed attempt left of it goes first.  shrinks: for what will take less room."""
+        self._make_room(0, shrinks)
         self.settle()
         if name in self._families:
             self.drop_family(name)
