@@ -141,14 +141,16 @@ class Truncating(Program):
                                               "it, is being replaced: try again")
 
     async def _make(self, run: _Run, views: Sequence[ViewDef]) -> packets.Migrated:
-        steps: list[packets.MigrationStep] = [] if run.made else [packets.CreateTable(run.empty)]
+        if not run.made:  # by itself: making files takes some milliseconds each
+            run.made = True  # or half made
+            await self._with_room((packets.CreateTable(run.empty),), self.recipe(), False)
+        steps = []
         for view in views:
             name = fold(view.name)
             run.stale += [run.twins[name]] if name in run.twins else []
             twin = _Twin(view.definition, self._numbered(_over(view, run.was, run.empty)))
             run.twins[name] = twin
             steps.append(published(replace(twin.view, name=twin.name)))
-        run.made = True  # or half made
         reply = await self._with_room(tuple(steps), self.recipe(), False)
         self._beside.update((t.name, t.view) for t in run.twins.values())
         run.explained.update(reply.explain)
