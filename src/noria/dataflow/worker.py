@@ -169,12 +169,13 @@ class Worker:
         return ((self.worker, self.engine.tick_number),)
 
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
-        """Work that can wait: the memory limit, the clock of reads, what is built in the background.  Replies that
-        waited for that, and whether more of it is left."""
+        """Work that can wait: the memory limit, the clock of reads, what was dropped, what is built in the background.
+        Replies that waited for that, and whether more of it is left."""
         with self._telling():
             self.hold_limit()
             self.engine.advance()
-            return self._build(budget_ms), bool(self.engine.builds)
+            untidy = self._store.tidy()
+            return self._build(budget_ms), untidy or bool(self.engine.builds)
 
     def close(self) -> None:
         self._store.close()

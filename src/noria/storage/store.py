@@ -200,11 +200,11 @@ class RocksStore:
         self._recipe, self._version = tuple(recipe), version
         for table in self._dropped:
             for family in (table.family, *(i.family for i in table.maintained)):
-                self._engine.drop_family(family)
+                self._engine.condemn(family)
             table.building.clear()
         self._dropped.clear()
         for _, index in self._undeclared:
-            self._engine.drop_family(index.family)
+            self._engine.condemn(index.family)
         self._undeclared.clear()
 
     def recipe(self) -> tuple[str, ...]:
@@ -235,7 +235,7 @@ class RocksStore:
             meta.forget_index(self._engine, batch, index)
             self._engine.commit(batch)
             into.indexes.remove(index)
-            self._engine.drop_family(index.family)
+            self._engine.condemn(index.family)
 
     # ---------------------------------------------------------------- writing
     def write(
@@ -366,6 +366,9 @@ class RocksStore:
                              "start the worker again")
 
     # ---------------------------------------------------------------- reading
+    def tidy(self) -> bool:
+        return self._engine.tidy()
+
     def memory(self) -> int:
         return self._engine.memory_bytes()
 
