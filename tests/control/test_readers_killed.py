@@ -1,4 +1,5 @@
-"""First reads, and changes of views, while their worker is killed: a real worker process, the program in this one."""
+"""First reads, changes of views and TRUNCATE while their worker is killed: a real worker process, the program in this
+one."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from noria.control.program import Program
+from noria.control.truncating import Truncating
+from noria.core import limits
 from noria.dataflow.packets import Migrate
 from noria.runtime.link import WorkerLink
 from noria.server.answering.executor import Executor
@@ -33,7 +35,7 @@ class Database:
     def __init__(self, path: Path):
         self.nursery = Nursery(replace(config(path), factory=WORKER))
         self.link = WorkerLink(self.nursery.config.endpoint, 1, on_lost=self.nursery.another)
-        self.program = Program(self.link)
+        self.program = Truncating(self.link)
         self.link.on_hello = self.program.welcome
         views = str(self.nursery.config.run_dir / "views")
         self.executor = Executor(self.program, self.link, lambda: attach(views), None, 0)
@@ -114,5 +116,32 @@ def test_a_reader_that_is_handed_on(tmp_path: Path, change: str) -> None:
             db.kill_at = 1 + ("REPLACE" in change)
             await db.rows(change)
             assert await db.rows("SELECT * FROM w") == ALL and not db.program.why_readerless("w")
+
+    run(test, DEADLINE_S)
+
+
+@pytest.mark.parametrize("kill_at, before", [(1, False), (2, False), (3, True), (3, False)])
+def test_truncate(tmp_path: Path, kill_at: int, before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed at the empty table, at the twin of the view, which is being filled then, at the switch: it is done again,
+    or was done."""
+    monkeypatch.setattr(limits, "TRUNCATE_AT_ONCE_ROWS", -1)
+    async def test() -> None:
+        async with database(tmp_path) as db:
+            await db.rows("CREATE TABLE u (id INT PRIMARY KEY)")
+            await db.rows("INSERT INTO u VALUES (0), (1), (2)")
+            await db.rows("CREATE MATERIALIZED VIEW v AS SELECT a, COUNT(u.id) AS n FROM t LEFT JOIN u ON u.id = a "
+                          "GROUP BY a")
+            assert await db.rows("SELECT * FROM v") == ALL
+            db.kill_at, db.before = kill_at, before
+            await db.rows("TRUNCATE u")
+            for last in (False, True):
+                assert await db.rows("SELECT * FROM v") == [(a, 0) for a in range(3)]
+                assert await db.rows("SELECT id FROM u") == []
+                await db.rows("INSERT INTO u VALUES (1)")
+                assert await db.rows("SELECT * FROM v") == [(0, 0), (1, ROWS // 3), (2, 0)]
+                await db.rows("DELETE FROM u")
+                assert not db.program._beside and {t.name for t in db.program.tables()} == {"t", "u"}
+                if not last:
+                    await db.kill()
 
     run(test, DEADLINE_S)

@@ -82,9 +82,6 @@ KNOWN = (
           lambda text, noria, mariadb: text.startswith("UPDATE") and isinstance(noria, int) and _error(mariadb, 1062)),
     Known("GROUP BY NULLIF", "MariaDB does not recognise a NULLIF of the SELECT list in its GROUP BY",
           lambda text, noria, mariadb: _error(mariadb, 1055) and "GROUP BY" in text and "NULLIF" in text),
-    Known("rows of TRUNCATE", "TRUNCATE tells how many rows there were; MySQL says 0, its manual: no information",
-          lambda text, noria, mariadb: text.startswith("TRUNCATE") and mariadb == 0 and isinstance(noria, int),
-          goes_on=True),
     Known("BETWEEN of folded bounds", "over an indexed _bin column MariaDB's range is one point when the bounds are "
           "equal under the connection's collation (BETWEEN 'A' AND 'a'), and rows are lost; its >= and <= find them",
           lambda text, noria, mariadb: not _families(noria, mariadb) and hasattr(noria, "rows") and any(

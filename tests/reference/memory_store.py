@@ -75,6 +75,9 @@ class MemoryStore:
     def unbuilt(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         return ()
 
+    def tidy(self) -> bool:
+        return False
+
     def trim_indexes(self, table: str, needed: object, most: int) -> None:
         """They cost little here."""
 

@@ -12,6 +12,7 @@ import pytest
 
 import noria
 from noria.client import Database
+from noria.core import limits
 from noria.core.errors import SqlError
 from noria.dataflow.packets import Ask, Evict
 
@@ -50,7 +51,7 @@ class Beside:
     def step(self) -> None:
         act = self.chance.choice([self.insert] * 6 + [self.update] * 3 + [self.view] * 3 + [
             self.delete, self.add, self.drop, self.rename, self.move, self.modify, self.rename_table, self.index,
-            self.drop_index, self.again, self.evict])
+            self.drop_index, self.truncate, self.again, self.evict])
         act()
 
     @property
@@ -81,6 +82,15 @@ class Beside:
 
     def delete(self) -> None:
         self.both("DELETE FROM {t} WHERE id = ?", self.chance.randrange(40))
+
+    def truncate(self) -> None:
+        """Of few rows at once, of more by an empty table that takes its place."""
+        table = self.chance.choice(["{t}", "{t}", "u"])
+        self.mine(f"TRUNCATE TABLE {table}")
+        self.lite.execute(f"DELETE FROM {table}".format(**self.called))
+        if table == "u":
+            for i in range(self.chance.choice((2, 5))):
+                self.both(f"INSERT INTO u VALUES ({i}, {i % 3})")
 
     def place(self, after: list[str]) -> tuple[str, int]:
         """FIRST or AFTER, and where that is."""
@@ -229,7 +239,8 @@ class Beside:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_changes_beside_sqlite(tmp_path: Path, seed: int) -> None:
+def test_random_changes_beside_sqlite(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TRUNCATE_AT_ONCE_ROWS", 3)
     beside = Beside(tmp_path / "data", seed)
     try:
         for step in range(80):

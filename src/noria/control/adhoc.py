@@ -175,15 +175,20 @@ class AdHoc(Catalog):
     async def _migrate(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool = True,
                        limit_ms: int = 0) -> packets.Migrated:
         told = note() if durable else None
-        sent = self._link.submit(packets.Migrate(steps, recipe, durable, limit_ms=limit_ms, note=told))
-        self._sent = asyncio.current_task(), sent
-        try:
-            reply: packets.Migrated = await sent
-        finally:
-            self._sent = None
+        reply: packets.Migrated = await self._change(packets.Migrate(steps, recipe, durable, limit_ms=limit_ms,
+                                                                     note=told))
         if reply.error is not None:
             raise reply.error
         return reply
+
+    async def _change(self, body: packets.Migrate | packets.Write) -> Any:
+        """The reply to a change, which is given up at the worker if whoever waits goes away."""
+        sent = self._link.submit(body)
+        self._sent = asyncio.current_task(), sent
+        try:
+            return await sent
+        finally:
+            self._sent = None
 
     def _planned(self, reply: packets.Migrated) -> None:
         """Keep the explanations; first states are built, or computed by Spark, while everything else goes on."""

@@ -144,6 +144,26 @@ class Catalog:
             for known, view in list(views.items()):
                 views[known] = view.with_table(table, name)
 
+    def _redefine(self, view: ViewDef) -> None:
+        """A named view has the same text and another plan, in its place: others build on it."""
+        name = fold(view.name)
+        old = self._views[name]
+        self._views[name] = view
+        self.generation += 1
+        self.on_forget(old)
+        if self._unlist(name, old):  # else it answers no other text
+            self._by_plan.setdefault((view.plan, view.key), []).append(name)
+
+    def _unlist(self, name: str, view: ViewDef) -> bool:
+        """The view answers no text but its own; did it answer others?"""
+        names = self._by_plan.get((view.plan, view.key), [])
+        listed = name in names
+        if listed:
+            names.remove(name)
+        if not names:
+            self._by_plan.pop((view.plan, view.key), None)
+        return listed
+
     def _forget(self, name: str) -> None:
         view = self._views.pop(name, None) or self._adhoc.pop(name, None)
         if view is None:
@@ -156,11 +176,7 @@ class Catalog:
         self._readerless.discard(name)
         self.generation += 1
         self.on_forget(view)
-        names = self._by_plan.get((view.plan, view.key), [])
-        if name in names:
-            names.remove(name)
-        if not names:
-            self._by_plan.pop((view.plan, view.key), None)
+        self._unlist(name, view)
 
     def _given_reader(self, view: ViewDef, of: ViewDef | None = None) -> None:
         """A named view has a reader, of this definition; of: whose reader that was until now."""
@@ -188,7 +204,4 @@ class Catalog:
             self._forget(name)
             return
         self._broken[name] = why
-        view = self._views[name]
-        names = self._by_plan.get((view.plan, view.key), [])
-        if name in names:
-            names.remove(name)
+        self._unlist(name, self._views[name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noria.core.types import TableDef
+from noria.core.types import BESIDE, TableDef
 from noria.plan.view import ViewDef
 from noria.sql.query.context import Catalog
 
@@ -10,6 +10,11 @@ from noria.sql.query.context import Catalog
 def fold(name: str) -> str:
     """Names of tables and views ignore case and share one namespace."""
     return name.lower()
+
+
+def beside(name: str, number: int) -> str:
+    """What is made beside the thing of this name is called so meanwhile."""
+    return f"{name}{BESIDE}{number}"
 
 
 class Recorder:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from noria.control.names import Recorder, fold
+from noria.control.names import Recorder, beside, fold
 from noria.control.origin import instead
 from noria.control.published import published
 from noria.control.readers import Readers
@@ -256,28 +256,39 @@ class Program(Readers):
         async with self._lock:
             self._checked(command)
             view = self._numbered(command.view)
-            beside = replace(view, name=f"{view.name}\0{view.definition}")  # as no text can name one
-            reply = await self._with_room((published(beside),), self.recipe(), False)
-            self._beside[beside.name] = view
+            new = replace(view, name=beside(view.name, view.definition))
+            reply = await self._with_room((published(new),), self.recipe(), False)
+            self._beside[new.name] = view
         try:
-            if reply.filling or reply.bootstrap:
-                await self.first_states.whole(beside, [(node, plan) for _, node, plan in reply.bootstrap])
+            await self._whole_beside(reply)
             async with self._lock:
                 used, as_of = self._checked(command), self.schema
                 old = [name] if name in self._views else []
                 parting = self._parting(old)
-                await self._migrate((*parting.steps, packets.RenameView(beside.name, view.name)),
+                await self._migrate((*parting.steps, packets.RenameView(new.name, view.name)),
                                     self.recipe(old, command.text, False, parting.heirs.values()))
                 self._parted(parting, old)
                 self._remember(view, used, command.text, as_of)
                 self.version += 1
                 self._explain.update((name, text) for _, text in reply.explain)
         except BaseException:
-            self._link.submit(packets.Migrate((packets.DropView(beside.name),), self.recipe(), False))
+            self._link.submit(packets.Migrate((packets.DropView(new.name),), self.recipe(), False))
             raise
         finally:
-            del self._beside[beside.name]
+            del self._beside[new.name]
         return Change()
+
+    async def _whole_beside(self, reply: packets.Migrated) -> None:
+        """Wait for the first states of those that were made beside others."""
+        waiting = dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)])
+        fills = [asyncio.ensure_future(self.first_states.whole(
+            replace(self._beside[name], name=name), [(node, plan) for v, node, plan in reply.bootstrap if v == name]))
+            for name in waiting]
+        try:
+            await asyncio.gather(*fills)
+        finally:
+            for f in fills:
+                f.cancel()
 
     async def _drop_tables(self, command: commands.DropTable) -> Change:
         known = [n for n in command.names if fold(n) in self._tables]

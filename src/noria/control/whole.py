@@ -18,13 +18,14 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from noria.control.names import fold
+from noria.control.names import beside, fold
 from noria.control.origin import instead
 from noria.control.preview import Preview
-from noria.control.program import Program, loses_unique
+from noria.control.program import loses_unique
 from noria.control.published import published
 from noria.control.readers import Parting
 from noria.control.target import Becoming, NewView, Target, target
+from noria.control.truncating import Truncating
 from noria.core import limits
 from noria.core.errors import SqlError, is_gone
 from noria.dataflow import packets
@@ -57,7 +58,7 @@ class _Run:
     changed: bool = False
 
 
-class WholeProgram(Program):
+class WholeProgram(Truncating):
     # ------------------------------------------------------------ what there is
     async def exported(self) -> str:
         """The program as a text that `apply` takes, and that makes the same one where there is nothing."""
@@ -156,9 +157,9 @@ class WholeProgram(Program):
     async def _changed(self, planned: Planned, run: _Run) -> None:
         """All of it, or nothing."""
         views = [replace(v, view=self._numbered(v.view)) for v in planned.target.views]
-        beside = {_beside(v): v for v in views if v.early and not v.unread}
+        new = {_beside(v): v for v in views if v.early and not v.unread}
         try:
-            explained = await self._made_beside(beside, planned.version, run.tell) if beside else {}
+            explained = await self._made_beside(new, planned.version, run.tell) if new else {}
             for alter in planned.target.altered:
                 await self._fit(alter)
             async with self._lock:
@@ -173,15 +174,15 @@ class WholeProgram(Program):
                     reply = await self._with_room(self._steps(t, adhoc, parting), self._recipe_of(t, parting), True)
                 self._become(t, adhoc, parting)
                 run.changed = True
-                self._explain.update((fold(beside[name].view.name), text) for name, text in explained.items())
+                self._explain.update((fold(new[name].view.name), text) for name, text in explained.items())
                 self._planned(reply)
         except BaseException:
-            if beside:
-                drops = tuple(map(packets.DropView, beside))
+            if new:
+                drops = tuple(map(packets.DropView, new))
                 self._link.submit(packets.Migrate(drops, self.recipe(), False))
             raise
         finally:
-            for name in beside:
+            for name in new:
                 self._beside.pop(name, None)
 
     def _check(self, version: int) -> None:
@@ -198,14 +199,7 @@ class WholeProgram(Program):
         waiting = list(dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)]))
         if waiting:
             tell(f"filling {', '.join(views[n].view.name for n in waiting)}")
-        fills = [asyncio.ensure_future(self.first_states.whole(
-            replace(views[name].view, name=name), [(node, plan) for v, node, plan in reply.bootstrap if v == name]))
-            for name in waiting]
-        try:
-            await asyncio.gather(*fills)
-        finally:
-            for f in fills:
-                f.cancel()
+        await self._whole_beside(reply)
         return dict(reply.explain)
 
     def _over(self, tables: Sequence[str]) -> list[str]:
@@ -265,8 +259,7 @@ class WholeProgram(Program):
 
 
 def _beside(v: NewView) -> str:
-    """A name that no text can name."""
-    return f"{v.view.name}\0{v.view.definition}"
+    return beside(v.view.name, v.view.definition)
 
 
 def _changed_meanwhile() -> SqlError:

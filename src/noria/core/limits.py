@@ -68,6 +68,7 @@ HTTP_LINGER_S = 2  # what is left of a refused body is thrown away for so long, 
 HTTP_JSON_BYTES = 16 * 2**20  # of a JSON body: parsing it holds up all others for 0.1 s
 HTTP_ARROW_BYTES = 256 * 2**20  # of an Arrow body, status 413 beyond; the Python client sends 50,000 rows at a time
 BUILD_AT_ONCE_ROWS = 2_000  # a first state or an index over fewer base rows is built at once: some milliseconds
+TRUNCATE_AT_ONCE_ROWS = 10_000  # a table of no more is emptied in one commit and tick: 20 ms
 BUILD_SLICE_MS = 3  # one over more in the background, so long at a time: nobody waits for more than a slice
 GIVING_UP_S = 10  # a change that was cancelled is waited for so long, until it is taken back
 IDLE_MS = 5  # a worker's slice of work that can wait, between looks at its socket

@@ -50,7 +50,15 @@ class Delete(NamedTuple):
     clock: bool = False
 
 
-Statement = Insert | Update | Delete
+class Clear(NamedTuple):
+    """TRUNCATE of a table of at most so many rows (else error 3024): they go, and AUTO_INCREMENT begins anew."""
+
+    table: str
+    most: int
+
+
+ClientWrite = Insert | Update | Delete
+Statement = ClientWrite | Clear
 
 
 class WriteResult(NamedTuple):

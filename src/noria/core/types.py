@@ -143,6 +143,7 @@ class Field:
     nullable: bool = True
 
 
+BESIDE = "\0"  # in the name of what is made beside another, before a number: no text can name it
 NOW = -1  # the number of a change that has none yet
 
 
@@ -212,6 +213,11 @@ class TableDef:
                 raise ValueError(f"table {self.name} has an ill-formed key {cols}")
         if self.order and sorted(self.order) != [i for i, c in enumerate(self.columns) if not c.dropped]:
             raise ValueError(f"table {self.name} has an ill-formed order {self.order}")
+
+    @property
+    def is_beside(self) -> bool:
+        """Is it made beside the table whose place it will take?  No text can name it, and no catalog has it."""
+        return BESIDE in self.name
 
     @cached_property
     def shown(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from noria.core.errors import INDEX_NEEDED, InvariantViolation, SqlError, unknown_table, view_gone
+from noria.core.errors import INDEX_NEEDED, InvariantViolation, SqlError, view_changed, view_gone
 from noria.core.limits import IDLE_INDEXES
 from noria.core.types import TableDef
 from noria.dataflow import packets
@@ -169,8 +169,8 @@ class Changes:
 
     def _alter(self, table: TableDef) -> Callable[[], None]:
         was = next((t for t in self._store.tables().values() if t.table_id == table.table_id), None)
-        if was is None:
-            raise unknown_table(table.name)
+        if was is None:  # it was beside another one, and the worker that had it has ended
+            raise view_changed(table.name)
         self._store.alter_table(table)
         self._call(was.name, table.name)
 

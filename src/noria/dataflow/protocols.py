@@ -100,6 +100,9 @@ class BaseStore(Protocol):
     def applied(self) -> tuple[int, int]:
         """(epoch, seq) of the last commit."""
 
+    def tidy(self) -> bool:
+        """Some milliseconds of work on what was dropped; is there more?"""
+
     def close(self) -> None: ...
 
     def add_index(self, table: str, columns: tuple[int, ...], work: Work | None = None) -> None:

@@ -169,12 +169,13 @@ class Worker:
         return ((self.worker, self.engine.tick_number),)
 
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
-        """Work that can wait: the memory limit, the clock of reads, what is built in the background.  Replies that
-        waited for that, and whether more of it is left."""
+        """Work that can wait: the memory limit, the clock of reads, what was dropped, what is built in the background.
+        Replies that waited for that, and whether more of it is left."""
         with self._telling():
             self.hold_limit()
             self.engine.advance()
-            return self._build(budget_ms), bool(self.engine.builds)
+            untidy = self._store.tidy()
+            return self._build(budget_ms), untidy or bool(self.engine.builds)
 
     def close(self) -> None:
         self._store.close()
@@ -411,7 +412,7 @@ class Worker:
             "essential": evict.essential(self.engine),
             "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
             "sweeps": self._symbols.sweeps, "nodes": len(graph), "views": len(self.engine.readers),
-            "tables": {t: self._store.row_count(t) for t in self._store.tables()},
+            "tables": {n: self._store.row_count(n) for n, t in self._store.tables().items() if not t.is_beside},
         }
 
     # -------------------------------------------------------------- memory

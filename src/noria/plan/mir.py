@@ -11,6 +11,7 @@ folded values are equal, everywhere: joins, groups, keys.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -419,13 +420,18 @@ def tables_of(plan: Mir) -> dict[str, TableDef]:
 
 
 def renamed(plan: Mir, table: str, name: str) -> Mir:
-    """The plan, where a table has another name; equal parts stay one."""
+    """The plan, where a table has another name."""
+    return rebased(plan, lambda b: Base(replace(b.table, name=name)) if b.table.name == table else b)
+
+
+def rebased(plan: Mir, over: Callable[[Base], Mir]) -> Mir:
+    """The plan over what stands for each of its tables; equal parts stay one."""
     made: dict[int, Mir] = {}
 
     def again(node: Mir) -> Mir:
         if id(node) not in made:
             if isinstance(node, Base):
-                made[id(node)] = Base(replace(node.table, name=name)) if node.table.name == table else node
+                made[id(node)] = over(node)
             else:
                 inputs = tuple(map(again, node.inputs))
                 same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))

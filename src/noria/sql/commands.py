@@ -37,6 +37,11 @@ class DropTable:
 
 
 @dataclass(frozen=True)
+class Truncate:
+    name: str
+
+
+@dataclass(frozen=True)
 class RenameTables:
     """RENAME TABLE: (name, new name), one after the other."""
 
@@ -258,15 +263,17 @@ class LockTables:
     tables: tuple[tuple[str, bool], ...] = ()
 
 
-Command = (CreateTable | AlterTable | RenameTables | DropTable | CreateView | DropView | Select | Timed | SelectItems
-           | Explain | Show | SetVariable | Use | CreateDatabase | DropDatabase | Transaction | Kill | Nothing
-           | LockTables | Insert | Update | Delete)
+Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | DropView | Select | Timed
+           | SelectItems | Explain | Show | SetVariable | Use | CreateDatabase | DropDatabase | Transaction | Kill
+           | Nothing | LockTables | Insert | Update | Delete)
 
 
 def tables_changed(command: Command) -> tuple[str, ...]:
-    """The names of the tables that the command defines in another way, or drops."""
+    """The names of the tables that the command defines in another way, empties or drops."""
     if isinstance(command, AlterTable):
         return (command.was.name,)
+    if isinstance(command, Truncate):
+        return (command.name,)
     if isinstance(command, RenameTables):
         return tuple(old for old, _ in command.names)
     return command.names if isinstance(command, DropTable) else ()

@@ -127,7 +127,7 @@ def _command(statement: Statement, catalog: Catalog) -> tuple[Command, Binder]:
     if isinstance(tree, exp.Delete):
         return _write(writes.delete(tree, catalog), statement)
     if isinstance(tree, exp.TruncateTable):
-        return _write(writes.truncate(tree, catalog), statement)
+        return _fixed(writes.truncate(tree, catalog))
     if isinstance(tree, exp.Alter):
         return _fixed(alterations.alter(tree, catalog))
     if isinstance(tree, exp.Create) and tree.kind == "INDEX":

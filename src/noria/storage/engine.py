@@ -94,6 +94,7 @@ class Engine:
         self._synced.sync = True
         self._families: dict[str, Rdict] = {}
         self._handles: dict[str, ColumnFamily] = {}
+        self._condemned: list[str] = []
         self._open()
 
     # ---------------------------------------------------------------- opening and closing
@@ -248,7 +249,7 @@ class Engine:
 
     # ---------------------------------------------------------------- families
     def families(self) -> list[str]:
-        return list(self._families)
+        return [name for name in self._families if name not in self._condemned]
 
     def family(self, name: str) -> Rdict:
         return self._families[name]
@@ -256,24 +257,37 @@ class Engine:
     def handle(self, name: str) -> ColumnFamily:
         return self._handles[name]
 
-    def create_family(self, name: str) -> None:
-        """Make an empty family; what a failed attempt left of it goes first."""
-        self.check_space(0)
+    def create_family(self, name: str, shrinks: bool = False) -> None:
+        """Make an empty family; what a failed attempt left of it goes first.  shrinks: for what will take less room."""
+        self._make_room(0, shrinks)
         self.settle()
         if name in self._families:
             self.drop_family(name)
         self._guarded(lambda: self._db.create_column_family(name, self._options(False)))
         self._hold(name)
 
+    def condemn(self, name: str) -> None:
+        """Nobody needs this family any more: it goes at a `tidy`, or when the store opens next."""
+        self._condemned.append(name)
+
+    def tidy(self) -> bool:
+        """Drop one condemned family, which takes some milliseconds; are there more?"""
+        if self._condemned:
+            self.drop_family(self._condemned[0])
+        return bool(self._condemned)
+
     def drop_family(self, name: str) -> None:
+        if name in self._condemned:
+            self._condemned.remove(name)
         del self._handles[name]
-        with suppress(Exception):  # it flushes, in vain, what cannot be read
-            self._families.pop(name).close()
+        family = self._families.pop(name)
         try:
             self._db.drop_column_family(name)
         except Exception as e:  # a full disk: it is dropped, or goes when the store opens next
             if "No space left" not in str(e):
                 raise
+        with suppress(Exception):  # it wants to flush: dropped, it does not, which would take half a second
+            family.close()
         self.damage.forget(name)
 
     # ---------------------------------------------------------------- reading
@@ -389,6 +403,8 @@ class Engine:
 
     def check_space(self, nbytes: int) -> None:
         """Refuse before RocksDB runs into a full disk: room for the log and the flush of these bytes."""
+        while not self.has_space(nbytes) and self._condemned:
+            self.tidy()
         if not self.has_space(nbytes):
             raise disk_full(self.path, f"{self._free_bytes()} bytes are free, "
                                        f"{self.memory.reserve_bytes} are kept in reserve")
@@ -420,8 +436,8 @@ class Engine:
 
     def flush(self) -> None:
         """Write all memtables to files: then a checkpoint takes milliseconds."""
-        for family in self._families.values():
-            self._guarded(family.flush)
+        for name in self.families():
+            self._guarded(self._families[name].flush)
 
     def checkpoint(self, path: str) -> None:
         self.check_space(0)

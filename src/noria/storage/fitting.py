@@ -183,7 +183,7 @@ class Fitting:
             self._table.fitting, self.over = None, True
             self.error = self.error or view_changed(self._table.name)
             for index in self.unique:
-                self._engine.drop_family(index.family)
+                self._engine.condemn(index.family)
 
 
 def _types(columns: list[Refitted]) -> list[tuple[int, SqlType, SqlType, bool]]:

@@ -67,7 +67,7 @@ class IndexBuild:
         """Without a trace."""
         if not self.over:
             self._table.building.remove(self.index)
-            self._engine.drop_family(self.index.family)
+            self._engine.condemn(self.index.family)
 
     def _finish(self) -> None:
         batch = WriteBatch(raw_mode=True)

@@ -20,7 +20,7 @@ from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation, SqlError, table_exists, unknown_table
-from noria.core.statements import Delete, Insert, Statement, WriteResult
+from noria.core.statements import Clear, Delete, Insert, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.dataflow.packets import Note, Noted
@@ -123,7 +123,8 @@ class RocksStore:
         return family
 
     def create_table(self, table: TableDef) -> None:
-        """Durable with the next `set_recipe`.  A table without an id (0) gets the next one."""
+        """Durable with the next `set_recipe`, but for one beside another: that is when it has its name.  A table
+        without an id (0) gets the next one."""
         if table.name in self._tables:
             raise table_exists(table.name)
         used = {t.definition.table_id for t in (*self._tables.values(), *self._dropped)}
@@ -135,7 +136,7 @@ class RocksStore:
         made = Table(definition, self._symbols, list({i.family: i for i in indexes}.values()))
         made.counters = made.counters._replace(auto_increment=definition.first_id - 1)
         for family in (made.family, *(i.family for i in made.indexes)):
-            self._engine.create_family(family)
+            self._engine.create_family(family, shrinks=table.is_beside)
         self._tables[table.name] = made
 
     def alter_table(self, table: TableDef, fits: bool = False) -> None:
@@ -183,8 +184,9 @@ class RocksStore:
         version = self._version + (note is not None)
 
         def fill(batch: WriteBatch) -> None:
-            meta.put_catalog(self._engine, batch, recipe, list(self._tables.values()), self._last_table_id)
-            for table in self._tables.values():
+            tables = [t for t in self._tables.values() if not t.definition.is_beside]
+            meta.put_catalog(self._engine, batch, recipe, tables, self._last_table_id)
+            for table in tables:
                 if table.definition.first_id > 1:  # the counter was set
                     meta.put_counters(self._engine, batch, table.definition, table.counters)
             for table in self._dropped:
@@ -198,11 +200,11 @@ class RocksStore:
         self._recipe, self._version = tuple(recipe), version
         for table in self._dropped:
             for family in (table.family, *(i.family for i in table.maintained)):
-                self._engine.drop_family(family)
+                self._engine.condemn(family)
             table.building.clear()
         self._dropped.clear()
         for _, index in self._undeclared:
-            self._engine.drop_family(index.family)
+            self._engine.condemn(index.family)
         self._undeclared.clear()
 
     def recipe(self) -> tuple[str, ...]:
@@ -233,7 +235,7 @@ class RocksStore:
             meta.forget_index(self._engine, batch, index)
             self._engine.commit(batch)
             into.indexes.remove(index)
-            self._engine.drop_family(index.family)
+            self._engine.condemn(index.family)
 
     # ---------------------------------------------------------------- writing
     def write(
@@ -253,7 +255,7 @@ class RocksStore:
 
         changed = any(stage.effects for stage in stages.values())
         try:
-            shrinks = all(isinstance(s, Delete) for s in statements)
+            shrinks = all(isinstance(s, Delete | Clear) for s in statements)
             self._commit(fill, Done(epoch, seq, tuple(results)), changed, shrinks)
         except SqlError as full:
             return [r if r.error else WriteResult(error=bare(full)) for r in results], {}
@@ -364,6 +366,9 @@ class RocksStore:
                              "start the worker again")
 
     # ---------------------------------------------------------------- reading
+    def tidy(self) -> bool:
+        return self._engine.tidy()
+
     def memory(self) -> int:
         return self._engine.memory_bytes()
 

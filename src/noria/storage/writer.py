@@ -1,4 +1,4 @@
-"""Runs write statements against staged tables: INSERT in its four modes, UPDATE and DELETE.
+"""Runs write statements against staged tables: INSERT in its four modes, UPDATE, DELETE and TRUNCATE of few rows.
 
 A statement works on all its rows at once.  Only where rows of one statement meet each other (the same key
 twice in REPLACE, IGNORE or ON DUPLICATE KEY UPDATE) are they done in rounds, so that each sees the one before.
@@ -18,13 +18,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from noria.core.batch import Batch, Codes
-from noria.core.errors import InvariantViolation, SqlError, division_by_zero, view_changed, wrong_value_count
+from noria.core.errors import (
+    InvariantViolation,
+    SqlError,
+    division_by_zero,
+    took_too_much,
+    view_changed,
+    wrong_value_count,
+)
 from noria.core.expressions import evaluate
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr, columns_of, substitute
 from noria.core.expressions.functions import zero_divisors
 from noria.core.limits import NULL_CODE
-from noria.core.statements import NEW, Delete, Insert, Statement, Update, WriteResult
+from noria.core.statements import NEW, Clear, Delete, Insert, Statement, Update, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import Column
 from noria.core.values import convert, default_code, recode
@@ -44,6 +51,8 @@ def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
         refuse_gone(stage.table, statement)
         if isinstance(statement, Insert):
             return _Insert(stage, statement, symbols).run()
+        if isinstance(statement, Clear):
+            return _clear(stage, statement, symbols)
         found = find(stage, statement.where, symbols)
         if isinstance(statement, Delete):
             stage.add(removal(stage, found))
@@ -60,6 +69,15 @@ def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
             raise
         stage.undo(mark)
         return WriteResult(error=stage.work.defect(bug))
+
+
+def _clear(stage: Stage, statement: Clear, symbols: Symbols) -> WriteResult:
+    """All rows go, uncounted as in MySQL; AUTO_INCREMENT begins anew."""
+    if stage.counters.rows > statement.most:
+        raise took_too_much(statement.most)
+    stage.add(removal(stage, find(stage, None, symbols)))
+    stage.counters = stage.counters._replace(auto_increment=0)
+    return WriteResult()
 
 
 def bare(error: SqlError) -> SqlError:
@@ -93,7 +111,7 @@ def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> lis
 
 def refuse_gone(table: Table, statement: Statement) -> None:
     """SqlError 1412 where the statement was planned when the table had columns that were dropped since."""
-    if not table.dropped:
+    if not table.dropped or isinstance(statement, Clear):
         return
     exprs = [e for _, e in statement.assignments] if not isinstance(statement, Delete) else []
     if not isinstance(statement, Insert) and statement.where is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noria.core.batch import Batch, Codes
-from noria.core.types import Field, TableDef
+from noria.core.types import BESIDE, Field, TableDef
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import (
     Columns,
@@ -47,7 +47,7 @@ class Base(Stateful):
         return node.narrowed(rows), ordinal
 
     def describe(self) -> str:
-        return f"table {self.table.name}"
+        return f"table {self.table.name.partition(BESIDE)[0]}"
 
     def needs(self, node: Node, cols: Columns) -> list[Need]:
         return []

@@ -15,20 +15,20 @@ import pyarrow as pa
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Col, Const, Expr
 from noria.core.expressions.functions import at_time, call, cast, cut
-from noria.core.statements import DEFAULT, Delete, Insert, Statement, Update
+from noria.core.statements import DEFAULT, ClientWrite, Delete, Insert, Update
 from noria.core.types import Column, TableDef
 from noria.server.answering import zones
 
 Assignments = tuple[tuple[int, Expr], ...]
 
 
-def needs(statement: Statement, table: TableDef, offset: timedelta) -> bool:
+def needs(statement: ClientWrite, table: TableDef, offset: timedelta) -> bool:
     """Has the statement anything to do with the clock, or with a time zone?"""
     return statement.clock or any(c.default_now or c.update_now or (offset and c.type.timestamp)
                                   for c in table.columns)
 
 
-def timed(statement: Statement, table: TableDef, utc: datetime, offset: timedelta = timedelta()) -> Statement:
+def timed(statement: ClientWrite, table: TableDef, utc: datetime, offset: timedelta = timedelta()) -> ClientWrite:
     """The statement at this time of UTC, in a session whose clock is `offset` ahead of it."""
     if isinstance(statement, Insert):
         return _insert(statement, table, utc, offset)

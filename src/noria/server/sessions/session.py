@@ -51,7 +51,8 @@ from noria.sql.text.shape import split
 
 A = TypeVar("A")
 _WRITES = (Insert, Update, Delete)
-_DEFINITIONS = (sql.CreateTable, sql.AlterTable, sql.RenameTables, sql.DropTable, sql.CreateView, sql.DropView)
+_DEFINITIONS = (sql.CreateTable, sql.AlterTable, sql.RenameTables, sql.Truncate, sql.DropTable, sql.CreateView,
+                sql.DropView)
 
 
 class Session:
@@ -254,6 +255,8 @@ class Session:
         return inspection.show(command, self._executor.program, self)
 
     async def _define(self, command: sql.Command) -> Ok:
+        if isinstance(command, sql.Truncate):
+            self._transaction.check_write(bool(self.variables["transaction_read_only"]))
         self._end_transaction()
         for name in sql.tables_changed(command):
             self._executor.locks.check(self, name)

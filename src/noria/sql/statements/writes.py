@@ -32,15 +32,16 @@ from noria.core.expressions.functions import (
     uses_clock,
     zero_divisors,
 )
-from noria.core.statements import DEFAULT, NEW, Delete, Insert, Statement, Update
+from noria.core.statements import DEFAULT, NEW, ClientWrite, Delete, Insert, Update
 from noria.core.types import TableDef
+from noria.sql.commands import Truncate
 from noria.sql.expressions.scalars import Resolver, literal_value
 from noria.sql.query.context import Catalog
 from noria.sql.text import syntax as trees
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only, snippet
 
-Binder = Callable[[Sequence[Any]], Statement]
+Binder = Callable[[Sequence[Any]], ClientWrite]
 _INSERT = frozenset({"this", "expression", "conflict", "ignore"})
 _LITERALS = (exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.BitString, exp.National)
 
@@ -275,11 +276,11 @@ def _timed(where: Expr | None) -> bool:
     return where is not None and uses_clock(where)
 
 
-def truncate(node: exp.TruncateTable, catalog: Catalog) -> Binder:
+def truncate(node: exp.TruncateTable, catalog: Catalog) -> Truncate:
+    only(node, frozenset({"expressions"}), "TRUNCATE")
     if len(node.expressions) != 1:
         raise refuse("TRUNCATE of several tables", node)
-    table = table_of(catalog, node.expressions[0])
-    return lambda values: Delete(table.name, None)
+    return Truncate(table_of(catalog, node.expressions[0]).name)
 
 
 def _once(node: exp.Expr, bind: Binder) -> Binder:
