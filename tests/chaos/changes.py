@@ -9,13 +9,14 @@ change or what it is to be.  Their rows are compared with SQLite's (`compare`).
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chaos.clients import NOTHING, Away, Client, Failure, Text, World, number_of
-from e2e.serving import execute, rows
+from e2e.serving import rows
 from noria.client.transport import HttpTransport
 
 ROWS, GROUPS = 12_000, 200
@@ -43,13 +44,14 @@ class Program:
 @dataclass(frozen=True)
 class Change:
     """A statement, or a text to append to the program that is applied; the program after it; what SQLite does; the
-    number of the error that it must end in."""
+    number of the error that it must end in; does it take all rows, so that nobody may write meanwhile?"""
 
     text: str
     then: Program
     lite: str = ""
     error: int = NOTHING
     applied: bool = False
+    empties: bool = False
 
 
 class Big:
@@ -59,15 +61,15 @@ class Big:
         self.lite = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self.lite.execute("CREATE TABLE big (id INTEGER PRIMARY KEY, n, c0 DEFAULT 5)")
         self.fed = [(i, i * 7 % GROUPS) for i in range(ROWS)]
-        self.lite.executemany("INSERT INTO big (id, n) VALUES (?, ?)", self.fed)
+        for text in self.rows():
+            self.lite.execute(text)
+        self.feeding = threading.Lock()  # of whoever writes rows
         self.program = Program({"id": "int", "n": "int", "c0": "int"}, {"PRIMARY": ("id",)})
 
-    def fill(self, connection: Any) -> None:
-        for text in MADE:
-            execute(connection, text)
-        for at in range(0, ROWS, 1_000):
-            execute(connection, "INSERT INTO big (id, n) VALUES "
-                    + ", ".join(map(str, self.fed[at: at + 1_000])))
+    def rows(self) -> list[str]:
+        """Statements, which are done twice as once."""
+        return ["REPLACE INTO big (id, n) VALUES " + ", ".join(map(str, self.fed[at: at + 1_000]))
+                for at in range(0, ROWS, 1_000)]
 
 
 class Changes(Client):
@@ -80,9 +82,13 @@ class Changes(Client):
     def turn(self) -> None:
         makers = (self._view, self._view, self._replaced, self._dropped, self._index, self._unique, self._no_index,
                   self._column, self._no_column, self._renamed, self._modified, self._not_unique, self._not_fitting,
-                  self._applied)
+                  self._applied, self._emptied)
         change = self.chance.choice(makers)()
-        if change is not None:
+        if change is not None and change.empties:
+            with self._big.feeding:
+                self._make(change)
+                self._refill()
+        elif change is not None:
             self._make(change)
         self.world.stop.wait(self.chance.random() * 0.3)
 
@@ -121,7 +127,15 @@ class Changes(Client):
         if shown not in (self._big.program.shown(), change.then.shown()):
             raise Failure(f"neither with nor without {change.text} ({error})\nfound: {shown}\n"
                           f"without: {self._big.program.shown()}\nwith: {change.then.shown()}")
+        if change.empties:
+            return not self.patiently("see rows", self._way, lambda: self._way.rows("SELECT id FROM big LIMIT 1"))
         return bool(shown == change.then.shown())
+
+    def _refill(self) -> None:
+        for text in self._big.rows():
+            self.patiently("fill", self._way, lambda text=text: self._way.execute(text))  # type: ignore[misc]
+            with self.world.lock:
+                self._big.lite.execute(text)
 
     def _fence(self) -> None:
         self._way.execute(f"ALTER TABLE fence ALTER m SET DEFAULT {self._fences}")
@@ -260,6 +274,9 @@ class Changes(Client):
         return Change(f"ALTER TABLE big MODIFY {name} VARCHAR(12) DEFAULT '{default}'",
                       replace(self._program, columns={**self._program.columns, name: "varchar"}))
 
+    def _emptied(self) -> Change:
+        return Change("TRUNCATE TABLE big", self._program, "DELETE FROM big", empties=True)
+
     def _not_unique(self) -> Change:
         return Change("ALTER TABLE big ADD UNIQUE never (n)", self._program, error=NOT_UNIQUE)
 
@@ -282,17 +299,10 @@ class Feeds(Client):
             f"REPLACE INTO big (id, n) VALUES ({at}, {n}), ({at + 1}, {(n + 1) % GROUPS})",
             f"UPDATE big SET n = {n} WHERE id = {at}",
             f"DELETE FROM big WHERE id >= {at} AND id < {at + 3}"))
-        permit = self.world.permit
-        try:
-            self._way.execute(text)
-        except AssertionError:
-            raise
-        except Exception as e:
-            self.world.judge(self.name, self._way, e, text, permit)
-            self._way.close()
-            self.patiently("repeat " + text, self._way, lambda: self._way.execute(text))  # done twice is done once
-        with self.world.lock:
-            self._big.lite.execute(text)
+        with self._big.feeding:
+            self.patiently(text, self._way, lambda: self._way.execute(text))  # done twice is done once
+            with self.world.lock:
+                self._big.lite.execute(text)
         self.world.stop.wait(0.01)
 
 

@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chaos.changes import MADE as BIG
 from chaos.changes import Big, Changes, Feeds, compare
 from chaos.clients import (
     MARKS,
@@ -87,9 +88,9 @@ class Run:
 
     def _program(self) -> None:
         with self.world.server.connect() as connection:
-            for text in (*TABLES, MARKS, *(f"CREATE VIEW {n} AS {q}" for n, (q, _) in VIEWS.items())):
+            views = (f"CREATE VIEW {n} AS {q}" for n, (q, _) in VIEWS.items())
+            for text in (*TABLES, MARKS, *views, *BIG, *self._big.rows()):
                 execute(connection, text)
-            self._big.fill(connection)
 
     # ------------------------------------------------------------ rounds
     def rounds(self, seconds: float, kills: int = 0) -> None:
