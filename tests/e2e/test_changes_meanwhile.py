@@ -211,11 +211,12 @@ def test_a_crash_in_a_first_read(served: Served, what: tuple[str, ...]) -> None:
         execute(c, "DROP VIEW counts")
 
 
-def test_clients_go_on(served: Served) -> None:
-    """Reads and writes are answered while a build is under way, and each write is in the view."""
+@contextmanager
+def clients(served: Served, *works: Callable[[Any, int], object]) -> Iterator[None]:
+    """Each does its work again and again, on a connection of its own; none of it fails."""
     done, failures = threading.Event(), []
 
-    def client(work: Callable[[Any, int], None]) -> None:
+    def client(work: Callable[[Any, int], object]) -> None:
         with served.connect() as c:
             for n in range(100_000):
                 if done.is_set():
@@ -225,31 +226,104 @@ def test_clients_go_on(served: Served) -> None:
                 except pymysql.err.MySQLError as e:
                     failures.append(e)
 
+    threads = [threading.Thread(target=client, args=(work,)) for work in works]
+    for t in threads:
+        t.start()
+    try:
+        yield
+    finally:
+        done.set()
+        for t in threads:
+            t.join()
+    assert failures == []
+
+
+def test_clients_go_on(served: Served) -> None:
+    """Reads and writes are answered while a build is under way, and each write is in the view."""
     written: list[int] = []
 
     def write(c: Any, n: int) -> None:
         execute(c, "INSERT INTO v VALUES (%s, 1, 5)", (2 * ROWS + n,))
         written.append(n)
 
-    threads = [threading.Thread(target=client, args=(work,)) for work in (
-        write, lambda c, n: rows(c, f"SELECT author FROM hot WHERE id = {n % ROWS}") and None)]
-    for t in threads:
-        t.start()
-    statement = Statement(served, "CREATE MATERIALIZED VIEW per_user AS SELECT user, COUNT(*) AS n FROM v "
-                                  "GROUP BY user HAVING n > ?")
-    under_way(served)
-    before = len(written)
-    assert statement.outcome() is None
-    during = len(written) - before
-    done.set()
-    for t in threads:
-        t.join()
-    assert failures == []
+    with clients(served, write, lambda c, n: rows(c, f"SELECT author FROM hot WHERE id = {n % ROWS}")):
+        statement = Statement(served, "CREATE MATERIALIZED VIEW per_user AS SELECT user, COUNT(*) AS n FROM v "
+                                      "GROUP BY user HAVING n > ?")
+        under_way(served)
+        before = len(written)
+        assert statement.outcome() is None
+        during = len(written) - before
     assert during > 0, "nobody wrote meanwhile: nothing was shown"
     with served.connect() as c:
         assert dict(rows(c, "SELECT user, n FROM per_user WHERE n > 1"))[5] == len(range(5, ROWS, 777)) + len(written)
         execute(c, "DROP VIEW per_user")
     assert served.run("verify").returncode == 0
+
+
+LIKES = 20_000  # more than are emptied in one commit
+
+
+def test_truncate(served: Served) -> None:
+    """Killed, it was never there; a worker that ends begins anew; with the front end it was never there, either.
+    Clients go on meanwhile, and a view has what the table has."""
+    def liked(c: Any) -> int:
+        assert rows(c, "SHOW TABLES LIKE 'l%'") == [("l",), ("liked",)]
+        (count,), = rows(c, "SELECT COUNT(*) FROM l")
+        of_authors = dict(rows(c, "SELECT author, n FROM liked"))
+        assert (len(of_authors), sum(of_authors.values())) == (AUTHORS, count)
+        return int(count)
+
+    def fill() -> None:
+        with noria.connect(served.url) as db:
+            db.table("l").insert([(i, i % ROWS) for i in range(LIKES)])
+
+    with served.connect() as c:
+        execute(c, "CREATE TABLE l (id INT PRIMARY KEY, v INT)")
+        fill()
+        execute(c, "CREATE MATERIALIZED VIEW liked AS SELECT v.author, COUNT(l.id) AS n FROM v LEFT JOIN l "
+                   "ON l.v = v.id GROUP BY v.author")
+        assert liked(c) == LIKES
+        statement = Statement(served, "TRUNCATE TABLE l")
+        with halted(served) as shown:
+            assert {r[1] for r in shown} == {"liked"}, shown
+            assert any("TRUNCATE" in str(r) for r in rows(c, "SHOW FULL PROCESSLIST"))
+            execute(c, f"KILL QUERY {statement.number}")
+        error = statement.outcome()
+        assert error is not None and error.args[0] == 1317
+        assert until("nothing is built", lambda: builds(served) == [])
+        assert liked(c) == LIKES
+        statement = Statement(served, "TRUNCATE TABLE l")
+        with halted(served):
+            served.kill("worker")
+        assert statement.outcome() is None
+        assert liked(c) == 0
+        fill()
+        statement = Statement(served, "TRUNCATE TABLE l")
+        with halted(served):
+            served.kill("worker", "front")
+        assert statement.outcome() is not None
+        served.start()
+        served.wait_up()
+    written: list[int] = []
+
+    def write(c: Any, n: int) -> None:
+        execute(c, "INSERT INTO l VALUES (%s, %s)", (2 * ROWS + n, n % ROWS))
+        written.append(n)
+
+    with served.connect() as c:
+        assert liked(c) == LIKES
+        with clients(served, write, lambda c, n: rows(c, "SELECT author, n FROM liked"),
+                     lambda c, n: rows(c, f"SELECT id FROM l WHERE v = {n % 100}")):
+            statement = Statement(served, "TRUNCATE TABLE l")
+            under_way(served)
+            before = len(written)
+            assert statement.outcome() is None
+            assert len(written) > before
+            until("more is written", lambda: len(written) > before + 100)
+        assert 0 < liked(c) < len(written)
+        assert served.run("verify").returncode == 0
+        execute(c, "DROP VIEW liked")
+        execute(c, "DROP TABLE l")
 
 
 def test_an_index_that_is_killed_and_one_whose_worker_is(served: Served) -> None:
