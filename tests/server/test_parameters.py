@@ -270,6 +270,7 @@ def test_texts_with_ranges_share_a_view(db: Database) -> None:
 
 
 def test_a_text_with_a_range_finds_the_view_that_has_it_as_a_condition(db: Database) -> None:
+    views_at_once(db._transport)
     db.sql("CREATE VIEW hot AS SELECT id FROM t WHERE b > 5")
     db.sql("INSERT INTO t (id, b) VALUES (1, 5), (2, 6), (3, 7)")
     assert sorted(db.sql("SELECT id FROM t WHERE b > 5").rows) == [(2,), (3,)]
