@@ -230,6 +230,11 @@ class TableDef:
         """Positions of the columns that are there, in their order."""
         return self.order or tuple(i for i, c in enumerate(self.columns) if not c.dropped)
 
+    @cached_property
+    def altered(self) -> bool:
+        """Has it other columns than it was made with?"""
+        return any(c.added or c.dropped for c in self.columns)
+
     @property
     def shape(self) -> tuple[tuple[int, str], ...]:
         """(position, name) of the columns as they are shown."""
