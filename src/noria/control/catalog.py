@@ -37,6 +37,7 @@ class Catalog:
         self._adhoc: OrderedDict[str, ViewDef] = OrderedDict()  # least recently used first
         self._by_plan: dict[tuple[Mir, tuple[int, ...]], list[str]] = {}
         self._readerless: set[str] = set()  # named views without a reader, but internal ones, which never have one
+        self._beneath: dict[str, frozenset[int]] = {}  # the tables of each view that is looked up
         self._essences: dict[str, Mir] = {}  # of views that were compared by it
         self._defined_anew: set[int] = set()  # tables that had another definition since this process began
         self._explain: dict[str, str] = {}
@@ -132,6 +133,10 @@ class Catalog:
             if self._essences[name] in plans and name not in self._broken and _shows(found, wanted):
                 yield found
 
+    def is_read_beside(self, wanted: ViewDef) -> bool:
+        """Is there any view over just the tables of this one?"""
+        return _ids(wanted) in self._beneath.values()
+
     def touch(self, view: ViewDef) -> None:
         """An ad-hoc view was used."""
         if view.adhoc and fold(view.name) in self._adhoc:
@@ -151,6 +156,7 @@ class Catalog:
             if unread:
                 self._readerless.add(name)
         if not view.internal:
+            self._beneath[name] = _ids(view)
             self._by_plan.setdefault((view.plan, view.key), []).append(name)
 
     def _note_altered(self, table: TableDef) -> None:
@@ -172,6 +178,7 @@ class Catalog:
         self._as_of.pop(name, None)
         self._explain.pop(name, None)
         self._essences.pop(name, None)
+        self._beneath.pop(name, None)
         self._broken.pop(name, None)
         self._readerless.discard(name)
         self.generation += 1
@@ -212,6 +219,10 @@ class Catalog:
         names = self._by_plan.get((view.plan, view.key), [])
         if name in names:
             names.remove(name)
+
+
+def _ids(view: ViewDef) -> frozenset[int]:
+    return frozenset(t.table_id for t in tables_of(view.plan).values())
 
 
 def _shows(found: ViewDef, wanted: ViewDef) -> bool:

@@ -247,7 +247,7 @@ class TableDef:
                 return i
         raise KeyError(name)
 
-    @property
+    @cached_property
     def fields(self) -> tuple[Field, ...]:
         """Of the rows: with the columns that were dropped."""
         return tuple(c.field for c in self.columns)
