@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noria.core.statements import Insert
+from noria.core.types import INT, TEXT, Column, TableDef
 from noria.dataflow.packets import Ask, Envelope, Rows, Write
 from noria.runtime import wire
 from noria.runtime.wire import Kind, Reader, Signal, WireError
@@ -50,6 +53,22 @@ def test_arrow_data_comes_out_aligned() -> None:
     assert isinstance(got, Envelope) and isinstance(got.body, Rows)
     column = got.body.rows["x"].chunk(0).to_numpy()
     assert column.flags.aligned and column[-1] == 4999
+
+
+@pytest.mark.parametrize("rows", [0, 1, wire.SMALL_ROWS, wire.SMALL_ROWS + 1])
+def test_a_table_comes_out_as_it_went_in(rows: int) -> None:
+    table = pa.table([pa.array([None, *range(rows)][:rows], pa.int64()), pa.array(["ä"] * rows, pa.large_string())],
+                     names=["a", "a"])
+    sent = wire.encode(Envelope(1, 0, 0, Rows(1, table)))
+    [got] = Reader().feed(sent)
+    assert isinstance(got, Envelope) and got.body.rows.equals(table)
+    assert (b"_reconstruct" not in sent) == (rows <= wire.SMALL_ROWS)  # in one piece
+
+
+def test_a_definition_of_a_table_is_one_object_however_often_it_comes() -> None:
+    table = TableDef("t", (Column("id", INT, False), Column("s", TEXT)), (0,), table_id=7)
+    first, second = (pickle.loads(pickle.dumps(t)) for t in (table, replace(table)))
+    assert first is second and first == table and first is not table
 
 
 def test_an_unreadable_body_leaves_the_next_message_whole() -> None:

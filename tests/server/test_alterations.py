@@ -339,3 +339,43 @@ def test_statements_of_before_go_on(tmp_path: Path) -> None:
         db.sql("ALTER TABLE t ALTER b SET DEFAULT 'z'")
         assert ("b",) in db.sql("SELECT b FROM t WHERE id = 1").rows, "rows of before keep what they had"
         assert db.sql("SELECT COUNT(*) FROM t WHERE b = 'd'").rows == [(1,)]
+
+
+@pytest.mark.parametrize("change", ["ADD COLUMN b INT DEFAULT 7", "DROP COLUMN z", "MODIFY z BIGINT",
+                                    "MODIFY z VARCHAR(9)", "ADD COLUMN b INT FIRST", "RENAME COLUMN z TO y"])
+@pytest.mark.parametrize("view, select", [
+    ("SELECT id, a FROM t WHERE a = ?", "SELECT id, a FROM t WHERE a = 1"),
+    ("SELECT a, COUNT(*) AS n FROM t GROUP BY a", "SELECT a, COUNT(*) AS n FROM t GROUP BY a"),
+    ("SELECT t.id, k FROM t JOIN u ON u.id = a WHERE k = ?", "SELECT t.id, k FROM t JOIN u ON u.id = a WHERE k = 1"),
+    ("SELECT id FROM t WHERE a < 9 ORDER BY id LIMIT 2", "SELECT id FROM t WHERE a < 9 ORDER BY id LIMIT 2")])
+def test_a_select_finds_a_view_that_is_older_than_a_change_of_what_it_does_not_look_at(
+        tmp_path: Path, view: str, select: str, change: str) -> None:
+    for stored in (False, True):
+        with noria.open(tmp_path / "data") as db:
+            if not stored:
+                db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT, z INT)")
+                db.sql("CREATE TABLE u (id INT PRIMARY KEY, k INT)")
+                db.sql("INSERT INTO t VALUES (1, 1, 5), (2, 1, 6), (3, 2, 5)")
+                db.sql("INSERT INTO u VALUES (1, 1), (2, 2)")
+                db.sql(f"CREATE MATERIALIZED VIEW v AS {view}")
+                db.sql(f"ALTER TABLE t {change}")
+                db.sql("INSERT INTO t (id, a) VALUES (4, 1)")
+            assert db.sql(f"EXPLAIN {select}").rows[0][0].startswith("answered by the view v, looked up by (")
+            found = {"id, a": [(1, 1), (2, 1), (4, 1)], "a, CO": [(1, 3), (2, 1)], "t.id,": [(1, 1), (2, 1), (4, 1)],
+                     "id FR": [(1,), (2,)]}
+            assert sorted(db.sql(select).rows) == found[select[7:12]]
+            assert ask(db, Ask(0, "stats"))["views"] == 1
+
+
+def test_a_select_of_other_columns_does_not_find_an_older_view(tmp_path: Path) -> None:
+    with noria.open(tmp_path / "data") as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+        db.sql("INSERT INTO t VALUES (1, 1), (2, 1)")
+        db.sql("CREATE MATERIALIZED VIEW v AS SELECT id, a FROM t WHERE a = ?")
+        db.sql("CREATE MATERIALIZED VIEW w AS SELECT DISTINCT * FROM t")
+        db.sql("ALTER TABLE t ADD COLUMN b INT DEFAULT 7")
+        for text, rows in (("SELECT id, b FROM t WHERE b = 7", [(1, 7), (2, 7)]), ("SELECT id, b FROM t WHERE a = 1", [
+                (1, 7), (2, 7)]), ("SELECT DISTINCT * FROM t", [(1, 1, 7), (2, 1, 7)])):
+            assert not db.sql(f"EXPLAIN {text}").rows[0][0].startswith("answered by the view"), text
+            assert sorted(db.sql(text).rows) == rows
+        assert sorted(db.sql("SELECT DISTINCT id, a FROM t").rows) == [(1, 1), (2, 1)]

@@ -93,6 +93,7 @@ def test_a_key_that_is_evicted_before_it_is_read_comes_with_its_rows(figure2: Da
 
 
 def test_texts_that_differ_in_literals_share_a_view(figure2: Database) -> None:
+    views_at_once(figure2._transport)
     for author, titles in (("ann", ["One", "Three"]), ("bob", ["Two"]), ("nobody", [])):
         found = figure2.sql(f"SELECT title FROM stories WHERE author = '{author}' ORDER BY title")
         assert [r[0] for r in found] == titles

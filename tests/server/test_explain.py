@@ -68,6 +68,7 @@ def test_a_miss_is_analyzed_node_by_node_and_then_it_is_a_hit(client: Client) ->
 
 @pytest.mark.parametrize("cut", ["", " ORDER BY id LIMIT 1", " ORDER BY id DESC LIMIT 2"])
 def test_a_range_is_analyzed(client: Client, cut: str) -> None:
+    views_at_once(client.server._embedded)
     text = f"SELECT id, title FROM stories WHERE id > 1{cut}"
     rows = {"": 2, " ORDER BY id LIMIT 1": 1, " ORDER BY id DESC LIMIT 2": 2}[cut]
     first, again = (client.lines(f"EXPLAIN ANALYZE {text}")[1 + bool(cut)] for _ in range(2))
@@ -91,7 +92,10 @@ def test_what_is_explained_is_what_is_run(client: Client) -> None:
 
 
 def test_a_plan_says_why_it_is_partial_by_the_names_of_columns(client: Client) -> None:
-    lines = client.lines("EXPLAIN SELECT title FROM stories WHERE author = 1 AND id < 9 ORDER BY id DESC LIMIT 2")
+    views_at_once(client.server._embedded)
+    text = "SELECT title FROM stories WHERE author = 1 AND id < 9 ORDER BY id DESC LIMIT 2"
+    client.rows(text)
+    lines = client.lines(f"EXPLAIN {text}")
     assert lines[0].endswith(", looked up by (author)")
     assert lines[1] == "then, over the rows found: filter lt(id, 9); order by id desc; limit 2"
     assert any("reader adhoc_1 by author | " in line and "| partial: author found by n2's author | indexed by author"
@@ -101,6 +105,38 @@ def test_a_plan_says_why_it_is_partial_by_the_names_of_columns(client: Client) -
                                        "cast(coalesce(sum(#2), 0)) as n")
     (view,) = client.rows("SHOW NORIA VIEWS LIKE 'adhoc_1'")
     assert (view["Key"], view["State"], view["Why"]) == ("author", "partial", "author found by n2's author")
+
+
+def test_what_no_view_answers_is_foreseen_and_nothing_is_made(client: Client) -> None:
+    text = "SELECT title FROM stories WHERE author = 1 ORDER BY id"
+    graph = client.rows("SHOW NORIA GRAPH")
+    asked_first = client.lines(f"EXPLAIN {text}")
+    assert asked_first == [
+        "answered by a one-shot, of which nothing is kept, while that reads no more than 20,000 rows; more, and when "
+        "it is asked again, by an ad-hoc view, looked up by (author), which would keep:",
+        "then, over the rows found: order by id", "table stories | there", "project title, author, id | new",
+        "reader adhoc_1 by author | new | partial: empty until it is read"]
+    assert client.lines(f"EXPLAIN {text}") == asked_first, "explaining is not asking"
+    ran = client.lines(f"EXPLAIN ANALYZE {text}")
+    assert ran[0].startswith("answered by a one-shot") and ran[2].endswith(" ms: 2 rows")
+    again = client.lines(f"EXPLAIN {text}")
+    assert "meanwhile an ad-hoc view is made for it, looked up by (author)" in again[0] and again[1:] == asked_first[1:]
+    views_at_once(client.server._embedded)
+    at_once = client.lines("EXPLAIN SELECT author, COUNT(*) FROM stories GROUP BY author")
+    assert at_once[0].startswith("answered by an ad-hoc view, made when it is asked, looked up by ()")
+    assert at_once[-1].split(" | ")[2].startswith("full: it is read without a key; filled from 3 rows")
+    assert client.status()["adhoc_views"] == "0" and client.rows("SHOW NORIA GRAPH") == graph
+
+
+def test_what_must_be_no_view_is_foreseen(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noria.core.limits.ADHOC_FULL_ROWS", 2)
+    text = "SELECT author, COUNT(*) FROM stories GROUP BY author"
+    told = client.lines(f"EXPLAIN {text}")[0]
+    assert told.startswith("answered by a one-shot") and "Spark, for it must not be a view" in told and "3" in told
+    views_at_once(client.server._embedded)
+    assert client.lines(f"EXPLAIN {text}")[0].startswith("answered by Spark over a snapshot, not by a view")
+    by_key = "EXPLAIN SELECT title FROM stories WHERE author = 1"
+    assert client.lines(by_key)[0].startswith("answered by an ad-hoc view, made when it is asked, looked up by (auth")
 
 
 def test_explain_tells_the_hit_rate(client: Client) -> None:

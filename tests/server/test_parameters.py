@@ -21,6 +21,7 @@ from noria.client import Database
 from noria.core.errors import SqlError
 from noria.core.limits import LOOKUP_KEYS
 from noria.dataflow import packets
+from noria.sql.query import purposes
 
 SCHEMA = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT NOT NULL, s VARCHAR(8), f DOUBLE)",
           "CREATE TABLE u (id INT PRIMARY KEY, a INT, c INT, s VARCHAR(8))",
@@ -270,6 +271,7 @@ def test_texts_with_ranges_share_a_view(db: Database) -> None:
 
 
 def test_a_text_with_a_range_finds_the_view_that_has_it_as_a_condition(db: Database) -> None:
+    views_at_once(db._transport)
     db.sql("CREATE VIEW hot AS SELECT id FROM t WHERE b > 5")
     db.sql("INSERT INTO t (id, b) VALUES (1, 5), (2, 6), (3, 7)")
     assert sorted(db.sql("SELECT id FROM t WHERE b > 5").rows) == [(2,), (3,)]
@@ -277,6 +279,20 @@ def test_a_text_with_a_range_finds_the_view_that_has_it_as_a_condition(db: Datab
     assert db.sql("SELECT id FROM t WHERE b > 6").rows == [(3,)]
     assert explained(db, "SELECT id FROM t WHERE b > 6").startswith("answered by the ad-hoc view")
     assert explained(db, "SELECT id FROM t WHERE b > 5").startswith("answered by the view hot")
+
+
+def test_a_range_is_planned_once_where_no_view_could_have_it_as_a_condition(db: Database,
+                                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[Any] = []
+    plan_query = purposes.plan_query
+    monkeypatch.setattr(purposes, "plan_query", lambda *args: planned.append(args) or plan_query(*args))
+    db.sql("CREATE TABLE other (id INT PRIMARY KEY, b INT)")
+    db.sql("CREATE VIEW hot AS SELECT id FROM t WHERE b > 5")
+    planned.clear()
+    db.sql("SELECT id FROM other WHERE b > 6")
+    assert len(planned) == 1
+    db.sql("SELECT id FROM t WHERE b > 6")
+    assert len(planned) == 3, "as a key, and as a condition"
 
 
 @pytest.mark.parametrize("column, values", [

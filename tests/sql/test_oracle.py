@@ -358,7 +358,7 @@ def test_parameters(case: tuple[str, int], rows: Rows, values: tuple[int, int]) 
     assert isinstance(created, CreateView)
     assert created.view.plan == kept_top(bound.view).plan and len(created.view.key) == count
     assert comparable(reference_rows(catalog, replace(bound, view=kept_top(bound.view)), rows)) == comparable(want)
-    literal = literal.instead or literal
+    literal = literal.instead() if literal.instead else literal
     if "a = ? AND a = ?" not in query:  # a literal may bind a column only once; the rest stays a filter
         assert literal.view is not None and ("a + b" in query or literal.view.plan == bound.view.plan)
 
@@ -459,6 +459,6 @@ def test_equal_queries_have_equal_plans(a: str, b: str) -> None:
     one, other = (parse(q, catalog)[0] for q in (a, b))
     assert isinstance(one, Select) and isinstance(other, Select) and one.view is not None and other.view is not None
     assert (one.view.plan, one.view.key, one.view.after) == (other.view.plan, other.view.key, other.view.after)
-    one, other = one.instead or one, other.instead or other
+    one, other = (s.instead() if s.instead else s for s in (one, other))
     assert one.view is not None and other.view is not None
     assert (one.view.plan, one.view.key) == (other.view.plan, other.view.key)

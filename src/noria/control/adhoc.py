@@ -21,6 +21,7 @@ from noria.control.published import columns_asked, published
 from noria.core import limits
 from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError, adhoc_too_large, adhoc_too_long
 from noria.dataflow import packets
+from noria.dataflow.rehearsal import Rehearsal, ViewPlan
 from noria.plan.mir import Mir, tables_of
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
@@ -72,6 +73,25 @@ class AdHoc(Catalog):
         if verdict is Verdict.BOTH and reader is None and len(self._pending) < limits.VIEWS_BEGUN:
             self._begun(wanted).waiting += 1  # it is wanted, whoever goes away
         return verdict is not Verdict.VIEW
+
+    def expected(self, wanted: ViewDef) -> Verdict:
+        """How a SELECT would be answered that no view answers."""
+        return self.policy.expected(wanted, self.version)
+
+    async def rehearsed(self, wanted: ViewDef) -> ViewPlan:
+        """What a view for it would keep; none is made.  SqlError 1235 where it must not be made."""
+        if self._costly.get((wanted.plan, wanted.key)) == self.version:
+            raise adhoc_too_long(self.hold_ms)
+        add = published(replace(wanted, name=f"adhoc_{self._adhoc_made + 1}", adhoc=True))
+        reply: packets.Done = await self._link.ask(packets.Rehearse(0, (add,)), retry=True)
+        if reply.error is not None:
+            raise reply.error
+        found: Rehearsal = reply.value
+        (view,) = found.views
+        rows = sum(found.rows.get(name, 0) for name in tables_of(wanted.plan))
+        if rows > limits.ADHOC_FULL_ROWS and (not wanted.key or view.nodes[-1].state == "full"):
+            raise adhoc_too_large(rows)
+        return view
 
     def _begun(self, wanted: ViewDef) -> _Pending:
         """The view in the making."""

@@ -12,8 +12,8 @@ from noria.control.published import columns_asked
 from noria.control.recipe import stored
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
-from noria.plan.mir import Mir
-from noria.plan.optimizer import kept_top
+from noria.plan.mir import Mir, tables_of
+from noria.plan.optimizer import essence, kept_top
 from noria.plan.view import ViewDef
 from noria.sql.whole.exported import Kept, text_of_now
 
@@ -37,6 +37,9 @@ class Catalog:
         self._adhoc: OrderedDict[str, ViewDef] = OrderedDict()  # least recently used first
         self._by_plan: dict[tuple[Mir, tuple[int, ...]], list[str]] = {}
         self._readerless: set[str] = set()  # named views without a reader, but internal ones, which never have one
+        self._beneath: dict[str, frozenset[int]] = {}  # the tables of each view that is looked up
+        self._essences: dict[str, Mir] = {}  # of views that were compared by it
+        self._defined_anew: set[int] = set()  # tables that had another definition since this process began
         self._explain: dict[str, str] = {}
         self._broken: dict[str, SqlError] = {}  # views without a first state, and why
         self.version = self.generation = 0
@@ -97,7 +100,7 @@ class Catalog:
 
     def match(self, wanted: ViewDef) -> ViewDef | None:
         """A view whose reader holds what a SELECT, or another view, asks for."""
-        for found in self._holding(wanted):
+        for found in self._answering(wanted):
             if fold(found.name) not in self._readerless:
                 self.touch(found)
                 return found
@@ -105,7 +108,7 @@ class Catalog:
 
     def readerless(self, wanted: ViewDef) -> ViewDef | None:
         """A named view that would hold it if it had a reader; itself, if it is one."""
-        found = [v for v in self._holding(wanted) if fold(v.name) in self._readerless]
+        found = [v for v in self._answering(wanted) if fold(v.name) in self._readerless]
         return next((v for v in found if v.name == wanted.name), found[0] if found else None)
 
     def _holding(self, wanted: ViewDef) -> Iterator[ViewDef]:
@@ -114,8 +117,27 @@ class Catalog:
         for plan in dict.fromkeys((wanted.plan, kept_top(wanted).plan)):
             for name in self._by_plan.get((plan, wanted.key), ()):
                 found = self._views.get(name) or self._adhoc[name]
-                if columns_asked(found) >= columns_asked(wanted) and found.ranged >= wanted.ranged:
+                if _shows(found, wanted):
                     yield found
+
+    def _answering(self, wanted: ViewDef) -> Iterator[ViewDef]:
+        """`_holding`, and views that were made before the tables had other columns than they have, if neither looks at
+        what changed."""
+        yield from self._holding(wanted)
+        if not any(t.altered or t.table_id in self._defined_anew for t in tables_of(wanted.plan).values()):
+            return
+        of_key = [v for v in (*self._views.values(), *self._adhoc.values()) if v.key == wanted.key and not v.internal]
+        plans = {essence(p) for p in (wanted.plan, kept_top(wanted).plan)} if of_key else set()
+        for found in of_key:
+            name = fold(found.name)
+            if name not in self._essences:
+                self._essences[name] = essence(found.plan)
+            if self._essences[name] in plans and name not in self._broken and _shows(found, wanted):
+                yield found
+
+    def is_read_beside(self, wanted: ViewDef) -> bool:
+        """Is there any view over just the tables of this one?"""
+        return _ids(wanted) in self._beneath.values()
 
     def touch(self, view: ViewDef) -> None:
         """An ad-hoc view was used."""
@@ -136,7 +158,12 @@ class Catalog:
             if unread:
                 self._readerless.add(name)
         if not view.internal:
+            self._beneath[name] = _ids(view)
             self._by_plan.setdefault((view.plan, view.key), []).append(name)
+
+    def _note_altered(self, table: TableDef) -> None:
+        there = {t.table_id for t in self._tables.values()}
+        self._defined_anew = (self._defined_anew | {table.table_id}) & there
 
     def _rename_table(self, table: str, name: str) -> None:
         """In all plans."""
@@ -149,6 +176,9 @@ class Catalog:
         name = fold(view.name)
         old = self._views[name]
         self._views[name] = view
+        self._essences.pop(name, None)
+        if name in self._beneath:
+            self._beneath[name] = _ids(view)
         self.generation += 1
         self.on_forget(old)
         if self._unlist(name, old):  # else it answers no other text
@@ -172,6 +202,8 @@ class Catalog:
         self._texts.pop(name, None)
         self._as_of.pop(name, None)
         self._explain.pop(name, None)
+        self._essences.pop(name, None)
+        self._beneath.pop(name, None)
         self._broken.pop(name, None)
         self._readerless.discard(name)
         self.generation += 1
@@ -205,3 +237,12 @@ class Catalog:
             return
         self._broken[name] = why
         self._unlist(name, self._views[name])
+
+
+def _ids(view: ViewDef) -> frozenset[int]:
+    return frozenset(t.table_id for t in tables_of(view.plan).values())
+
+
+def _shows(found: ViewDef, wanted: ViewDef) -> bool:
+    """Has it the columns, and is it read by ranges, where that is wanted?"""
+    return columns_asked(found) >= columns_asked(wanted) and found.ranged >= wanted.ranged

@@ -47,9 +47,17 @@ class Policy:
         """A SELECT that no view answers is asked, under this version of the program."""
         known = self._of(wanted, version)
         known.times += 1
+        return self._verdict(known, known.times)
+
+    def expected(self, wanted: ViewDef, version: int) -> Verdict:
+        """What `asked` would say; it counts for nothing."""
+        known = self._asked.get(_number(wanted)) if version == self._version else None
+        return self._verdict(known or _Asked(), 1 if known is None else known.times + 1)
+
+    def _verdict(self, known: _Asked, times: int) -> Verdict:
         if known.too_much or not self._one_shots:
             return Verdict.VIEW
-        return Verdict.BOTH if known.times > self._one_shots and not known.no_view else Verdict.ONCE
+        return Verdict.BOTH if times > self._one_shots and not known.no_view else Verdict.ONCE
 
     def too_much(self, wanted: ViewDef, version: int) -> None:
         """A one-shot of it gave up."""
@@ -63,9 +71,14 @@ class Policy:
         if version != self._version:
             self._asked.clear()
             self._version = version
-        number = hash((wanted.plan, wanted.key, columns_asked(wanted)))  # two with one number: a view is made too soon
+        number = _number(wanted)
         known = self._asked.setdefault(number, _Asked())
         self._asked.move_to_end(number)
         if len(self._asked) > self._most:
             self._asked.popitem(last=False)
         return known
+
+
+def _number(wanted: ViewDef) -> int:
+    """Two with one number: a view is made too soon."""
+    return hash((wanted.plan, wanted.key, columns_asked(wanted)))

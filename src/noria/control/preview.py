@@ -89,7 +89,7 @@ def _view(new: NewView, plan: ViewPlan | None, replaced: bool) -> Iterator[str]:
            + _when(replaced, new.early, nodes))
     for n in nodes:
         if n.state in ("partial", "full") and (n.new or n.filled):
-            yield f"    {'new' if n.new else 'there'}: {n.does}: {_state(n)}"
+            yield f"    {'new' if n.new else 'there'}: {n.does}: {state_of(n)}"
 
 
 def _when(replaced: bool, early: bool, nodes: Iterable[NodePlan]) -> str:
@@ -100,7 +100,8 @@ def _when(replaced: bool, early: bool, nodes: Iterable[NodePlan]) -> str:
     return "; the old one answers until it is filled" if replaced else "; the program changes when it is filled"
 
 
-def _state(n: NodePlan) -> str:
+def state_of(n: NodePlan) -> str:
+    """What a node will keep."""
     if n.state == "partial":
         return "partial: empty until it is read"
     filled = f"; filled from {n.rows:,} rows, about {size(n.nbytes)}" if n.filled and n.rows else ""

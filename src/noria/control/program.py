@@ -165,6 +165,7 @@ class Program(Readers):
             self._forget(n)
         del self._tables[name]
         self._tables[to] = table
+        self._note_altered(table)
         if command.was.name != table.name:
             self._rename_table(command.was.name, table.name)
         self.version += 1

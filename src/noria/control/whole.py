@@ -235,6 +235,8 @@ class WholeProgram(Truncating):
         for table in (*t.created, *(a.table for a in t.altered)):
             self._tables[fold(table.name)] = table
             self._last_table_id = max(self._last_table_id, table.table_id)
+        for a in t.altered:
+            self._note_altered(a.table)
         for name in t.difference.tables_dropped:
             del self._tables[fold(name)]
         for v in t.views:

@@ -6,9 +6,13 @@ disk, in state, in views and on the wire.  A `TableDef` refuses to exist when il
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
+
+KEPT_TABLES = 1_024  # definitions that came from another process, of a kilobyte or two each
 
 
 class Kind(Enum):
@@ -220,9 +224,22 @@ class TableDef:
         return BESIDE in self.name
 
     @cached_property
+    def _packed(self) -> bytes:
+        return pickle.dumps(tuple(getattr(self, f.name) for f in fields(self)), protocol=5)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], TableDef], tuple[bytes]]:
+        """Every plan has its tables whole, so each is packed once, and unpacked once where it goes."""
+        return _unpacked, (self._packed,)
+
+    @cached_property
     def shown(self) -> tuple[int, ...]:
         """Positions of the columns that are there, in their order."""
         return self.order or tuple(i for i, c in enumerate(self.columns) if not c.dropped)
+
+    @cached_property
+    def altered(self) -> bool:
+        """Has it other columns than it was made with?"""
+        return any(c.added or c.dropped for c in self.columns)
 
     @property
     def shape(self) -> tuple[tuple[int, str], ...]:
@@ -236,7 +253,7 @@ class TableDef:
                 return i
         raise KeyError(name)
 
-    @property
+    @cached_property
     def fields(self) -> tuple[Field, ...]:
         """Of the rows: with the columns that were dropped."""
         return tuple(c.field for c in self.columns)
@@ -266,3 +283,9 @@ class TableDef:
 def gone(position: int) -> str:
     """The name of a column that was dropped: no other can end with a space."""
     return f"dropped {position} "
+
+
+@lru_cache(KEPT_TABLES)
+def _unpacked(packed: bytes) -> TableDef:
+    """The same object for the same bytes: then plans over a table are told equal without a look at its columns."""
+    return TableDef(*pickle.loads(packed))

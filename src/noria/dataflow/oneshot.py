@@ -152,7 +152,7 @@ class OneShot:
         if not self.store.finds(table, cols) or asked > max(self.store.row_count(table), LOOKUP_ROWS):
             return self._among(node, cols, keys)
         self._spend(LOOKUP_ROWS * some.shape[1])
-        if not self.store.within(table, cols, some, self._left):
+        if self.store.row_count(table) > self._left and not self.store.within(table, cols, some, self._left):
             raise TooMuch
         rows, ordinal = op.lookup(self, node, cols, some)
         self._spend(len(rows))

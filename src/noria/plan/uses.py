@@ -6,7 +6,7 @@ type, while the plan goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from noria.core.errors import SqlError, view_changed
@@ -32,11 +32,21 @@ def used(plan: mir.Mir) -> list[tuple[TableDef, set[int]]]:
 
 def outdated(plan: mir.Mir, tables: Mapping[str, TableDef]) -> SqlError | None:
     """Error 1412 where a table is not what it was when the plan was made: as far as the plan needs it."""
+    if all(tables.get(t.name) == t for t in _tables(plan)):
+        return None
     for was, columns in used(plan):
         table = tables.get(was.name)
         if table is None or table.table_id != was.table_id or any(changed(was, table, c) for c in columns):
             return view_changed(was.name)
     return None
+
+
+def _tables(plan: mir.Mir) -> Iterator[TableDef]:
+    """Of each place where a table stands."""
+    if isinstance(plan, mir.Base):
+        yield plan.table
+    for i in plan.inputs:
+        yield from _tables(i)
 
 
 def changed(was: TableDef, table: TableDef, column: int) -> bool:

@@ -2,7 +2,8 @@
 
 A message is a fixed header (magic, wire version, kind, number of buffers, sender, epoch, sequence, length of the
 body), the lengths of the buffers, the body (pickle 5 of the packet and its watermark), and the buffers that
-pickle left out of band: Arrow data as it is.  Signals are a header alone.
+pickle left out of band: Arrow data as it is; of a few rows in Arrow's own form for streams, since pickling a table
+column by column takes 135 µs both ways, and that 35.  Signals are a header alone.
 
 Why a Unix stream socket and not a message queue: measured beside each other, a 100-byte round trip takes 55 µs
 against 118 µs over ZeroMQ (whose I/O threads are two more wake-ups each way, on the cores that the engine
@@ -16,15 +17,20 @@ processes of this user (`same_user`).
 
 from __future__ import annotations
 
+import copyreg
 import enum
+import io
 import os
 import pickle
 import socket
 import struct
 import tempfile
+from collections import ChainMap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from noria.dataflow.packets import Envelope
 from noria.runtime.lineage import Process
@@ -32,6 +38,7 @@ from noria.runtime.lineage import Process
 MAGIC = b"NORI"
 WIRE_VERSION = 1
 MAX_SOCKET_PATH_BYTES = 107  # the kernel's limit
+SMALL_ROWS = 1_000  # of a table that is sent in one piece: its bytes are copied once more
 MAX_MESSAGE_BYTES = 2**32  # a longer one is no message but garbage read as a length
 _HEADER = struct.Struct("<4sBBHiqqQ")
 _LENGTH = struct.Struct("<Q")
@@ -64,13 +71,36 @@ Item = Envelope | Signal | WireError
 
 def encode(envelope: Envelope) -> bytes:
     buffers: list[memoryview] = []
-    body = pickle.dumps((envelope.body, envelope.watermark), protocol=5,
-                        buffer_callback=lambda b: buffers.append(b.raw()))
+    body = io.BytesIO()
+    pickler = pickle.Pickler(body, protocol=5, buffer_callback=lambda b: buffers.append(b.raw()))
+    pickler.dispatch_table = _REDUCED
+    pickler.dump((envelope.body, envelope.watermark))
+    return _message(envelope, body.getvalue(), buffers)
+
+
+def _message(envelope: Envelope, body: bytes, buffers: list[memoryview]) -> bytes:
     header = _HEADER.pack(MAGIC, WIRE_VERSION, Kind.ENVELOPE, len(buffers), envelope.sender, envelope.epoch,
                           envelope.seq, len(body))
     if not buffers:
         return header + body
     return b"".join([header, *(_LENGTH.pack(b.nbytes) for b in buffers), body, *buffers])
+
+
+def _reduced(table: pa.Table) -> Any:
+    """How a table is pickled: as one piece where it has few rows."""
+    if table.num_rows > SMALL_ROWS:
+        return table.__reduce_ex__(5)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return _table, (sink.getvalue().to_pybytes(),)
+
+
+def _table(streamed: bytes) -> pa.Table:
+    return pa.ipc.open_stream(streamed).read_all()
+
+
+_REDUCED = ChainMap({pa.Table: _reduced}, copyreg.dispatch_table)
 
 
 def signal(kind: Kind, epoch: int, sender: int, number: int = 0) -> bytes:

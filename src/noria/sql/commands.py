@@ -89,14 +89,15 @@ class BatchQuery:
 class Select:
     """A SELECT.  `view` is the view that answers it, by `lookups` (one for each of view.key); None when no
     view can, and then `batch` is what Spark runs.  `limit` and `offset` stand in for the view's own while
-    they are parameters.  instead: the same with literal ranges as conditions of the view, for where there is one."""
+    they are parameters.  instead: plans the same with literal ranges as conditions of the view, for where there is one;
+    SqlError where that cannot be kept."""
 
     view: ViewDef | None
     lookups: tuple[Lookup, ...] = ()
     batch: BatchQuery | None = None
     limit: Parameter | None = None
     offset: Parameter | None = None
-    instead: Select | None = field(default=None, compare=False)
+    instead: Callable[[], Select] | None = field(default=None, compare=False)
 
     @property
     def parameters(self) -> set[int]:

@@ -91,7 +91,7 @@ def _understood(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
         return Prepared(Explain(inner.command, analyze, text[rest[0].start:]), inner.parameters,
                         lambda values: Explain(inner.binder(values), analyze))
     statement = parse_tokens(tokens, text)
-    check_names(statement.tree)
+    check_names(statement.nodes)
     command, binder = _command(statement, catalog)
     return Prepared(command, statement.parameters, binder)
 
@@ -119,7 +119,7 @@ def _explained(tokens: list[Token]) -> list[Token]:
 def _command(statement: Statement, catalog: Catalog) -> tuple[Command, Binder]:
     tree = statement.tree
     if isinstance(tree, (exp.Select, exp.SetOperation, exp.Subquery)):
-        return (_timed if clock.asks(tree) else _select)(statement, tree.unnest(), catalog)
+        return (_timed if clock.asks(statement.nodes) else _select)(statement, tree.unnest(), catalog)
     if isinstance(tree, exp.Insert):
         return _write(writes.insert(statement, tree, catalog), statement)
     if isinstance(tree, exp.Update):

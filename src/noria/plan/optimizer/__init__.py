@@ -5,11 +5,14 @@
     told        of a view as it goes into the graph: its rows tell the errors of its conditions (`told`); told_plan of a
                 query that Spark runs
 
+    essence     of views and SELECTs that are compared though their tables have changed between (`essence`)
+
 Views are compared, to be shared, between the second and the third: what a view tells follows from its plan.
 """
 
+from noria.plan.optimizer.essence import essence
 from noria.plan.optimizer.rewrites import optimize
 from noria.plan.optimizer.telling import told, told_plan
 from noria.plan.optimizer.tops import kept_top
 
-__all__ = ["kept_top", "optimize", "told", "told_plan"]
+__all__ = ["essence", "kept_top", "optimize", "told", "told_plan"]

@@ -138,9 +138,13 @@ class Statements:
 
     def _best(self, select: Select) -> Select:
         """With literal ranges as conditions of the view if there is such a view, read or not."""
-        other = select.instead
-        if other is None or other.view is None:
+        if select.instead is None or select.view is None or not self._program.is_read_beside(select.view):
+            return select  # it is not even planned
+        try:
+            other = select.instead()
+        except SqlError:
             return select
+        assert other.view is not None
         known = self._program.match(other.view) or self._program.readerless(other.view)
         return select if known is None else other
 

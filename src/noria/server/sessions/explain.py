@@ -10,10 +10,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from noria.control.policy import Verdict
+from noria.control.preview import state_of
 from noria.core.errors import SqlError, not_supported
 from noria.core.expressions.coerce import EPOCH
+from noria.core.limits import ONE_SHOT_ROWS
 from noria.dataflow import render
 from noria.dataflow.packets import Ask, Read
+from noria.dataflow.rehearsal import NodePlan
 from noria.plan.lookups import Range
 from noria.plan.mir import show
 from noria.plan.view import ViewDef
@@ -26,6 +30,7 @@ from noria.sql import commands as sql
 from noria.sql.whole.outline import statements
 
 Graph = list[dict[str, Any]]
+_ONCE = f"answered by a one-shot, of which nothing is kept, while that reads no more than {ONE_SHOT_ROWS:,} rows"
 
 
 class Explainer:
@@ -34,28 +39,57 @@ class Explainer:
 
     # ------------------------------------------------------------ EXPLAIN
     async def explain(self, command: sql.Explain, tell: Tell) -> ResultSet:
-        """How a statement is answered.  A SELECT's view is made, as running it would: the answer is about it.  But the
-        reader of a named view, which may be large, is only made by reading it, as EXPLAIN ANALYZE does."""
+        """How a statement is answered: what is there is described, and what would come of it is foreseen.  Nothing is
+        made, but by EXPLAIN ANALYZE, which runs the statement."""
         select = command.command
         if not isinstance(select, sql.Select):
             raise not_supported("EXPLAIN of this statement", "EXPLAIN a SELECT")
-        unread = None if command.analyze else self._unread(select)
-        reader, reason = (None, "") if unread is not None else await self._reader(select)
-        if unread is not None:
-            lines = [f"answered by the view {unread.name}, not read yet: it keeps nothing, and its first read makes "
-                     "its reader", *_then(select), show(unread.plan)]
-        elif reader is None:
-            lines = await self._by_spark(select, reason, tell if command.analyze else None)
-        else:
-            lines = [_answered_by(reader), *_then(select),
-                     *(await self._analyzed(reader, select) if command.analyze else []), *await self._nodes(reader)]
+        lines = await (self._run(select, tell) if command.analyze else self._described(select))
         return inspection.texts(["EXPLAIN"], [(line,) for text in lines for line in text.splitlines()])
 
-    def _unread(self, select: sql.Select) -> ViewDef | None:
-        """The named view that would answer if it had been read."""
-        program = self._executor.program
-        known = select.view is None or program.match(select.view) is not None
-        return None if known or select.view is None else program.readerless(select.view)
+    async def _described(self, select: sql.Select) -> list[str]:
+        program, view = self._executor.program, select.view
+        if view is None:
+            return await self._by_spark(select, "" if select.batch is None else select.batch.reason, None)
+        if (reader := program.match(view)) is not None:
+            return [_answered_by(reader), *_then(select), *await self._nodes(reader)]
+        if (unread := program.readerless(view)) is not None:
+            return [f"answered by the view {unread.name}, not read yet: it keeps nothing, and its first read makes "
+                    "its reader", *_then(select), show(unread.plan)]
+        return await self._foreseen(select, view)
+
+    async def _foreseen(self, select: sql.Select, view: ViewDef) -> list[str]:
+        """Of a SELECT that no view answers yet."""
+        verdict = self._executor.program.expected(view)
+        try:
+            made = await self._executor.program.rehearsed(view)
+        except SqlError as e:
+            if e.code != NOT_MAINTAINED:
+                raise
+            if verdict is Verdict.VIEW:
+                return await self._by_spark(select, e.message, None)
+            return [f"{_ONCE}; more is answered by Spark, for it must not be a view: {e.message}", *_then(select),
+                    show(view.plan)]
+        by = f"looked up by ({', '.join(f.name for f in view.key_fields)})"
+        when = {Verdict.ONCE: f"{_ONCE}; more, and when it is asked again, by an ad-hoc view, {by}, which would keep:",
+                Verdict.BOTH: f"{_ONCE}; meanwhile an ad-hoc view is made for it, {by}, which keeps:",
+                Verdict.VIEW: f"answered by an ad-hoc view, made when it is asked, {by}, which keeps:"}
+        return [when[verdict], *_then(select), *map(_planned, made.nodes)]
+
+    async def _run(self, select: sql.Select, tell: Tell) -> list[str]:
+        program, view = self._executor.program, select.view
+        known = view is None or program.match(view) is not None or program.readerless(view) is not None
+        if view is not None and not known and program.expected(view) is not Verdict.VIEW:
+            start = time.perf_counter()
+            result = await self._executor.select_bound(select, tell)
+            if program.expected(view) is not Verdict.VIEW:  # else it was too much for a one-shot
+                return [_ONCE, *_then(select), f"ran in {_ms(start)} ms: {_count(len(result.rows), 'row')}",
+                        show(view.plan)]
+        reader, reason = await self._reader(select)
+        if reader is None:
+            return await self._by_spark(select, reason, tell)
+        return [_answered_by(reader), *_then(select), *await self._analyzed(reader, select),
+                *await self._nodes(reader)]
 
     async def _reader(self, select: sql.Select) -> tuple[ViewDef | None, str]:
         """The view that answers; or None and why there is none."""
@@ -200,6 +234,12 @@ def _read_of(reader: ViewDef, select: sql.Select) -> Read | None:
 def _answered_by(reader: ViewDef) -> str:
     kind = "ad-hoc view" if reader.adhoc else "view"
     return f"answered by the {kind} {reader.name}, looked up by ({', '.join(f.name for f in reader.key_fields)})"
+
+
+def _planned(n: NodePlan) -> str:
+    """A node of a view that is not made."""
+    kept = f" | {state_of(n)}" if n.state in ("partial", "full") else ""
+    return f"{n.does} | {'new' if n.new else 'there'}{kept}"
 
 
 def _then(select: sql.Select) -> list[str]:

@@ -8,6 +8,7 @@ one view answers whatever the time is; elsewhere a literal.  A view's definition
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -23,6 +24,7 @@ from noria.core.types import SqlType
 from noria.sql.expressions.functions import CLOCK_CLASSES, CLOCK_NAMES
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.text.refusals import refuse
+from noria.sql.text.trees import has, nodes
 
 _AROUND = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Paren, exp.Neg, exp.Cast,
            exp.Anonymous, exp.Extract)
@@ -30,9 +32,9 @@ _UNKNOWN = (exp.Column, exp.Placeholder, exp.Subquery, exp.Select, exp.AggFunc, 
             exp.SessionParameter)
 
 
-def asks(tree: exp.Expr) -> bool:
-    """Does the time stand anywhere in it?"""
-    return any(_is_clock(n) for n in tree.walk())
+def asks(nodes: Iterable[exp.Expr]) -> bool:
+    """Does the time stand anywhere among them?"""
+    return any(_is_clock(n) for n in nodes)
 
 
 def _is_clock(node: exp.Expr) -> bool:
@@ -47,8 +49,8 @@ def at(tree: exp.Expr, parameters: int, utc: datetime, offset: timedelta) -> tup
     it has beyond its own."""
     tree = tree.copy()
     values: list[Any] = []
-    while (node := next((n for n in tree.walk() if _is_clock(n)), None)) is not None:
-        while isinstance(node.parent, _AROUND) and not any(isinstance(n, _UNKNOWN) for n in node.parent.walk()):
+    while (node := next((n for n in nodes(tree) if _is_clock(n)), None)) is not None:
+        while isinstance(node.parent, _AROUND) and not has(node.parent, *_UNKNOWN):
             node = node.parent
         e = Resolver(_no_column, _no_parameter, "field list", clock=True)(node)
         value = constant(at_time(e, utc, offset))

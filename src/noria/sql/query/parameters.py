@@ -23,6 +23,7 @@ from noria.core.types import BIGINT, TEXT, Kind
 from noria.plan.lookups import AnyOf, Bound, Key, NullSafe, One, Parameter, Range, Value
 from noria.sql.expressions.scalars import Resolver, literal_value
 from noria.sql.text.refusals import NotMaintained, not_maintained
+from noria.sql.text.trees import has
 
 _COMPARES = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Add, exp.Sub, exp.Mul, exp.Div,
              exp.IntDiv, exp.Mod)
@@ -33,7 +34,7 @@ INSTEAD = "compare a column with it: `column = ?`, `column < ?`, `column IN (?)`
 
 
 def has_parameter(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Placeholder) or node.find(exp.Placeholder) is not None
+    return has(node, exp.Placeholder)
 
 
 # ------------------------------------------------------------------ keys

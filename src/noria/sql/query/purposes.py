@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from sqlglot import exp
 
@@ -90,7 +91,7 @@ def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: boo
                    query.empty_row, _shape_text(statement.text), adhoc=True, after=query.after,
                    ranged=_ranged(lookups))
     return Select(view, lookups, limit=limit, offset=offset,
-                  instead=_adhoc(statement, tree, catalog, True) if query.varied else None)
+                  instead=partial(_adhoc, statement, tree, catalog, True) if query.varied else None)
 
 
 def _ranged(lookups: tuple[Lookup, ...]) -> bool:

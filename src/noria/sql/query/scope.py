@@ -7,6 +7,7 @@ expressions use these numbers until the join order is known.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from noria.core.errors import SqlError, ambiguous_column, unknown_column
 from noria.core.expressions.expr import Col
@@ -38,6 +39,14 @@ class Source:
     def fields(self) -> tuple[Field, ...]:
         """Its columns that have a name."""
         return self.plan.fields[: self.plan.width - self.hidden]
+
+    @cached_property
+    def named(self) -> dict[str, list[int]]:
+        """Positions by name, in small letters."""
+        found: dict[str, list[int]] = {}
+        for i, f in enumerate(self.fields):
+            found.setdefault(f.name.lower(), []).append(i)
+        return found
 
     def column(self, position: int) -> Col:
         f = self.plan.fields[position]
@@ -105,14 +114,9 @@ class Scope:
 
     def find(self, name: str, table: str = "") -> list[Col]:
         """The columns of this name, at most one of each relation's; merged ones count once."""
-        out = []
-        for s in self.sources:
-            if s.given is not None or (table and s.alias.lower() != table.lower()):
-                continue
-            for i, f in enumerate(s.fields):
-                if f.name.lower() == name.lower() and (table or i not in s.merged):
-                    out.append(s.column(i))
-        return out
+        name, table = name.lower(), table.lower()
+        return [s.column(i) for s in self.sources if s.given is None and not (table and s.alias.lower() != table)
+                for i in s.named.get(name, ()) if table or i not in s.merged]
 
     def resolve(self, name: str, table: str, clause: str) -> Col:
         found = self.find(name, table)

@@ -31,6 +31,7 @@ from noria.sql.query.joins import EQUALITIES, Pair, unit_of
 from noria.sql.query.planned import Correlation, Query
 from noria.sql.query.scope import Source
 from noria.sql.text.refusals import not_maintained, refuse
+from noria.sql.text.trees import has
 
 CORRELATED = "compare its columns with those of one table of the outer query in its WHERE"
 
@@ -124,7 +125,7 @@ def _bare(tree: exp.Expr) -> exp.Expr:
     if tree.args.get("offset") is None and (limit is None or limit.expression.name.strip("0")):
         tree.set("limit", None)
         tree.set("order", None)
-    if tree.args.get("group") is None and not any(e.find(exp.AggFunc) for e in tree.expressions):
+    if tree.args.get("group") is None and not any(has(e, exp.AggFunc) for e in tree.expressions):
         tree.set("expressions", [exp.Literal.number(1)])
         tree.set("distinct", None)
     return tree

@@ -24,6 +24,7 @@ from noria.sql.query.parameters import (
 from noria.sql.query.subqueries import correlation, holds, subquery
 from noria.sql.text.refusals import not_maintained
 from noria.sql.text.syntax import is_membership
+from noria.sql.text.trees import has, nodes
 
 
 def resolver_of(block: Block, clause: str, aggregates: bool = False,
@@ -52,7 +53,7 @@ def resolve_where(block: Block, top: bool) -> None:
         if is_membership(term):
             block.where.append(holds(block, resolve, term, top))
             continue
-        with_query = term.find(exp.Select) is not None
+        with_query = has(term, exp.Select)
         if top and with_query and has_parameter(term):
             raise not_maintained("a parameter in a subquery here", term, "it may stand in IN (SELECT …) and EXISTS")
         key = key_term(term, resolve, block.context.mode == "adhoc") if top and not with_query else None
@@ -102,14 +103,16 @@ def _varying(block: Block, term: exp.Expr) -> bool:
         first = order.expressions[0].this if order is not None else None
         if not isinstance(first, exp.Column) or first.name.lower() != term.this.name.lower():
             return False
-    return tree.find(exp.Placeholder) is None and not any(item.find(exp.AggFunc) for item in tree.expressions)
+    return not has_parameter(tree) and not any(has(item, exp.AggFunc) for item in tree.expressions)
 
 
 def _of_whole(block: Block) -> bool:
     """Are there window functions, or, of all rows together, GROUP_CONCAT or an aggregate of DISTINCT?  Parts of these
     cannot be put together after a lookup, so literals of several keys stay conditions of the view."""
     tree = block.tree
-    if tree.find(exp.Window) is not None:
+    if has(tree, exp.Window):
         return True
-    found = [a for e in tree.expressions for a in e.find_all(exp.AggFunc)] if tree.args.get("group") is None else []
+    if tree.args.get("group") is not None:
+        return False
+    found = [a for e in tree.expressions for a in nodes(e) if isinstance(a, exp.AggFunc)]
     return any(isinstance(a, exp.GroupConcat) or isinstance(a.this, exp.Distinct) for a in found)

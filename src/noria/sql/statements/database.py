@@ -5,6 +5,8 @@ Keeps true: a name of another one is error 1049, wherever it stands; it never me
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlglot import exp
 
 from noria.core.errors import SqlError, unknown_table
@@ -20,9 +22,11 @@ def check_database(name: str) -> None:
         raise SqlError(1049, "42000", f"Unknown database '{name}'; {_ONE}")
 
 
-def check_names(tree: exp.Expr) -> None:
+def check_names(nodes: Iterable[exp.Expr]) -> None:
     """Every table and column that is written with a database."""
-    for node in tree.find_all(exp.Table, exp.Column):
+    for node in nodes:
+        if not isinstance(node, (exp.Table, exp.Column)):
+            continue
         if node.args.get("catalog"):
             raise SqlError(1064, "42000", "You have an error in your SQL syntax: a name of more than two parts, near "
                                           f"'{node.sql(dialect='mysql')}'")

@@ -23,6 +23,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from noria.core.errors import SqlError, not_supported, parse_error
 from noria.core.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS, MAX_TERMS
 from noria.sql.text.comments import opened
+from noria.sql.text.trees import levels_of
 
 FEW_TERMS = 8  # of AND and OR that stay as they were written
 SHOWN = 80  # characters of the text in an error
@@ -35,6 +36,7 @@ class Statement:
     """One statement of a text."""
 
     tree: exp.Expr
+    nodes: Sequence[exp.Expr]  # of the tree, as it was parsed
     text: str  # as written
     parameters: int
     internal: bool = False  # CREATE INTERNAL VIEW
@@ -134,12 +136,17 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
     tree = trees[0] if trees else None
     if tree is None or len(trees) != 1:
         raise parse_error(f"near '{text[:SHOWN]}'")
-    _check_size(tree)
-    tree = _balanced(tree)
-    _check_depth(tree)
-    parameters = _number_parameters(tree)
+    levels = levels_of(tree)
+    nodes = [node for level in levels for node in level]
+    _check_size(nodes)
+    if (balanced := _balanced(tree, nodes)) is not None:
+        tree, levels = balanced, levels_of(balanced)
+    if len(levels) > MAX_DEPTH:
+        raise too_deep()
+    nodes = [node for level in levels for node in level]
+    parameters = _number_parameters(nodes)
     source = text[tokens[0].start : tokens[-1].end + 1]
-    return Statement(tree, source, parameters, internal, replace, _body(tree, tokens, text))
+    return Statement(tree, nodes, source, parameters, internal, replace, _body(tree, tokens, text))
 
 
 def _body(tree: exp.Expr, tokens: list[Token], text: str) -> str:
@@ -158,37 +165,29 @@ def too_deep() -> SqlError:
                                    f"brackets and {MAX_DEPTH} operators stand within each other")
 
 
-def _check_size(tree: exp.Expr) -> None:
-    """Iterative, as all that looks at a tree before its depth is known."""
-    terms = sum(isinstance(node, (exp.Binary, exp.Unary, exp.Func)) for node in tree.bfs())
+def _check_size(nodes: Sequence[exp.Expr]) -> None:
+    terms = sum(isinstance(node, (exp.Binary, exp.Unary, exp.Func)) for node in nodes)
     if terms > MAX_TERMS:
         raise SqlError(1436, "HY000", f"Thread stack overrun: the statement has {terms} operators and functions, and "
                                       f"at most {MAX_TERMS} are planned; send it in parts, or give values by IN (…)")
 
 
-def _check_depth(tree: exp.Expr) -> None:
-    level, depth = [tree], 0
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise too_deep()
-        level = [child for node in level for child in node.iter_expressions()]
-
-
-def _balanced(tree: exp.Expr) -> exp.Expr:
+def _balanced(tree: exp.Expr, nodes: Sequence[exp.Expr]) -> exp.Expr | None:
     """a AND b AND c AND d   →   (a AND b) AND (c AND d): as many terms as one likes are no deeper than their
-    logarithm.  AND and OR are associative, whatever their terms are."""
+    logarithm.  AND and OR are associative, whatever their terms are.  None where there are few."""
+    changed = False
     for kind in (exp.And, exp.Or):
-        for top in [n for n in tree.find_all(kind) if type(n.parent) is not kind]:
+        for top in [n for n in nodes if type(n) is kind and type(n.parent) is not kind]:
             terms = _chain(top, kind)
             if len(terms) > FEW_TERMS:
+                changed = True
                 new = _tree_of(terms, kind)
                 new.meta.update(top.meta)
                 if top is tree:
                     tree = new
                 else:
                     top.replace(new)
-    return tree
+    return tree if changed else None
 
 
 def _chain(top: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
@@ -267,9 +266,9 @@ def _insert_for_replace(tokens: list[Token]) -> tuple[list[Token], bool]:
     return [insert, *rest], True
 
 
-def _number_parameters(tree: exp.Expr) -> int:
+def _number_parameters(nodes: Sequence[exp.Expr]) -> int:
     """Each `?` by its place in the text: 0, 1, …"""
-    found = list(tree.find_all(exp.Placeholder))
+    found = [n for n in nodes if isinstance(n, exp.Placeholder)]
     for p in found:
         if not str(p.this or "").isdigit():
             raise parse_error(f"near ':{p.this}': parameters are written as ?")
