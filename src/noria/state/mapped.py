@@ -230,6 +230,18 @@ def no_room(error: OSError, path: str | None, nbytes: int) -> Exception:
     return error
 
 
+def reserve_words(words: int) -> Codes | None:
+    """So many words of zeros, which take memory when they are touched; None where there are not so many addresses."""
+    try:
+        reserved = _Map(-1, 8 * words, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, True)
+    except OSError:
+        return None
+    reserved.used = 0  # unmapped in one go: huge pages are quick to free
+    with suppress(OSError):  # a kernel without them
+        reserved.advise(mmap.MADV_HUGEPAGE, 0, 8 * words)
+    return np.asarray(reserved).view(np.int64)
+
+
 def map_file(path: str, dtype: npt.DTypeLike, writable: bool = False) -> npt.NDArray[Any]:
     """Another process's memory as an array, without a descriptor; OSError where the file is gone, not ours to open,
     or too much."""
