@@ -46,6 +46,7 @@ from noria.dataflow.profile import Profile
 from noria.dataflow.protocols import BaseStore, StoreBroken, ViewFactory
 from noria.dataflow.surroundings import Surroundings
 from noria.dataflow.work import Work
+from noria.state.mapped import leaving
 
 STEPS_PER_CHECK = 16  # how often memory is looked at: a step allocates little
 HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
@@ -115,6 +116,7 @@ class Worker:
         if self._steps % STEPS_PER_CHECK == 0:
             self.hold_limit()
             self.engine.advance()
+            leaving.give_back()
         return out
 
     def _build(self, budget_ms: int) -> list[Envelope]:
@@ -169,16 +171,17 @@ class Worker:
         return ((self.worker, self.engine.tick_number),)
 
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
-        """Work that can wait: the memory limit, the clock of reads, what was dropped, what is built in the background.
-        Replies that waited for that, and whether more of it is left."""
+        """Work that can wait: the memory limit, the clock of reads, what was dropped, on disk and in memory, what is
+        built in the background.  Replies that waited for that, and whether more of it is left."""
         with self._telling():
             self.hold_limit()
             self.engine.advance()
-            untidy = self._store.tidy()
-            return self._build(budget_ms), untidy or bool(self.engine.builds)
+            untidy = [self._store.tidy(), leaving.give_back()]
+            return self._build(budget_ms), any(untidy) or bool(self.engine.builds)
 
     def close(self) -> None:
         self._store.close()
+        leaving.finish()
 
     def _handle(self, e: Envelope) -> packets.Packet | None:
         body = e.body
@@ -407,7 +410,8 @@ class Worker:
         """Counters and sizes of this worker."""
         graph, stored = self.engine.graph.nodes, self._store.memory()
         return {
-            "worker": self.worker, "tick": self.engine.tick_number, "memory": evict.memory(self.engine) + stored,
+            "worker": self.worker, "tick": self.engine.tick_number,
+            "memory": evict.memory(self.engine) + stored + leaving.nbytes,
             "memory_limit": self.memory_limit, "symbols": self._symbols.memory(), "storage": stored,
             "essential": evict.essential(self.engine),
             "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
@@ -425,6 +429,8 @@ class Worker:
         if not self.memory_limit:
             return
         stored, held = self._store.memory(), evict.memory(self.engine)
+        if stored + held + leaving.nbytes > self.memory_limit:
+            leaving.give_back()
         if stored + held <= self.memory_limit:
             return
         fixed = evict.essential(self.engine) + self._symbols.memory()

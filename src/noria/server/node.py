@@ -58,6 +58,7 @@ from noria.server.settings import (
 )
 from noria.server.tls import Certificates
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable
+from noria.state.mapped import leaving
 from noria.views.reader import attach
 
 log = logging.getLogger("noria")
@@ -262,6 +263,8 @@ class Node:
         while True:
             await asyncio.sleep(MEMORY_WATCH_S)
             self.executor.reads.refresh()
+            while leaving.give_back():
+                await asyncio.sleep(0)
             if self.link.state is not LinkState.UP:
                 continue
             with contextlib.suppress(ConnectionError):

@@ -19,7 +19,6 @@ from noria.state.layout import (
     COLS,
     DESCRIPTOR,
     EFREE,
-    EHCAP,
     EHIGH,
     EHOFF,
     ELIVE,
@@ -30,7 +29,6 @@ from noria.state.layout import (
     FREE,
     FULL,
     HASH,
-    HCAP,
     HEAD,
     HEADER,
     HIGH,
@@ -46,19 +44,29 @@ from noria.state.layout import (
     WIDTH,
     K,
 )
-from noria.state.prefetch import AHEAD, BLOCK, WARM_FROM, mix, prefetch, slot_of, warm_keys, warm_rows
+from noria.state.prefetch import (
+    AHEAD,
+    BLOCK,
+    WARM_FROM,
+    home_of,
+    mix,
+    prefetch,
+    slot_of,
+    warm_keys,
+    warm_rows,
+)
 
 _SEED = np.uint64(0x2545F4914F6CDD1D)
 
 
 # ------------------------------------------------------------------ rows by identity
 @njit(cache=True)
-def _row_slot(A, off):
-    """Home slot of the stored row at word `off` in the identity hash."""
+def row_hash(A, off):
+    """Of the stored row at word `off`, by what identifies it."""
     h = _SEED
     for c in range(A[IDW]):
         h = mix(h, A[off + 1 + c])
-    return slot_of(h, A[HCAP])
+    return h
 
 
 @njit(cache=True)
@@ -68,8 +76,8 @@ def find_row(A, cols, i):
     w = A[IDW]
     for c in range(w):
         h = mix(h, cols[c, i])
-    cap, hash_off, rows, width = A[HCAP], A[HASH], A[ROWS], A[WIDTH] + 1
-    s = slot_of(h, cap)
+    rows, width = A[ROWS], A[WIDTH] + 1
+    hash_off, cap, s = home_of(A, HASH, h)
     while True:
         r = A[hash_off + s]
         if r < 0:
@@ -87,8 +95,7 @@ def find_row(A, cols, i):
 
 @njit(cache=True)
 def _hash_add_row(A, r):
-    cap, hash_off = A[HCAP], A[HASH]
-    s = _row_slot(A, A[ROWS] + r * (A[WIDTH] + 1))
+    hash_off, cap, s = home_of(A, HASH, row_hash(A, A[ROWS] + r * (A[WIDTH] + 1)))
     while A[hash_off + s] >= 0:
         s = (s + 1) & (cap - 1)
     A[hash_off + s] = r
@@ -96,14 +103,14 @@ def _hash_add_row(A, r):
 
 @njit(cache=True)
 def _hash_drop_row(A, r):
-    cap, hash_off, rows, width = A[HCAP], A[HASH], A[ROWS], A[WIDTH] + 1
-    s = _row_slot(A, rows + r * width)
+    rows, width = A[ROWS], A[WIDTH] + 1
+    hash_off, cap, s = home_of(A, HASH, row_hash(A, rows + r * width))
     while A[hash_off + s] != r:
         s = (s + 1) & (cap - 1)
     hole = s
     s = (s + 1) & (cap - 1)
     while A[hash_off + s] >= 0:
-        home = _row_slot(A, rows + A[hash_off + s] * width)
+        home = slot_of(row_hash(A, rows + A[hash_off + s] * width), cap)
         if ((s - home) & (cap - 1)) >= ((s - hole) & (cap - 1)):
             A[hash_off + hole] = A[hash_off + s]
             hole = s
@@ -145,11 +152,11 @@ def key_of_args(A, d, keys, i, fold, kb):
 @njit(cache=True)
 def find_entry(A, d, kb):
     """The entry number of the key in kb, or -1."""
-    k, cap, hash_off, base = A[d + K], A[d + EHCAP], A[d + EHOFF], A[d + EOFF]
+    k, base = A[d + K], A[d + EOFF]
     h = _SEED
     for j in range(k):
         h = mix(h, kb[j])
-    s = slot_of(h, cap)
+    hash_off, cap, s = home_of(A, d + EHOFF, h)
     while True:
         e = A[hash_off + s]
         if e < 0:
@@ -166,13 +173,13 @@ def find_entry(A, d, kb):
 
 
 @njit(cache=True)
-def _entry_slot(A, d, e):
+def entry_hash(A, d, e):
     k = A[d + K]
     off = A[d + EOFF] + e * (ENTRY + k) + KEY
     h = _SEED
     for j in range(k):
         h = mix(h, A[off + j])
-    return slot_of(h, A[d + EHCAP])
+    return h
 
 
 @njit(cache=True)
@@ -181,8 +188,7 @@ def make_entry(A, d, kb):
     e = find_entry(A, d, kb)
     if e >= 0:
         return e
-    k, cap, hash_off = A[d + K], A[d + EHCAP], A[d + EHOFF]
-    e = A[d + EFREE]
+    k, e = A[d + K], A[d + EFREE]
     if e >= 0:
         A[d + EFREE] = A[A[d + EOFF] + e * (ENTRY + k) + HEAD]
     else:
@@ -193,7 +199,7 @@ def make_entry(A, d, kb):
     for j in range(k):
         A[off + KEY + j] = kb[j]
     A[d + ELIVE] += 1
-    s = _entry_slot(A, d, e)
+    hash_off, cap, s = home_of(A, d + EHOFF, entry_hash(A, d, e))
     while A[hash_off + s] >= 0:
         s = (s + 1) & (cap - 1)
     A[hash_off + s] = e
@@ -202,14 +208,14 @@ def make_entry(A, d, kb):
 
 @njit(cache=True)
 def drop_entry(A, d, e):
-    k, cap, hash_off = A[d + K], A[d + EHCAP], A[d + EHOFF]
-    s = _entry_slot(A, d, e)
+    k = A[d + K]
+    hash_off, cap, s = home_of(A, d + EHOFF, entry_hash(A, d, e))
     while A[hash_off + s] != e:
         s = (s + 1) & (cap - 1)
     hole = s
     s = (s + 1) & (cap - 1)
     while A[hash_off + s] >= 0:
-        home = _entry_slot(A, d, A[hash_off + s])
+        home = slot_of(entry_hash(A, d, A[hash_off + s]), cap)
         if ((s - home) & (cap - 1)) >= ((s - hole) & (cap - 1)):
             A[hash_off + hole] = A[hash_off + s]
             hole = s

@@ -15,18 +15,20 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from noria.state.layout import (
+    BASE,
     COLS,
-    EHCAP,
     EHOFF,
     ENTRY,
     EOFF,
     FOLDS,
     HASH,
-    HCAP,
     HEAD,
     IDW,
     LOFF,
+    MOVED,
     ROWS,
+    SLOTS,
+    START,
     WIDTH,
     K,
 )
@@ -69,11 +71,22 @@ def slot_of(h, cap):
     return np.int64((h ^ (h >> _S32)) & np.uint64(cap - 1))
 
 
+@njit(cache=True, inline="always")
+def home_of(A, g, h):
+    """Where what has the hash h is looked for in the hash table described at g: (first word of the table, slots,
+    slot)."""
+    base, cap = A[g + BASE], A[g + SLOTS]
+    s = slot_of(h, cap)
+    if A[g + MOVED] > 0 and ((s - A[g + START]) & (cap - 1)) < A[g + MOVED]:
+        return base + cap, 2 * cap, slot_of(h, 2 * cap)
+    return base, cap, s
+
+
 @njit(cache=True)
 def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
     """Warm what rows lo..hi of `cols` need in the index at d: the entries of their keys, the first row under each, and
     its links.  as_args: cols are keys in the index's column order, not rows."""
-    k, cap, hash_off, stride = A[d + K], A[d + EHCAP], A[d + EHOFF], ENTRY + A[d + K]
+    k, stride = A[d + K], ENTRY + A[d + K]
     entries, rows, width, links = A[d + EOFF], A[ROWS], A[WIDTH] + 1, A[d + LOFF]
     for i in range(lo, hi):
         h = _SEED
@@ -82,9 +95,9 @@ def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
             if A[d + FOLDS + j] == 1 and v >= 0:
                 v = fold[v]
             h = mix(h, v)
-        s = hash_off + slot_of(h, cap)
-        slots[i - lo] = s
-        prefetch(A, s)
+        base, _, s = home_of(A, d + EHOFF, h)
+        slots[i - lo] = base + s
+        prefetch(A, base + s)
     for i in range(lo, hi):
         e = A[slots[i - lo]]
         slots[i - lo] = e
@@ -103,12 +116,13 @@ def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
 @njit(cache=True)
 def warm_rows(A, cols, lo, hi, slots):
     """Warm the identity hash of rows lo..hi of `cols`."""
-    cap, hash_off, rows, width = A[HCAP], A[HASH], A[ROWS], A[WIDTH] + 1
+    rows, width = A[ROWS], A[WIDTH] + 1
     for i in range(lo, hi):
         h = _SEED
         for c in range(A[IDW]):
             h = mix(h, cols[c, i])
-        slots[i - lo] = hash_off + slot_of(h, cap)
+        base, _, s = home_of(A, HASH, h)
+        slots[i - lo] = base + s
         prefetch(A, slots[i - lo])
     for i in range(lo, hi):
         r = A[slots[i - lo]]

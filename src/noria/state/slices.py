@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from noria.core.batch import Batch, Codes
-from noria.state.layout import HASH, HCAP, IDW, ROWS, WIDTH
+from noria.state.layout import BASE, HASH, IDW, MOVED, ROWS, SLOTS, WIDTH
 from noria.state.prefetch import mix, slot_of
 
 _SEED = np.uint64(0x2545F4914F6CDD1D)  # as the identity hash has it (`kernels`)
@@ -52,11 +52,15 @@ def part_of(cols, parts):
 @njit(cache=True)
 def _rows_in(A, parts, low, high):
     """Rows are at their home slot or, without a gap, after it; homes of a part lie `parts` slots apart."""
-    cap, hash_off, rows, width, w = A[HCAP], A[HASH], A[ROWS], A[WIDTH] + 1, A[IDW]
+    rows, width, w = A[ROWS], A[WIDTH] + 1, A[IDW]
     found = np.empty(1024, np.int64)
     n = 0
-    for number in range(low, high):
-        p = _apart(number, parts)
+    tables = 2 if A[HASH + MOVED] > 0 else 1  # while the table grows
+    for turn in range(tables * (high - low)):
+        larger = turn % tables
+        p = _apart(low + turn // tables, parts)
+        cap = A[HASH + SLOTS] << larger
+        hash_off = A[HASH + BASE] + larger * A[HASH + SLOTS]
         home = p & (cap - 1)
         while home < cap:
             s = home

@@ -16,9 +16,10 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation
 from noria.core.symbols import Symbols
-from noria.state import kernels, slices
+from noria.state import growth, kernels, slices
 from noria.state.layout import (
     CAP,
+    CLEARED,
     COLS,
     DESCRIPTOR,
     ECAP,
@@ -39,16 +40,20 @@ from noria.state.layout import (
     LIVE,
     LOFF,
     MAX_KEY,
+    MOVED,
     NIDX,
     PRESENT,
     ROWS,
     WIDTH,
     K,
 )
+from noria.state.mapped import reserve_words
 
 _NO_FOLD = np.zeros(1, np.int64)
 LINE = 8  # words of a cache line
 SMALLEST = 16  # rows and entries a fresh arena has room for
+LARGE = 2**15  # rows from which on an arena grows where it is; a smaller one is made anew in a few milliseconds
+RESERVE = 2**27  # rows, and keys of each index, that a large arena has addresses for: some 30 GB of them
 
 Columns = tuple[int, ...]
 
@@ -92,29 +97,46 @@ class Table:
 
     # -------------------------------------------------------------- shape
     def _arena(self, rows: int, indexes: Sequence[Columns], entries: Sequence[int]) -> Codes:
-        rows = _power(rows)
-        sizes = [_power(max(e, SMALLEST)) for e in entries]
+        """Empty, with room for so many rows, and for so many keys in each index; far more if that is many."""
+        hashes = [_power(n) * 2 for n in (rows, *(max(e, SMALLEST) for e in entries))]
+        large = max(hashes) >= 2 * LARGE
+        if large:
+            most = max(RESERVE, 4 * max(hashes))
+            words, sections = self._sections([most] * len(hashes), [4 * most] * len(hashes), indexes)
+            if (a := reserve_words(words)) is not None:
+                return self._described(a, [most] * len(hashes), hashes, indexes, sections)
+        words, sections = self._sections([h // 2 for h in hashes], hashes, indexes)
+        return self._described(_aligned(words), [h // 2 for h in hashes], hashes, indexes, sections)
+
+    def _sections(self, rooms: list[int], hashes: list[int], indexes: Sequence[Columns]) -> tuple[int, list[int]]:
+        """How many words an arena has with such rooms for rows and for each index's keys, and so many words for their
+        hash tables; and where rows, their hash, and for each index entries, their hash and links begin."""
         at = _lines(HEADER + DESCRIPTOR * len(indexes))
-        rows_off, at = at, _lines(at + rows * (self.width + 1))
-        hash_off, at = at, at + 2 * rows
-        offsets = []
-        for cols, e in zip(indexes, sizes, strict=True):
-            eoff, ehoff = at, _lines(at + e * (ENTRY + len(cols)))
-            loff = ehoff + 2 * e
-            at = loff + 2 * rows
-            offsets.append((eoff, ehoff, loff))
-        a = _aligned(at)
+        starts = []
+        sizes = [rooms[0] * (self.width + 1), hashes[0]]
+        for cols, room, slots in zip(indexes, rooms[1:], hashes[1:], strict=True):
+            sizes += [room * (ENTRY + len(cols)), slots, 2 * rooms[0]]
+        for size in sizes:
+            starts.append(at)
+            at = _lines(at + size)
+        return at, starts
+
+    def _described(self, a: Codes, rooms: list[int], hashes: list[int], indexes: Sequence[Columns],
+                   sections: list[int]) -> Codes:
+        """The arena with its header and descriptors written, and hash tables of so many slots cleared."""
         a[:HEADER + DESCRIPTOR * len(indexes)] = 0
+        reserved = hashes[0] < 2 * rooms[0]  # a table of n slots then begins n slots into its section
+        bases = [at + slots * reserved for at, slots in zip([sections[1], *sections[3::3]], hashes, strict=True)]
         a[[CAP, WIDTH, IDW, FREE, HCAP, ROWS, HASH, NIDX, FULL]] = (
-            rows, self.width, self.identity, -1, 2 * rows, rows_off, hash_off, len(indexes), int(self.full))
-        a[hash_off:hash_off + 2 * rows] = -1
-        for x, (cols, e, (eoff, ehoff, loff)) in enumerate(zip(indexes, sizes, offsets, strict=True)):
+            rooms[0], self.width, self.identity, -1, hashes[0], sections[0], bases[0], len(indexes), int(self.full))
+        for x, cols in enumerate(indexes):
             d = HEADER + DESCRIPTOR * x
             a[[d + K, d + ECAP, d + EFREE, d + EHCAP, d + EOFF, d + EHOFF, d + LOFF]] = (
-                len(cols), e, -1, 2 * e, eoff, ehoff, loff)
+                len(cols), rooms[x + 1], -1, hashes[x + 1], sections[3 * x + 2], bases[x + 1], sections[3 * x + 4])
             a[d + COLS:d + COLS + len(cols)] = cols
             a[d + FOLDS:d + FOLDS + len(cols)] = [self.folds[c] for c in cols]
-            a[ehoff:ehoff + 2 * e] = -1
+        for base, slots in zip(bases, hashes, strict=True):
+            a[base:base + slots] = -1
         return a
 
     def _reshape(self, rows: int, indexes: list[Columns], room: int = 0) -> None:
@@ -131,18 +153,17 @@ class Table:
 
     def reserve(self, n: int) -> None:
         """Room for n more rows and n more keys in every index."""
-        a = self.arena
-        short = int(a[LIVE]) + n > int(a[CAP])
-        for x in range(len(self.indexes)):
-            d = HEADER + DESCRIPTOR * x
-            short = short or int(a[d + ELIVE]) + n > int(a[d + ECAP])
-        if short:
-            self._reshape(max(int(a[LIVE]) + n, int(a[CAP])), self.indexes, n)
+        if not growth.make_room(self.arena, n):
+            self._reshape(max(len(self) + n, self._roomy()), self.indexes, n)
+
+    def _roomy(self) -> int:
+        """Rows that the arena has hash slots for."""
+        return max(int(self.arena[HCAP]) // 2, len(self))
 
     def clear(self) -> None:
         """Forget all rows of a table that has no index; its room stays."""
         a = self.arena
-        a[[LIVE, HIGH, FREE]] = 0, 0, -1
+        a[[LIVE, HIGH, FREE, HASH + MOVED, HASH + CLEARED]] = 0, 0, -1, 0, 0
         a[int(a[HASH]) : int(a[HASH]) + int(a[HCAP])] = -1
 
     def add_index(self, cols: Columns) -> None:
@@ -150,13 +171,13 @@ class Table:
         if len(cols) > MAX_KEY:
             raise ValueError(f"an index over {len(cols)} columns; at most {MAX_KEY}")
         if cols not in self.indexes:
-            self._reshape(int(self.arena[CAP]), [*self.indexes, cols])
+            self._reshape(self._roomy(), [*self.indexes, cols])
 
     def drop_index(self, cols: Columns) -> None:
         if cols in self.indexes:
             if not self.full:
                 self.evict(cols, self.present(cols))
-            self._reshape(int(self.arena[CAP]), [c for c in self.indexes if c != cols])
+            self._reshape(self._roomy(), [c for c in self.indexes if c != cols])
 
     def fit(self, indexes: Sequence[Columns]) -> None:
         """These indexes and no others."""
@@ -235,7 +256,7 @@ class Table:
         return int(self.arena[LIVE])
 
     def memory(self) -> int:
-        """Bytes in use by rows and keys.  The arena is up to twice as large; what it never used is not resident."""
+        """Bytes in use by rows and keys.  The arena is larger; what it never used is not resident."""
         keys = sum(int(self.arena[HEADER + DESCRIPTOR * x + ELIVE]) * (ENTRY + len(cols) + 2)
                    for x, cols in enumerate(self.indexes))
         return int(self.arena[LIVE]) * self.row_bytes() + 8 * (HEADER + keys)
@@ -250,5 +271,5 @@ class Table:
 
     def shrink(self) -> None:
         """Give slack back when most of the arena is empty."""
-        if int(self.arena[CAP]) > 4 * max(int(self.arena[LIVE]), SMALLEST):
+        if self._roomy() > 4 * max(len(self), SMALLEST):
             self._reshape(2 * int(self.arena[LIVE]), self.indexes)

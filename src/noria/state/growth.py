@@ -1,0 +1,115 @@
+"""Hash tables of a large arena that grow while they are used: no change waits for the whole of one to be moved.
+
+When a table of n slots is half full, the 2n slots behind it are cleared, and then its keys go there, run of taken slots
+by run.  Each change pays for some slots, by the rows that it may bring: at 16 for a row all have moved before the load
+of the smaller table is above 0.6.  A batch of rows too many for that moves all at once, as much work as its rows are.
+
+Keeps true: a key is in the larger table if its first slot in the smaller one has been passed, else in the smaller one
+(`prefetch.home_of`).  Passing begins and stops at free slots only, so that it leaves no gap in a run that is looked
+through.
+"""
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+
+from __future__ import annotations
+
+from numba import njit
+
+from noria.state.bare import bare
+from noria.state.kernels import entry_hash, row_hash
+from noria.state.layout import (
+    BASE,
+    CAP,
+    CLEARED,
+    DESCRIPTOR,
+    ECAP,
+    EHOFF,
+    ELIVE,
+    ENTRY,
+    EOFF,
+    HASH,
+    HEADER,
+    LIVE,
+    MOVED,
+    NIDX,
+    ROWS,
+    SLOTS,
+    START,
+    WIDTH,
+    K,
+)
+from noria.state.prefetch import AHEAD, prefetch, slot_of
+
+CLEAR = 64  # slots cleared for a row
+MOVE = 16  # slots passed for a row
+
+
+@njit(cache=True)
+def make_room(A, n):
+    """Room for n more rows and n more keys in every index; False where the arena is too small for them."""
+    A = bare(A)
+    if A[LIVE] + n > A[CAP]:
+        return False
+    for x in range(A[NIDX]):
+        d = HEADER + x * DESCRIPTOR
+        if A[d + ELIVE] + n > A[d + ECAP]:
+            return False
+    _widen(A, HASH, -1, A[LIVE] + n, n)
+    for x in range(A[NIDX]):
+        d = HEADER + x * DESCRIPTOR
+        _widen(A, d + EHOFF, d, A[d + ELIVE] + n, n)
+    return True
+
+
+@njit(cache=True)
+def _widen(A, g, d, held, n):
+    """Some of the growth of the hash table described at g, of the index at d (-1: of rows), which will hold so much."""
+    if A[g + CLEARED] == 0 and 2 * held <= A[g + SLOTS]:
+        return
+    _grow(A, g, d, n)
+    while 4 * held > 3 * A[g + SLOTS]:
+        _grow(A, g, d, A[g + SLOTS])
+
+
+@njit(cache=True)
+def _grow(A, g, d, n):
+    """As much of it as n rows pay for."""
+    fresh, cleared = A[g + BASE] + A[g + SLOTS], A[g + CLEARED]
+    if cleared < 2 * A[g + SLOTS]:
+        upto = min(2 * A[g + SLOTS], cleared + CLEAR * n)
+        for s in range(fresh + cleared, fresh + upto):
+            A[s] = -1
+        A[g + CLEARED] = upto
+        return
+    _pass(A, g, d, MOVE * n)
+    if A[g + MOVED] >= A[g + SLOTS]:
+        A[g + BASE], A[g + SLOTS] = fresh, 2 * A[g + SLOTS]
+        A[g + MOVED] = A[g + CLEARED] = 0
+
+
+@njit(cache=True)
+def _pass(A, g, d, slots):
+    """Move what is in about so many slots, to the end of the last run of taken ones."""
+    base, cap = A[g + BASE], A[g + SLOTS]
+    things, size = (A[ROWS], A[WIDTH] + 1) if d < 0 else (A[d + EOFF], ENTRY + A[d + K])
+    if A[g + MOVED] == 0:
+        s = 0
+        while A[base + s] >= 0:
+            s += 1
+        A[g + START], A[g + MOVED] = s, 1
+    last = min(cap, A[g + MOVED] + slots)
+    while A[g + MOVED] < last:
+        s = (A[g + START] + A[g + MOVED]) & (cap - 1)
+        while A[base + s] >= 0:
+            ahead = A[base + ((s + AHEAD) & (cap - 1))]
+            if ahead >= 0:
+                prefetch(A, things + ahead * size)
+            number = A[base + s]
+            A[base + s] = -1
+            h = row_hash(A, things + number * size) if d < 0 else entry_hash(A, d, number)
+            to = slot_of(h, 2 * cap)
+            while A[base + cap + to] >= 0:
+                to = (to + 1) & (2 * cap - 1)
+            A[base + cap + to] = number
+            s = (s + 1) & (cap - 1)
+            A[g + MOVED] += 1
+        A[g + MOVED] += 1
