@@ -53,7 +53,8 @@ class Emptied:
         """What is left of something beside another."""
         names = [v for d in self.ask("graph") for v in d["views"]]
         store = self.transport._link._worker._store
-        return [n for n in (*names, *store.tables(), *self.program._beside) if "\0" in n]
+        told = [self.program.explanation(v.name) for v in self.program.views()]
+        return [n for n in (*names, *store.tables(), *self.program._beside, *told) if "\0" in n]
 
 
 @pytest.fixture
@@ -149,6 +150,14 @@ def test_few_rows_go_in_one_commit(filled: Emptied, monkeypatch: pytest.MonkeyPa
     assert filled.rows("SELECT MIN(id), MAX(id) FROM t") == [(1, 101)]
     filled.db.sql("TRUNCATE t")
     assert filled.program.table("t").table_id != table.table_id, "one row too many"
+
+
+@pytest.mark.parametrize("before, code", [("START TRANSACTION READ ONLY", 1792), ("LOCK TABLES t READ", 1099)])
+def test_who_may_not_write(filled: Emptied, before: str, code: int) -> None:
+    with pytest.raises(SqlError) as e:
+        filled.db.sql(f"{before}; TRUNCATE t")
+    assert e.value.code == code
+    has(filled, 100)
 
 
 def test_what_is_written_meanwhile_goes(filled: Emptied) -> None:

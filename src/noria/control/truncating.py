@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from noria.control.adhoc import TOO_LONG
-from noria.control.names import beside, fold
+from noria.control.names import beside, fold, without_numbers
 from noria.control.program import Change, Program
 from noria.control.published import published
 from noria.core import limits
@@ -177,7 +177,7 @@ class Truncating(Program):
             self._redefine(replace(new, definition=numbers.get(name, new.definition)))
         for t in twins:
             if t.name in run.explained:
-                self._explain[fold(t.view.name)] = run.explained[t.name].replace(t.name, t.view.name)
+                self._explain[fold(t.view.name)] = without_numbers(run.explained[t.name])
         self.version += 1
 
 
