@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from noria.core.types import BESIDE, TableDef
 from noria.plan.view import ViewDef
 from noria.sql.query.context import Catalog
@@ -15,6 +17,11 @@ def fold(name: str) -> str:
 def beside(name: str, number: int) -> str:
     """What is made beside the thing of this name is called so meanwhile."""
     return f"{name}{BESIDE}{number}"
+
+
+def without_numbers(text: str) -> str:
+    """A text that names what was made beside others, when it has their names."""
+    return re.sub(BESIDE + r"\d+", "", text)
 
 
 class Recorder:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from noria.control.names import Recorder, beside, fold
+from noria.control.names import Recorder, beside, fold, without_numbers
 from noria.control.origin import instead
 from noria.control.published import published
 from noria.control.readers import Readers
@@ -271,7 +271,7 @@ class Program(Readers):
                 self._parted(parting, old)
                 self._remember(view, used, command.text, as_of)
                 self.version += 1
-                self._explain.update((name, text) for _, text in reply.explain)
+                self._explain.update((name, without_numbers(text)) for _, text in reply.explain)
         except BaseException:
             self._link.submit(packets.Migrate((packets.DropView(new.name),), self.recipe(), False))
             raise

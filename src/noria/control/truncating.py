@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from noria.control.adhoc import TOO_LONG
-from noria.control.names import beside, fold
+from noria.control.names import beside, fold, without_numbers
 from noria.control.program import Change, Program
 from noria.control.published import published
 from noria.core import limits
@@ -177,7 +177,7 @@ class Truncating(Program):
             self._redefine(replace(new, definition=numbers.get(name, new.definition)))
         for t in twins:
             if t.name in run.explained:
-                self._explain[fold(t.view.name)] = run.explained[t.name].replace(t.name, t.view.name)
+                self._explain[fold(t.view.name)] = without_numbers(run.explained[t.name])
         self.version += 1
 
 
@@ -187,20 +187,14 @@ def _reads(view: ViewDef, table: TableDef) -> bool:
 
 def _over(view: ViewDef, was: TableDef, table: TableDef) -> ViewDef:
     """The view over another table in its place."""
-    return replace(view, plan=rebased(view.plan, lambda b: _moved(b, was, table)))
+    return replace(view, plan=rebased(view.plan, was.name, lambda b: _as(b, table)))
 
 
-def _moved(base: Base, was: TableDef, table: TableDef) -> Base:
-    """As many of its columns, called as they were."""
-    if base.table.table_id != was.table_id:
-        return base
+def _as(base: Base, table: TableDef) -> Base:
+    """As many columns of another table, called alike."""
     return Base(replace(base.table, name=table.name, table_id=table.table_id))
 
 
 def _over_nothing(plan: Mir, run: _Run) -> Mir:
     """For Spark, whose snapshots do not have the empty table."""
-    def over(base: Base) -> Mir:
-        old = _moved(base, run.empty, run.was)
-        return base if old is base else Filter(old, literal(False))
-
-    return rebased(plan, over)
+    return rebased(plan, run.empty.name, lambda b: Filter(_as(b, run.was), literal(False)))

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from noria.control.names import beside, fold
+from noria.control.names import beside, fold, without_numbers
 from noria.control.origin import instead
 from noria.control.preview import Preview
 from noria.control.program import loses_unique
@@ -174,7 +174,8 @@ class WholeProgram(Truncating):
                     reply = await self._with_room(self._steps(t, adhoc, parting), self._recipe_of(t, parting), True)
                 self._become(t, adhoc, parting)
                 run.changed = True
-                self._explain.update((fold(new[name].view.name), text) for name, text in explained.items())
+                self._explain.update((fold(new[name].view.name), without_numbers(text))
+                                     for name, text in explained.items())
                 self._planned(reply)
         except BaseException:
             if new:

@@ -52,6 +52,11 @@ class Mir:
         return len(self.fields)
 
     @cached_property
+    def table_names(self) -> frozenset[str]:
+        """Of the base tables that it reads."""
+        return frozenset[str]().union(*(i.table_names for i in self.inputs))
+
+    @cached_property
     def _hash(self) -> int:
         parts = (getattr(self, f.name) for f in dataclasses.fields(self) if f.compare)
         return hash((type(self).__name__, *parts))
@@ -80,6 +85,10 @@ class Base(Mir):
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         return self.table.fields
+
+    @cached_property
+    def table_names(self) -> frozenset[str]:
+        return frozenset((self.table.name,))
 
     @cached_property
     def _same(self) -> tuple[Any, ...]:
@@ -421,21 +430,18 @@ def tables_of(plan: Mir) -> dict[str, TableDef]:
 
 def renamed(plan: Mir, table: str, name: str) -> Mir:
     """The plan, where a table has another name."""
-    return rebased(plan, lambda b: Base(replace(b.table, name=name)) if b.table.name == table else b)
+    return rebased(plan, table, lambda b: Base(replace(b.table, name=name)))
 
 
-def rebased(plan: Mir, over: Callable[[Base], Mir]) -> Mir:
-    """The plan over what stands for each of its tables; equal parts stay one."""
+def rebased(plan: Mir, table: str, over: Callable[[Base], Mir]) -> Mir:
+    """The plan over what stands for a table of this name; what does not read it stays itself, equal parts stay one."""
     made: dict[int, Mir] = {}
 
     def again(node: Mir) -> Mir:
+        if table not in node.table_names:
+            return node
         if id(node) not in made:
-            if isinstance(node, Base):
-                made[id(node)] = over(node)
-            else:
-                inputs = tuple(map(again, node.inputs))
-                same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-                made[id(node)] = node if same else node.with_inputs(*inputs)
+            made[id(node)] = over(node) if isinstance(node, Base) else node.with_inputs(*map(again, node.inputs))
         return made[id(node)]
 
     return again(plan)
