@@ -11,11 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property, lru_cache
+from typing import Any
 
 KEPT_TABLES = 1_024  # definitions that came from another process, of a kilobyte or two each
 
 
 class Kind(Enum):
+    __hash__ = object.__hash__  # Enum's own is written in Python
+
     INT = "int"
     DOUBLE = "double"
     DECIMAL = "decimal"
@@ -31,6 +34,8 @@ class Collation(Enum):
     """CI ignores case and accents (the default); BIN compares bytes.  BYTES: no text at all, but bytes (BINARY,
     BLOB), which are carried as a string whose characters are the bytes (U+0000 to U+00FF), so that they have
     symbols and order like text; they become bytes where they leave (`values.bytes_of`)."""
+
+    __hash__ = object.__hash__
 
     CI = "utf8mb4_0900_ai_ci"
     BIN = "utf8mb4_bin"
@@ -58,6 +63,23 @@ class SqlType:
     boolean: bool = False
     declared: str = ""
     members: tuple[str, ...] = ()
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._parts)
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return (self.kind, self.bits, self.unsigned, self.precision, self.scale, self.length, self.collation,
+                self.timestamp, self.boolean, self.declared, self.members)
+
+    def __hash__(self) -> int:
+        """Kept: every expression has types, and plans are looked up by their expressions."""
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[SqlType], tuple[Any, ...]]:
+        """Without the hash, which holds for one process only."""
+        return SqlType, self._parts
 
     @property
     def is_text(self) -> bool:

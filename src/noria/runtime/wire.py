@@ -25,7 +25,6 @@ import pickle
 import socket
 import struct
 import tempfile
-from collections import ChainMap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,7 @@ def _table(streamed: bytes) -> pa.Table:
     return pa.ipc.open_stream(streamed).read_all()
 
 
-_REDUCED = ChainMap({pa.Table: _reduced}, copyreg.dispatch_table)
+_REDUCED = {**copyreg.dispatch_table, pa.Table: _reduced}
 
 
 def signal(kind: Kind, epoch: int, sender: int, number: int = 0) -> bytes:

@@ -71,12 +71,12 @@ def _equality(term: exp.Expr, resolve: Resolver, adhoc: bool) -> _Equality | Non
 
 def _literal(resolve: Resolver, a: exp.Expr, b: exp.Expr) -> _Equality | None:
     """`column = literal` where the literal is NULL or a value that the column's type has."""
-    if not isinstance(a, exp.Column) or isinstance(b, exp.Column):
+    if not isinstance(a, exp.Column) or isinstance(b, (exp.Column, exp.Tuple)):
         return None
     if isinstance(b, exp.Null):
         column = resolve(a)
         return _Equality(Value(None), column) if isinstance(column, Col) else None
-    e = resolve(exp.EQ(this=a.copy(), expression=b.copy()))
+    e = call("eq", resolve(a), resolve(b))
     if not isinstance(e, Call) or e.op != "eq":
         return None
     column, value = e.args
