@@ -150,8 +150,8 @@ def key_of_args(A, d, keys, i, fold, kb):
 
 
 @njit(cache=True)
-def find_entry(A, d, kb):
-    """The entry number of the key in kb, or -1."""
+def _place_of(A, d, kb):
+    """The word of the entry hash that has the entry of the key in kb, or the free one where it would go."""
     k, base = A[d + K], A[d + EOFF]
     h = _SEED
     for j in range(k):
@@ -160,7 +160,7 @@ def find_entry(A, d, kb):
     while True:
         e = A[hash_off + s]
         if e < 0:
-            return -1
+            return hash_off + s
         off = base + e * (ENTRY + k) + KEY
         same = True
         for j in range(k):
@@ -168,8 +168,14 @@ def find_entry(A, d, kb):
                 same = False
                 break
         if same:
-            return e
+            return hash_off + s
         s = (s + 1) & (cap - 1)
+
+
+@njit(cache=True)
+def find_entry(A, d, kb):
+    """The entry number of the key in kb, or -1."""
+    return A[_place_of(A, d, kb)]
 
 
 @njit(cache=True)
@@ -185,7 +191,8 @@ def entry_hash(A, d, e):
 @njit(cache=True)
 def make_entry(A, d, kb):
     """The entry of the key in kb, made (missing, no rows) when there is none."""
-    e = find_entry(A, d, kb)
+    place = _place_of(A, d, kb)
+    e = A[place]
     if e >= 0:
         return e
     k, e = A[d + K], A[d + EFREE]
@@ -199,10 +206,7 @@ def make_entry(A, d, kb):
     for j in range(k):
         A[off + KEY + j] = kb[j]
     A[d + ELIVE] += 1
-    hash_off, cap, s = home_of(A, d + EHOFF, entry_hash(A, d, e))
-    while A[hash_off + s] >= 0:
-        s = (s + 1) & (cap - 1)
-    A[hash_off + s] = e
+    A[place] = e
     return e
 
 
