@@ -172,6 +172,16 @@ def _place_of(A, d, kb):
         s = (s + 1) & (cap - 1)
 
 
+@njit(cache=True, inline="always")
+def _has_key(A, d, e, kb):
+    """Is the key in kb that of entry e?"""
+    off = A[d + EOFF] + e * (ENTRY + A[d + K]) + KEY
+    same = True
+    for j in range(A[d + K]):
+        same &= A[off + j] == kb[j]
+    return same
+
+
 @njit(cache=True)
 def find_entry(A, d, kb):
     """The entry number of the key in kb, or -1."""
@@ -458,7 +468,9 @@ def lookup(A, x, keys, fold, tick):
             total += count
             continue
         key_of_args(A, d, keys, i, fold, kb)
-        e = find_entry(A, d, kb)
+        e = slots[i % BLOCK] if n > WARM_FROM else -1  # what its first slot has
+        if e < 0 or not _has_key(A, d, e, kb):
+            e = find_entry(A, d, kb)
         count = 0
         heads[i] = -1
         if e >= 0:

@@ -84,7 +84,8 @@ def home_of(A, g, h):
 @njit(cache=True)
 def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
     """Warm what rows lo..hi of `cols` need in the index at d: the entries of their keys, the first row under each, and
-    its links.  as_args: cols are keys in the index's column order, not rows."""
+    its links.  as_args: cols are keys in the index's column order, not rows.  Afterwards slots has for each row the
+    entry that its key's first slot has, or -1."""
     k, stride = A[d + K], ENTRY + A[d + K]
     entries, rows, width, links = A[d + EOFF], A[ROWS], A[WIDTH] + 1, A[d + LOFF]
     for i in range(lo, hi):
