@@ -150,8 +150,8 @@ def key_of_args(A, d, keys, i, fold, kb):
 
 
 @njit(cache=True)
-def find_entry(A, d, kb):
-    """The entry number of the key in kb, or -1."""
+def _place_of(A, d, kb):
+    """The word of the entry hash that has the entry of the key in kb, or the free one where it would go."""
     k, base = A[d + K], A[d + EOFF]
     h = _SEED
     for j in range(k):
@@ -160,7 +160,7 @@ def find_entry(A, d, kb):
     while True:
         e = A[hash_off + s]
         if e < 0:
-            return -1
+            return hash_off + s
         off = base + e * (ENTRY + k) + KEY
         same = True
         for j in range(k):
@@ -168,8 +168,24 @@ def find_entry(A, d, kb):
                 same = False
                 break
         if same:
-            return e
+            return hash_off + s
         s = (s + 1) & (cap - 1)
+
+
+@njit(cache=True, inline="always")
+def _has_key(A, d, e, kb):
+    """Is the key in kb that of entry e?"""
+    off = A[d + EOFF] + e * (ENTRY + A[d + K]) + KEY
+    same = True
+    for j in range(A[d + K]):
+        same &= A[off + j] == kb[j]
+    return same
+
+
+@njit(cache=True)
+def find_entry(A, d, kb):
+    """The entry number of the key in kb, or -1."""
+    return A[_place_of(A, d, kb)]
 
 
 @njit(cache=True)
@@ -185,7 +201,8 @@ def entry_hash(A, d, e):
 @njit(cache=True)
 def make_entry(A, d, kb):
     """The entry of the key in kb, made (missing, no rows) when there is none."""
-    e = find_entry(A, d, kb)
+    place = _place_of(A, d, kb)
+    e = A[place]
     if e >= 0:
         return e
     k, e = A[d + K], A[d + EFREE]
@@ -199,10 +216,7 @@ def make_entry(A, d, kb):
     for j in range(k):
         A[off + KEY + j] = kb[j]
     A[d + ELIVE] += 1
-    hash_off, cap, s = home_of(A, d + EHOFF, entry_hash(A, d, e))
-    while A[hash_off + s] >= 0:
-        s = (s + 1) & (cap - 1)
-    A[hash_off + s] = e
+    A[place] = e
     return e
 
 
@@ -454,7 +468,9 @@ def lookup(A, x, keys, fold, tick):
             total += count
             continue
         key_of_args(A, d, keys, i, fold, kb)
-        e = find_entry(A, d, kb)
+        e = slots[i % BLOCK] if n > WARM_FROM else -1  # what its first slot has
+        if e < 0 or not _has_key(A, d, e, kb):
+            e = find_entry(A, d, kb)
         count = 0
         heads[i] = -1
         if e >= 0:

@@ -75,17 +75,17 @@ def slot_of(h, cap):
 def home_of(A, g, h):
     """Where what has the hash h is looked for in the hash table described at g: (first word of the table, slots,
     slot)."""
-    base, cap = A[g + BASE], A[g + SLOTS]
-    s = slot_of(h, cap)
-    if A[g + MOVED] > 0 and ((s - A[g + START]) & (cap - 1)) < A[g + MOVED]:
-        return base + cap, 2 * cap, slot_of(h, 2 * cap)
-    return base, cap, s
+    cap = A[g + SLOTS]
+    # no branch: it is part of each lookup, and a longer one is not put in line with the kernels any more
+    larger = np.int64(((slot_of(h, cap) - A[g + START]) & (cap - 1)) < A[g + MOVED])
+    return A[g + BASE] + (cap & -larger), cap << larger, slot_of(h, cap << larger)
 
 
 @njit(cache=True)
 def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
     """Warm what rows lo..hi of `cols` need in the index at d: the entries of their keys, the first row under each, and
-    its links.  as_args: cols are keys in the index's column order, not rows."""
+    its links.  as_args: cols are keys in the index's column order, not rows.  Afterwards slots has for each row the
+    entry that its key's first slot has, or -1."""
     k, stride = A[d + K], ENTRY + A[d + K]
     entries, rows, width, links = A[d + EOFF], A[ROWS], A[WIDTH] + 1, A[d + LOFF]
     for i in range(lo, hi):
