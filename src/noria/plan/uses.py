@@ -40,9 +40,9 @@ def outdated(plan: mir.Mir, tables: Mapping[str, TableDef]) -> SqlError | None:
 
 
 def changed(was: TableDef, table: TableDef, column: int) -> bool:
-    """Is the column not what it was?  However it is called."""
+    """Is the column not what it was?  However it is called; one that may be NULL no more is."""
     before, after = was.columns[column], table.columns[column]
-    return bool(after.dropped) or (before.type, before.nullable) != (after.type, after.nullable)
+    return bool(after.dropped) or before.type != after.type or (after.nullable and not before.nullable)
 
 
 def _same(node: Any, wanted: set[int]) -> Wanted:

@@ -32,6 +32,7 @@ from noria.storage.engine import Engine, Memory
 from noria.storage.errors import StoreError, StoreFenced, damaged
 from noria.storage.fitting import Fitting, refuse_unfit, set_unique
 from noria.storage.indexing import IndexBuild, build_whole
+from noria.storage.rekeying import switched
 from noria.storage.stage import SCAN_ROWS, Stage
 from noria.storage.table import Index, Table
 from noria.storage.writer import bare, run, run_inserts
@@ -149,7 +150,10 @@ class RocksStore:
                 raise table_exists(table.name)
             del self._tables[found.name]
             self._tables[table.name] = found
-        self._undeclared = set_unique(found, table, self._undeclared)
+        if table.keyed != found.definition.keyed:
+            self._dropped = switched(self._engine, found, table, self._dropped)
+        else:
+            self._undeclared = set_unique(found, table, self._undeclared)
         found.redefine(table)
 
     def begin_fitting(self, table: TableDef) -> Fitting:
@@ -185,8 +189,7 @@ class RocksStore:
         def fill(batch: WriteBatch) -> None:
             meta.put_catalog(self._engine, batch, recipe, list(self._tables.values()), self._last_table_id)
             for table in self._tables.values():
-                if table.definition.first_id > 1:  # the counter was set
-                    meta.put_counters(self._engine, batch, table.definition, table.counters)
+                meta.put_counters(self._engine, batch, table.definition, table.counters)  # a change may have set them
             for table in self._dropped:
                 meta.forget_table(self._engine, batch, table)
             for _, index in self._undeclared:
@@ -264,7 +267,7 @@ class RocksStore:
             if len(delta):
                 deltas[name] = delta
                 if stage.table.fitting is not None:
-                    stage.table.fitting.written(delta)
+                    stage.table.fitting.written(stage, delta)
         return results, deltas
 
     def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None
