@@ -403,6 +403,7 @@ def test_keys_in_one_statement_with_what_they_are_of(tmp_path: Path) -> None:
         db.sql("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, ENGINE = InnoDB, "
                "ROW_FORMAT = DYNAMIC")
         db.sql("ALTER TABLE t MODIFY a VARCHAR(10)")
+        db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a), ADD UNIQUE (a)")
         db.sql("INSERT INTO t (b, a, c, d) VALUES (33, 'three', 'E', 3)")
         for values in ("(11, 'x', 'x', 4)", "(44, '1', 'x', 4)", "(44, 'x', 'x', 3)"):
             with pytest.raises(SqlError) as e:

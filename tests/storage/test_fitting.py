@@ -198,3 +198,25 @@ def test_what_was_not_looked_at_is_refused(tmp_path: Path) -> None:
         with pytest.raises(SqlError):
             rig.store.alter_table(wanted)
     rig.store.close()
+
+
+@pytest.mark.parametrize("was, wanted", [(T, WIDER), (T, UNKEYED), (BAG, replace(T, keyed=1))])
+@pytest.mark.parametrize("steps", [1, 100])
+def test_a_crash_before_the_commit(tmp_path: Path, was: TableDef, wanted: TableDef, steps: int) -> None:
+    """Another key was never there: neither half a copy nor a whole one is left."""
+    rig = Rig(tmp_path / "base", 3, was)
+    rig.texts = True
+    for id in range(20):
+        rig.rows.append((id, id, str(id)))
+    rig.write(Insert("t", (0, 1, 2), rig.rows, "error"))
+    fitting = rig.store.begin_fitting(wanted)
+    if any(fitting.step(5) for _ in range(steps)):
+        rig.store.alter_table(wanted)
+    rig.store.close()
+    rig.store = RocksStore(str(rig.path), PlainSymbols())
+    assert rig.store.tables() == {"t": was} and rig.stored() == rig.rows
+    assert not [f for f in rig.store._engine.families() if "k1" in f]
+    for _ in range(20):
+        rig.step()
+    rig.store.close()
+    assert not Check(str(rig.path), lambda what, done, total: None).run().findings

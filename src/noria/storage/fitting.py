@@ -23,6 +23,7 @@ from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Column, IndexDef, SqlType, TableDef
 from noria.core.values import recode_all
+from noria.storage.catalog import family_of
 from noria.storage.engine import Engine
 from noria.storage.rekeying import Copy, change
 from noria.storage.stage import Stage
@@ -94,7 +95,7 @@ class Fitting:
         self.unique = [Index.of(wanted, i.columns, True, i.name) for i in made_unique(was, wanted)]
         self.copy = None if was.keyed == wanted.keyed else Copy(engine, table, wanted, symbols)
         if self.copy is not None:
-            self.unique = [replace(i, family=i.family + ".once") for i in (*self.unique, *_primary(wanted))]
+            self.unique = [*(replace(i, family=i.family + ".once") for i in self.unique), *_primary(wanted)]
         for index in self.unique:
             engine.create_family(index.family)
         self._after: bytes | None = None  # the key up to which rows were looked at
@@ -226,7 +227,8 @@ class Fitting:
 
 def _primary(wanted: TableDef) -> list[Index]:
     """What makes sure that no two rows have the same primary key."""
-    return [Index.of(wanted, wanted.primary_key, True, "PRIMARY")] if wanted.primary_key else []
+    key = wanted.primary_key
+    return [Index(key, True, "PRIMARY", family_of(wanted) + ".once")] if key else []
 
 
 def _types(columns: list[Refitted]) -> list[tuple[int, SqlType, SqlType, bool]]:
