@@ -267,13 +267,13 @@ class Engine:
 
     def drop_family(self, name: str) -> None:
         del self._handles[name]
-        with suppress(Exception):  # it flushes, in vain, what cannot be read
-            self._families.pop(name).close()
         try:
             self._db.drop_column_family(name)
         except Exception as e:  # a full disk: it is dropped, or goes when the store opens next
             if "No space left" not in str(e):
                 raise
+        with suppress(Exception):  # it would flush what is not dropped yet: a third of a second for 400,000 entries
+            self._families.pop(name).close()
         self.damage.forget(name)
 
     # ---------------------------------------------------------------- reading
