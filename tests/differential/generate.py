@@ -135,8 +135,11 @@ class Generator(Expressions):
         return f"ALTER TABLE {table.name} ADD COLUMN {column.ref} {type_}{extra}"
 
     def _change(self, at: int, number: int) -> str:
-        """Another type, a column less, another place, UNIQUE."""
+        """Another type, a column less, another place, UNIQUE, the key the other way round."""
         table = self.tables[at]
+        if table.keys > 1 and self.often(0.3):
+            key = self.c.sample([c.ref for c in table.columns[:table.keys]], table.keys)
+            return f"ALTER TABLE {table.name} DROP PRIMARY KEY, ADD PRIMARY KEY ({', '.join(key)})"
         n = self.c.randrange(table.keys, len(table.columns))
         column, what, place = table.columns[n], self.c.randrange(6), ""
         if what == 0 and len(table.columns) > table.keys + 1:

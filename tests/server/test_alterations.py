@@ -35,7 +35,9 @@ class Beside:
         self.columns = ["id", "a"]  # as they are shown
         self.called, self.types = {"t": "t", "id": "id", "a": "a"}, {"id": "INT", "a": "INT"}
         self.indexes, self.views, self.made = list[str](), dict[str, str](), 2
-        self.both("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+        self.key: tuple[str, ...] = ("id",)
+        self.mine("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+        self.lite.execute("CREATE TABLE t (id INT, a INT)")  # whose key cannot change
         self.both("CREATE TABLE u (id INT PRIMARY KEY, k INT)")
         for i in range(5):
             self.both(f"INSERT INTO u VALUES ({i}, {i % 3})")
@@ -51,7 +53,7 @@ class Beside:
     def step(self) -> None:
         act = self.chance.choice([self.insert] * 6 + [self.update] * 3 + [self.view] * 3 + [
             self.delete, self.add, self.drop, self.rename, self.move, self.modify, self.rename_table, self.index,
-            self.drop_index, self.truncate, self.again, self.evict])
+            self.drop_index, self.truncate, self.again, self.evict, self.rekey, self.swap])
         act()
 
     @property
@@ -63,11 +65,11 @@ class Beside:
 
     def insert(self) -> None:
         id, a = self.chance.randrange(40), self.value()
-        if self.lite.execute("SELECT 1 FROM {t} WHERE id = ?".format(**self.called), (id,)).fetchone() is None:
+        if self.lite.execute("SELECT 1 FROM {t} WHERE {id} = ?".format(**self.called), (id,)).fetchone() is None:
             shown = ", ".join(f"{{{c}}}" for c in self.columns)
             values = [id if c == "id" else a if c == "a" else self.fitting(c) for c in self.columns]
             if self.chance.random() < 0.5:
-                self.both("INSERT INTO {t} (id, {a}) VALUES (?, ?)", id, a)
+                self.both("INSERT INTO {t} ({id}, {a}) VALUES (?, ?)", id, a)
             else:
                 self.both(f"INSERT INTO {{t}} ({shown}) VALUES ({', '.join('?' * len(values))})", *values)
 
@@ -78,10 +80,10 @@ class Beside:
     def update(self) -> None:
         column = self.chance.choice([c for c in self.columns if c != "id"])
         self.both(f"UPDATE {{t}} SET {{{column}}} = ? WHERE {{a}} = ?", self.fitting(column), self.value())
-        self.both("UPDATE {t} SET {a} = ? WHERE id < ?", self.value(), self.chance.randrange(40))
+        self.both("UPDATE {t} SET {a} = ? WHERE {id} < ?", self.value(), self.chance.randrange(40))
 
     def delete(self) -> None:
-        self.both("DELETE FROM {t} WHERE id = ?", self.chance.randrange(40))
+        self.both("DELETE FROM {t} WHERE {id} = ?", self.chance.randrange(40))
 
     def truncate(self) -> None:
         """Of few rows at once, of more by an empty table that takes its place."""
@@ -121,11 +123,44 @@ class Beside:
         if column in ("id", "a"):
             return
         text = f"ALTER TABLE {{t}} DROP COLUMN {{{column}}}"
-        if self.needed(column):
+        if column in self.key:
+            self.refused(text, 1235)
+        elif self.needed(column):
             self.refused(text)
         else:
             self.both(text)
             self.columns.remove(column)
+
+    def rekey(self) -> None:
+        """Another primary key, or none."""
+        others = [c for c in self.columns if "NOT NULL" in self.types[c]]
+        beside = self.chance.sample(others, min(len(others), self.chance.randrange(3)))
+        key = self.chance.choice([(), ("id",), ("id", *beside), (*beside, "id"), ("a", "id"), tuple(beside)])
+        called = [self.called[c] for c in key]
+        parts = ["DROP PRIMARY KEY"] * bool(self.key) + [f"ADD PRIMARY KEY ({', '.join(called)})"] * bool(key)
+        text = f"ALTER TABLE {{t}} {', '.join(self.chance.sample(parts, len(parts)))}"
+        rows = self.lite.execute(f"SELECT {', '.join(called) or 1} FROM {{t}}".format(**self.called)).fetchall()
+        if "a" in key and (None, 0) not in [(r[0], 0) for r in rows]:
+            return  # which is to be NULL later on
+        if "a" in key:
+            self.refused(text, 1138)
+        elif "id" not in key and key and len(set(rows)) < len(rows):
+            self.refused(text, 1062)
+        elif ("id" in key or not key) and parts:
+            self.mine(text)
+            self.key = key
+
+    def swap(self) -> None:
+        """Two columns, or three, with the names of each other."""
+        some = self.chance.sample(self.columns[:], min(len(self.columns), self.chance.choice([2, 3])))
+        names = [self.called[c] for c in some]
+        turned = [*names[1:], names[0]]
+        self.mine("ALTER TABLE {t} " + ", ".join(f"RENAME COLUMN {a} TO {b}"
+                                                 for a, b in zip(names, turned, strict=True)))
+        for before, after in [(a, f"{a}_between") for a in names] + [(f"{a}_between", b)
+                                                                     for a, b in zip(names, turned, strict=True)]:
+            self.lite.execute(f"ALTER TABLE {self.called['t']} RENAME COLUMN {before} TO {after}")
+        self.called.update(zip(some, turned, strict=True))
 
     def rename(self) -> None:
         column = self.chance.choice([c for c in self.columns if c != "id"])
@@ -196,8 +231,8 @@ class Beside:
         shown = ", ".join(f"{{t}}.{{{c}}}" for c in self.columns)
         one = f"{{t}}.{{{self.chance.choice(self.columns)}}}"
         kinds = ((f"SELECT * FROM {{t}} WHERE {by} = ?", f"SELECT {shown} FROM {{t}} WHERE {by} = ?"),
-                 (f"SELECT {one}, {{t}}.id AS i FROM {{t}}",) * 2,
-                 (f"SELECT {by}, COUNT(*) AS n, MAX(id) AS m FROM {{t}} GROUP BY {by}",) * 2,
+                 (f"SELECT {one}, {{t}}.{{id}} AS i FROM {{t}}",) * 2,
+                 (f"SELECT {by}, COUNT(*) AS n, MAX({{id}}) AS m FROM {{t}} GROUP BY {by}",) * 2,
                  (f"SELECT {{t}}.*, k FROM {{t}} JOIN u ON {{t}}.{{a}} = u.id WHERE {{t}}.{by} = ?",
                   f"SELECT {shown}, k FROM {{t}} JOIN u ON {{t}}.{{a}} = u.id WHERE {{t}}.{by} = ?"),
                  (f"SELECT k, COUNT({{t}}.{by}) AS n FROM {{t}} JOIN u ON {{t}}.{{a}} = u.id GROUP BY k",) * 2)
@@ -261,30 +296,43 @@ def test_random_changes_beside_sqlite(tmp_path: Path, seed: int, monkeypatch: py
     ("ALTER TABLE t ADD COLUMN x INT, DROP INDEX nosuch", 1091), ("ALTER TABLE t ALTER x SET DEFAULT 1", 1054),
     ("ALTER TABLE t RENAME INDEX by_a TO PRIMARY", 1061), ("ALTER TABLE t DROP COLUMN a", 3730),
     ("ALTER TABLE t MODIFY a BIGINT", 3730), ("ALTER TABLE t ADD COLUMN x INT AFTER y", 1054),
-    ("ALTER TABLE t ADD COLUMN x INT UNIQUE", 1235), ("ALTER TABLE t ADD UNIQUE (s)", 1062),
-    ("CREATE UNIQUE INDEX by_a ON t (a)", 1061), ("ALTER TABLE one ADD UNIQUE (c)", 1235),
-    ("ALTER TABLE t ADD x INT, ADD UNIQUE (x)", 1235), ("ALTER TABLE t DROP CONSTRAINT nosuch", 1091),
+    ("ALTER TABLE t ADD COLUMN x INT NOT NULL UNIQUE", 1062), ("ALTER TABLE t ADD UNIQUE (s)", 1062),
+    ("CREATE UNIQUE INDEX by_a ON t (a)", 1061), ("ALTER TABLE one ADD UNIQUE (c)", 1062),
+    ("ALTER TABLE t ADD UNIQUE (x), ADD x INT DEFAULT 1", 1062), ("ALTER TABLE t DROP CONSTRAINT nosuch", 1091),
     ("CREATE UNIQUE INDEX i ON t (d(3))", 1235),
     ("ALTER TABLE v ADD COLUMN x INT", 1146), ("ALTER TABLE t ALTER id SET DEFAULT NULL", 1067),
     ("ALTER TABLE t ADD INDEX i (a) INVISIBLE", 1235), ("DROP INDEX by_n ON t", 1075),
     ("CREATE INDEX i ON t (a, a)", 1060), ("ALTER TABLE t DROP COLUMN n", 3730), ("ALTER TABLE t DROP nosuch", 1091),
-    ("ALTER TABLE t DROP id", 1235), ("ALTER TABLE t RENAME COLUMN x TO y", 1054),
+    ("ALTER TABLE t DROP id", 3730), ("ALTER TABLE t RENAME COLUMN x TO y", 1054),
     ("ALTER TABLE t RENAME COLUMN c TO A", 1060), ("ALTER TABLE t CHANGE c a INT", 1060),
     ("ALTER TABLE t MODIFY x INT", 1054), ("ALTER TABLE t MODIFY c INT NOT NULL", 1138),
     ("ALTER TABLE t MODIFY d VARCHAR(2)", 1406), ("ALTER TABLE t MODIFY d INT", 1366),
-    ("ALTER TABLE t MODIFY id VARCHAR(9)", 1235), ("ALTER TABLE t MODIFY c INT AUTO_INCREMENT", 1235),
+    ("ALTER TABLE t MODIFY id VARCHAR(9)", 3730), ("ALTER TABLE t MODIFY c INT AUTO_INCREMENT", 1075),
     ("ALTER TABLE t MODIFY at DATETIME", 1235), ("ALTER TABLE t MODIFY c INT AFTER c", 1054),
     ("ALTER TABLE t MODIFY c TINYINT", 1264), ("ALTER TABLE t DROP c, DROP c", 1091),
     ("ALTER TABLE t RENAME TO v", 1050), ("RENAME TABLE t TO T", 1050), ("RENAME TABLE t TO u, u TO v", 1050),
     ("RENAME TABLE nosuch TO u", 1146), ("RENAME TABLE t TO u, t TO w", 1146), ("RENAME TABLE v TO w", 1146),
     ("RENAME USER a TO b", 1235), ("RENAME TABLE t u", 1064), ("ALTER TABLE t ADD x INT, LOCK = EXCLUSIVE", 1235),
-    ("ALTER TABLE one DROP c", 1090), ("ALTER TABLE t DROP PRIMARY KEY", 1235), ("ALTER TABLE t COMMENT = 'x'", 1235),
+    ("ALTER TABLE one DROP c", 1090), ("ALTER TABLE one DROP PRIMARY KEY", 1091),
+    ("ALTER TABLE t ADD PRIMARY KEY (a)", 1068), ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (c)", 1138),
+    ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (s)", 1062), ("ALTER TABLE one ADD PRIMARY KEY (x)", 1072),
+    ("ALTER TABLE one ADD PRIMARY KEY (c)", 1062), ("ALTER TABLE one ADD x INT PRIMARY KEY", 1062),
+    ("ALTER TABLE one ADD x INT AUTO_INCREMENT PRIMARY KEY", 1235),
+    ("ALTER TABLE t DROP PRIMARY KEY, DROP d, DROP d", 1091),
+    ("ALTER TABLE one ADD x TIMESTAMP DEFAULT CURRENT_TIMESTAMP UNIQUE", 1235), ("ALTER TABLE t DROP k", 1235),
+    ("ALTER TABLE g DROP PRIMARY KEY", 3730), ("ALTER TABLE t CONVERT TO CHARACTER SET nosuch", 1115),
+    ("ALTER TABLE t COLLATE utf8mb4_bin", 1235), ("ALTER TABLE t RENAME COLUMN c TO d, RENAME COLUMN a TO d", 1060),
+    ("ALTER TABLE t ADD (x INT, a INT)", 1060), ("ALTER TABLE t CONVERT TO x", 1064),
+    ("ALTER TABLE t ADD (x INT", 1064),
     ("ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES t (id)", 1235)])
 def test_what_cannot_be_done_changes_nothing(tmp_path: Path, text: str, code: int) -> None:
     with noria.open(tmp_path / "data") as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT, n INT AUTO_INCREMENT, c INT, d TEXT, at TIMESTAMP, "
-               "s INT DEFAULT 1, KEY by_a (a), KEY by_n (n))")
+               "s INT DEFAULT 1, k INT, UNIQUE (k, s), KEY by_a (a), KEY by_n (n))")
         db.sql("CREATE TABLE one (c INT)")
+        db.sql("INSERT INTO one VALUES (1), (1)")
+        db.sql("CREATE TABLE g (id INT PRIMARY KEY, d INT)")
+        db.sql("CREATE VIEW each AS SELECT id, d, COUNT(*) AS n FROM g GROUP BY id")  # one d for each id
         db.sql("INSERT INTO t (id, a, c, d) VALUES (1, 1, 1000, 'long'), (2, 2, NULL, '3')")
         db.sql("CREATE VIEW v AS SELECT id, a, n FROM t WHERE a = ?")
         before = db.sql("SHOW CREATE TABLE t").rows
@@ -379,3 +427,53 @@ def test_a_select_of_other_columns_does_not_find_an_older_view(tmp_path: Path) -
             assert not db.sql(f"EXPLAIN {text}").rows[0][0].startswith("answered by the view"), text
             assert sorted(db.sql(text).rows) == rows
         assert sorted(db.sql("SELECT DISTINCT id, a FROM t").rows) == [(1, 1), (2, 1)]
+def test_another_primary_key(tmp_path: Path) -> None:
+    """Views, indexes and the counter go on, also after restarts; what is a key is checked from then on."""
+    with noria.open(tmp_path / "data") as db:
+        db.sql("CREATE TABLE t (a INT, b VARCHAR(9), KEY (a))")
+        db.sql("CREATE VIEW v AS SELECT a, b FROM t WHERE b = ?")
+        db.sql("INSERT INTO t VALUES (7, 'x'), (7, 'x'), (8, 'y')")
+        assert db.view("v").lookup("x") == [(7, "x")] * 2
+        with pytest.raises(SqlError) as e:
+            db.sql("ALTER TABLE t ADD PRIMARY KEY (a)")
+        assert e.value.code == 1062 and "'7' for key 't.PRIMARY'" in e.value.message
+        db.sql("DELETE FROM t WHERE a = 7")
+        db.sql("INSERT INTO t VALUES (7, 'X')")
+        db.sql("ALTER TABLE t MODIFY a INT AUTO_INCREMENT, ADD PRIMARY KEY (a)")
+        assert db.sql("INSERT INTO t (b) VALUES ('new')").last_insert_id == 9
+    with noria.open(tmp_path / "data") as db:
+        with pytest.raises(SqlError):
+            db.sql("INSERT INTO t VALUES (7, 'again')")
+        assert db.view("v").lookup("x") == [(7, "X")]
+        assert db.sql("SELECT b FROM t WHERE a = 9").rows == [("new",)]
+        db.sql("ALTER TABLE t MODIFY a INT NOT NULL, DROP PRIMARY KEY, ADD PRIMARY KEY (b)")
+        ask(db, Evict(0, None))
+        assert db.sql("INSERT INTO t VALUES (1, 'X') ON DUPLICATE KEY UPDATE a = 70").affected == 2
+        assert db.view("v").lookup("x") == [(70, "X")]
+    with noria.open(tmp_path / "data") as db:
+        assert [r[4] for r in db.sql("SHOW INDEX FROM t").rows] == ["b", "a"]
+        db.sql("ALTER TABLE t DROP PRIMARY KEY")
+        db.sql("INSERT INTO t VALUES (1, 'X')")
+        assert sorted(db.view("v").lookup("x")) == [(1, "X"), (70, "X")]
+        db.sql("DELETE FROM t WHERE b = 'x'")
+        assert db.view("v").lookup("x") == [] and len(db.sql("SELECT * FROM t").rows) == 2
+
+
+def test_keys_in_one_statement_with_what_they_are_of(tmp_path: Path) -> None:
+    with noria.open(tmp_path / "data") as db:
+        db.sql("CREATE TABLE t (a INT PRIMARY KEY, b VARCHAR(9), c TEXT)")
+        db.sql("INSERT INTO t VALUES (1, '11', 'é'), (2, '22', 'e')")
+        db.sql("ALTER TABLE t ADD UNIQUE (e), ADD COLUMN (d INT UNIQUE, e INT, KEY k (d, e)), "
+               "MODIFY b INT UNIQUE FIRST")
+        db.sql("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, ENGINE = InnoDB, "
+               "ROW_FORMAT = DYNAMIC")
+        db.sql("ALTER TABLE t MODIFY a VARCHAR(10)")
+        db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a), ADD UNIQUE (a)")
+        db.sql("INSERT INTO t (b, a, c, d) VALUES (33, 'three', 'E', 3)")
+        for values in ("(11, 'x', 'x', 4)", "(44, '1', 'x', 4)", "(44, 'x', 'x', 3)"):
+            with pytest.raises(SqlError) as e:
+                db.sql(f"INSERT INTO t (b, a, c, d) VALUES {values}")
+            assert e.value.code == 1062
+        assert db.sql("SELECT a FROM t WHERE c = 'e'").rows == [("2",)]
+        db.sql("ALTER TABLE t CHANGE b a INT, CHANGE a b VARCHAR(10)")
+        assert db.sql("SELECT a FROM t WHERE b = 'THREE'").rows == [(33,)]

@@ -21,7 +21,7 @@ from noria.control.names import Recorder, beside, fold, without_numbers
 from noria.control.origin import instead
 from noria.control.published import published
 from noria.control.readers import Readers
-from noria.control.recipe import AsOf, read, stamped
+from noria.control.recipe import AsOf, Instead, read, stamped
 from noria.core import limits
 from noria.core.errors import (
     INDEX_NEEDED,
@@ -122,6 +122,7 @@ class Program(Readers):
     async def _altered(self, command: commands.AlterTable) -> Change:
         for attempt in range(limits.FITTING_TRIES):
             self._refuse_if_read(command)
+            self._refuse_if_told_apart(command)
             await self._fit(command)
             try:
                 async with self._lock:
@@ -147,6 +148,20 @@ class Program(Readers):
             raise SqlError(3730, "HY000", f"Cannot change or drop column '{column}' of table '{command.was.name}': "
                                           f"views need it: {_quoted(readers)}; drop these first")
 
+    def _refuse_if_told_apart(self, command: commands.AlterTable) -> None:
+        """A view that is right for one row of each key only (GROUP BY the key) keeps that key."""
+        if command.was.keyed == command.table.keyed:
+            return
+        tables = {**self._tables, fold(command.was.name): replace(command.table, name=command.was.name)}
+        for name, text in self._texts.items():
+            if any(t.table_id == command.was.table_id for t, _ in used(self._views[name].plan)):
+                try:
+                    list(parse(text, AsOf(Instead(self, tables.values()), self._as_of[name])))
+                except SqlError as e:
+                    raise SqlError(3730, "HY000", f"Cannot change the primary key of table '{command.was.name}': view "
+                                                  f"'{self._views[name].name}' needs it ({e.message}); drop it first"
+                                   ) from None
+
     async def _alter_table(self, command: commands.AlterTable) -> commands.AlterTable:
         """The change as it was made, with what only the time tells of new columns."""
         name, to = fold(command.was.name), fold(command.table.name)
@@ -155,6 +170,7 @@ class Program(Readers):
         if to != name and (to in self._tables or to in self._views):
             raise table_exists(command.table.name)
         self._refuse_if_read(command)
+        self._refuse_if_told_apart(command)
         table = stamped(command.was, command.table, self.schema + 1, self._as_of.values())
         loses = loses_unique(command.was, table)  # an index that views may look up by
         adhoc = [n for n, v in self._adhoc.items()
@@ -422,11 +438,12 @@ class Program(Readers):
 
 
 def refits(command: commands.AlterTable) -> bool:
-    """Must rows fit other types, stop being NULL, or be told apart?"""
-    known = len(command.was.columns)
-    return any(changed(command.was, command.table, c) and not command.table.columns[c].dropped for c in range(known)) \
-        or any(c.source is not None for c in command.table.columns[known:]) \
-        or loses_unique(command.table, command.was)
+    """Must rows fit other types, stop being NULL, be told apart, get another key, or be counted on?"""
+    was, table = command.was, command.table
+    known = zip(was.columns, table.columns, strict=False)
+    return any((a.type, a.nullable) != (b.type, b.nullable) and not b.dropped for a, b in known) \
+        or any(c.source is not None for c in table.columns[len(was.columns):]) \
+        or loses_unique(table, was) or was.keyed != table.keyed or was.auto_increment != table.auto_increment
 
 
 def loses_unique(was: TableDef, table: TableDef) -> bool:

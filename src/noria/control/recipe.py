@@ -67,6 +67,22 @@ class Tables(Catalog, Protocol):
     def tables(self) -> Iterable[TableDef]: ...
 
 
+class Instead:
+    """A catalog with other tables."""
+
+    def __init__(self, catalog: Catalog, tables: Iterable[TableDef]):
+        self._catalog, self._tables = catalog, list(tables)
+
+    def table(self, name: str) -> TableDef | None:
+        return next((t for t in self._tables if t.name.lower() == name.lower()), None)
+
+    def tables(self) -> Iterable[TableDef]:
+        return self._tables
+
+    def view(self, name: str) -> ViewDef | None:
+        return self._catalog.view(name)
+
+
 class AsOf:
     """A catalog as it was after so many changes of columns and of names."""
 

@@ -227,6 +227,7 @@ class TableDef:
     order: tuple[int, ...] = ()  # positions as they are shown; empty: as they stand
     past: tuple[Past, ...] = ()  # the oldest first; as far back as a view of then is there
     made: int = 0  # after how many changes of columns
+    keyed: int = 0  # how often its rows have got another primary key
 
     def __post_init__(self) -> None:
         names = [c.name.lower() for c in self.columns]
@@ -291,7 +292,8 @@ class TableDef:
         columns = tuple(replace(c, name=names.get(i, gone(i)), dropped=0 if i in names else 1)
                         for i, c in enumerate(self.columns[:width]))
         indexes = tuple(i for i in self.indexes if max(i.columns) < width)
-        return replace(self, columns=columns, indexes=indexes, order=tuple(names), past=())
+        key = self.primary_key if all(c < width for c in self.primary_key) else ()
+        return replace(self, columns=columns, primary_key=key, indexes=indexes, order=tuple(names), past=())
 
     def then(self, change: int) -> Past | None:
         """How it was called after so many changes; None: as it is now."""

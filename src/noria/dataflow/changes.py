@@ -42,6 +42,9 @@ class Planner(Protocol):
 
     def rename_table(self, table: str, name: str) -> None: ...
 
+    def rekey_table(self, table: TableDef) -> None:
+        """The table may have another primary key from now on."""
+
     def renamed(self, view: Any, table: str, name: str) -> Any:
         """The view, where a table has another name."""
 
@@ -171,14 +174,28 @@ class Changes:
         was = next((t for t in self._store.tables().values() if t.table_id == table.table_id), None)
         if was is None:  # it was beside another one, and the worker that had it has ended
             raise view_changed(table.name)
-        self._store.alter_table(table)
+        try:
+            self._refuse_passing(was, table)
+            self._store.alter_table(table)
+        except SqlError:
+            self._store.alter_table(was, fits=True)  # nobody looks at what is written any more
+            raise
         self._call(was.name, table.name)
+        self._planner.rekey_table(table)
 
         def back() -> None:
             self._store.alter_table(was, fits=True)
             self._call(table.name, was.name)
+            self._planner.rekey_table(was)
 
         return back
+
+    def _refuse_passing(self, was: TableDef, table: TableDef) -> None:
+        """First states that read the table in the order of its key need that order to their end."""
+        bases = set(self._engine.bases.get(was.name, ()))
+        if was.keyed != table.keyed and bases & self._engine.builds.sources():
+            raise SqlError(1235, "42000", f"Cannot change the primary key of '{was.name}' now: a view of it has "
+                                          "no first state yet (SHOW NORIA MIGRATIONS): try again when it has")
 
     def _refuse_lost_lookups(self, steps: Sequence[packets.MigrationStep], before: Container[tuple[Node, Columns]]
                              ) -> None:

@@ -325,6 +325,11 @@ class Lowering:
         if self._sharing is not None:
             self._sharing.rename_table(table, name)
 
+    def rekey_table(self, table: TableDef) -> None:
+        for node in self.engine.bases.get(table.name, ()):
+            assert isinstance(node.op, Base)
+            node.op.rekey(table, node.width)
+
     def renamed(self, view: ViewDef, table: str, name: str) -> ViewDef:
         return view.with_table(table, name)
 

@@ -77,8 +77,8 @@ def check(ok: bool, what: str) -> None:
 
 @dataclass(frozen=True)
 class Base(Mir):
-    """A base table with all its columns.  Equal are those of the same rows: names, indexes and defaults are not part of
-    it."""
+    """A base table with all its columns.  Equal are those of the same rows: names, keys, indexes and defaults are not
+    part of it."""
 
     table: TableDef = field(compare=False)
 
@@ -93,7 +93,7 @@ class Base(Mir):
     @cached_property
     def _same(self) -> tuple[Any, ...]:
         t = self.table
-        return t.table_id or t.name, t.primary_key, tuple((c.type, c.nullable) for c in t.columns)
+        return t.table_id or t.name, tuple((c.type, c.nullable) for c in t.columns)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Base) and (self.table is other.table or self._same == other._same)

@@ -50,9 +50,9 @@ def _tables(plan: mir.Mir) -> Iterator[TableDef]:
 
 
 def changed(was: TableDef, table: TableDef, column: int) -> bool:
-    """Is the column not what it was?  However it is called."""
+    """Is the column not what it was?  However it is called; one that may be NULL no more is."""
     before, after = was.columns[column], table.columns[column]
-    return bool(after.dropped) or (before.type, before.nullable) != (after.type, after.nullable)
+    return bool(after.dropped) or before.type != after.type or (after.nullable and not before.nullable)
 
 
 def _same(node: Any, wanted: set[int]) -> Wanted:

@@ -22,13 +22,13 @@ FORMAT = 2
 
 
 def family_of(table: TableDef) -> str:
-    """The column family of a table's rows."""
-    return f"t{table.table_id}"
+    """The column family of a table's rows, under the primary key that it has."""
+    return f"t{table.table_id}" + (f"k{table.keyed}" if table.keyed else "")
 
 
 def index_family_of(table: TableDef, columns: tuple[int, ...], unique: bool) -> str:
     """The column family of an index."""
-    return f"t{table.table_id}.{'u' if unique else 'i'}{'-'.join(map(str, columns))}"
+    return f"{family_of(table)}.{'u' if unique else 'i'}{'-'.join(map(str, columns))}"
 
 
 # ------------------------------------------------------------------ tables
@@ -42,6 +42,7 @@ def table_to_json(table: TableDef) -> dict[str, Any]:
         **({"order": list(table.order)} if table.order else {}),
         **({"past": [[p.before, p.name, p.shown] for p in table.past]} if table.past else {}),
         **({"made": table.made} if table.made else {}),
+        **({"keyed": table.keyed} if table.keyed else {}),
     }
 
 
@@ -56,6 +57,7 @@ def table_from_json(data: dict[str, Any]) -> TableDef:
         past=tuple(Past(before, name, tuple((at, called) for at, called in shown))
                    for before, name, shown in data.get("past", ())),
         made=data.get("made", 0),
+        keyed=data.get("keyed", 0),
     )
 
 

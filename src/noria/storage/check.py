@@ -36,7 +36,7 @@ from noria.storage.mark import Mark
 from noria.storage.snapshot import column_array
 from noria.storage.table import Counters, Index
 
-_TABLE = re.compile(r"t\d+")  # a family of rows (`catalog.family_of`)
+_TABLE = re.compile(r"t\d+(k\d+)?")  # a family of rows (`catalog.family_of`)
 SLICE_ROWS = 50_000
 EXAMPLES = 3  # of what differs, for each index
 LOADED = 1 << 62  # row numbers of a bulk load (`sst.bag_rows`) are above those of INSERT
@@ -124,7 +124,7 @@ class Check:
     def _unnamed(self, last_table_id: int) -> None:
         """Rows of tables that are newer than the catalog: their CREATE was lost with the log."""
         for name in self._families:
-            unknown = _TABLE.fullmatch(name) is not None and int(name[1:]) > last_table_id
+            unknown = _TABLE.fullmatch(name) is not None and int(name[1:].partition("k")[0]) > last_table_id
             if unknown and next(self._slices(name, f"column family {name}", "keys"), None):
                 self._find(f"column family {name} has rows of a table that the catalog does not know, since its CREATE "
                            "TABLE was lost with the write-ahead log: the next start drops them; bring the log back or "

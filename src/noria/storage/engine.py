@@ -266,9 +266,9 @@ class Engine:
         self._guarded(lambda: self._db.create_column_family(name, self._options(False)))
         self._hold(name)
 
-    def condemn(self, name: str) -> None:
-        """Nobody needs this family any more: it goes at a `tidy`, or when the store opens next."""
-        self._condemned.append(name)
+    def condemn(self, *names: str) -> None:
+        """Nobody needs these families any more: they go at a `tidy`, or when the store opens next."""
+        self._condemned += names
 
     def tidy(self) -> bool:
         """Drop one condemned family, which takes some milliseconds; are there more?"""

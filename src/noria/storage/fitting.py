@@ -1,10 +1,12 @@
-"""Do a table's rows fit another definition: columns of other types, new UNIQUE indexes?  Found out while it is written.
+"""Do a table's rows fit another definition: columns of other types, new UNIQUE indexes, another primary key?  Found
+out while it is written.
 
 Keeps true: from the first slice on the rows of every write are looked at, too; so when all slices are done and nothing
 was found, every row fits, and goes on fitting until the table is defined so (`RocksStore.alter_table`).  A new UNIQUE
 index is filled on the way: it has an entry for each row that was looked at and is still there, and nothing looks it up
-before the table is defined so; a crash before leaves a family that goes at the next start.  What does not fit ends the
-change, never a write.
+before the table is defined so; a crash before leaves a family that goes at the next start.  Under another primary key
+the rows get a copy (`rekeying`), and what is UNIQUE is made sure of by entries that go with the rows of before.  What
+does not fit ends the change, never a write.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Column, IndexDef, SqlType, TableDef
 from noria.core.values import recode_all
+from noria.storage.catalog import family_of
 from noria.storage.engine import Engine
+from noria.storage.rekeying import Copy, change
+from noria.storage.stage import Stage
 from noria.storage.table import Index, Table
 
 Refitted = tuple[int, SqlType, Column]  # where a column's values are, their type, and what they become
@@ -41,9 +46,20 @@ def made_unique(was: TableDef, table: TableDef) -> list[IndexDef]:
     return [i for i in table.indexes if i.unique and i.columns not in known]
 
 
+def counts_anew(was: TableDef, table: TableDef) -> int | None:
+    """The column that gives numbers from now on: above those that it has."""
+    return table.auto_increment if table.auto_increment != was.auto_increment else None
+
+
+def unlike(was: TableDef, table: TableDef) -> bool:
+    """Must rows be looked at, so that they are those of the later definition?"""
+    return bool(refitted(was, table) or made_unique(was, table) or was.keyed != table.keyed
+                or counts_anew(was, table) is not None)
+
+
 def refuse_unfit(table: Table, wanted: TableDef) -> None:
     """SqlError where the rows do not fit, or nobody has made sure that they do."""
-    if not refitted(table.definition, wanted) and not made_unique(table.definition, wanted):
+    if not unlike(table.definition, wanted):
         return
     fitting = table.fitting
     if fitting is None or not fitting.over or not fitting.same(wanted):
@@ -73,13 +89,19 @@ class Fitting:
         self._engine, self._table, self._symbols, self._readable = engine, table, symbols, readable
         if table.fitting is not None:
             table.fitting.give_up()
-        self._columns = refitted(table.definition, wanted)
-        self.unique = [Index.of(wanted, i.columns, True, i.name) for i in made_unique(table.definition, wanted)]
+        was = table.definition
+        self._wanted, self._later = wanted, Table(wanted, symbols)
+        self._columns, self._counting = refitted(was, wanted), counts_anew(was, wanted)
+        self.unique = [Index.of(wanted, i.columns, True, i.name) for i in made_unique(was, wanted)]
+        self.copy = None if was.keyed == wanted.keyed else Copy(engine, table, wanted, symbols)
+        if self.copy is not None:
+            self.unique = [*(replace(i, family=i.family + ".once") for i in self.unique), *_primary(wanted)]
         for index in self.unique:
             engine.create_family(index.family)
         self._after: bytes | None = None  # the key up to which rows were looked at
         self.error: SqlError | None = None
-        self.done, self.over = 0, not self._columns and not self.unique
+        self.top = 0  # the greatest number in a column that gives numbers from now on
+        self.done, self.over = 0, not unlike(was, wanted)
         table.fitting = self
 
     @property
@@ -89,8 +111,11 @@ class Fitting:
     def same(self, wanted: TableDef) -> bool:
         """Is this the definition that the rows were looked at for?"""
         was = self._table.definition
-        return (_types(self._columns) == _types(refitted(was, wanted))
-                and [i.columns for i in self.unique] == [i.columns for i in made_unique(was, wanted)])
+        if self.copy is not None and not self.copy.serves(self._table):
+            return False
+        return (_types(self._columns) == _types(refitted(was, wanted)) and self._counting == counts_anew(was, wanted)
+                and (self._wanted.keyed, self._wanted.primary_key) == (wanted.keyed, wanted.primary_key)
+                and made_unique(was, self._wanted) == made_unique(was, wanted))
 
     def step(self, rows: int) -> bool:
         """Look at the next rows; True when all were looked at, or one that does not fit was found."""
@@ -100,22 +125,25 @@ class Fitting:
         first = None if self._after is None else self._after + b"\0"  # the least key above it
         pairs = self._engine.items(self._table.family, rows, first)
         if pairs:
-            codes, keys = self._table.codes([v for _, v in pairs]), [k for k, _ in pairs]
-            self._try(lambda: self._look(codes, keys, self.done))
+            values, keys = [v for _, v in pairs], [k for k, _ in pairs]
+            self._try(lambda: self._look(self._table.codes(values), keys, self.done))
             self._after, self.done = keys[-1], self.done + len(pairs)
         self.over = self.over or len(pairs) < rows
         return self.over
 
-    def written(self, delta: Batch) -> None:
+    def written(self, stage: Stage, delta: Batch) -> None:
         """Rows that went and rows that came, in the store already."""
         if self.error is not None:
             return
-        gone, came = delta.columns[:, delta.weights < 0], delta.columns[:, delta.weights > 0]
 
         def look() -> None:
-            for index in self.unique:
-                self._leave(index, gone)
-            self._look(came, self._table.keys(came) if self.unique else [], 0)
+            if self._table.key:
+                gone, came = delta.columns[:, delta.weights < 0], delta.columns[:, delta.weights > 0]
+                left, keys = self._table.keys(gone), self._table.keys(came)
+            else:
+                left, gone, keys, came = stage.moved()
+            self._without(gone, left)
+            self._look(came, keys, 0)
 
         self._try(look)
 
@@ -127,11 +155,24 @@ class Fitting:
             self.error, self.over = SqlError(found.code, found.state, found.message), True
 
     def _look(self, rows: Codes, keys: list[bytes], before: int) -> None:
-        """Do these rows fit?  before: how many were looked at before these."""
+        """Do these rows, which have these keys, fit?  before: how many were looked at before these."""
         for at, source, column in self._columns:
             self._fits(rows[at], source, column, before)
+        if not keys or not (self.unique or self.copy or self._counting is not None):
+            return
+        rows = self._as_later(rows)
         for index in self.unique:
             self._enter(index, rows, keys)
+        if self.copy is not None:
+            self.copy.enter(rows, keys)
+        if self._counting is not None:
+            self.top = max(self.top, int(rows[self._counting].max()))
+
+    def _as_later(self, rows: Codes) -> Codes:
+        """With the columns of the later definition."""
+        if self._later.width == self._table.width:
+            return rows
+        return self._later.codes(self._table.rows(rows))
 
     def _fits(self, codes: Codes, source: SqlType, column: Column, before: int) -> None:
         if not column.nullable and bool((codes == NULL_CODE).any()):
@@ -142,40 +183,36 @@ class Fitting:
     # ---------------------------------------------------------------- UNIQUE indexes
     def _enter(self, index: Index, rows: Codes, keys: list[bytes]) -> None:
         """Entries for rows; SqlError 1062 for one that another row has."""
-        if not keys:
-            return
-        entries = self._table.index_keys(index, rows, keys)
+        entries = self._later.index_keys(index, rows, keys)
         mine: dict[bytes, bytes] = {}
         for row, (entry, key, held) in enumerate(zip(entries, keys, self._engine.get(index.family, entries),
                                                      strict=True)):
             if mine.setdefault(entry, held or key) != key:
-                raise self._table.duplicate(index, rows[:, row])
+                raise self._later.duplicate(index, rows[:, row])
         self._put(index, list(mine), list(mine.values()))
 
-    def _leave(self, index: Index, rows: Codes) -> None:
-        """Without the entries of rows that went, where they had some."""
-        if not rows.shape[1]:
+    def _without(self, rows: Codes, keys: list[bytes]) -> None:
+        """Without the entries of rows that went, where they had some, and without their copies."""
+        if not keys or not (self.unique or self.copy):
             return
-        keys = self._table.keys(rows)
-        entries = self._table.index_keys(index, rows, keys)
-        held = self._engine.get(index.family, entries)
-        self._put(index, [e for e, k, h in zip(entries, keys, held, strict=True) if h == k])
+        rows = self._as_later(rows)
+        for index in self.unique:
+            entries = self._later.index_keys(index, rows, keys)
+            held = self._engine.get(index.family, entries)
+            self._put(index, [e for e, k, h in zip(entries, keys, held, strict=True) if h == k])
+        if self.copy is not None:
+            self.copy.leave(rows, keys)
 
     def _put(self, index: Index, entries: list[bytes], values: list[bytes] | None = None) -> None:
         batch = WriteBatch(raw_mode=True)
-        batch.set_default_column_family(self._engine.handle(index.family))
-        for n, entry in enumerate(entries):
-            if values is None:
-                batch.delete(entry)
-            else:
-                batch[entry] = values[n]
+        change(batch, self._engine, index.family, entries, values)
         batch.set_default_column_family(None)
         self._engine.commit(batch, sync=False)
 
     def again(self) -> None:
         """Rows came beside all writes: begin at the first one again."""
         if self.error is None:
-            self._after, self.done, self.over = None, 0, not self._columns and not self.unique
+            self._after, self.done, self.over = None, 0, not unlike(self._table.definition, self._wanted)
 
     def give_up(self) -> None:
         """Without a trace: writes are looked at no more."""
@@ -184,6 +221,14 @@ class Fitting:
             self.error = self.error or view_changed(self._table.name)
             for index in self.unique:
                 self._engine.condemn(index.family)
+            if self.copy is not None:
+                self.copy.give_up()
+
+
+def _primary(wanted: TableDef) -> list[Index]:
+    """What makes sure that no two rows have the same primary key."""
+    key = wanted.primary_key
+    return [Index(key, True, "PRIMARY", family_of(wanted) + ".once")] if key else []
 
 
 def _types(columns: list[Refitted]) -> list[tuple[int, SqlType, SqlType, bool]]:

@@ -163,6 +163,22 @@ class Stage:
         both = concat(parts, self.table.width)
         return net(both) if len({int(p.weights[0]) for p in parts}) == 2 else both
 
+    def moved(self) -> tuple[list[bytes], Codes, list[bytes], Codes]:
+        """Rows of a bag that went and rows that came, net, each with its key."""
+        gone: dict[bytes, Codes] = {}
+        came: dict[bytes, Codes] = {}
+        for effect in self.effects:
+            rows = effect.changes[0]
+            for at, key in enumerate(rows.removed or rows.keys):
+                if effect.old.shape[1] and came.pop(key, None) is None:
+                    gone[key] = effect.old[:, at]
+                if effect.new.shape[1]:
+                    came[key] = effect.new[:, at]
+        return list(gone), self._side(gone), list(came), self._side(came)
+
+    def _side(self, rows: dict[bytes, Codes]) -> Codes:
+        return np.array(list(rows.values()), np.int64).reshape(len(rows), self.table.width).T
+
 
 def key_order(keys: Sequence[bytes]) -> list[int]:
     """The rows in the order of their keys."""

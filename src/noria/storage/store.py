@@ -32,6 +32,7 @@ from noria.storage.engine import Engine, Memory
 from noria.storage.errors import StoreError, StoreFenced, damaged
 from noria.storage.fitting import Fitting, refuse_unfit, set_unique
 from noria.storage.indexing import IndexBuild, build_whole
+from noria.storage.rekeying import switched
 from noria.storage.stage import SCAN_ROWS, Stage
 from noria.storage.table import Index, Table
 from noria.storage.writer import bare, run, run_inserts
@@ -115,11 +116,8 @@ class RocksStore:
     def _table_of(self, family: str) -> str:
         """The name of the table a column family belongs to, and of the index."""
         for table in self._tables.values():
-            if family == table.family:
+            if family in (table.family, *(i.family for i in table.indexes)):
                 return table.name
-            for index in table.indexes:
-                if family == index.family:
-                    return table.name
         return family
 
     def create_table(self, table: TableDef) -> None:
@@ -150,7 +148,10 @@ class RocksStore:
                 raise table_exists(table.name)
             del self._tables[found.name]
             self._tables[table.name] = found
-        self._undeclared = set_unique(found, table, self._undeclared)
+        if table.keyed != found.definition.keyed:
+            self._dropped = switched(self._engine, found, table, self._dropped)
+        else:
+            self._undeclared = set_unique(found, table, self._undeclared)
         found.redefine(table)
 
     def begin_fitting(self, table: TableDef) -> Fitting:
@@ -187,8 +188,7 @@ class RocksStore:
             tables = [t for t in self._tables.values() if not t.definition.is_beside]
             meta.put_catalog(self._engine, batch, recipe, tables, self._last_table_id)
             for table in tables:
-                if table.definition.first_id > 1:  # the counter was set
-                    meta.put_counters(self._engine, batch, table.definition, table.counters)
+                meta.put_counters(self._engine, batch, table.definition, table.counters)  # a change may have set them
             for table in self._dropped:
                 meta.forget_table(self._engine, batch, table)
             for _, index in self._undeclared:
@@ -198,14 +198,12 @@ class RocksStore:
 
         self._commit(fill, Done(epoch, seq), True, bool(self._dropped))
         self._recipe, self._version = tuple(recipe), version
+        going = [index.family for _, index in self._undeclared]
         for table in self._dropped:
-            for family in (table.family, *(i.family for i in table.maintained)):
-                self._engine.condemn(family)
+            going += [table.family, *(i.family for i in table.maintained)]
             table.building.clear()
-        self._dropped.clear()
-        for _, index in self._undeclared:
-            self._engine.condemn(index.family)
-        self._undeclared.clear()
+        self._engine.condemn(*going)
+        self._dropped, self._undeclared = [], []
 
     def recipe(self) -> tuple[str, ...]:
         return self._recipe
@@ -266,7 +264,7 @@ class RocksStore:
             if len(delta):
                 deltas[name] = delta
                 if stage.table.fitting is not None:
-                    stage.table.fitting.written(delta)
+                    stage.table.fitting.written(stage, delta)
         return results, deltas
 
     def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None

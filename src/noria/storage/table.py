@@ -67,7 +67,6 @@ class Table:
 
     def __init__(self, definition: TableDef, symbols: Symbols, indexes: Sequence[Index] = ()):
         self._symbols = symbols
-        self.family = family_of(definition)
         self.fitting: Fitting | None = None  # looks at what is written
         self._define(definition)
         self.indexes: list[Index] = list(indexes)
@@ -76,7 +75,7 @@ class Table:
 
     def _define(self, definition: TableDef) -> None:
         self.definition = definition
-        self.name = definition.name
+        self.name, self.family = definition.name, family_of(definition)
         self.types = tuple(c.type for c in definition.columns)
         self.width = len(self.types)
         self.key = definition.primary_key
@@ -85,13 +84,15 @@ class Table:
         self._converted = [(at, c.source) for at, c in enumerate(definition.columns) if c.source is not None]
 
     def redefine(self, definition: TableDef) -> None:
-        """Other columns, names, declared indexes, defaults, AUTO_INCREMENT: what is on disk stays as it is.  An index
+        """Other columns, names, declared indexes, defaults, AUTO_INCREMENT: what is on disk stays as it is, or is
+        another family's by now (`rekeying`).  An index
         that is declared no more may go when no view needs it."""
         self._define(definition)
+        top = 0 if self.fitting is None else self.fitting.top
         self.fitting = None
         self.indexes = [i if i.unique else replace(i, name=self.declared(i.columns)) for i in self.indexes]
         self.counters = self.counters._replace(
-            auto_increment=max(self.counters.auto_increment, definition.first_id - 1))
+            auto_increment=max(self.counters.auto_increment, definition.first_id - 1, top))
 
     def declared(self, columns: tuple[int, ...]) -> str:
         """The name under which an index of these columns is declared, if it is."""

@@ -11,6 +11,7 @@ A table that has got more columns since has another node for those who read them
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from noria.core.batch import Batch, Codes
 from noria.core.types import BESIDE, Field, TableDef
@@ -70,6 +71,11 @@ class Base(Stateful):
     def gate(self, node: Node) -> Gate:
         """A bag's rows do not tell where they lie."""
         return KeyGate(node, lambda: self.table.name) if self.table.primary_key else WholeGate(node)
+
+    def rekey(self, table: TableDef, width: int) -> None:
+        """The rows lie in another order from now on."""
+        key = table.primary_key if all(c < width for c in table.primary_key) else ()
+        self.table = replace(self.table, primary_key=key, keyed=table.keyed)
 
     def values_between(self, engine: Engine, cols: Columns, low: int, high: int) -> Codes:
         return engine.store.values_between(self.table.name, cols[0], low, high)

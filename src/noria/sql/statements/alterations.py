@@ -1,9 +1,10 @@
 """ALTER TABLE, CREATE INDEX, DROP INDEX and RENAME TABLE: definitions of tables before and after.
 
-Each part of a statement is a function from a definition to the next one, in order; the statement is the table before
-and after, whole or not at all.  Rows on disk stay as they are: a dropped column keeps its place, a new one comes last,
-wherever it is shown, and a column whose values another type codes in another way is a new one that has the values of
-the old one, converted.  What would give rows other keys is refused.
+Each part of a statement is a function from a definition to the next one; the statement is the table before and after,
+whole or not at all.  What goes comes first and keys come last, however they are written: they are of the columns that
+are there afterwards.  Rows on disk stay as they are: a dropped column keeps its place, a new one comes last, wherever
+it is shown, and a column whose values another type codes in another way is a new one that has the values of the old
+one, converted.  Only another primary key (`TableDef.keyed`) makes the rows anew.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ from sqlglot import exp
 from noria.core.errors import SqlError, too_many_columns, unknown_column, unknown_table
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import MAX_COLUMNS
-from noria.core.types import NOW, Column, IndexDef, Kind, SqlType, TableDef, gone
+from noria.core.types import NOW, Collation, Column, IndexDef, Kind, SqlType, TableDef, gone
 from noria.sql.commands import AlterTable, Command
+from noria.sql.expressions.types import collation
 from noria.sql.query.context import Catalog
 from noria.sql.statements.definitions import (
+    charset,
     check_name,
     checked,
     checked_table,
     column_of,
     default_of,
     first_id,
+    has_collation,
     index_of,
     key_column,
     key_positions,
@@ -36,6 +40,7 @@ from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
 
 COPY = "create a new table, copy the rows, and drop the old one"
+SET = "add the column, set its values with an UPDATE, then make it a key"
 
 
 def alter(tree: exp.Alter, catalog: Catalog) -> Command:
@@ -43,8 +48,9 @@ def alter(tree: exp.Alter, catalog: Catalog) -> Command:
     if tree.args.get("kind") != "TABLE" or tree.args.get("exists"):
         raise refuse("this ALTER", tree)
     was = _table(tree.this, catalog)
-    table = was
-    for part in [*(tree.args.get("actions") or []), *(tree.args.get("options") or [])]:
+    parts = [*(tree.args.get("actions") or []), *(tree.args.get("options") or [])]
+    table, parts = _beside(was, parts)
+    for part in sorted(parts, key=lambda p: _FIRST.get(type(p), 2)):
         handler = _PARTS.get(type(part))
         if handler is None:
             raise refuse("this in ALTER TABLE", part, COPY)
@@ -52,14 +58,54 @@ def alter(tree: exp.Alter, catalog: Catalog) -> Command:
     return AlterTable(was, _checked(was, table))
 
 
+_FIRST: dict[type, int] = {exp.DropPrimaryKey: 0, exp.Drop: 1, exp.AddConstraint: 3}
+
+
+def _beside(table: TableDef, parts: list[exp.Expr]) -> tuple[TableDef, list[exp.Expr]]:
+    """RENAME a TO b, RENAME b TO a   →   both are called as no column can be, and the parts rename these.
+
+    So columns may take the names of each other; where none does, all stays as it is.
+    """
+    renames = {at: part for part in parts if (at := _renames(table, part)) is not None}
+    names = {table.columns[at].name.lower() for at in renames}
+    if names.isdisjoint(_called(p).lower() for at, p in renames.items()
+                        if _called(p).lower() != table.columns[at].name.lower()):
+        return table, parts
+    out = list(parts)
+    for at, part in renames.items():
+        between = gone(at)
+        table = _with(table, at, replace(table.columns[at], name=between))
+        copy = part.copy()
+        copy.set("this" if isinstance(part, exp.RenameColumn) else "rename_from", exp.to_identifier(between, True))
+        out[next(n for n, p in enumerate(out) if p is part)] = copy
+    return table, out
+
+
+def _renames(table: TableDef, part: exp.Expr) -> int | None:
+    """The column that gets another name by it, if one does."""
+    old = part.this if isinstance(part, exp.RenameColumn) else part.args.get("rename_from")
+    if not isinstance(part, exp.RenameColumn | exp.ModifyColumn) or old is None:
+        return None
+    return next((c for c in table.shown if table.columns[c].name.lower() == old.name.lower()), None)
+
+
+def _called(part: exp.Expr) -> str:
+    name: str = part.args["to"].name if isinstance(part, exp.RenameColumn) else part.this.name
+    return name
+
+
 def _checked(was: TableDef, table: TableDef) -> TableDef:
-    for i in table.indexes:
-        if i.unique and i.columns not in {k.columns for k in was.indexes if k.unique}:
-            if not table.primary_key:
-                raise refuse("a new UNIQUE index of a table without a primary key", exp.to_identifier(i.name), COPY)
-            if max(i.columns) >= len(was.columns):
-                raise refuse("UNIQUE for a column that is new, or converted, in the same statement",
-                             exp.to_identifier(i.name), "write two statements")
+    """The definition, if a table can have it and the rows can become those of it."""
+    keys = [k for k in (table.primary_key, *(i.columns for i in table.indexes if i.unique)) if k]
+    new = range(len(was.columns), len(table.columns))
+    timed = [table.columns[c].name for key in keys for c in key if c in new and table.columns[c].default_now]
+    if timed:
+        raise refuse("a new column with the time for its default in a key", exp.to_identifier(timed[0]), SET)
+    if table.primary_key != was.primary_key:
+        table = replace(table, keyed=was.keyed + 1)
+    for at in new:
+        if table.columns[at].source is None:  # a key says later that it may not be NULL
+            table = _with(table, at, replace(table.columns[at], initial=_initial(table.columns[at])))
     return checked_table(table)
 
 
@@ -98,6 +144,24 @@ def _with_index(table: TableDef, name: str, columns: list[str], unique: bool = F
     return replace(table, indexes=named_indexes([*known, (name or columns[0], places, unique)]))
 
 
+def _with_primary_key(table: TableDef, columns: list[str]) -> TableDef:
+    if table.primary_key:
+        raise SqlError(1068, "42000", "Multiple primary key defined")
+    key = key_positions(table.columns, columns)
+    every = tuple(checked(replace(c, nullable=False)) if at in key else c for at, c in enumerate(table.columns))
+    return replace(table, columns=every, primary_key=key)
+
+
+def _without_primary_key(table: TableDef, part: exp.Expr | None = None) -> TableDef:
+    if not table.primary_key:
+        raise _no_key("PRIMARY")
+    return replace(table, primary_key=())
+
+
+def _no_key(name: str) -> SqlError:
+    return SqlError(1091, "42000", f"Can't DROP '{name}'; check that column/key exists")
+
+
 def _check_free(indexes: Iterable[IndexDef], name: str) -> None:
     if name.upper() == "PRIMARY" or any(i.name.lower() == name.lower() for i in indexes):
         raise SqlError(1061, "42000", f"Duplicate key name '{name}'")
@@ -110,7 +174,10 @@ def _add(table: TableDef, part: exp.Expr) -> TableDef:
             if isinstance(inner, exp.UniqueColumnConstraint):
                 table = _with_index(table, *unique_of(inner, node.this.name), True)
                 continue
-        if isinstance(node, exp.UniqueColumnConstraint):
+            node = inner if isinstance(inner, exp.PrimaryKey) else node  # whose name is PRIMARY anyway
+        if isinstance(node, exp.PrimaryKey):
+            table = _with_primary_key(table, [key_column(c, True) for c in node.expressions])
+        elif isinstance(node, exp.UniqueColumnConstraint):
             table = _with_index(table, *unique_of(node), True)
         elif isinstance(node, exp.IndexColumnConstraint):
             table = _with_index(table, *index_of(node))
@@ -128,6 +195,8 @@ def _drop(table: TableDef, part: exp.Expr) -> TableDef:
 
 
 def _without_index(table: TableDef, name: str) -> TableDef:
+    if name.upper() == "PRIMARY":
+        return _without_primary_key(table)
     index = _index(table, name)
     return replace(table, indexes=tuple(i for i in table.indexes if i is not index))
 
@@ -141,7 +210,7 @@ def _rename_index(table: TableDef, part: exp.Expr) -> TableDef:
 def _index(table: TableDef, name: str) -> IndexDef:
     found = next((i for i in table.indexes if i.name.lower() == name.lower()), None)
     if found is None:
-        raise SqlError(1091, "42000", f"Can't DROP '{name}'; check that column/key exists")
+        raise _no_key(name)
     return found
 
 
@@ -149,9 +218,21 @@ def _index(table: TableDef, name: str) -> IndexDef:
 def _add_column(table: TableDef, part: exp.Expr) -> TableDef:
     if part.args.get("exists"):
         raise refuse("ADD COLUMN IF NOT EXISTS", part, "leave IF NOT EXISTS out")
-    column = column_of(_bare(part))
+    column, primary, unique = column_of(_bare(part))
     _check_unknown(table, column.name)
-    return _placed(_with_column(table, replace(column, initial=_initial(column))), len(table.columns), part)
+    if column.auto_increment:
+        raise refuse("a new column with AUTO_INCREMENT", part, SET + " and MODIFY it to have AUTO_INCREMENT")
+    column = replace(column, nullable=column.nullable and not primary)
+    at = len(table.columns)
+    return _keyed(_placed(_with_column(table, column), at, part), at, primary, unique)
+
+
+def _keyed(table: TableDef, at: int, primary: bool, unique: bool) -> TableDef:
+    """With what the column's own definition says of keys."""
+    name = table.columns[at].name
+    if unique:
+        table = _with_index(table, "", [name], True)
+    return _with_primary_key(table, [name]) if primary else table
 
 
 def _bare(part: exp.Expr) -> exp.Expr:
@@ -211,11 +292,12 @@ def _without_column(table: TableDef, name: str) -> TableDef:
     try:
         at = table.position(name)
     except KeyError:
-        raise SqlError(1091, "42000", f"Can't DROP '{name}'; check that column/key exists") from None
+        raise _no_key(name) from None
     if len(table.shown) == 1:
         raise SqlError(1090, "42000", "You can't delete all columns with ALTER TABLE; use DROP TABLE instead")
-    if at in table.primary_key or any(at in i.columns and i.unique and len(i.columns) > 1 for i in table.indexes):
-        raise refuse(f"dropping the column {name}, which is part of a key", exp.to_identifier(name), COPY)
+    if any(at in key and len(key) > 1 for key in (table.primary_key, *(i.columns for i in table.indexes if i.unique))):
+        raise refuse(f"dropping the column {name}, which is part of a key", exp.to_identifier(name),
+                     "drop the key, too, and add one of the columns that stay")
     return _dropped(table, at)
 
 
@@ -226,7 +308,8 @@ def _dropped(table: TableDef, at: int) -> TableDef:
                    source=was.source)
     left = [replace(i, columns=tuple(c for c in i.columns if c != at)) for i in table.indexes]
     return replace(table, columns=(*table.columns[:at], place, *table.columns[at + 1:]),
-                   order=tuple(c for c in table.shown if c != at), indexes=tuple(i for i in left if i.columns))
+                   order=tuple(c for c in table.shown if c != at), indexes=tuple(i for i in left if i.columns),
+                   primary_key=() if at in table.primary_key else table.primary_key)
 
 
 def _rename_column(table: TableDef, part: exp.Expr) -> TableDef:
@@ -246,21 +329,22 @@ def _modify_column(table: TableDef, part: exp.Expr) -> TableDef:
     """MODIFY and CHANGE."""
     node, before = part.this, part.args.get("rename_from")
     at = _position(table, node.name if before is None else before.name)
-    was = table.columns[at]
-    column = column_of(_bare(node), was.auto_increment or _is_first(table, at))
+    column, primary, unique = column_of(_bare(node))
     _check_unknown(table, column.name, at)
+    table, at = _changed(table, at, column, part)
+    return _keyed(_placed(table, at, node), at, primary, unique)
+
+
+def _changed(table: TableDef, at: int, column: Column, part: exp.Expr) -> tuple[TableDef, int]:
+    """With the column defined so, and where that is."""
+    was = table.columns[at]
     if at in table.primary_key:
         column = replace(column, nullable=False)
     column = replace(checked(column), initial=was.initial, added=was.added, source=was.source)
     keyed = any(at in columns for columns in (table.primary_key, *(i.columns for i in table.indexes)))
     if coded_alike(was.type, column.type) and not (keyed and was.type.collation is not column.type.collation):
-        return _placed(_with(table, at, column), at, node)
-    return _placed(_converted(table, at, column, part), len(table.columns), node)
-
-
-def _is_first(table: TableDef, at: int) -> bool:
-    """Does a key begin with it?  Then it may count."""
-    return any(columns and columns[0] == at for columns in (table.primary_key, *(i.columns for i in table.indexes)))
+        return _with(table, at, column), at
+    return _converted(table, at, column, part), len(table.columns)
 
 
 def coded_alike(was: SqlType, type: SqlType) -> bool:
@@ -280,15 +364,14 @@ def coded_alike(was: SqlType, type: SqlType) -> bool:
 def _converted(table: TableDef, at: int, column: Column, part: exp.Expr) -> TableDef:
     """A new column that has the values of the old one, which goes."""
     was = table.columns[at].type
-    if at in table.primary_key or any(at in i.columns and i.unique for i in table.indexes):
-        raise refuse("another kind of type for a column that is part of a key", part, COPY)
     if was.timestamp is not column.type.timestamp:
         raise refuse("TIMESTAMP from another type, or into one: what a moment is called depends on a time zone", part,
                      "add a column and fill it with an UPDATE")
     new, place = len(table.columns), table.shown.index(at)
     made = _with_column(table, replace(column, name=gone(new), initial=None, added=0, source=at))
     columns = [replace(i, columns=tuple(new if c == at else c for c in i.columns)) for i in made.indexes]
-    made = _dropped(replace(made, indexes=tuple(columns)), at)
+    key = tuple(new if c == at else c for c in made.primary_key)
+    made = _dropped(replace(made, indexes=tuple(columns), primary_key=key), at)
     order = [c for c in made.shown if c != new]
     made = replace(made, order=(*order[:place], new, *order[place:]))
     return _with(made, new, replace(made.columns[new], name=column.name))
@@ -301,6 +384,32 @@ def _alter_column(table: TableDef, part: exp.Expr) -> TableDef:
     bare = replace(table.columns[at], has_default=False, default=None, default_now=False)
     changed = bare if part.args.get("drop") else default_of(bare, part.args["default"])
     return _with(table, at, checked(changed))
+
+
+def _text(table: TableDef, part: exp.Expr) -> TableDef:
+    """CONVERT TO CHARACTER SET: every text gets the collation, and what has it already stays."""
+    charset(part)
+    wanted = part.args.get("expression")
+    to = Collation.CI if wanted is None else collation(wanted.name)
+    for at in table.shown:
+        column = table.columns[at]
+        if has_collation(column.type) and column.type.collation is not to:
+            table, _ = _changed(table, at, replace(column, type=replace(column.type, collation=to)), part)
+    return table
+
+
+def _default_text(table: TableDef, part: exp.Expr) -> TableDef:
+    """A table has no collation of its own for columns to come."""
+    if isinstance(part, exp.CharacterSetProperty):
+        charset(part)
+    elif collation(part.this.name) is not Collation.CI:
+        raise refuse("a COLLATE for columns to come", part, "write COLLATE at each of them")
+    return table
+
+
+def _as_is(table: TableDef, part: exp.Expr) -> TableDef:
+    """As CREATE TABLE has it: there is one engine, and one format of rows."""
+    return table
 
 
 def _first_id(table: TableDef, part: exp.Expr) -> TableDef:
@@ -323,4 +432,7 @@ _PARTS: dict[type, Callable[[TableDef, exp.Expr], TableDef]] = {
     exp.ColumnDef: _add_column, exp.AddConstraint: _add, exp.Drop: _drop, exp.RenameIndex: _rename_index,
     exp.RenameColumn: _rename_column, exp.ModifyColumn: _modify_column, exp.AlterColumn: _alter_column,
     exp.AlterRename: _rename, exp.AutoIncrementProperty: _first_id, exp.AlgorithmProperty: _how, exp.LockProperty: _how,
+    exp.DropPrimaryKey: _without_primary_key, exp.CharacterSet: _text, exp.CharacterSetProperty: _default_text,
+    exp.CollateProperty: _default_text, exp.EngineProperty: _as_is, exp.SchemaCommentProperty: _as_is,
+    exp.RowFormatProperty: _as_is, exp.ForceProperty: _as_is,
 }

@@ -155,7 +155,7 @@ def _options(draft: _Draft, properties: exp.Expr | None) -> None:
         if isinstance(p, exp.CollateProperty):
             draft.collation = collation(p.this.name)
         if isinstance(p, exp.CharacterSetProperty):
-            _charset(p)
+            charset(p)
         if isinstance(p, exp.AutoIncrementProperty):
             draft.first_id = first_id(p)
 
@@ -168,7 +168,7 @@ def first_id(node: exp.Expr) -> int:
     return max(value, 1)
 
 
-def _charset(node: exp.Expr) -> None:
+def charset(node: exp.Expr) -> None:
     if node.this.name.lower() not in _CHARSETS:
         raise SqlError(1115, "42000", f"Unknown character set: '{node.this.name}'")
 
@@ -177,7 +177,7 @@ def _column(draft: _Draft, node: exp.Expr) -> None:
     if node.args.get("kind") is None:
         raise parse_error(f"column '{node.name}' has no type")
     type = column_type(node.args["kind"])
-    if _has_collation(type):
+    if has_collation(type):
         type = replace(type, collation=draft.collation)
     column = Column(check_name(node.name), type)
     for constraint in node.args.get("constraints") or []:
@@ -189,18 +189,15 @@ def _column(draft: _Draft, node: exp.Expr) -> None:
     draft.columns.append(column)
 
 
-def column_of(node: exp.Expr, counts: bool = False) -> Column:
-    """A column by itself: no key of a table that is there.  counts: it may have AUTO_INCREMENT."""
+def column_of(node: exp.Expr) -> tuple[Column, bool, bool]:
+    """A column by itself, and whether it is to be the primary key, and UNIQUE."""
     draft = _Draft("")
     _column(draft, node)
     (column,) = draft.columns
-    if draft.primary_key is not None or draft.indexes or (column.auto_increment and not counts):
-        raise refuse("a new column that is a key, UNIQUE or AUTO_INCREMENT", node,
-                     "create a new table, copy the rows, and drop the old one")
-    return checked(column)
+    return checked(column), draft.primary_key is not None, bool(draft.indexes)
 
 
-def _has_collation(type: SqlType) -> bool:
+def has_collation(type: SqlType) -> bool:
     return type.is_text and not type.is_bytes and not type.is_json
 
 
@@ -271,17 +268,17 @@ def _inline_unique(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 
 def _collate(draft: _Draft, c: Column, node: exp.Expr) -> Column:
-    if not _has_collation(c.type):
+    if not has_collation(c.type):
         raise parse_error(f"COLLATE on column '{c.name}', which is no text")
     return replace(c, type=replace(c.type, collation=collation(node.this.name)))
 
 
 def _binary(draft: _Draft, c: Column, node: exp.Expr) -> Column:
-    return replace(c, type=replace(c.type, collation=Collation.BIN)) if _has_collation(c.type) else c
+    return replace(c, type=replace(c.type, collation=Collation.BIN)) if has_collation(c.type) else c
 
 
 def _column_charset(draft: _Draft, c: Column, node: exp.Expr) -> Column:
-    _charset(node)
+    charset(node)
     return _binary(draft, c, node) if node.this.name.lower() == "binary" else c
 
 

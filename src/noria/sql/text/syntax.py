@@ -62,6 +62,7 @@ class _Parser(MySQLParser):
     """Notes on each expression the text it was written as: MySQL names a column after it."""
 
     FUNCTIONS: ClassVar = {name: made for name, made in MySQLParser.FUNCTIONS.items() if _has_class(name, made)}
+    ALTER_PARSERS: ClassVar = {**MySQLParser.ALTER_PARSERS, "CONVERT": lambda self: self._parse_convert_to()}
     PLACEHOLDER_PARSERS: ClassVar = {
         **MySQLParser.PLACEHOLDER_PARSERS,
         TokenType.PLACEHOLDER: lambda self: exp.Placeholder(this=str(self._prev.start)),
@@ -73,6 +74,33 @@ class _Parser(MySQLParser):
         if parsed is not None and first and self._prev:
             parsed.meta["text"] = self.sql[first.start : self._prev.end + 1]
         return parsed
+
+    def _parse_alter_table_add(self) -> list[exp.Expr]:
+        """ADD (a INT, b INT, UNIQUE (b)) is one ADD for each."""
+        start = self._index
+        self._match(TokenType.COLUMN)
+        if not self._match(TokenType.L_PAREN, advance=False):
+            self._retreat(start)
+            return super()._parse_alter_table_add()
+        schema = self._parse_schema()
+        parts = schema.expressions if schema is not None else []
+        return [p if isinstance(p, exp.ColumnDef) else exp.AddConstraint(expressions=[p]) for p in parts]
+
+    def _parse_unique_key(self) -> exp.Expr | None:
+        """`a INT UNIQUE FIRST` does not name the key."""
+        if self._match_texts(("FIRST", "AFTER"), advance=False) and self._next.token_type is not TokenType.L_PAREN:
+            return None
+        return super()._parse_unique_key()
+
+    def _parse_convert_to(self) -> list[exp.Expr]:
+        """CONVERT TO CHARACTER SET utf8mb4 [COLLATE c]"""
+        if not self._match_text_seq("TO") or not (self._match_text_seq("CHARACTER", "SET") or
+                                                  self._match_texts(("CHARSET",))):
+            self.raise_error("CONVERT takes TO CHARACTER SET", self._curr or self._prev)
+        charset = exp.CharacterSet(this=self._parse_var_or_string() or exp.Var(this=""))
+        if self._match_text_seq("COLLATE"):
+            charset.set("expression", self._parse_var_or_string() or exp.Var(this=""))
+        return [charset]
 
     def _parse_as_command(self, start: Token) -> exp.Command:
         self.raise_error("this statement is not understood from here on", self._curr or self._prev)
