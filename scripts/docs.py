@@ -200,12 +200,12 @@ class Asked:
             lines = [r[0] for r in self._db.sql(f"EXPLAIN {text}", asked).rows]
         except SqlError as e:
             return "refused", _reason(e.message)
-        first, last = lines[0], [line for line in lines if re.match(r"n\d+: reader", line)]
+        first, last = lines[0], [line for line in lines if re.match(r"(n\d+: )?reader", line)]
         if not last:
             return "by Spark", _reason(first.partition("not by a view:")[2])
         if "| full: " in last[0]:
-            return "full", last[0].partition("| full: ")[2].partition(" |")[0]
-        return "partial", "by " + first.partition("looked up by ")[2].strip("()")
+            return "full", last[0].partition("| full: ")[2].partition(" |")[0].partition("; filled")[0]
+        return "partial", "by " + first.partition("looked up by (")[2].partition(")")[0]
 
     def expression(self, text: str) -> tuple[str, str]:
         how, why = self.query(f"SELECT {text} FROM stories WHERE id = ?")
