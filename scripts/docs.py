@@ -208,7 +208,7 @@ class Asked:
         if not last:
             return "by Spark", _reason(first.partition("not by a view:")[2])
         if "| full: " in last[0]:
-            return "full", last[0].partition("| full: ")[2].partition(" |")[0]
+            return "full", last[0].partition("| full: ")[2].partition(" |")[0].partition("; filled")[0]
         return "partial", "by " + first.partition("looked up by (")[2].partition(")")[0]
 
     def expression(self, text: str) -> tuple[str, str]:
