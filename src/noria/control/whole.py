@@ -231,7 +231,7 @@ class WholeProgram(Program):
                 *(packets.DropTable(self._tables[fold(n)].name) for n in t.difference.tables_dropped))
 
     def _recipe_of(self, t: Target, parting: Parting) -> tuple[str, ...]:
-        return (*self.recipe(self._going(t), read=parting.heirs.values()), *(v.recipe for v in t.views))
+        return (*self.recipe(self._going(t), read=parting.read), *(v.recipe for v in t.views))
 
     def _become(self, t: Target, adhoc: Sequence[str], parting: Parting) -> None:
         """What the worker has acknowledged."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from noria.control.holding import reading
 from noria.core.errors import SqlError, not_supported
 from noria.core.expressions.coerce import EPOCH
 from noria.dataflow import render
@@ -47,7 +48,7 @@ class Explainer:
         elif reader is None:
             lines = await self._by_spark(select, reason, tell if command.analyze else None)
         else:
-            lines = [_answered_by(reader), *_then(select),
+            lines = [_answered_by(reader, select), *_then(select),
                      *(await self._analyzed(reader, select) if command.analyze else []), *await self._nodes(reader)]
         return inspection.texts(["EXPLAIN"], [(line,) for text in lines for line in text.splitlines()])
 
@@ -188,7 +189,10 @@ def _read_of(reader: ViewDef, select: sql.Select) -> Read | None:
     """What running a bound SELECT asks of its view; None where nothing can be found."""
     asked = select.lookups[0] if select.lookups else None
     if not isinstance(asked, Range):
-        return Read(0, reader.name, *keys_of(select.lookups, reader.key_fields))
+        assert select.view is not None
+        keys, nulls = keys_of(select.lookups, select.view.key_fields)
+        through = reading(reader, select.view)
+        return Read(0, reader.name, keys if through is None else through.of(keys)[0], nulls)
     between = range_of(asked, reader.key_fields[0])
     if between is None:
         return None
@@ -197,9 +201,11 @@ def _read_of(reader: ViewDef, select: sql.Select) -> Read | None:
     return Read(0, reader.name, (), between=between, first=rows, descending=descending)
 
 
-def _answered_by(reader: ViewDef) -> str:
+def _answered_by(reader: ViewDef, select: sql.Select) -> str:
     kind = "ad-hoc view" if reader.adhoc else "view"
-    return f"answered by the {kind} {reader.name}, looked up by ({', '.join(f.name for f in reader.key_fields)})"
+    through = None if select.view is None else reading(reader, select.view)
+    told = "" if through is None else f": {through.show(reader)}"
+    return f"answered by the {kind} {reader.name}, looked up by ({', '.join(f.name for f in reader.key_fields)}){told}"
 
 
 def _then(select: sql.Select) -> list[str]:
