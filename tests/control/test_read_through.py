@@ -158,6 +158,16 @@ def test_attached(db: Database) -> None:
         assert name == "both" or attached.misses == before
 
 
+def test_many_keys_some_of_which_are_missing(db: Database) -> None:
+    create(db, "wide", "narrow", "by_id", "threes")
+    for name, keys, rows in ("narrow", [1, 2], [(10, 1, 0), (20, 2, 0), (30, 3, 1)]), ("threes", [3, 1], [("one", 1)]):
+        found(db, name, keys[0])
+        for _ in range(2):
+            many = db.view(name).lookup_many(keys)
+            assert many.column_names == [*db.view(name).columns, "__key"]
+            assert sorted(zip(*(c.to_pylist() for c in many.columns), strict=True)) == rows
+
+
 def test_a_full_view_through_another(db: Database) -> None:
     db.sql("CREATE MATERIALIZED VIEW all_t AS SELECT * FROM t")
     db.sql("CREATE VIEW names AS SELECT name, id FROM t")

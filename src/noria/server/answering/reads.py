@@ -311,9 +311,9 @@ async def _made(found: pa.Table) -> list[Any]:
 
 
 def _shown(view: ViewDef, rows: pa.Table, through: Through | None) -> pa.Table:
-    """The visible columns and `__key`; what is chosen is as it is wanted."""
+    """The visible columns and `__key`; of what is chosen, all."""
     if through is not None:
-        return rows
+        return rows.rename_columns([*(view.plan.fields[c].name for c in through.columns), "__key"])
     names = [*(f.name for f in view.fields), "__key"]
     return pa.Table.from_arrays([*rows.columns[: view.visible], rows.column("__key")], names=names)
 
