@@ -195,6 +195,24 @@ def test_selects_are_answered_from_wider_views(db: Database) -> None:
     assert "1 key present in shared memory" in told[1]
 
 
+def test_a_whole_program(db: Database) -> None:
+    """As if its views had been made one after the other."""
+    transport: Any = db._transport
+
+    def apply(*names: str) -> list[str]:
+        text = ";\n".join([TABLES[0], *(f"CREATE VIEW `{n}` AS {PROGRAM[n]}" for n in names)])
+        return list(transport._run(transport._program.apply(text, True)).lines())
+
+    assert "+ view threes: keeps nothing: it is read in the rows of another view" in apply("threes", "narrow", "by_id")
+    assert readers(db) == {"by_id", "narrow"} and found(db, "threes") == ROWS["threes"]
+    apply("threes", "narrow", "by_id", "ordered", "wide")
+    assert readers(db) == {"by_id", "wide"} and found(db, "ordered") == ROWS["ordered"]
+    apply("threes", "narrow", "both")
+    assert readers(db) == {"threes", "narrow", "both"} and {n: found(db, n) for n in ("threes", "narrow", "both")} == {
+        n: ROWS[n] for n in ("threes", "narrow", "both")}
+    ask(db, "validate")
+
+
 @pytest.mark.parametrize("lender, view", [
     ("SELECT id, kind, name FROM t WHERE a = ?", "SELECT name FROM t WHERE a = ? AND kind = 3"),  # many rows for few
     ("SELECT * FROM t WHERE id = ?", "SELECT id FROM t WHERE id = ? AND name = 'one'"),  # more than whole numbers

@@ -145,7 +145,7 @@ class Readers(AdHoc):
         """Has the reader of another named view its rows?"""
         return self._lender(view, named=True) is not None or any(not v.adhoc for v in self._donors(view))
 
-    def _yielding(self, view: ViewDef) -> tuple[packets.MigrationStep, ...]:
+    def _yielding(self, view: ViewDef) -> tuple[packets.DropView, ...]:
         """Views that are to be read through a new one, those of which no key has been read."""
         return tuple(packets.DropView(v.name, idle=True) for n, v in self._views.items()
                      if v.key and not v.internal and n not in self._readerless and n != fold(view.name)
