@@ -83,7 +83,7 @@ def stronger_condition(terms: Collection[Expr], shown: Sequence[Expr], sure: Seq
                        ) -> tuple[Check, ...] | None:
     """The checks of shown columns that these terms are; None where one is more than that."""
     checks = [_test(t, shown) for t in sorted(terms, key=str)]
-    return tuple(c for c in checks if c) if all(checks) and all(sure) else None
+    return tuple(c for c in checks if c) if all(checks) and (not terms or all(sure)) else None
 
 
 def whole_number(e: Expr) -> bool:

@@ -73,7 +73,8 @@ class Through:
         names = [f.name for f in other.result.fields]
         checks = [*map(str, self.checks), *(f"#{c} = ?" for _, c in self.bound)]
         told = " and ".join(re.sub(r"#(\d+)", lambda found: names[int(found[1])], t) for t in checks)
-        return f"{len(set(self.columns))} of {other.visible} columns" + (f", where {told}" if told else "")
+        most = max(other.visible, *(c + 1 for c in self.columns))
+        return f"{len(set(self.columns))} of {most} columns" + (f", where {told}" if told else "")
 
 
 def place_of(view: ViewDef) -> Place:

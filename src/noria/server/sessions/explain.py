@@ -48,7 +48,7 @@ class Explainer:
         elif reader is None:
             lines = await self._by_spark(select, reason, tell if command.analyze else None)
         else:
-            lines = [_answered_by(reader, select), *_then(select),
+            lines = [_answered_by(reader), *_found_there(reader, select), *_then(select),
                      *(await self._analyzed(reader, select) if command.analyze else []), *await self._nodes(reader)]
         return inspection.texts(["EXPLAIN"], [(line,) for text in lines for line in text.splitlines()])
 
@@ -201,11 +201,15 @@ def _read_of(reader: ViewDef, select: sql.Select) -> Read | None:
     return Read(0, reader.name, (), between=between, first=rows, descending=descending)
 
 
-def _answered_by(reader: ViewDef, select: sql.Select) -> str:
+def _answered_by(reader: ViewDef) -> str:
     kind = "ad-hoc view" if reader.adhoc else "view"
+    return f"answered by the {kind} {reader.name}, looked up by ({', '.join(f.name for f in reader.key_fields)})"
+
+
+def _found_there(reader: ViewDef, select: sql.Select) -> list[str]:
+    """What is taken of the rows of a view that has more than is asked for."""
     through = None if select.view is None else reading(reader, select.view)
-    told = "" if through is None else f": {through.show(reader)}"
-    return f"answered by the {kind} {reader.name}, looked up by ({', '.join(f.name for f in reader.key_fields)}){told}"
+    return [] if through is None else [f"of its rows: {through.show(reader)}"]
 
 
 def _then(select: sql.Select) -> list[str]:
