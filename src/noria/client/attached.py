@@ -19,8 +19,9 @@ from noria.client.transport import TIMEOUT_S, Transport
 from noria.core.errors import VIEW_CHANGED, SqlError, unknown_table, view_changed
 from noria.core.limits import VIEW_BINDS
 from noria.core.types import Kind
+from noria.plan.reuse.through import Through
 from noria.server.answering.shapes import Shape
-from noria.views.reader import attach
+from noria.views.reader import AttachedView, attach
 
 T = TypeVar("T")
 LONGEST_PAUSE_S = 0.1  # between two looks at a view that is being redefined
@@ -46,6 +47,7 @@ class SharedView:
             about = self._found()
             self._view.refresh()
             if self._view.definition == about["definition"]:
+                self._through = None if about["through"] is None else Through.from_json(about["through"])
                 self._definition, self._shape = about["definition"], self._shape_of(about)
                 self._names = [*about["columns"], "__key"]  # of the rows of another view they may be others
                 return
@@ -77,12 +79,15 @@ class SharedView:
     def _shape_of(self, about: dict[str, Any]) -> Shape | None:
         """What is done to the rows of a lookup; None for nothing at all."""
         fields, empty = self._view.fields, about["empty_row"]
+        if self._through is not None:
+            fields = tuple(fields[c] for c in self._through.columns)
+        shown = self._view.visible if self._through is None else len(self._through.columns)
         if empty is not None:
             empty = [Decimal(v) if isinstance(v, str) and f.type.kind is Kind.DECIMAL else v
                      for v, f in zip(empty, fields, strict=False)]
         order = [(int(c), bool(d)) for c, d in about["order"]]
         shape = Shape(fields, len(about["columns"]), order, about["limit"], about["offset"], empty)
-        return shape if shape.changes_rows or shape.visible < self._view.visible else None
+        return shape if shape.changes_rows or shape.visible < shown else None
 
     def _of_one_definition(self, read: Callable[[], T | None]) -> T:
         """What `read` gives, or raises, while the view is what this object knows it as; None: read again."""
@@ -106,7 +111,7 @@ class SharedView:
         """The rows of one key: a value, or a tuple of values."""
         view = self._view
         try:
-            rows = view.lookup(key if isinstance(key, tuple) else (key,))
+            rows = self._rows(view, key if isinstance(key, tuple) else (key,))
             if rows is not None and view.definition == self._definition:
                 return rows if self._shape is None else self._shape.apply(rows)
         except Exception:
@@ -115,12 +120,21 @@ class SharedView:
         return self._of_one_definition(lambda: self._lookup(key))
 
     def _lookup(self, key: Any) -> list[tuple[Any, ...]]:
-        rows = self._view.lookup(key if isinstance(key, tuple) else (key,))
+        rows = self._rows(self._view, key if isinstance(key, tuple) else (key,))
         if rows is None:
             self.misses += 1
             table = self._transport.lookup(self.name, self._keys([key])).drop_columns("__key")
             return list(zip(*(c.to_pylist() for c in table.columns), strict=True))
         return rows if self._shape is None else self._shape.apply(rows)
+
+    def _rows(self, view: AttachedView, key: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
+        """What is found where the view is read; None for a miss, and where the server knows the key's values best."""
+        through = self._through
+        if through is None:
+            return view.lookup(key)
+        if through.bound or len(key) != len(through.key):
+            return None
+        return view.lookup(tuple(key[i] for i in through.key), through)
 
     def lookup_many(self, keys: Any) -> pa.Table:
         """The rows of many keys and, as `__key`, the ordinal of the key each row belongs to."""
@@ -128,10 +142,12 @@ class SharedView:
 
     def _lookup_many(self, keys: Any) -> pa.Table | None:
         table = self._keys(keys)
-        if self._shape is not None:  # order and limit are per key, and the server's to apply
+        through = self._through
+        elsewhere = through is not None and not through.same_key
+        if self._shape is not None or elsewhere:  # order and limit are per key, and the server's to apply
             self.misses += table.num_rows
             return self._transport.lookup(self.name, table)
-        rows, missing = self._view.lookup_many(table)
+        rows, missing = self._view.lookup_many(table, through=through)
         rows = rows.rename_columns(self._names)
         if not missing.any():
             return rows

@@ -53,6 +53,9 @@ class AdHoc(Catalog):
         self.policy = Policy()
         self.first_states = FirstStates(link, self._unfillable)
 
+    def _is_whole(self, view: ViewDef) -> bool:
+        return not self.first_states.wait_for(view)
+
     def _unfillable(self, name: str, why: BaseException) -> None:
         """A view has no first state, and will not have one while this worker lives."""
         raise NotImplementedError

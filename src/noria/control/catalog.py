@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
+from noria.control.holding import Holding, reading
 from noria.control.names import fold
 from noria.control.published import columns_asked
 from noria.control.recipe import stored
@@ -19,13 +20,15 @@ from noria.sql.whole.exported import Kept, text_of_now
 
 log = logging.getLogger(__name__)
 
+
 class Catalog:
     """What statements are parsed against.
 
     `version` grows with every change of a named thing: what was parsed under another version is parsed again.
     `generation` grows when a view goes, named or not: a reader found under another one is looked for again.
 
-    A named view may have no reader: because nobody has read it, or because the reader of another one has its rows.
+    A named view may have no reader: because nobody has read it, or because the reader of another one has its rows, or
+    more (`plan/reuse/through.py`).
     """
 
     def __init__(self) -> None:
@@ -35,7 +38,7 @@ class Catalog:
         self._uses: dict[str, set[str]] = {}  # named view -> named views its text reads
         self._as_of: dict[str, int] = {}  # named view -> after how many changes of columns its text was written
         self._adhoc: OrderedDict[str, ViewDef] = OrderedDict()  # least recently used first
-        self._by_plan: dict[tuple[Mir, tuple[int, ...]], list[str]] = {}
+        self._held = Holding()  # of views that can be read
         self._readerless: set[str] = set()  # named views without a reader, but internal ones, which never have one
         self._beneath: dict[str, frozenset[int]] = {}  # the tables of each view that is looked up
         self._essences: dict[str, Mir] = {}  # of views that were compared by it
@@ -68,8 +71,13 @@ class Catalog:
         """Why the view has no reader; empty for one that has, and for an internal one."""
         if fold(view) not in self._readerless:
             return ""
-        donor = self.match(self._views[fold(view)])
-        return "not read yet: it keeps nothing" if donor is None else f"its rows are those of {donor.name}"
+        mine = self._views[fold(view)]
+        donor = self.match(mine)
+        if donor is None:
+            return "not read yet: it keeps nothing"
+        some = reading(donor, mine)
+        return f"its rows are those of {donor.name}" if some is None else (
+            f"its rows are found in those of {donor.name}: {some.show(donor)}")
 
     def reader_now(self, view: ViewDef) -> ViewDef | None:
         """The view whose reader has the rows of this named one; None where it has none yet."""
@@ -99,12 +107,29 @@ class Catalog:
         return text_of_now(kept, self._tables, self._views) or kept.text
 
     def match(self, wanted: ViewDef) -> ViewDef | None:
-        """A view whose reader holds what a SELECT, or another view, asks for."""
+        """A view whose reader holds what a SELECT, or another view, asks for: just that, or with more (`reading`)."""
         for found in self._answering(wanted):
             if fold(found.name) not in self._readerless:
                 self.touch(found)
                 return found
-        return None
+        mine = self._views.get(fold(wanted.name))
+        lender = self._lender(wanted, named=mine is not None and mine.plan == wanted.plan)
+        if lender is not None:
+            self.touch(lender)
+        return lender
+
+    def _lender(self, wanted: ViewDef, named: bool) -> ViewDef | None:
+        """The view in whose reader it is read, with more columns or rows: the one with the fewest.  named: for a named
+        view, which stands on named ones, whole or not."""
+        readers = [n for n in self._held.others(wanted) if n not in self._readerless]
+        views = [self._views[n] for n in readers if n in self._views and not (named and n == fold(wanted.name))]
+        if not named:
+            views = [v for v in (*views, *(self._adhoc[n] for n in readers if n in self._adhoc)) if self._is_whole(v)]
+        return min(views, key=lambda v: (v.adhoc, columns_asked(v), v.name), default=None)
+
+    def _is_whole(self, view: ViewDef) -> bool:
+        """Has the view its first state?"""
+        raise NotImplementedError
 
     def readerless(self, wanted: ViewDef) -> ViewDef | None:
         """A named view that would hold it if it had a reader; itself, if it is one."""
@@ -112,13 +137,9 @@ class Catalog:
         return next((v for v in found if v.name == wanted.name), found[0] if found else None)
 
     def _holding(self, wanted: ViewDef) -> Iterator[ViewDef]:
-        """Views of what is asked for: the same rows by the same key, or just the first of them where that is all it
-        shows; at least its columns."""
-        for plan in dict.fromkeys((wanted.plan, kept_top(wanted).plan)):
-            for name in self._by_plan.get((plan, wanted.key), ()):
-                found = self._views.get(name) or self._adhoc[name]
-                if _shows(found, wanted):
-                    yield found
+        """Views of just what is asked for."""
+        for name in self._held.same(wanted):
+            yield self._views.get(name) or self._adhoc[name]
 
     def _answering(self, wanted: ViewDef) -> Iterator[ViewDef]:
         """`_holding`, and views that were made before the tables had other columns than they have, if neither looks at
@@ -159,7 +180,7 @@ class Catalog:
                 self._readerless.add(name)
         if not view.internal:
             self._beneath[name] = _ids(view)
-            self._by_plan.setdefault((view.plan, view.key), []).append(name)
+            self._held.add(name, view)
 
     def _note_altered(self, table: TableDef) -> None:
         there = {t.table_id for t in self._tables.values()}
@@ -177,22 +198,12 @@ class Catalog:
         old = self._views[name]
         self._views[name] = view
         self._essences.pop(name, None)
-        if name in self._beneath:
-            self._beneath[name] = _ids(view)
         self.generation += 1
         self.on_forget(old)
-        if self._unlist(name, old):  # else it answers no other text
-            self._by_plan.setdefault((view.plan, view.key), []).append(name)
-
-    def _unlist(self, name: str, view: ViewDef) -> bool:
-        """The view answers no text but its own; did it answer others?"""
-        names = self._by_plan.get((view.plan, view.key), [])
-        listed = name in names
-        if listed:
-            names.remove(name)
-        if not names:
-            self._by_plan.pop((view.plan, view.key), None)
-        return listed
+        if not view.internal:
+            self._beneath[name] = _ids(view)
+        if name in self._held:  # else it answers no other text
+            self._held.add(name, view)
 
     def _forget(self, name: str) -> None:
         view = self._views.pop(name, None) or self._adhoc.pop(name, None)
@@ -208,7 +219,7 @@ class Catalog:
         self._readerless.discard(name)
         self.generation += 1
         self.on_forget(view)
-        self._unlist(name, view)
+        self._held.remove(name)
 
     def _given_reader(self, view: ViewDef, of: ViewDef | None = None) -> None:
         """A named view has a reader, of this definition; of: whose reader that was until now."""
@@ -224,9 +235,7 @@ class Catalog:
         self._readerless.add(name)
         self._broken.pop(name, None)
         self._explain.pop(name, None)
-        names = self._by_plan.setdefault((view.plan, view.key), [])
-        if name not in names:
-            names.append(name)
+        self._held.add(name, view)
         self.generation += 1
         self.on_forget(view)
 
@@ -236,7 +245,7 @@ class Catalog:
             self._forget(name)
             return
         self._broken[name] = why
-        self._unlist(name, self._views[name])
+        self._held.remove(name)
 
 
 def _ids(view: ViewDef) -> frozenset[int]:

@@ -81,7 +81,8 @@ class Preview:
 
 def _view(new: NewView, plan: ViewPlan | None, replaced: bool) -> Iterator[str]:
     if new.unread:
-        yield f"{'~' if replaced else '+'} view {new.view.name}: keeps nothing until it is read"
+        why = "keeps nothing: it is read in the rows of another view" if new.lent else "keeps nothing until it is read"
+        yield f"{'~' if replaced else '+'} view {new.view.name}: {why}"
         return
     nodes = () if plan is None else plan.nodes
     shared = sum(not n.new for n in nodes)

@@ -228,9 +228,9 @@ class Program(Readers):
         view, name = self._numbered(command.view), fold(command.view.name)
         used, as_of = self._checked(command), self.schema
         old = [name] if name in self._views else []
-        parting, begins = self._parting(old), self._beginning(view, command.materialized)
-        recipe = self.recipe(old, command.text, begins.readerless, parting.heirs.values())
-        steps = (*parting.steps, begins.step)
+        parting, begins = self._parting(old, (view,)), self._beginning(view, command.materialized)
+        recipe = self.recipe(old, command.text, begins.readerless, parting.read)
+        steps = (*parting.steps, begins.step, *(() if begins.readerless else self._yielding(view)))
         make = isinstance(begins.step, packets.AddView)
         reply = await (self._with_room(steps, recipe, True) if make else self._migrate(steps, recipe))
         self._parted(parting, old)
@@ -238,6 +238,7 @@ class Program(Readers):
         if begins.adopted is not None:
             self._given_reader(begins.view, begins.adopted)
             self._forget(fold(begins.adopted.name))
+        self._yielded(reply)
         self.version += 1
         self._planned(reply)
         return Change()
@@ -281,13 +282,15 @@ class Program(Readers):
             async with self._lock:
                 used, as_of = self._checked(command), self.schema
                 old = [name] if name in self._views else []
-                parting = self._parting(old)
-                await self._migrate((*parting.steps, packets.RenameView(new.name, view.name)),
-                                    self.recipe(old, command.text, False, parting.heirs.values()))
+                parting = self._parting(old, (view,))
+                steps = (*parting.steps, packets.RenameView(new.name, view.name), *self._yielding(view))
+                changed = await self._migrate(steps, self.recipe(old, command.text, False, parting.read))
                 self._parted(parting, old)
                 self._remember(view, used, command.text, as_of)
+                self._yielded(changed)
                 self.version += 1
                 self._explain.update((name, without_numbers(text)) for _, text in reply.explain)
+                self._planned(changed)
         except BaseException:
             self._link.submit(packets.Migrate((packets.DropView(new.name),), self.recipe(), False))
             raise
@@ -335,9 +338,12 @@ class Program(Readers):
         self._refuse_if_used(gone, "drop")
         if known:
             parting = self._parting(gone)
-            await self._migrate(parting.steps, self.recipe(gone, read=parting.heirs.values()))
+            recipe = self.recipe(gone, read=parting.read)
+            reply = await (self._with_room(parting.steps, recipe, True) if parting.orphans else
+                           self._migrate(parting.steps, recipe))
             self._parted(parting, gone)
             self.version += 1
+            self._planned(reply)
         return Change(warnings)
 
     def _unknown(self, names: list[str], if_exists: bool) -> tuple[tuple[str, int, str], ...]:
@@ -396,6 +402,7 @@ class Program(Readers):
         for view in adhoc:
             if all(fold(t) in self._tables for t in tables_of(view.plan)):
                 self._remember(view, set())
+        self._read_through()
         self.version += 1
         self._broken.clear()
         if self._at is not None:  # a worker ended before it was brought back
@@ -406,6 +413,13 @@ class Program(Readers):
         else:
             await self._bring_back([v for v in self._kept() if self._may(v)], ALL)
         self._at = None
+
+    def _read_through(self) -> None:
+        """Nothing is kept yet: what can be read through another view has no reader, whichever came first."""
+        for name, view in self._views.items():
+            lender = None if view.internal or name in self._readerless else self._lender(view, named=True)
+            if lender is not None:
+                self._readerless.add(name)
 
     def _kept(self) -> list[ViewDef]:
         """What a worker has: named views but those without a reader, and ad-hoc ones."""

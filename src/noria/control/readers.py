@@ -4,25 +4,29 @@
     CREATE VIEW, without one: it would be full      none: the first direct read makes it
     CREATE MATERIALIZED VIEW                        a reader, filled before the statement is answered
     a view whose rows another one's reader has      none: reads go there
+    a view whose rows are found in another one's    none: reads go there (`plan/reuse/through.py`)
     a view whose rows an ad-hoc view has            that one's
 
 A view with a key has its reader at once because that costs nothing until keys are read, while the indexes that the
 reads will need take their time.
 
 Keeps true: a view that only other views use has no reader; the reader of a view that goes, or is defined anew, becomes
-that of another view whose rows it has, if there is one; one that has been made is made again at each start.
+that of another view whose rows it has, if there is one; views with a key that were read through it get their own; one
+that has been made is made again at each start.  A view of which no key has been read, and whose rows are found in those
+of a new one, is read through that, as if it had come later.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from noria.control.adhoc import AdHoc
+from noria.control.holding import holds, reading
 from noria.control.names import fold
-from noria.control.published import published
+from noria.control.published import columns_asked, published
 from noria.core import limits
 from noria.core.errors import Poisoned, SqlError, is_gone, view_gone
 from noria.dataflow import packets
@@ -42,10 +46,17 @@ class Beginning:
 
 @dataclass(frozen=True)
 class Parting:
-    """How views go.  heirs: of their folded names, those that get their readers."""
+    """How views go.  heirs: of their folded names, those that get their readers; orphans: those that were read through
+    them, and get readers of their own."""
 
     steps: tuple[packets.MigrationStep, ...]
     heirs: dict[str, str]
+    orphans: tuple[str, ...] = ()
+
+    @property
+    def read(self) -> list[str]:
+        """The views that have a reader from now on."""
+        return [*self.heirs.values(), *self.orphans]
 
 
 class Readers(AdHoc):
@@ -114,12 +125,12 @@ class Readers(AdHoc):
         if view.internal:
             return Beginning(view, add)
         donor = next(iter(self._donors(view)), None)
+        if self._is_held(view):
+            return Beginning(view, packets.CheckView(add.view), readerless=True)
         if donor is None and not at_once and not view.key:
             return Beginning(view, packets.CheckView(add.view), readerless=True)
         if donor is None:
             return Beginning(view, add)
-        if not donor.adhoc:
-            return Beginning(view, packets.CheckView(add.view), readerless=True)
         return Beginning(replace(view, definition=donor.definition), packets.RenameView(donor.name, view.name),
                          adopted=donor)
 
@@ -132,10 +143,16 @@ class Readers(AdHoc):
 
     def _is_held(self, view: ViewDef) -> bool:
         """Has the reader of another named view its rows?"""
-        return any(not v.adhoc for v in self._donors(view))
+        return self._lender(view, named=True) is not None or any(not v.adhoc for v in self._donors(view))
 
-    def _parting(self, gone: Collection[str]) -> Parting:
-        """What takes these views from the worker, or gives their readers to others."""
+    def _yielding(self, view: ViewDef) -> tuple[packets.DropView, ...]:
+        """Views that are to be read through a new one, those of which no key has been read."""
+        return tuple(packets.DropView(v.name, idle=True) for n, v in self._views.items()
+                     if v.key and not v.internal and n not in self._readerless and n != fold(view.name)
+                     and reading(view, v) is not None)
+
+    def _parting(self, gone: Collection[str], coming: Sequence[ViewDef] = ()) -> Parting:
+        """What takes these views from the worker, or gives their readers to others.  coming: new ones."""
         steps: list[packets.MigrationStep] = []
         heirs: dict[str, str] = {}
         for name in gone:
@@ -146,7 +163,22 @@ class Readers(AdHoc):
             else:
                 steps.append(packets.RenameView(view.name, heir.name))
                 heirs[name] = fold(heir.name)
-        return Parting(tuple(steps), heirs)
+        orphans = self._orphans(gone, {*heirs.values()}, coming)
+        steps += [published(self._views[n]) for n in orphans]
+        return Parting(tuple(steps), heirs, orphans)
+
+    def _orphans(self, gone: Collection[str], heirs: Collection[str], coming: Sequence[ViewDef]) -> tuple[str, ...]:
+        """Views with a key that were read through those that go, and can be read through no other."""
+        there = {n for n in self._views if n not in self._readerless and n not in gone} | {*heirs}
+        found: list[str] = []
+        left = [n for n in self._readerless if n not in gone and n not in heirs and self._views[n].key]
+        for name in sorted(left, key=lambda n: (-columns_asked(self._views[n]), n)):
+            view = self._views[name]
+            lenders = {*self._held.same(view), *self._held.others(view)}
+            new = any(holds(c, view) for c in coming)
+            if not lenders.isdisjoint(gone) and lenders.isdisjoint({*there, *found}) and not new:
+                found.append(name)
+        return tuple(found)
 
     def _heir(self, view: ViewDef, but: Collection[str]) -> ViewDef | None:
         """A view that this one's reader has the rows of, and no other named view's."""
@@ -159,10 +191,20 @@ class Readers(AdHoc):
                     return other
         return None
 
+    def _yielded(self, reply: packets.Migrated) -> None:
+        """These views had nothing, and are read through another one from now on."""
+        for name in map(fold, reply.yielded):
+            if name in self._views and name not in self._readerless:
+                self.first_states.forget(name)
+                self._lost_reader(name)
+
     def _parted(self, parting: Parting, gone: Collection[str]) -> None:
         """These views have gone from the worker."""
         for name, heir in parting.heirs.items():
             if name in self._views and heir in self._readerless:  # else a worker came up that knew already
                 self._given_reader(self._views[heir], self._views[name])
+        for name in parting.orphans:
+            if name in self._views and name in self._readerless:
+                self._given_reader(self._views[name])
         for name in gone:
             self._forget(name)

@@ -24,7 +24,8 @@ from noria.sql.whole.written import quoted, table_text
 
 @dataclass(frozen=True)
 class NewView:
-    """early: it can be made before the tables are changed; at_once: with its reader, whether it is read or not."""
+    """early: it can be made before the tables are changed; at_once: with its reader, whether it is read or not; lent:
+    it is read in the rows of another view."""
 
     view: ViewDef
     text: str
@@ -32,11 +33,12 @@ class NewView:
     used: frozenset[str]
     early: bool
     at_once: bool = False
+    lent: bool = False
 
     @property
     def unread(self) -> bool:
         """Has it no reader (see `readers`)?"""
-        return not (self.view.internal or self.view.key or self.at_once)
+        return self.lent or not (self.view.internal or self.view.key or self.at_once)
 
     @property
     def recipe(self) -> str:

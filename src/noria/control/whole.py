@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from noria.control.holding import reading
 from noria.control.names import beside, fold, without_numbers
 from noria.control.origin import instead
 from noria.control.preview import Preview
@@ -30,7 +31,7 @@ from noria.core import limits
 from noria.core.errors import SqlError, is_gone
 from noria.dataflow import packets
 from noria.plan.mir import tables_of
-from noria.sql.whole.difference import difference
+from noria.sql.whole.difference import Difference, difference
 from noria.sql.whole.exported import Kept, program_text
 from noria.sql.whole.outline import read
 
@@ -99,7 +100,18 @@ class WholeProgram(Truncating):
             raise SqlError(1235, "42000", "\n".join(d.refused))
         found = await asyncio.to_thread(target, d, want, running, schema, last_id, as_of)
         views = tuple(replace(v, at_once=v.at_once or self._is_read(v)) for v in found.views)
-        return Planned(replace(found, views=views), version)
+        return Planned(replace(found, views=self._with_lent(views, d)), version)
+
+    def _with_lent(self, views: Sequence[NewView], d: Difference) -> tuple[NewView, ...]:
+        """Views that can be read in the rows of others have no reader."""
+        gone = {fold(n) for n in (*d.replaced, *d.views_dropped)}
+        stay = [v for n, v in self._views.items() if n not in self._readerless and n not in gone and not v.internal]
+        made = [v for v in views if not v.unread and not v.view.internal]
+        for v in list(made):
+            others = (*stay, *(o.view for o in made if o is not v))
+            if any(reading(other, v.view) is not None for other in others):
+                made.remove(v)
+        return tuple(v if v in made or v.view.internal or v.unread else replace(v, lent=True) for v in views)
 
     def _is_read(self, new: NewView) -> bool:
         """Does it take the place of a view that has been read, and go on to answer?"""
@@ -169,10 +181,11 @@ class WholeProgram(Truncating):
                 for name in (*(a.was.name for a in t.altered), *t.difference.tables_dropped):
                     run.may_change(name)
                 run.tell("changing the program")
-                parting = self._parting(self._going(t))
+                parting = self._parting(self._going(t), [v.view for v in t.views if not v.unread])
                 with instead(f"noria apply: {t.text}"):
                     reply = await self._with_room(self._steps(t, adhoc, parting), self._recipe_of(t, parting), True)
                 self._become(t, adhoc, parting)
+                self._yielded(reply)
                 run.changed = True
                 self._explain.update((fold(new[name].view.name), without_numbers(text))
                                      for name, text in explained.items())
@@ -223,10 +236,12 @@ class WholeProgram(Truncating):
                 *(packets.CheckView(published(v.view).view) for v in t.views if v.unread),
                 *(published(v.view) for v in t.views if not v.early and not v.unread),
                 *(packets.RenameView(_beside(v), v.view.name) for v in t.views if v.early and not v.unread),
+                *(s for v in t.views if not v.unread for s in self._yielding(v.view) if fold(s.view) not in
+                  self._going(t)),
                 *(packets.DropTable(self._tables[fold(n)].name) for n in t.difference.tables_dropped))
 
     def _recipe_of(self, t: Target, parting: Parting) -> tuple[str, ...]:
-        return (*self.recipe(self._going(t), read=parting.heirs.values()), *(v.recipe for v in t.views))
+        return (*self.recipe(self._going(t), read=parting.read), *(v.recipe for v in t.views))
 
     def _become(self, t: Target, adhoc: Sequence[str], parting: Parting) -> None:
         """What the worker has acknowledged."""

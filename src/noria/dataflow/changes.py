@@ -60,6 +60,9 @@ class Planner(Protocol):
     def top(self, view: str) -> Node | None:
         """The node of a view's rows, if it is there."""
 
+    def is_idle(self, view: str) -> bool:
+        """Has nothing been read of the view yet?"""
+
     def names(self) -> Iterable[str]:
         """The views in the graph."""
 
@@ -165,7 +168,7 @@ class Changes:
         if s.why is not None:
             self.left_out[s.view] = s.why
         dropped = self.views.get(s.view)
-        if dropped is None:
+        if dropped is None or (s.idle and not self._planner.is_idle(s.view)):
             return lambda: None
         self._drop(s.view)
         return lambda: self._add(dropped)

@@ -106,10 +106,12 @@ class CheckView:
 
 @dataclass(frozen=True)
 class DropView:
-    """why: what its reads are told from now on, of a view that is in the program and could not be made."""
+    """why: what its reads are told from now on, of a view that is in the program and could not be made.  idle: only if
+    nothing has been read of it yet."""
 
     view: str
     why: SqlError | None = None
+    idle: bool = False
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,7 @@ class Rows:
 class Migrated:
     """explain: (view, explanation text); filling: views that are not there yet (`Ask` built); bootstrap: (view, node
     number, plan of the node's input) of full nodes whose first state Spark must compute; failed: (view, why) of those
-    that cannot be made, where each stands by itself."""
+    that cannot be made, where each stands by itself; yielded: those that went as they were idle."""
 
     seq: int
     error: SqlError | None = None
@@ -275,6 +277,7 @@ class Migrated:
     bootstrap: tuple[tuple[str, int, Any], ...] = ()
     failed: tuple[tuple[str, SqlError], ...] = ()
     filling: tuple[str, ...] = ()
+    yielded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

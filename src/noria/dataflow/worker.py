@@ -247,7 +247,9 @@ class Worker:
         made = [v for v in views if v in self.engine.readers]
         return packets.Migrated(e.seq, None, tuple((v, render.explain(self.engine, v)) for v in made),
                                 tuple(self._waiting(made)), failed,
-                                tuple(v for v in made if not self.engine.ready(v)))
+                                tuple(v for v in made if not self.engine.ready(v)),
+                                tuple(s.view for s in body.steps if isinstance(s, packets.DropView) and s.idle
+                                      and s.view not in self.engine.readers))
 
     def _rehearse(self, body: packets.Rehearse) -> packets.Packet:
         return packets.Done(body.request, self._changes.rehearse(body.steps))

@@ -230,6 +230,10 @@ class Lowering:
         ranges = any(len(r.starts) for r in reader.ranges.values())
         return reader.state is None or not (ranges or reader.state.present(view.key).shape[1])
 
+    def is_idle(self, view: str) -> bool:
+        """Has nothing been read of the view yet?"""
+        return view in self.views and self._is_idle(self.views[view])
+
     def _full_alone(self, view: ViewDef, plan: mir.Mir) -> Alone:
         """What is full in a program of this view alone, of this plan."""
         mine = self.engine

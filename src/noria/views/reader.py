@@ -25,14 +25,15 @@ import pyarrow as pa
 
 from noria.core.batch import Codes
 from noria.core.errors import SqlError
-from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
-from noria.core.types import Field, Kind
-from noria.core.values import arrow_type, decode, to_arrow
+from noria.core.types import Kind
+from noria.core.values import decode
+from noria.plan.reuse.through import Through
 from noria.state.mapped import map_file
 from noria.state.symbols import AttachedSymbols
 from noria.views import files, pieces
 from noria.views import read_kernels as kernels
+from noria.views.decoding import Decoder, Row, chosen_table, decoder
 from noria.views.keys import Nothing, encode_columns, encode_key, encoder, key_columns
 from noria.views.layout import FORMAT, INDEX, KEYS, MAGIC, NO_VERSION, WIDTH
 from noria.views.read_kernels import (
@@ -52,7 +53,6 @@ from noria.views.read_kernels import (
 )
 
 Mask = npt.NDArray[np.bool_]
-Row = tuple[Any, ...]
 T = TypeVar("T")
 NOTHING = -1  # beside the kernel's answers: no row can equal the key
 _NO_STAMPS = np.empty(0, np.int64)
@@ -61,6 +61,7 @@ _NOWHERE = -1  # a STATE that no memory has
 _FIRST_ANSWER = 512  # words of the private copy; grows with the largest key
 _SLOT_BITS = 40  # of a handle; above are the number of the file it is of
 _FOLLOWS = 100  # files a reader opens for one lookup before it calls it a miss
+_CHOICES = 64  # of columns, of which it is remembered how they are read
 _TICK_TRIES = 16  # of a read over several keys to fall between two ticks
 
 
@@ -96,6 +97,7 @@ class AttachedView:
         self._file: _File | None = None
         self._serves = _NOWHERE
         self._answer[SERVES] = _NOWHERE
+        self._choosing: dict[tuple[int, ...], Decoder] = {}  # of some columns
         self._texts = self._pieces = False
         self._swept = -1
         if len(self._answer) > _FIRST_ANSWER:
@@ -126,7 +128,8 @@ class AttachedView:
         self.key_fields = tuple(about.fields[k] for k in about.key)
         self._shown = about.fields[:about.visible]
         self._symbols, self._encoders = symbols, [encoder(f, symbols) for f in self.key_fields]
-        self._decoders = [(i, d) for i, f in enumerate(self._shown) if (d := _decoder(f, symbols)) is not None]
+        self._decoders = [(i, d) for i, f in enumerate(self._shown) if (d := decoder(f, symbols)) is not None]
+        self._choosing = {}
         self._texts = any(f.type.is_text for f in (*about.fields[:about.visible], *self.key_fields))
         self._int_key = len(about.key) == 1 and self.key_fields[0].type.kind is Kind.INT
         self._pieces = int(words[KEYS]) != len(about.key)
@@ -214,43 +217,56 @@ class AttachedView:
         return missed
 
     # -------------------------------------------------------------- one key
-    def lookup(self, key: Sequence[Any]) -> list[Row] | None:
-        """The visible columns of a key's rows as Python values, None for a miss.
+    def lookup(self, key: Sequence[Any], through: Through | None = None) -> list[Row] | None:
+        """The visible columns of a key's rows as Python values, None for a miss.  through: some of them, of some rows.
 
         A value that nothing equals (NULL, 1.5 for an INT column) finds no rows.  SqlError 1690 where a row
         holds an evaluation error; LargeAnswer for more rows than `attach` was told.
         """
         try:
-            rows = self._lookup(key)
+            rows = self._lookup(key, through)
             if not self._texts or self._symbols.sweeps() == self._swept:  # as before the rows were looked for
                 return rows
         except UnicodeDecodeError:
             pass  # bytes that were moving; if they were not, `_settled` raises it again
-        return self._settled(lambda: self._lookup(key), None)
+        return self._settled(lambda: self._lookup(key, through), None)
 
-    def _lookup(self, key: Sequence[Any]) -> list[Row] | None:
+    def _lookup(self, key: Sequence[Any], through: Through | None) -> list[Row] | None:
         status = self._read(key)
         if status == PLAIN:
-            return self._plain_rows(self._q[ROWS])
+            return self._plain_rows(self._q[ROWS]) if through is None else self._chosen_rows(through, True)
         if status == SPECIAL:
-            return self._special_rows()
+            return self._special_rows() if through is None else self._chosen_rows(through, False)
         return None if status == MISS else []
 
-    def lookup_table(self, key: Sequence[Any]) -> pa.Table | None:
-        """`lookup` as Arrow, for keys of many rows."""
-        return self._settled(lambda: self._lookup_table(key), None)
+    def _chosen_rows(self, through: Through, plain: bool) -> list[Row]:
+        choosing = self._choosing.get(through.columns)
+        if choosing is None:
+            if len(self._choosing) == _CHOICES:
+                self._choosing.clear()
+            choosing = self._choosing[through.columns] = Decoder(self._shown, through.columns, self._symbols)
+        if self._q[ROWS] > self._most:
+            raise LargeAnswer
+        rows, words = self._q[ROWS], self._q[ROWS_AT:]
+        found = choosing.plain if plain else choosing.special
+        return found(words, rows, self._stride, through.checks)
 
-    def _lookup_table(self, key: Sequence[Any]) -> pa.Table | None:
+    def lookup_table(self, key: Sequence[Any], through: Through | None = None) -> pa.Table | None:
+        """`lookup` as Arrow, for keys of many rows."""
+        return self._settled(lambda: self._lookup_table(key, through), None)
+
+    def _lookup_table(self, key: Sequence[Any], through: Through | None) -> pa.Table | None:
         codes = self.lookup_codes(key)
         if codes is None:
             return None
-        return self._table(np.ascontiguousarray(codes[:, :self.visible].T), np.zeros(len(codes), np.int64))
+        rows, ordinal = np.ascontiguousarray(codes[:, :self.visible].T), np.zeros(len(codes), np.int64)
+        return chosen_table(rows, ordinal, self._shown, self._symbols, through)
 
-    def lookup_entry(self, key: Sequence[Any]) -> tuple[list[Row], int, int] | None:
+    def lookup_entry(self, key: Sequence[Any], through: Through | None = None) -> tuple[list[Row], int, int] | None:
         """`lookup` for a cache in front of this view: (rows, handle, version), None for a miss.  The rows are those
         of exactly this version; where the key has no entry (a full view without rows for it) the handle is -1."""
         self._q[SLOT] = -1
-        rows = self.lookup(key)
+        rows = self.lookup(key, through)
         slot = self._q[SLOT]
         if rows is None:
             return None
@@ -340,7 +356,8 @@ class AttachedView:
                 for row in codes[:, :self.visible].tolist()]
 
     # -------------------------------------------------------------- many keys
-    def lookup_many(self, keys: Any, whole_ticks: bool = True, nulls: bool = False) -> tuple[pa.Table, Mask]:
+    def lookup_many(self, keys: Any, whole_ticks: bool = True, nulls: bool = False, through: Through | None = None
+                    ) -> tuple[pa.Table, Mask]:
         """The visible columns of the rows of many keys, with `__key`, each row's key's ordinal; and which keys
         are missing.
 
@@ -349,13 +366,15 @@ class AttachedView:
         every key is called missing: the worker will answer.  Without, each key is whole by itself.  nulls: a
         NULL in a key equals NULL, where else it equals nothing.
         """
-        found = self._settled(lambda: self._lookup_many(keys, whole_ticks, nulls), None)
+        found = self._settled(lambda: self._lookup_many(keys, whole_ticks, nulls, through), None)
         if found is not None:
             return found
         rows = keys.num_rows if isinstance(keys, (pa.Table, pa.RecordBatch)) else len(keys)
-        return self._table(np.empty((self.visible, 0), np.int64), _NO_STAMPS), np.ones(rows, np.bool_)
+        none = np.empty((self.visible, 0), np.int64)
+        return chosen_table(none, _NO_STAMPS, self._shown, self._symbols, through), np.ones(rows, np.bool_)
 
-    def _lookup_many(self, keys: Any, whole_ticks: bool, nulls: bool) -> tuple[pa.Table, Mask] | None:
+    def _lookup_many(self, keys: Any, whole_ticks: bool, nulls: bool, through: Through | None
+                     ) -> tuple[pa.Table, Mask] | None:
         for _ in range(_FOLLOWS):
             try:
                 columns, rows = key_columns(keys, self.key_fields)
@@ -369,7 +388,8 @@ class AttachedView:
                     nothing[:] = False
                 status, total, out, ordinal, missing = self._read_many(codes, nothing, whole_ticks)
                 if status == PLAIN:
-                    return self._table(out[:, :total], ordinal[:total]), missing
+                    rows = chosen_table(out[:, :total], ordinal[:total], self._shown, self._symbols, through)
+                    return rows, missing
             if status != ELSEWHERE or not self._follow():
                 break
         return None
@@ -403,11 +423,6 @@ class AttachedView:
         rows = np.ascontiguousarray(self._rows_copied()[:, :self.visible].T)
         n = rows.shape[1]
         return PLAIN, n * times, np.tile(rows, times), np.repeat(np.arange(times), n), missing
-
-    def _table(self, out: Codes, ordinal: Codes) -> pa.Table:
-        arrays = [_array(out[i], f, self._symbols) for i, f in enumerate(self._shown)]
-        schema = pa.schema([*(pa.field(f.name, arrow_type(f.type)) for f in self._shown), ("__key", pa.int64())])
-        return pa.Table.from_arrays([*arrays, pa.array(ordinal)], schema=schema)
 
     def tick(self) -> int | None:
         """The last tick published, None while one is being published: equal before and after reads over several
@@ -479,19 +494,3 @@ def attach(path: str, most: int = sys.maxsize) -> AttachedViews:
 def _even(sweeps: int) -> int:
     """A count of sweeps to compare with; -1, which no count is, while strings are swept."""
     return -1 if sweeps & 1 else sweeps
-
-
-def _decoder(field: Field, symbols: AttachedSymbols) -> Callable[[int], Any] | None:
-    """From a code that is neither NULL nor an error to the value; None where the code is the value."""
-    if field.type.kind is Kind.INT:
-        return None
-    if field.type.is_text and not field.type.is_bytes:
-        return symbols.text
-    type, known = field.type, cast(Symbols, symbols)
-    return lambda code: decode(code, type, known)
-
-
-def _array(codes: Codes, field: Field, symbols: AttachedSymbols) -> pa.Array:
-    if field.type.is_text and not field.type.is_bytes and not (len(codes) and codes.min() <= ERROR_CODE):
-        return symbols.texts(codes)
-    return to_arrow(codes, field.type, cast(Symbols, symbols))

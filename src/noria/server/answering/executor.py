@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from noria.control.holding import reading
 from noria.control.whole import WholeProgram
 from noria.core.errors import (
     SqlError,
@@ -36,6 +37,7 @@ from noria.dataflow.packets import Ask, Done, Write, Wrote
 from noria.plan.after import Found
 from noria.plan.lookups import Parameter, Range
 from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
+from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link, WorkerGone
 from noria.server.answering import clock
@@ -85,7 +87,7 @@ class Executor:
         if not compiled.one_key:
             return self._look_up(reader, _bound(compiled, values), tell)
         shape, asked = compiled.asked(values)
-        return self._one_key(reader, view, shape, asked, keep, lambda: _bound(compiled, values), tell)
+        return self._one_key(reader, compiled.through, view, shape, asked, keep, lambda: _bound(compiled, values), tell)
 
     async def select_bound(self, select: sql.Select, tell: Tell) -> ResultSet:
         """A SELECT with its values; makes the view that it needs, or has Spark answer it."""
@@ -134,26 +136,29 @@ class Executor:
         """A bound SELECT from the view that holds its rows: of a key, of several, of a range."""
         view = select.view
         assert view is not None
-        shape = Shape.of(view)
+        shape, through = Shape.of(view), reading(reader, view)
         if is_one_key(select):
             asked = [a.values[0] for a in select.lookups]
-            return self._one_key(reader, view, shape, asked, False, lambda: select, tell)
+            return self._one_key(reader, through, view, shape, asked, False, lambda: select, tell)
         first = select.lookups[0] if select.lookups else None
         if isinstance(first, Range):
-            fetched = self._fetched_between(reader, view, shape, range_of(first, reader.key_fields[0]))
+            fetched = self._fetched_between(reader, through, view, shape, range_of(first, reader.key_fields[0]))
             return self._or_by_spark(fetched, reader, lambda: select, tell)
         self.selects += 1
         try:
             keys, nulls = keys_of(select.lookups, view.key_fields)
         except SqlError as e:
             return self._unlike(e, select, tell)
-        found = self.reads.several(reader, keys, nulls)
+        if through is not None:
+            keys, through = through.of(keys)
+        found = self.reads.several(reader, keys, nulls, through)
         if found is None:
-            return self._or_by_spark(self._fetched_several(reader, shape, keys, nulls), reader, lambda: select, tell)
+            fetched = self._fetched_several(reader, through, shape, keys, nulls)
+            return self._or_by_spark(fetched, reader, lambda: select, tell)
         return _of_several(shape, found) if len(found) > OFF_LOOP_ROWS else ResultSet(shape.shown, shape.rows_of(found))
 
-    def _one_key(self, reader: ViewDef, view: ViewDef, shape: Shape, asked: Sequence[Any], keep: bool,
-                 select: Callable[[], sql.Select], tell: Tell) -> ResultSet | Awaitable[ResultSet]:
+    def _one_key(self, reader: ViewDef, through: Through | None, view: ViewDef, shape: Shape, asked: Sequence[Any],
+                 keep: bool, select: Callable[[], sql.Select], tell: Tell) -> ResultSet | Awaitable[ResultSet]:
         """What is asked of one key, whose values are the client's."""
         self.selects += 1
         try:
@@ -162,36 +167,39 @@ class Executor:
             return self._unlike(e, select(), tell)
         if key is None:
             return ResultSet(shape.shown, shape.apply([]))
-        found = self.reads.local(reader, key, keep)
+        if through is not None and not through.same_key:
+            (key,), through = through.of([key])
+        found = self.reads.local(reader, key, keep, through)
         if found is None:
-            return self._or_by_spark(self._fetched(reader, shape, key), reader, select, tell)
+            return self._or_by_spark(self._fetched(reader, through, shape, key), reader, select, tell)
         return ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)
 
     def _reader_of(self, compiled: Compiled, view: ViewDef) -> ViewDef | None:
         """The view that holds the answer, if there is one already."""
         compiled.uses += 1
         if compiled.generation != self.program.generation or compiled.reader is None:
-            compiled.reader, compiled.generation = self.program.match(view), self.program.generation
+            compiled.answered_by(self.program.match(view), self.program.generation)
         elif compiled.uses % TOUCH_EVERY == 0:
             self.program.touch(compiled.reader)
         return compiled.reader
 
-    async def _fetched(self, reader: ViewDef, shape: Shape, key: tuple[Any, ...]) -> ResultSet:
+    async def _fetched(self, reader: ViewDef, through: Through | None, shape: Shape, key: tuple[Any, ...]
+                       ) -> ResultSet:
         await self._there(reader)
-        return ResultSet(shape.shown, await beside(shape.apply, await self.reads.fetch(reader, key)))
+        return ResultSet(shape.shown, await beside(shape.apply, await self.reads.fetch(reader, key, through)))
 
-    async def _fetched_several(self, reader: ViewDef, shape: Shape, keys: list[tuple[Any, ...]], nulls: bool
-                               ) -> ResultSet:
+    async def _fetched_several(self, reader: ViewDef, through: Through | None, shape: Shape,
+                               keys: list[tuple[Any, ...]], nulls: bool) -> ResultSet:
         await self._there(reader)
-        return await _of_several(shape, await self.reads.fetch_several(reader, keys, nulls))
+        return await _of_several(shape, await self.reads.fetch_several(reader, keys, nulls, through))
 
-    async def _fetched_between(self, reader: ViewDef, view: ViewDef, shape: Shape, between: tuple[int, int] | None
-                               ) -> ResultSet:
+    async def _fetched_between(self, reader: ViewDef, through: Through | None, view: ViewDef, shape: Shape,
+                               between: tuple[int, int] | None) -> ResultSet:
         self.selects += 1
         await self._there(reader)
         if between is None:
-            return ResultSet(shape.shown, shape.rows_of(no_rows(reader.plan.fields)))
-        return await _of_several(shape, await self.reads.between(reader, *between, first_of(view)))
+            return ResultSet(shape.shown, shape.rows_of(no_rows(view.plan.fields)))
+        return await _of_several(shape, await self.reads.between(reader, *between, first_of(view), through))
 
     async def _there(self, reader: ViewDef) -> None:
         """When the view can be read; for an ad-hoc one nobody waits long, if Spark can answer meanwhile."""
@@ -259,9 +267,10 @@ class Executor:
         select = _of_all(view, keys.num_columns)
         if view.asks is None:
             keys = typed_keys(keys, view.key_fields)
-            if not Shape.of(view).changes_rows:
+            through = reading(reader, view)
+            if not Shape.of(view).changes_rows and (through is None or through.same_key):
                 self.selects += keys.num_rows
-                return _shown(view, await self.reads.many(reader, keys))
+                return _shown(view, await self.reads.many(reader, keys, through))
         ordinals: list[int] = []
         rows: list[Any] = []
         for i, values in enumerate(zip(*(c.to_pylist() for c in keys.columns), strict=True) if keys.num_columns else

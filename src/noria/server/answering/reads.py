@@ -25,6 +25,7 @@ from noria.core.types import Field
 from noria.core.values import arrow_type
 from noria.dataflow.packets import Ask, Done, Query, Read, Rows
 from noria.plan.optimizer import kept_top
+from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 from noria.server.outcomes import Standing
@@ -106,27 +107,27 @@ class Reads:
         if attached is not None:
             self.on_forget(attached)
 
-    def local(self, view: ViewDef, key: Key, keep: bool) -> Found | None:
+    def local(self, view: ViewDef, key: Key, keep: bool, through: Through | None = None) -> Found | None:
         """The key's rows from shared memory; None: `fetch` them, also where they are too many for the loop.
-        keep: what they stand on is wanted too."""
-        found = self._found(view, key, keep)
+        keep: what they stand on is wanted too; through: some of the rows and columns, here and below."""
+        found = self._found(view, key, keep, through)
         if found is not None:
             self.hits += 1
             self._hits_of[view.name] += 1
         return found
 
-    def _found(self, view: ViewDef, key: Key, keep: bool = False) -> Found | None:
+    def _found(self, view: ViewDef, key: Key, keep: bool = False, through: Through | None = None) -> Found | None:
         attached = self.attached(view)
         if attached is None:
             return None
         stands = None
         try:
             if keep:
-                found = attached.lookup_entry(key)
+                found = attached.lookup_entry(key, through)
                 rows, handle, version = found or (None, -1, -1)
                 stands = Standing(ViewEntry(attached, handle), version) if handle >= 0 else None
             else:
-                rows = attached.lookup(key)
+                rows = attached.lookup(key, through)
         except LargeAnswer:
             return None
         except (SqlError, OSError) as e:
@@ -137,10 +138,10 @@ class Reads:
             return None
         return Found(rows, stands)
 
-    async def fetch(self, view: ViewDef, key: Key) -> list[Any]:
+    async def fetch(self, view: ViewDef, key: Key, through: Through | None = None) -> list[Any]:
         """The key's rows from the worker, which fills the key on the way; those of a key that has many from shared
         memory, made beside the loop."""
-        large = self._table(view, key)
+        large = self._table(view, key, through)
         if large is not None:
             self.hits += 1
             self._hits_of[view.name] += 1
@@ -154,12 +155,13 @@ class Reads:
             asked.task.add_done_callback(partial(self._answered, wanted))
         asked.waiting += 1
         try:
-            return await asyncio.shield(asked.task)
+            rows = await asyncio.shield(asked.task)
         finally:
             asked.waiting -= 1
             if not asked.waiting and not asked.task.done():  # nobody wants it any more
                 asked.task.cancel()
                 self._asked.pop(wanted, None)
+        return rows if through is None else through.rows(rows)
 
     def _answered(self, wanted: tuple[str, int, Key], task: asyncio.Task[list[Any]]) -> None:
         asked = self._asked.get(wanted)
@@ -185,13 +187,13 @@ class Reads:
                 return await _made(large)
         return await _made(await self._rows(view, [key]))
 
-    def _table(self, view: ViewDef, key: Key) -> pa.Table | None:
+    def _table(self, view: ViewDef, key: Key, through: Through | None = None) -> pa.Table | None:
         """The key's rows from shared memory as Arrow, with `__key`; None where they are not there."""
         attached = self.attached(view)
         if attached is None:
             return None
         try:
-            table = attached.lookup_table(key)
+            table = attached.lookup_table(key, through)
         except (SqlError, OSError) as e:
             if isinstance(e, SqlError) and attached.definition == view.definition:
                 raise
@@ -224,10 +226,10 @@ class Reads:
         return cast(pa.Table, await self._ask(Query(0, asked, keys, nulls, between, rows, descending, ONE_SHOT_ROWS,
                                                     ONE_SHOT_MS)))
 
-    def several(self, view: ViewDef, keys: list[Key], nulls: bool) -> pa.Table | None:
+    def several(self, view: ViewDef, keys: list[Key], nulls: bool, through: Through | None = None) -> pa.Table | None:
         """The rows of some keys as of one moment, from shared memory; None where one is missing.  nulls: None in
         a key is NULL, which is looked up like any value."""
-        looked = self._look(view, keys, nulls)
+        looked = self._look(view, keys, nulls, through)
         if looked is None or looked[1].any():
             return None
         found = looked[0]
@@ -235,26 +237,29 @@ class Reads:
         self._hits_of[view.name] += len(keys)
         return found
 
-    def _look(self, view: ViewDef, keys: Any, nulls: bool) -> tuple[pa.Table, Any] | None:
+    def _look(self, view: ViewDef, keys: Any, nulls: bool, through: Through | None
+              ) -> tuple[pa.Table, Any] | None:
         """The rows of many keys and which are missing; None where this definition of the view is not there."""
         attached = self.attached(view)
         if attached is None:
             return None
         try:
-            found = attached.lookup_many(keys, nulls=nulls)
+            found = attached.lookup_many(keys, nulls=nulls, through=through)
         except Exception as e:
             if attached.definition == view.definition and not isinstance(e, OSError):
                 raise
             return None
         return found if attached.definition == view.definition else None
 
-    async def fetch_several(self, view: ViewDef, keys: list[Key], nulls: bool) -> pa.Table:
+    async def fetch_several(self, view: ViewDef, keys: list[Key], nulls: bool, through: Through | None = None
+                            ) -> pa.Table:
         """`several` from the worker, which fills what is missing."""
         self.upqueries += 1
         self._asks_of[view.name] += len(keys)
-        return await self._rows(view, keys, nulls)
+        return chosen(await self._rows(view, keys, nulls), through)
 
-    async def between(self, view: ViewDef, low: int, high: int, first: tuple[int, bool] | None) -> pa.Table:
+    async def between(self, view: ViewDef, low: int, high: int, first: tuple[int, bool] | None,
+                      through: Through | None = None) -> pa.Table:
         """The rows of a view that is read by ranges whose key is a code from low to high: always from the worker, who
         knows which keys there are.  first: so many of the least keys (True: of the greatest) are enough."""
         self.upqueries += 1
@@ -262,12 +267,12 @@ class Reads:
         rows, descending = first or (None, False)
         read = Read(0, view.name, (), between=(low, high), first=rows, descending=descending,
                     definition=view.definition, limit_ms=self._limit_ms(view))
-        return cast(pa.Table, await self._ask(read))
+        return chosen(cast(pa.Table, await self._ask(read)), through)
 
-    async def many(self, view: ViewDef, keys: pa.Table) -> pa.Table:
+    async def many(self, view: ViewDef, keys: pa.Table, through: Through | None = None) -> pa.Table:
         """The visible columns of the rows of many keys, with `__key`, the ordinal of each row's key."""
         typed = typed_keys(keys, view.key_fields)
-        found, missing = self._many_local(view, typed)
+        found, missing = self._many_local(view, typed, through)
         ordinals = np.flatnonzero(missing)
         if found is not None and not len(ordinals):
             return found
@@ -275,14 +280,14 @@ class Reads:
         asked = typed.take(pa.array(ordinals)).combine_chunks()
         rows = await self._rows(view, _batch(asked, len(ordinals)) if view.key else [()])
         own = pa.array(ordinals[rows.column("__key").to_numpy()], pa.int64())
-        names = [f.name for f in view.fields]
-        shown = pa.Table.from_arrays([*rows.columns[: view.visible], own], names=[*names, "__key"])
+        rows = _shown(view, chosen(rows.set_column(rows.num_columns - 1, "__key", own), through), through)
         if found is None or not found.num_rows:
-            return shown
-        return pa.concat_tables([found, shown]).combine_chunks()
+            return rows
+        return pa.concat_tables([found, rows]).combine_chunks()
 
-    def _many_local(self, view: ViewDef, keys: pa.Table) -> tuple[pa.Table | None, Any]:
-        looked = self._look(view, keys, False)
+    def _many_local(self, view: ViewDef, keys: pa.Table, through: Through | None
+                    ) -> tuple[pa.Table | None, Any]:
+        looked = self._look(view, keys, False, through)
         if looked is None:
             return None, np.ones(keys.num_rows, np.bool_)
         rows, missing = looked
@@ -290,9 +295,7 @@ class Reads:
         self.hits += keys.num_rows - absent
         self._hits_of[view.name] += keys.num_rows - absent
         self._asks_of[view.name] += absent
-        names = [f.name for f in view.fields]
-        return pa.Table.from_arrays([*rows.columns[: view.visible], rows.column("__key")], names=[*names, "__key"]
-                                    ), missing
+        return _shown(view, rows, through), missing
 
 
 def first_of(view: ViewDef) -> tuple[int, bool] | None:
@@ -305,6 +308,24 @@ def first_of(view: ViewDef) -> tuple[int, bool] | None:
 async def _made(found: pa.Table) -> list[Any]:
     """Tuples of the columns before `__key`."""
     return await beside(lambda table: python_rows(table, table.num_columns - 1), found)
+
+
+def _shown(view: ViewDef, rows: pa.Table, through: Through | None) -> pa.Table:
+    """The visible columns and `__key`; of what is chosen, all."""
+    if through is not None:
+        return rows.rename_columns([*(view.plan.fields[c].name for c in through.columns), "__key"])
+    names = [*(f.name for f in view.fields), "__key"]
+    return pa.Table.from_arrays([*rows.columns[: view.visible], rows.column("__key")], names=names)
+
+
+def chosen(found: pa.Table, through: Through | None) -> pa.Table:
+    """A view's columns of rows that the worker found in another one's reader, and `__key`."""
+    if through is None:
+        return found
+    for check in through.checks:
+        passes = [check.holds(v) for v in found.column(check.column).to_pylist()]
+        found = found.filter(pa.array(passes, pa.bool_()))
+    return found.select([*through.columns, found.num_columns - 1])
 
 
 def _batch(table: pa.Table, rows: int) -> pa.RecordBatch:

@@ -13,10 +13,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
+from noria.control.holding import reading
 from noria.control.program import Program
 from noria.core.errors import SqlError
 from noria.core.limits import KEPT_STATEMENTS, KEPT_TEXT_BYTES, OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update
+from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
 from noria.server.answering.shapes import Shape
 from noria.sql.commands import Command, Explain, Prepared, Select, bound_select
@@ -30,8 +32,8 @@ _numbers = itertools.count(1)
 class Compiled:
     """A parsed statement; several sessions may hold it.  Kept replies have its number for a key, and do not hold it."""
 
-    __slots__ = ("direct", "generation", "number", "one_key", "plain", "prepared", "reader", "shape", "text", "uses",
-                 "version", "view")
+    __slots__ = ("direct", "generation", "number", "one_key", "plain", "prepared", "reader", "shape", "text",
+                 "through", "uses", "version", "view")
 
     def __init__(self, text: str, prepared: Prepared, version: int):
         self.text, self.prepared, self.version = text, prepared, version
@@ -41,6 +43,7 @@ class Compiled:
         self.one_key = select is not None and is_one_key(select)
         self.plain = select is not None and self.one_key and select.is_plain(prepared.parameters)  # by the values as is
         self.reader: ViewDef | None = None  # the view that answers, as found in `generation` of the program
+        self.through: Through | None = None  # how it is read there
         self.generation = -1
         self.uses = 0
         self.view = None if select is None else select.view
@@ -50,6 +53,10 @@ class Compiled:
     @property
     def command(self) -> Command:
         return self.prepared.command
+
+    def answered_by(self, reader: ViewDef | None, generation: int) -> None:
+        self.reader, self.generation = reader, generation
+        self.through = None if reader is None or self.view is None else reading(reader, self.view)
 
     def bind(self, values: Sequence[Any]) -> Command:
         return bind(self.prepared, values)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from noria.control.holding import reading
 from noria.control.policy import Verdict
 from noria.control.preview import state_of
 from noria.core.errors import SqlError, not_supported
@@ -52,7 +53,7 @@ class Explainer:
         if view is None:
             return await self._by_spark(select, "" if select.batch is None else select.batch.reason, None)
         if (reader := program.match(view)) is not None:
-            return [_answered_by(reader), *_then(select), *await self._nodes(reader)]
+            return [_answered_by(reader), *_found_there(reader, select), *_then(select), *await self._nodes(reader)]
         if (unread := program.readerless(view)) is not None:
             return [f"answered by the view {unread.name}, not read yet: it keeps nothing, and its first read makes "
                     "its reader", *_then(select), show(unread.plan)]
@@ -88,8 +89,8 @@ class Explainer:
         reader, reason = await self._reader(select)
         if reader is None:
             return await self._by_spark(select, reason, tell)
-        return [_answered_by(reader), *_then(select), *await self._analyzed(reader, select),
-                *await self._nodes(reader)]
+        return [_answered_by(reader), *_found_there(reader, select), *_then(select),
+                *await self._analyzed(reader, select), *await self._nodes(reader)]
 
     async def _reader(self, select: sql.Select) -> tuple[ViewDef | None, str]:
         """The view that answers; or None and why there is none."""
@@ -222,7 +223,10 @@ def _read_of(reader: ViewDef, select: sql.Select) -> Read | None:
     """What running a bound SELECT asks of its view; None where nothing can be found."""
     asked = select.lookups[0] if select.lookups else None
     if not isinstance(asked, Range):
-        return Read(0, reader.name, *keys_of(select.lookups, reader.key_fields))
+        assert select.view is not None
+        keys, nulls = keys_of(select.lookups, select.view.key_fields)
+        through = reading(reader, select.view)
+        return Read(0, reader.name, keys if through is None else through.of(keys)[0], nulls)
     between = range_of(asked, reader.key_fields[0])
     if between is None:
         return None
@@ -240,6 +244,10 @@ def _planned(n: NodePlan) -> str:
     """A node of a view that is not made."""
     kept = f" | {state_of(n)}" if n.state in ("partial", "full") else ""
     return f"{n.does} | {'new' if n.new else 'there'}{kept}"
+def _found_there(reader: ViewDef, select: sql.Select) -> list[str]:
+    """What is taken of the rows of a view that has more than is asked for."""
+    through = None if select.view is None else reading(reader, select.view)
+    return [] if through is None else [f"of its rows: {through.show(reader)}"]
 
 
 def _then(select: sql.Select) -> list[str]:

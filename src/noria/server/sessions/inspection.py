@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from noria.control.holding import reading
 from noria.control.program import Program
 from noria.core.errors import SqlError, not_supported, unknown_table
 from noria.core.types import BIGINT, TEXT, Column, Field, Kind, TableDef
@@ -321,6 +322,7 @@ def about_view(view: ViewDef, reader: ViewDef | None) -> dict[str, Any]:
             "internal": view.internal,
             "text": view.text, "order": view.order, "limit": view.limit, "offset": view.offset, "empty_row": empty,
             "reader": None if reader is None else reader.name,
+            "through": None if reader is None or (some := reading(reader, view)) is None else some.as_json(),
             "definition": (reader or view).definition}
 
 

@@ -1,0 +1,110 @@
+"""A condition over the rows that another view has: looked up there, and tested.
+
+    all       SELECT id, title, state FROM stories WHERE id = ?
+    open      SELECT title FROM stories WHERE id = ? AND state = 1     what all finds, if its column 2 is 1
+    by both   SELECT title FROM stories WHERE id = ? AND author = ?    likewise, if its author is the one asked for
+
+The policy: only where a key has one row at most, so that a read finds no row in vain but the one it tests, and only by
+tests of whole numbers, which cost nothing beside the lookup (`Check`).  A key of a thousand rows of which two are
+wanted is read faster from rows of its own.  Not over columns that may hold an error: rows that are left out have none.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Codes
+from noria.core.expressions.expr import Call, Col, Const, Expr
+from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
+from noria.core.types import Kind
+from noria.plan.lookups import SIGNS
+
+Mask = npt.NDArray[np.bool_]
+_SAME: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "in": lambda value, among: value in among}
+
+_SIGNS = {**SIGNS, "eq": "=", "ne": "<>", "is_null": "IS NULL", "is_not_null": "IS NOT NULL", "in": "IN"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """Is a column's value, a whole number, so to a constant?  NULL is nothing to any but "is_null" and "one_of", whose
+    values may have it."""
+
+    column: int
+    op: str
+    value: Any = None
+
+    def holds(self, value: Any) -> bool:
+        if self.op in ("is_null", "is_not_null"):
+            return (value is None) == (self.op == "is_null")
+        if value is None:
+            return self.op == "one_of" and None in self.value
+        return self.test(value)
+
+    @cached_property
+    def test(self) -> Callable[[int], bool]:
+        """`holds` of a value that is not NULL."""
+        if self.op in ("is_null", "is_not_null"):
+            answer = self.op == "is_not_null"
+            return lambda value: answer
+        if self.op == "one_of":
+            return self.value.__contains__  # type: ignore[no-any-return]
+        compare, wanted = _SAME[self.op], self.value
+        return lambda value: compare(value, wanted)
+
+    def passes(self, code: int) -> bool:
+        """`holds` of a code: a whole number is its own."""
+        return self.test(code) if code != NULL_CODE else self.holds(None)
+
+    def mask(self, codes: Codes) -> Mask:
+        """`passes` of many."""
+        null: Mask = codes == NULL_CODE
+        if self.op in ("is_null", "is_not_null"):
+            return null if self.op == "is_null" else np.logical_not(null)
+        if self.op in ("in", "one_of"):
+            found: Mask = np.isin(codes, [NULL_CODE if v is None else v for v in self.value])
+            return found
+        return np.logical_and(_SAME[self.op](codes, self.value), np.logical_not(null))
+
+    def __str__(self) -> str:
+        return f"#{self.column} {_SIGNS.get(self.op, self.op)}" + (f" {self.value}" if self.value is not None else "")
+
+
+def stronger_condition(terms: Collection[Expr], shown: Sequence[Expr], sure: Sequence[bool]
+                       ) -> tuple[Check, ...] | None:
+    """The checks of shown columns that these terms are; None where one is more than that."""
+    checks = [_test(t, shown) for t in sorted(terms, key=str)]
+    return tuple(c for c in checks if c) if all(checks) and (not terms or all(sure)) else None
+
+
+def whole_number(e: Expr) -> bool:
+    return e.type.kind is Kind.INT
+
+
+def _test(term: Expr, shown: Sequence[Expr]) -> Check | None:
+    if not isinstance(term, Call):
+        return None
+    if term.op == "not" and isinstance(term.args[0], Call) and term.args[0].op == "is_null":
+        term, op = term.args[0], "is_not_null"
+    else:
+        op = term.op
+    column, *others = term.args
+    if not isinstance(column, Col) or column not in shown or not whole_number(column):
+        return None
+    if op in ("is_null", "is_not_null"):
+        return Check(shown.index(column), op)
+    if op not in _SAME or not all(isinstance(o, Const) and whole_number(o) and o.value is not None for o in others):
+        return None
+    values = tuple(int(o.value) for o in others if isinstance(o, Const))
+    if not all(MIN_INT <= v <= MAX_INT for v in values):
+        return None
+    return Check(shown.index(column), op, values if op == "in" else values[0])

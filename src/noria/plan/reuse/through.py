@@ -1,0 +1,122 @@
+"""Reading one view through another: a lookup in the other's reader, of whose rows some, and some columns, are left.
+
+Keeps true: what is left are the rows of the view's own plan, errors included; only what a read may cost more is decided
+by the strategies (`fewer_columns`, `stronger_condition`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+from noria.core.expressions.expr import Expr
+from noria.plan.mir import Mir, unique_keys
+from noria.plan.reuse.fewer_columns import fewer_columns
+from noria.plan.reuse.rows import errorless, rows_of
+from noria.plan.reuse.stronger_condition import Check, stronger_condition, whole_number
+from noria.plan.view import ViewDef
+
+Key = tuple[Any, ...]
+Place = tuple[Mir, tuple[Expr, ...]]
+"""What rows are of, and what they are looked up by."""
+_MOST_KEYS = 4  # columns of a key, of which each set may be another view's key
+
+
+@dataclass(frozen=True)
+class Through:
+    """columns: of the other view's rows.  checks: what they must meet, over its columns.  key: where the other's key
+    columns are in the view's key; bound: the others in it, each with the column that must have its value."""
+
+    columns: tuple[int, ...]
+    checks: tuple[Check, ...] = ()
+    key: tuple[int, ...] = ()
+    bound: tuple[tuple[int, int], ...] = ()
+
+    @cached_property
+    def same_key(self) -> bool:
+        """Is a key of the view a key of the other?"""
+        return not self.bound and self.key == tuple(range(len(self.key)))
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(about: dict[str, Any]) -> Through:
+        checks = (Check(c["column"], c["op"], tuple(v) if isinstance(v := c["value"], list) else v)
+                  for c in about["checks"])
+        return Through(tuple(about["columns"]), tuple(checks), tuple(about["key"]), tuple(map(tuple, about["bound"])))
+
+    def of(self, keys: Sequence[Key]) -> tuple[list[Key], Through]:
+        """The other's keys for all keys of one lookup, which are of the same values in each column; and the checks with
+        these values."""
+        if self.same_key:
+            return list(keys), self
+        found = list(dict.fromkeys(tuple(k[i] for i in self.key) for k in keys))
+        if not self.bound:
+            return found, self
+        checks = tuple(Check(c, "one_of", tuple({k[i] for k in keys})) for i, c in self.bound)
+        return found, replace(self, checks=self.checks + checks, bound=())
+
+    def rows(self, found: list[Any]) -> list[Any]:
+        """The view's rows of those found in the other; Python values."""
+        for check in self.checks:
+            found = [r for r in found if check.holds(r[check.column])]
+        columns = self.columns
+        return [tuple(r[c] for c in columns) for r in found]
+
+    def show(self, other: ViewDef) -> str:
+        """For people."""
+        names = [f.name for f in other.result.fields]
+        checks = [*map(str, self.checks), *(f"#{c} = ?" for _, c in self.bound)]
+        told = " and ".join(re.sub(r"#(\d+)", lambda found: names[int(found[1])], t) for t in checks)
+        most = max(other.visible, *(c + 1 for c in self.columns))
+        return f"{len(set(self.columns))} of {most} columns" + (f", where {told}" if told else "")
+
+
+def place_of(view: ViewDef) -> Place:
+    """Views of one place may be read through each other."""
+    rows = rows_of(view.plan)
+    return rows.source, tuple(rows.exprs[k] for k in view.key)
+
+
+def places_for(view: ViewDef) -> Iterator[Place]:
+    """Of the views that this one might be read through: by its key, then by parts of that."""
+    source, key = place_of(view)
+    yield source, key
+    if len(key) <= _MOST_KEYS:
+        for n in range(len(key) - 1, 0, -1):
+            yield from ((source, part) for part in combinations(key, n))
+
+
+def through(other: ViewDef, asked: int, view: ViewDef, wanted: int) -> Through | None:
+    """How the view is read in the reader of another, which shows `asked` columns; of the view so many are wanted, among
+    them key columns that nobody looks at.  None where it is not, or where that would be slower."""
+    there, mine = rows_of(other.plan), rows_of(view.plan)
+    if there.source != mine.source or not there.terms <= mine.terms or (view.ranged and not other.ranged):
+        return None
+    shown, sure = there.exprs[:asked], errorless(other.plan)[:asked]
+    mine_key = [mine.exprs[k] for k in view.key]
+    other_key = [there.exprs[k] for k in other.key]
+    if len(set(mine_key)) < len(mine_key) or not all(k in mine_key for k in other_key):
+        return None
+    key = tuple(mine_key.index(k) for k in other_key)
+    rest = [i for i in range(len(mine_key)) if i not in key]
+    seen = {*range(view.visible), *(c for c, _ in view.order)} if view.after is None else range(wanted)
+    columns = fewer_columns(shown, sure, [e if i in seen else None for i, e in enumerate(mine.exprs[:wanted])])
+    checks = stronger_condition(mine.terms - there.terms, shown, sure)
+    if columns is None or checks is None:
+        return None
+    if (rest or checks) and not (all(sure) and _one_row(other)):
+        return None
+    if not all(whole_number(mine_key[i]) and mine_key[i] in shown for i in rest):
+        return None
+    return Through(columns, checks, key, tuple((i, shown.index(mine_key[i])) for i in rest))
+
+
+def _one_row(view: ViewDef) -> bool:
+    """Has a key one row at most?"""
+    return any(unique <= set(view.key) for unique in unique_keys(view.plan))

@@ -1,0 +1,92 @@
+"""From the words of copied rows to values: of all columns that a view shows, or of those that a reader chooses.
+
+Keeps true: only what is chosen becomes a value, and checks are made on codes; so a read in a view of many columns costs
+what it would in one of the chosen ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+
+from noria.core.batch import Codes
+from noria.core.limits import ERROR_CODE
+from noria.core.symbols import Symbols
+from noria.core.types import Field, Kind
+from noria.core.values import decode, to_arrow
+from noria.plan.reuse.stronger_condition import Check
+from noria.plan.reuse.through import Through
+from noria.state.symbols import AttachedSymbols
+
+Row = tuple[Any, ...]
+
+
+class Decoder:
+    """Rows as Python values, of some columns; column by column, where there are several rows.  fields: of the columns
+    that the view shows; rows lie in words one after the other, each behind its weight."""
+
+    def __init__(self, fields: Sequence[Field], columns: Sequence[int], symbols: AttachedSymbols):
+        self._symbols = cast(Symbols, symbols)
+        self._types = [fields[c].type for c in columns]
+        self._places = [(c + 1, decoder(fields[c], symbols)) for c in columns]
+
+    def plain(self, words: memoryview, rows: int, stride: int, checks: Sequence[Check]) -> list[Row]:
+        """Of rows that count once and have no NULL."""
+        if rows == 1:
+            for check in checks:
+                if not check.test(words[check.column + 1]):
+                    return []
+            return [tuple([words[at] if value is None else value(words[at]) for at, value in self._places])]
+        taken = self._taken(words, rows, stride, checks)
+        return list(zip(*(codes if value is None else map(value, codes)
+                          for (_, value), codes in zip(self._places, taken, strict=True)), strict=True))
+
+    def special(self, words: memoryview, rows: int, stride: int, checks: Sequence[Check]) -> list[Row]:
+        """The same for rows with NULLs, weights or errors."""
+        weights, *taken = self._taken(words, rows, stride, checks, weights=True)
+        columns = [[decode(c, t, self._symbols) for c in codes] for t, codes in zip(self._types, taken, strict=True)]
+        return [row for weight, row in zip(weights, zip(*columns, strict=True), strict=True) for _ in range(weight)]
+
+    def _taken(self, words: memoryview, rows: int, stride: int, checks: Sequence[Check], weights: bool = False
+               ) -> list[list[int]]:
+        """Codes of the columns, of the rows that pass."""
+        stop, places = rows * stride, [at for at, _ in self._places]
+        taken = [words[at:stop:stride].tolist() for at in ([0, *places] if weights else places)]
+        if not checks:
+            return taken
+        asked = zip(*(words[c.column + 1:stop:stride].tolist() for c in checks), strict=True)
+        passing = [i for i, codes in enumerate(asked) if all(c.passes(v) for c, v in zip(checks, codes, strict=True))]
+        return [[codes[i] for i in passing] for codes in taken]
+
+
+def chosen_table(out: Codes, ordinal: Codes, fields: Sequence[Field], symbols: AttachedSymbols, through: Through | None
+                 ) -> pa.Table:
+    """Columns of codes, and `__key`, as Arrow; through: some columns, and the rows that meet its checks."""
+    columns: Sequence[int] = range(len(fields))
+    if through is not None:
+        columns = through.columns
+        for check in through.checks:
+            mask = check.mask(out[check.column])
+            out, ordinal = out[:, mask], ordinal[mask]
+    arrays = [_array(out[c], fields[c], symbols) for c in columns]
+    schema = pa.schema([*(pa.field(fields[c].name, arrow.type) for c, arrow in zip(columns, arrays, strict=True)),
+                        ("__key", pa.int64())])
+    return pa.Table.from_arrays([*arrays, pa.array(ordinal)], schema=schema)
+
+
+def decoder(field: Field, symbols: AttachedSymbols) -> Callable[[int], Any] | None:
+    """From a code that is neither NULL nor an error to the value; None where the code is the value."""
+    if field.type.kind is Kind.INT:
+        return None
+    if field.type.is_text and not field.type.is_bytes:
+        return symbols.text
+    type, known = field.type, cast(Symbols, symbols)
+    return lambda code: decode(code, type, known)
+
+
+def _array(codes: Codes, field: Field, symbols: AttachedSymbols) -> pa.Array:
+    if field.type.is_text and not field.type.is_bytes and not (len(codes) and codes.min() <= ERROR_CODE):
+        return symbols.texts(codes)
+    return to_arrow(codes, field.type, cast(Symbols, symbols))
