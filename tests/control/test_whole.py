@@ -384,6 +384,29 @@ def test_views_over_new_columns(filled: Whole) -> None:
     assert filled.db.view("ks").lookup() == [(9, MANY)] and filled.apply(text).target.difference.empty
 
 
+def test_another_primary_key(filled: Whole) -> None:
+    """Where rows are told apart by it; a view that needs the one of before is in the way, if it is to stay."""
+    by_a = "CREATE VIEW by_a AS SELECT s FROM t WHERE a = ?;\n"
+    filled.apply(T + by_a + "CREATE VIEW per_id AS SELECT id, s, COUNT(*) AS n FROM t GROUP BY id")
+    for key, drop, number in (("(a)", True, 1062), ("(s, a)", True, 1062), ("(a, id)", False, 3730)):
+        text = T.replace("id INT PRIMARY KEY", "id INT NOT NULL").replace("20))", f"20), PRIMARY KEY {key})")
+        with pytest.raises(SqlError) as e:
+            filled.apply(text, drop)
+        assert e.value.code == number, (key, e.value)
+    assert filled.exported().startswith("CREATE TABLE `t` (\n  `id` int NOT NULL,\n  `a` int,")
+    text = T.replace("id INT PRIMARY KEY", "id INT NOT NULL").replace("20))", "20), PRIMARY KEY (a, id))") + PER + by_a
+    done = filled.apply(text, True).target.difference
+    assert done.replaced == ("per", "by_a"), "their column is NOT NULL from now on"
+    assert len(filled.db.view("by_a").lookup(3)) == MANY // 7 + (MANY % 7 > 3)
+    assert filled.db.view("per").lookup() and filled.apply(text, True).target.difference.empty
+    filled.again()
+    assert filled.apply(text, True).target.difference.empty
+    with pytest.raises(SqlError) as e:
+        filled.db.sql("INSERT INTO t VALUES (3, 3, 'again')")
+    assert e.value.code == 1062
+    filled.ask("validate")
+
+
 def test_tables_that_were_altered(filled: Whole) -> None:
     """By statements: what is exported is the program as it is now, also where columns went, moved or are called
     otherwise."""

@@ -141,6 +141,9 @@ def test_gone_only_if_asked() -> None:
     ("id INT PRIMARY KEY, a INT, s VARCHAR(20), n INT, KEY by_a (a), KEY (n, a)",
      ("ADD COLUMN `n` int", "ADD KEY `n` (`n`, `a`)")),
     ("ID int, A integer, S varchar(20), KEY BY_A (a), PRIMARY KEY (id)", ()),
+    ("id INT NOT NULL, a INT, s VARCHAR(20), n INT, KEY by_a (a), PRIMARY KEY (a, n)",
+     ("DROP PRIMARY KEY", "ADD COLUMN `n` int NOT NULL", "ADD PRIMARY KEY (`a`, `n`)")),
+    ("id INT NOT NULL, a INT, s VARCHAR(20), KEY by_a (a)", ("DROP PRIMARY KEY",)),
 ])
 def test_tables_that_can_be_altered(want: str, parts: tuple[str, ...]) -> None:
     """The parts are understood, and lead there."""
@@ -154,7 +157,7 @@ def test_tables_that_can_be_altered(want: str, parts: tuple[str, ...]) -> None:
     ("id INT PRIMARY KEY, a BIGINT, s VARCHAR(20)", "column 'a' of table 't' is int, and bigint in the new program"),
     ("id INT PRIMARY KEY, a INT NOT NULL, s VARCHAR(20)", "and int NOT NULL in the new program"),
     ("id INT PRIMARY KEY, a INT", "table 't' has a column 's' that the new program has not"),
-    ("id INT, a INT PRIMARY KEY, s VARCHAR(20)", "the primary key of table 't' is (id), and (a)"),
+    ("id INT, a INT PRIMARY KEY, s VARCHAR(20)", "column 'id' of table 't' is int NOT NULL, and int in the new"),
     ("id INT PRIMARY KEY, s VARCHAR(20), a INT", "in another order"),
     ("id INT PRIMARY KEY, n INT, a INT, s VARCHAR(20)", "column 'n' of table 't' is new"),
 ])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,8 +121,7 @@ class Program(Readers):
 
     async def _altered(self, command: commands.AlterTable) -> Change:
         for attempt in range(limits.FITTING_TRIES):
-            self._refuse_if_read(command)
-            self._refuse_if_told_apart(command)
+            self._refuse_if_needed(command)
             await self._fit(command)
             try:
                 async with self._lock:
@@ -138,9 +137,13 @@ class Program(Readers):
         await self._indexed(altered)
         return Change()
 
-    def _refuse_if_read(self, command: commands.AlterTable) -> None:
-        """What named views need of a table stays."""
-        views = (*self._views.values(), *self._beside.values())
+    def _refuse_if_needed(self, command: commands.AlterTable, gone: Collection[str] = ()) -> None:
+        """What named views need of a table stays.  gone: views that are not asked."""
+        self._refuse_if_read(command, gone)
+        self._refuse_if_told_apart(command, gone)
+
+    def _refuse_if_read(self, command: commands.AlterTable, gone: Collection[str]) -> None:
+        views = (*(v for n, v in self._views.items() if n not in gone), *self._beside.values())
         needed = [(v.name.partition("\0")[0], c) for v in views for c in _lost(command, v)]
         if needed:
             column = command.was.columns[needed[0][1]].name
@@ -148,13 +151,13 @@ class Program(Readers):
             raise SqlError(3730, "HY000", f"Cannot change or drop column '{column}' of table '{command.was.name}': "
                                           f"views need it: {_quoted(readers)}; drop these first")
 
-    def _refuse_if_told_apart(self, command: commands.AlterTable) -> None:
+    def _refuse_if_told_apart(self, command: commands.AlterTable, gone: Collection[str]) -> None:
         """A view that is right for one row of each key only (GROUP BY the key) keeps that key."""
         if command.was.keyed == command.table.keyed:
             return
         tables = {**self._tables, fold(command.was.name): replace(command.table, name=command.was.name)}
         for name, text in self._texts.items():
-            if any(t.table_id == command.was.table_id for t, _ in used(self._views[name].plan)):
+            if name not in gone and any(t.table_id == command.was.table_id for t, _ in used(self._views[name].plan)):
                 try:
                     list(parse(text, AsOf(Instead(self, tables.values()), self._as_of[name])))
                 except SqlError as e:
@@ -169,8 +172,7 @@ class Program(Readers):
             raise view_changed(command.was.name)  # since the statement was planned
         if to != name and (to in self._tables or to in self._views):
             raise table_exists(command.table.name)
-        self._refuse_if_read(command)
-        self._refuse_if_told_apart(command)
+        self._refuse_if_needed(command)
         table = stamped(command.was, command.table, self.schema + 1, self._as_of.values())
         loses = loses_unique(command.was, table)  # an index that views may look up by
         adhoc = [n for n, v in self._adhoc.items()

@@ -173,6 +173,7 @@ class WholeProgram(Truncating):
         try:
             explained = await self._made_beside(new, planned.version, run.tell) if new else {}
             for alter in planned.target.altered:
+                self._refuse_if_needed(alter, self._going(planned.target))
                 await self._fit(alter)
             async with self._lock:
                 self._check(planned.version)

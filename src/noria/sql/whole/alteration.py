@@ -19,7 +19,8 @@ COPY = "make a new table, copy the rows, and drop the old one"
 def alteration(was: TableDef, want: TableDef) -> tuple[Names, Names]:
     """The parts of the ALTER TABLE that leads from one definition to another, and what no ALTER TABLE can do."""
     columns = {c.name.lower(): c for c in _there(was)}
-    wrong = [*_keys_differ(was, want), *_order_differs(was, want)]
+    wrong = [*_order_differs(was, want)]
+    key = key_of(want)
     wrong += [f"table '{was.name}' has a column '{c.name}' that the new program has not: {COPY}"
               for c in _there(was) if c.name.lower() not in {w.name.lower() for w in _there(want)}]
     parts: list[str] = []
@@ -30,13 +31,16 @@ def alteration(was: TableDef, want: TableDef) -> tuple[Names, Names]:
             if c.auto_increment or not _comes_last(was, want, c):
                 wrong.append(f"column '{c.name}' of table '{was.name}' is new: a new column is added behind the "
                              f"others, without AUTO_INCREMENT; else {COPY}")
-        elif _bare(old) != _bare(c):
+        elif _bare(old) != _bare(replace(c, nullable=old.nullable) if c.name.lower() in key else c):
             wrong.append(f"column '{c.name}' of table '{was.name}' is {_kind(old)}, and {_kind(c)} in the new program: "
                          f"{COPY}")
         elif _default(old) != _default(c):
             parts.append(f"ALTER COLUMN {quoted(c.name)} " +
                          (f"SET DEFAULT {default_text(c)}" if _default(c) else "DROP DEFAULT"))
     dropped, added = _indexes(was, want)
+    if key != key_of(was):
+        dropped = (*["DROP PRIMARY KEY"] * bool(was.primary_key), *dropped)
+        added = (*[f"ADD PRIMARY KEY ({', '.join(map(quoted, key))})"] * bool(key), *added)
     if want.first_id > was.first_id:
         added = (*added, f"AUTO_INCREMENT = {want.first_id}")
     return (*dropped, *parts, *added), tuple(wrong)
@@ -45,12 +49,6 @@ def alteration(was: TableDef, want: TableDef) -> tuple[Names, Names]:
 def _there(table: TableDef) -> list[Column]:
     """The columns as they are shown."""
     return [table.columns[i] for i in table.shown]
-
-
-def _keys_differ(was: TableDef, want: TableDef) -> Iterator[str]:
-    if _columns(was, was.primary_key) != _columns(want, want.primary_key):
-        yield (f"the primary key of table '{was.name}' is ({', '.join(_columns(was, was.primary_key))}), and "
-               f"({', '.join(_columns(want, want.primary_key))}) in the new program: {COPY}")
 
 
 def _order_differs(was: TableDef, want: TableDef) -> Iterator[str]:
@@ -78,6 +76,11 @@ def _default(c: Column) -> tuple[object, ...]:
 
 def _kind(c: Column) -> str:
     return column_text(replace(c, has_default=False, default_now=False)).removeprefix(f"{quoted(c.name)} ")
+
+
+def key_of(table: TableDef) -> Names:
+    """Folded names of the columns of its primary key."""
+    return _columns(table, table.primary_key)
 
 
 def _columns(table: TableDef, places: Iterable[int]) -> Names:

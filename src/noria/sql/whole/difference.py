@@ -17,7 +17,7 @@ from noria.core.types import TableDef
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
 from noria.sql.text.syntax import parse_tokens, tokenize
-from noria.sql.whole.alteration import Names, alteration
+from noria.sql.whole.alteration import Names, alteration, key_of
 from noria.sql.whole.meaning import Tables, planned, same_view
 from noria.sql.whole.outline import Outline
 from noria.sql.whole.restated import restated
@@ -119,15 +119,16 @@ def _at_last(name: str, program: Outline) -> ViewDef | None:
 
 
 def _early(have: Outline, want: Outline, changed: set[str]) -> set[str]:
-    """Of the views to be made, those that need no table and no column that is new, nor a view that does."""
+    """Of the views to be made, those that need no table, key and column that is new, nor a view that does."""
     early: dict[str, ViewDef] = {}
+    there = {n for n, t in have.tables.items() if n in want.tables and key_of(t) == key_of(want.tables[n])}
     for name, view in want.views.items():
         if name in have.views and name not in changed:
             continue
         known = {n: early[n] if n in early else have.views[n].definition for n in view.used
                  if n in early or (n in have.views and n not in changed)}
         tables = {t.lower() for t in tables_of(view.definition.plan)}
-        if view.used <= known.keys() and tables <= have.tables.keys():
+        if view.used <= known.keys() and tables <= there:
             found = _as_before(name, want, have.tables, known)
             if found is not None:
                 early[name] = found
