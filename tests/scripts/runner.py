@@ -161,7 +161,8 @@ class Script:
         self._start()
         steps = [packets.CreateTable(t) for t in self.tables.values()]
         steps += [packets.AddView(v) for v in self.views.values()]
-        self.send(packets.Migrate(tuple(steps), durable=False))
+        reply = self.send(packets.Migrate(tuple(steps), durable=False))
+        assert reply.error is None, reply.error
         self.out.append("another worker serves")
 
 

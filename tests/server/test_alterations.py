@@ -477,3 +477,17 @@ def test_keys_in_one_statement_with_what_they_are_of(tmp_path: Path) -> None:
         assert db.sql("SELECT a FROM t WHERE c = 'e'").rows == [("2",)]
         db.sql("ALTER TABLE t CHANGE b a INT, CHANGE a b VARCHAR(10)")
         assert db.sql("SELECT a FROM t WHERE b = 'THREE'").rows == [(33,)]
+
+
+def test_tables_that_are_called_otherwise(tmp_path: Path) -> None:
+    """What is known of a plan is not taken for an equal one over a table that has, or had, another name."""
+    for name in ("a", "b"):
+        for again in (False, True):
+            with noria.open(tmp_path / name) as db:
+                if not again:
+                    db.sql(f"CREATE TABLE {name} (x INT, y INT)")
+                    db.sql(f"CREATE MATERIALIZED VIEW coarse AS SELECT x, COUNT(*) AS n FROM {name} GROUP BY x")
+                    db.sql(f"CREATE MATERIALIZED VIEW fine AS SELECT x, y, COUNT(*) AS n FROM {name} GROUP BY x, y")
+                    db.sql(f"CREATE MATERIALIZED VIEW total AS SELECT COUNT(*) AS n FROM {name}")
+                    db.sql(f"INSERT INTO {name} VALUES (1, 1), (1, 2), (2, 1)")
+                assert sorted(db.view("coarse").lookup()) == [(1, 2), (2, 1)] and db.view("total").lookup() == [(3,)]

@@ -54,7 +54,12 @@ class Mir:
     @cached_property
     def table_names(self) -> frozenset[str]:
         """Of the base tables that it reads."""
-        return frozenset[str]().union(*(i.table_names for i in self.inputs))
+        return frozenset(name for name, _ in self.tables_called)
+
+    @cached_property
+    def tables_called(self) -> frozenset[tuple[str, int]]:
+        """(name, id) of the base tables that it reads: equal plans may be over tables that had other names."""
+        return frozenset[tuple[str, int]]().union(*(i.tables_called for i in self.inputs))
 
     @cached_property
     def _hash(self) -> int:
@@ -87,8 +92,8 @@ class Base(Mir):
         return self.table.fields
 
     @cached_property
-    def table_names(self) -> frozenset[str]:
-        return frozenset((self.table.name,))
+    def tables_called(self) -> frozenset[tuple[str, int]]:
+        return frozenset(((self.table.name, self.table.table_id),))
 
     @cached_property
     def _same(self) -> tuple[Any, ...]:

@@ -42,9 +42,13 @@ class Grouped:
         return any(self.source.fields[c].type.folds for c in self.group)
 
 
-@lru_cache(maxsize=KEPT_PLANS)
 def grouped(plan: Mir) -> Grouped | None:
     """The node taken apart, if it groups."""
+    return _grouped(plan, plan.tables_called)
+
+
+@lru_cache(maxsize=KEPT_PLANS)
+def _grouped(plan: Mir, _: object) -> Grouped | None:
     if isinstance(plan, Distinct):
         below, group, aggs = plan.input, tuple(range(plan.width)), tuple[Agg, ...]()
     elif isinstance(plan, Aggregate):

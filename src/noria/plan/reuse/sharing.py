@@ -118,9 +118,13 @@ def host(plan: Mir) -> Mir:
     return plan
 
 
-@lru_cache(maxsize=KEPT_PLANS)
 def groupings(plan: Mir) -> Mapping[Mir, int]:
     """Every grouping of a plan, and how many stand above each other there, itself included."""
+    return _groupings(plan, plan.tables_called)
+
+
+@lru_cache(maxsize=KEPT_PLANS)
+def _groupings(plan: Mir, _: object) -> Mapping[Mir, int]:
     found: dict[Mir, int] = {}
     for i in plan.inputs:
         found.update(groupings(i))
