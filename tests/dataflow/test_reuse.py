@@ -19,10 +19,12 @@ from dataflow.test_engine_random import _play, published
 from noria.core.expressions import functions
 from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import conjunction
-from noria.core.types import TableDef
+from noria.core.types import INT, Column, TableDef
 from noria.dataflow.ops import gate
 from noria.plan import mir
 from noria.plan.lower import Lowering
+from noria.plan.reuse.grouped import grouped
+from noria.plan.reuse.sharing import groupings
 from noria.plan.view import ViewDef
 from noria.state.symbols import SymbolTable
 from reference import mir_reference, random_plans
@@ -198,3 +200,12 @@ def test_what_is_partial_alone_is_partial_together(block: int) -> None:
         assert kept[0] <= kept[1], f"seed {seed}: {kept}"
 
 
+
+
+def test_equal_plans_over_tables_that_are_called_otherwise() -> None:
+    """What is known of one is not taken for the other: they are looked for by name."""
+    for name in ("before", "after"):
+        plan = mir.Distinct(mir.Base(TableDef(name, (Column("x", INT), Column("y", INT)), table_id=1)))
+        found = grouped(plan)
+        assert found is not None and set(mir.tables_of(found.source)) == {name}
+        assert [set(mir.tables_of(g)) for g in groupings(plan)] == [{name}]
