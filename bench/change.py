@@ -236,7 +236,7 @@ def main() -> None:
         for kind in a.servers.split(","):
             place = Path(directory, kind)
             place.mkdir()
-            server: Any = NoriaServer(place) if kind == "noria" else MariaDb(place, 33071)
+            server: Any = NoriaServer(place) if kind == "noria" else MariaDb(place)
             server.start()
             try:
                 if kind == "noria":

@@ -18,6 +18,7 @@ import contextlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -109,6 +110,13 @@ class Data:
         return i, i % 9200, f"Story number {i} of the benchmark", f"https://example.com/{i}"
 
 
+def free_port() -> int:
+    """One that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
 class Server:
     """Where sysbench connects to."""
 
@@ -122,8 +130,8 @@ class MariaDb(Server):
 
     name = "MariaDB"
 
-    def __init__(self, directory: Path, port: int):
-        self.directory, self.port = directory, port
+    def __init__(self, directory: Path):
+        self.directory, self.port = directory, free_port()
         self.socket = directory / "mysqld.sock"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -268,7 +276,7 @@ def servers(noria_at: str, kinds: str) -> Iterator[list[MariaDb | NoriaServer]]:
             for kind in kinds.split(","):
                 place = Path(directory, kind)
                 place.mkdir()
-                server = MariaDb(place, 33071) if kind == "mariadb" else NoriaServer(place, noria_at)
+                server = MariaDb(place) if kind == "mariadb" else NoriaServer(place, noria_at)
                 started.append(server)
                 server.start()
             yield started

@@ -124,7 +124,7 @@ def main() -> None:
     args.add_argument("--seconds", type=float, default=5)
     a = args.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="noria-bench-"))
-    maria = MariaDb(directory / "maria", 3398)
+    maria = MariaDb(directory / "maria")
     maria.directory.mkdir()
     server, empty = started(directory)
     try:
