@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 import noria
-from control.test_readers import ask, readers, shown
+from control import databases
+from control.databases import ask
+from control.test_readers import readers, shown
 from noria.client.api import Database
 
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, kind INT, name VARCHAR(20))",
@@ -43,10 +45,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def db(path: Path) -> Iterator[Database]:
-    with noria.open(path) as made:
-        for text in TABLES:
-            made.sql(text)
-        yield made
+    yield from databases.of(path, TABLES)
 
 
 def create(db: Database, *names: str) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import noria
+from control import databases
+from control.databases import ask
 from noria.client.api import Database
 from noria.core.errors import SqlError
-from noria.dataflow.packets import Ask
 
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)",
           "INSERT INTO t VALUES (1, 1, 10), (2, 1, 20), (3, 2, 30)")
@@ -30,15 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def db(path: Path) -> Iterator[Database]:
-    with noria.open(path) as made:
-        for text in TABLES:
-            made.sql(text)
-        yield made
-
-
-def ask(db: Database, what: str) -> Any:
-    transport: Any = db._transport
-    return transport._run(transport._executor.ask(Ask(0, what)))
+    yield from databases.of(path, TABLES)
 
 
 def readers(db: Database) -> set[str]:

@@ -12,14 +12,11 @@ from typing import Any
 
 import pytest
 
-import noria
-from noria.client import Database
-from noria.control.whole import WholeProgram
+from control.databases import Opened
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS
 from noria.dataflow import packets
-from noria.dataflow.packets import Ask
 from noria.plan.mir import Mir, show
 from noria.plan.view import ViewDef
 from noria.sql.commands import Truncate
@@ -27,24 +24,8 @@ from noria.sql.commands import Truncate
 MANY = 3 * BUILD_AT_ONCE_ROWS
 
 
-class Emptied:
+class Emptied(Opened):
     """A database whose tables are all large to TRUNCATE, unless told otherwise."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.open()
-
-    def open(self) -> None:
-        self.db: Database = noria.open(self.path)
-        self.transport: Any = self.db._transport
-        self.program: WholeProgram = self.transport._program
-
-    def again(self) -> None:
-        self.db.close()
-        self.open()
-
-    def ask(self, what: str) -> Any:
-        return self.transport._run(self.transport._executor.ask(Ask(0, what)))
 
     def rows(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         return sorted(self.db.sql(text, list(values)).rows)

@@ -13,14 +13,12 @@ from typing import Any
 
 import pytest
 
-import noria
-from noria.client import Database
+from control.databases import Opened
 from noria.control.preview import Preview
 from noria.control.published import published
-from noria.control.whole import WholeProgram
 from noria.core.errors import SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS
-from noria.dataflow.packets import Ask, Rehearse
+from noria.dataflow.packets import Rehearse
 from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
 from noria.sql.whole.difference import difference
@@ -31,21 +29,8 @@ T = "CREATE TABLE t (id INT PRIMARY KEY, a INT, s VARCHAR(20));\n"
 PER = "CREATE MATERIALIZED VIEW per AS SELECT a, COUNT(*) AS n FROM t GROUP BY a;\n"
 
 
-class Whole:
+class Whole(Opened):
     """A database, and its program."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.open()
-
-    def open(self) -> None:
-        self.db: Database = noria.open(self.path)
-        self.transport: Any = self.db._transport
-        self.program: WholeProgram = self.transport._program
-
-    def again(self) -> None:
-        self.db.close()
-        self.open()
 
     def apply(self, text: str, drop: bool = False, **more: Any) -> Preview:
         found: Preview = self.transport._run(self.program.apply(text, drop, **more))
@@ -57,9 +42,6 @@ class Whole:
 
     def exported(self) -> str:
         return str(self.transport._run(self.program.exported()))
-
-    def ask(self, what: str) -> Any:
-        return self.transport._run(self.transport._executor.ask(Ask(0, what)))
 
     def fill(self, rows: int = MANY) -> None:
         self.db.table("t").insert([(i, i % 7, f"s{i % 3}") for i in range(rows)])

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
-from noria.control.holding import Holding, reading
+from noria.control.holding import Holding, has_columns, reading
 from noria.control.names import fold
 from noria.control.published import columns_asked
 from noria.control.recipe import stored
@@ -153,7 +153,7 @@ class Catalog:
             name = fold(found.name)
             if name not in self._essences:
                 self._essences[name] = essence(found.plan)
-            if self._essences[name] in plans and name not in self._broken and _shows(found, wanted):
+            if self._essences[name] in plans and name not in self._broken and has_columns(found, wanted):
                 yield found
 
     def is_read_beside(self, wanted: ViewDef) -> bool:
@@ -250,8 +250,3 @@ class Catalog:
 
 def _ids(view: ViewDef) -> frozenset[int]:
     return frozenset(t.table_id for t in tables_of(view.plan).values())
-
-
-def _shows(found: ViewDef, wanted: ViewDef) -> bool:
-    """Has it the columns, and is it read by ranges, where that is wanted?"""
-    return columns_asked(found) >= columns_asked(wanted) and found.ranged >= wanted.ranged

@@ -46,7 +46,7 @@ class Holding:
         """Views of what is asked for: the same rows by the same key, or just the first of them where that is all it
         shows; at least its columns."""
         for plan in dict.fromkeys((wanted.plan, kept_top(wanted).plan)):
-            yield from (n for n in self._by_plan.get((plan, wanted.key), ()) if _has_columns(self._views[n], wanted))
+            yield from (n for n in self._by_plan.get((plan, wanted.key), ()) if has_columns(self._views[n], wanted))
 
     def others(self, wanted: ViewDef) -> Iterator[str]:
         """Views of other rows or columns, in whose readers what is asked for can be read."""
@@ -68,10 +68,11 @@ def holds(reader: ViewDef, wanted: ViewDef) -> bool:
 
 def _same(reader: ViewDef, wanted: ViewDef) -> bool:
     rows = reader.key == wanted.key and reader.plan in (wanted.plan, kept_top(wanted).plan)
-    return rows and _has_columns(reader, wanted)
+    return rows and has_columns(reader, wanted)
 
 
-def _has_columns(reader: ViewDef, wanted: ViewDef) -> bool:
+def has_columns(reader: ViewDef, wanted: ViewDef) -> bool:
+    """Has it the columns, and is it read by ranges, where that is wanted?"""
     return columns_asked(reader) >= columns_asked(wanted) and reader.ranged >= wanted.ranged
 
 

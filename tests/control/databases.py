@@ -1,0 +1,46 @@
+"""Databases of this process, for tests that look behind their statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import noria
+from noria.client import Database
+from noria.control.whole import WholeProgram
+from noria.dataflow.packets import Ask
+
+
+class Opened:
+    """A database that can be opened again, and its program."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.open()
+
+    def open(self) -> None:
+        self.db: Database = noria.open(self.path)
+        self.transport: Any = self.db._transport
+        self.program: WholeProgram = self.transport._program
+
+    def again(self) -> None:
+        self.db.close()
+        self.open()
+
+    def ask(self, what: str) -> Any:
+        return ask(self.db, what)
+
+
+def ask(db: Database, what: str) -> Any:
+    """What the worker tells of itself."""
+    transport: Any = db._transport
+    return transport._run(transport._executor.ask(Ask(0, what)))
+
+
+def of(path: Path, statements: Sequence[str]) -> Iterator[Database]:
+    """What a fixture yields: a database in which these have been run."""
+    with noria.open(path) as made:
+        for text in statements:
+            made.sql(text)
+        yield made
