@@ -277,3 +277,42 @@ def test_random_programs(path: Path, seed: int) -> None:
                 wanted = Counter(lite.execute(text, key).fetchall())
                 assert Counter(db.view(name).lookup(key)) == wanted, (seed, step, name, text, key)
         ask(db, "validate")
+
+
+# ------------------------------------------------------------------ joins
+JOINED = ("CREATE TABLE u (id INT PRIMARY KEY, t INT, kind INT)", "CREATE TABLE w (u INT, note VARCHAR(20))",
+          "INSERT INTO u VALUES (1, 1, 3), (2, 1, 4), (3, 2, 3), (4, NULL, 3)",
+          "INSERT INTO w VALUES (1, 'x'), (1, 'y'), (2, NULL), (3, 'z'), (NULL, 'n')")
+ORDERS = {
+    "tuw": "SELECT t.id, u.kind, w.note, t.name FROM t JOIN u ON u.t = t.id JOIN w ON w.u = u.id WHERE t.a = ?",
+    "wut": "SELECT w.note, t.id FROM w JOIN u ON w.u = u.id JOIN t ON t.id = u.t WHERE t.a = ?",
+    "utw": "SELECT u.kind, t.name FROM u JOIN t ON u.t = t.id JOIN w ON u.id = w.u WHERE t.a = ?",
+    "comma": "SELECT t.name, w.note FROM w, t, u WHERE w.u = u.id AND u.t = t.id AND t.a = ?",
+}
+APART = {
+    "other": "SELECT w.note, t.id FROM w JOIN u ON w.u = u.kind JOIN t ON t.id = u.t WHERE t.a = ?",
+    "left": "SELECT w.note, t.id FROM t JOIN u ON t.id = u.t LEFT JOIN w ON w.u = u.id WHERE t.a = ?",
+    "fewer": "SELECT t.id, u.kind FROM u JOIN t ON t.id = u.t WHERE t.a = ?",
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_joins_in_any_order_are_read_through_one(db: Database, seed: int) -> None:
+    lite = sqlite3.connect(":memory:")
+    for text in (*TABLES, *JOINED):
+        lite.execute(text)
+        if text not in TABLES:
+            db.sql(text)
+    views = {**ORDERS, **APART}
+    names = random.Random(seed).sample(sorted(views), len(views))
+    for name in names:
+        db.sql(f"CREATE VIEW `{name}` AS {views[name]}")
+    assert readers(db) == {"tuw", *APART}
+    for change in ("SELECT 1", "UPDATE u SET t = 2 WHERE id = 2", "DELETE FROM w WHERE note = 'x'",
+                   "INSERT INTO t VALUES (5, 1, 0, 0, 'five')", "INSERT INTO u VALUES (5, 5, 1)"):
+        db.sql(change)
+        lite.execute(change)
+        for name, text in views.items():
+            for key in (1, 2):
+                assert Counter(db.view(name).lookup(key)) == Counter(lite.execute(text, (key,)).fetchall()), name
+    ask(db, "validate")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -17,13 +18,14 @@ import pytest
 from dataflow.engine_rig import Rig
 from dataflow.test_engine_random import _play, published
 from noria.core.expressions import functions
-from noria.core.expressions.expr import col, const
+from noria.core.expressions.expr import Expr, col, const, substitute
 from noria.core.expressions.functions import conjunction
-from noria.core.types import INT, Column, TableDef
+from noria.core.types import BIGINT, INT, Column, Kind, TableDef
 from noria.dataflow.ops import gate
 from noria.plan import mir
 from noria.plan.lower import Lowering
 from noria.plan.reuse.grouped import grouped
+from noria.plan.reuse.join_order import joined
 from noria.plan.reuse.sharing import groupings
 from noria.plan.view import ViewDef
 from noria.state.symbols import SymbolTable
@@ -37,9 +39,10 @@ FIRST = int(os.environ.get("NORIA_REUSE_FIRST", "0"))
 def siblings(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
     """Views that group the same rows: by the same columns or more or fewer, under conditions that they share in part,
     through projections or not; some with what follows a grouping."""
-    source: mir.Mir = mir.Base(rng.choice(bases))
-    if rng.random() < 0.3:
-        source = random_plans._join(rng, source, mir.Base(rng.choice(bases))) or source
+    tree = Tree(rng, bases, rng.choice([1, 1, 2, 2, 3]))
+    source, _ = tree.written(range(len(tree.relations)))
+    if len(tree.relations) == 2 and rng.random() < 0.3:
+        source, tree = random_plans._join(rng, *tree.relations) or source, None
     terms = [random_plans.predicate(rng, source.fields) for _ in range(3)]
     if rng.random() < 0.6:  # that differ in a constant
         c = rng.randrange(source.width)
@@ -51,10 +54,14 @@ def siblings(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
     for i in range(rng.randint(2, 5)):
         condition = conjunction(rng.sample(terms, rng.choice([0, 0, 1, 1, 1, 2])))
         rows = source if condition is None else mir.Filter(source, condition)
-        places = list(range(source.width))
+        places = list(range(source.width))  # of the columns of `rows`, which of the source's
+        if tree is not None and len(tree.relations) > 1 and rng.random() < 0.5:
+            rows, places = tree.any_order(rng, condition)
         if rng.random() < 0.3:
-            rng.shuffle(places)
-            rows = random_plans._columns(rows, places)
+            shuffled = rng.sample(range(source.width), source.width)
+            rows, places = random_plans._columns(rows, shuffled), [places[c] for c in shuffled]
+        if rng.random() < 0.4:
+            rows = computed(rng, rows, places)
         by = [g for g in group if rng.random() < 0.92]
         rng.shuffle(by)
         plan = _grouped(rng, rows, tuple(places.index(g) for g in by))
@@ -68,6 +75,52 @@ def siblings(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
         ranged = len(key) == 1 and not plan.fields[key[0]].type.is_text and rng.random() < 0.3
         out.append(ViewDef(f"v{i}", plan, key, plan.width, ranged=ranged))
     return out
+
+
+class Tree:
+    """Inner joins of some tables, each with one before it; a table may stand there twice."""
+
+    def __init__(self, rng: random.Random, bases: list[TableDef], size: int):
+        self.relations: list[mir.Mir] = [mir.Base(rng.choice(bases))]
+        self.pairs: list[tuple[int, int]] = []  # columns of all relations side by side
+        for _ in range(size - 1):
+            width, fields = sum(r.width for r in self.relations), [f for r in self.relations for f in r.fields]
+            new = mir.Base(rng.choice(bases))
+            on = [(a, width + b) for a, f in enumerate(fields) for b, g in enumerate(new.fields)
+                  if random_plans._same(f.type, g.type)]
+            if on and width + new.width <= 9:
+                self.relations.append(new)
+                self.pairs += rng.sample(on, min(len(on), rng.choice([1, 1, 1, 2])))
+
+    def written(self, order: Sequence[int]) -> tuple[mir.Mir, list[int]] | None:
+        """The joins in this order, and which column each one of theirs is; None where that is no tree of joins."""
+        starts = [sum(r.width for r in self.relations[:i]) for i in range(len(self.relations))]
+        columns = [range(starts[i], starts[i] + r.width) for i, r in enumerate(self.relations)]
+        plan, places = self.relations[order[0]], list(columns[order[0]])
+        for i in order[1:]:
+            on = [(places.index(x), columns[i].index(y)) for a, b in self.pairs for x, y in ((a, b), (b, a))
+                  if x in places and y in columns[i]]
+            if not on:
+                return None
+            plan, places = mir.Join(plan, self.relations[i], tuple(on)), [*places, *columns[i]]
+        return plan, places
+
+    def any_order(self, rng: random.Random, condition: Expr | None) -> tuple[mir.Mir, list[int]]:
+        orders = [w for o in permutations(range(len(self.relations))) if (w := self.written(o)) is not None]
+        plan, places = rng.choice(orders)
+        if condition is not None:
+            plan = mir.Filter(plan, substitute(condition, lambda c: col(places.index(c.index), c.type, c.nullable)))
+        return plan, places
+
+
+def computed(rng: random.Random, rows: mir.Mir, places: list[int]) -> mir.Mir:
+    """Its columns, and some that are computed of them; of the same columns, in whatever order the joins are."""
+    exprs: list[Expr] = [col(i, f.type, f.nullable) for i, f in enumerate(rows.fields)]
+    whole = sorted((c for c, f in zip(places, rows.fields, strict=True) if f.type.kind is Kind.INT))
+    for c in rng.choices(whole, k=rng.choice([1, 2])):
+        by = const(rng.choice([1, 2, 2]), BIGINT)
+        exprs.append(functions.call(rng.choice(["add", "mul"]), exprs[places.index(c)], by))
+    return mir.Project(rows, tuple(exprs), tuple(f"p{i}" for i in range(len(exprs))))
 
 
 def _grouped(rng: random.Random, rows: mir.Mir, by: tuple[int, ...]) -> mir.Mir:
@@ -175,6 +228,71 @@ def test_a_rewritten_plan_has_the_rows_of_the_one_it_stands_for() -> None:
             have, want = (Counter(map(str, mir_reference.run(p, rig.rows))) for p in (mine, alone))
             assert have == want, f"seed {seed}: {v.name}\n{mir.show(mine)}"
     assert other > SEEDS // 4
+
+
+# ------------------------------------------------------------------ examples
+T = mir.Base(TableDef("t", (Column("id", INT, False), Column("x", INT), Column("y", INT)), (0,), table_id=1))
+U = mir.Base(TableDef("u", (Column("id", INT, False), Column("t", INT), Column("z", INT)), (0,), table_id=2))
+W = mir.Base(TableDef("w", (Column("id", INT, False), Column("u", INT)), (0,), table_id=3))
+
+
+def aggregates(views: list[ViewDef]) -> list[mir.Aggregate]:
+    """Those of a program of these views."""
+    rig = Rig([t.table for t in (T, U, W)], [])
+    for v in views:
+        rig.add_view(v)
+    return [m for m in rig.lowering.made if isinstance(m, mir.Aggregate)]
+
+
+def total(name: str, rows: mir.Mir, by: int, *columns: int) -> ViewDef:
+    aggs = tuple(mir.agg("sum", c, rows.fields) for c in columns)
+    return ViewDef(name, mir.Aggregate(rows, (by,), aggs, tuple(f"s{c}" for c in columns)), (0,), 1 + len(columns))
+
+
+def product(rows: mir.Mir, a: int, by: int) -> mir.Mir:
+    """All columns, and a product."""
+    columns = [col(i, f.type, f.nullable) for i, f in enumerate(rows.fields)]
+    made = functions.call("mul", columns[a], const(by, BIGINT))
+    return mir.Project(rows, (*columns, made), (*(f.name for f in rows.fields), "made"))
+
+
+def test_computed_values_stand_side_by_side() -> None:
+    """The plain column, one product and another: one state of three sums."""
+    views = [total("a", T, 1, 2), total("b", product(T, 0, 2), 1, 3), total("c", product(T, 0, 3), 1, 3)]
+    (one,) = aggregates(views)
+    assert len(one.aggs) == 3
+
+
+def test_joins_in_any_order_are_one() -> None:
+    """t, u and w in three orders, with the pairs said in two ways: one state of two sums, over one of these orders."""
+    tu = mir.Join(T, U, ((0, 1),))
+    orders = {"a": total("a", mir.Join(tu, W, ((3, 1),)), 1, 5),
+              "b": total("b", mir.Join(mir.Join(U, W, ((0, 1),)), T, ((1, 0),)), 6, 2),
+              "c": total("c", mir.Join(W, mir.Join(U, T, ((1, 0),)), ((1, 0),)), 6, 4)}
+    (one,) = aggregates([*orders.values()])
+    assert [a.function for a in one.aggs] == ["sum"] and any(one.input is v.plan.inputs[0] for v in orders.values())
+    assert joined(orders["a"].plan.inputs[0]).joined == joined(orders["c"].plan.inputs[0]).joined
+    other = mir.Join(T, mir.Join(U, W, ((0, 1),)), ((1, 1),))  # t.x for t.id
+    assert joined(other).joined != joined(orders["a"].plan.inputs[0]).joined
+    assert len(aggregates([*orders.values(), total("d", other, 1, 5)])) == 2
+
+
+def test_what_is_equal_counts_and_not_by_which_pairs() -> None:
+    ab, ac, bc = mir.Join(T, U, ((0, 1),)), ((0, 1),), ((4, 1),)
+    assert joined(mir.Join(ab, W, ac)) == joined(mir.Join(ab, W, bc))
+    safe = mir.Join(ab, W, ac, null_safe=(0,))
+    assert joined(safe) is None and joined(mir.Join(ab, W, ac, outer=True)) is None
+
+
+def test_a_table_that_is_joined_with_itself() -> None:
+    """Which of the two it is does not follow from what it is."""
+    def child(left: mir.Mir, on: tuple[int, int], by: int, of: int) -> ViewDef:
+        return total(f"v{on}{by}", mir.Join(left, U, (on,)), by, of)
+
+    same = [child(U, (0, 1), 2, 5), child(U, (1, 0), 5, 2)]  # z of the parent, sum of the child's: twice
+    (one,) = aggregates(same)
+    assert len(one.aggs) == 1
+    assert len(aggregates([same[0], child(U, (1, 0), 2, 5)])) == 2  # and of the child, sum of the parent's
 
 
 # ------------------------------------------------------------------ never less partial

@@ -2,7 +2,8 @@
 
     share       the plans of a set of views, as a pure function of the set: no view is before another
     STRATEGIES  in their order, each a file with its example; all are about groups, which are what programs keep twice
-    through     how a view is read in the reader of another: what a lookup finds there, less some columns and rows
+    through     how a view is read in the reader of another: what a lookup finds there, less some columns and rows;
+                joins in any order
 
 Equal plan nodes are one graph node already (`plan/lower.py`), so a strategy has done its work when it has made nodes
 equal: it gives plan nodes for plan nodes, of the same rows in the same columns.  Keeps true:

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from noria.core.expressions.expr import Col, Expr, conjuncts
+from noria.core.expressions.expr import Col, Expr, conjuncts, substitute
 from noria.core.expressions.functions import conjunction
 from noria.core.limits import KEPT_PLANS
+from noria.core.types import SqlType
 from noria.plan.mir import Agg, Aggregate, Distinct, Filter, Mir, Project
 
 
@@ -69,6 +70,44 @@ def _grouped(plan: Mir, _: object) -> Grouped | None:
     return Grouped(plan, below, tuple(sorted(dict.fromkeys(terms), key=str)), group, aggs)
 
 
+@dataclass(frozen=True)
+class Apart:
+    """A grouping's columns over what is below all that filters and computes.  terms and exprs are over that source's
+    columns; of exprs there is one for each column of what is grouped, of which group and values are looked at.
+    aggs: functions, and what they are of."""
+
+    source: Mir
+    terms: tuple[Expr, ...]
+    exprs: tuple[Expr, ...]
+    group: frozenset[Expr]
+    values: frozenset[Expr]
+    aggs: frozenset[tuple[str, Expr | None, SqlType]]
+
+
+def apart(m: Grouped) -> Apart:
+    return _apart(m, m.plan.tables_called)
+
+
+@lru_cache(maxsize=KEPT_PLANS)
+def _apart(m: Grouped, _: object) -> Apart:
+    below, terms = m.source, list(m.terms)
+    exprs: list[Expr] = [column(below, i) for i in range(below.width)]
+    while isinstance(below, Project | Filter):
+        if isinstance(below, Filter):
+            terms += conjuncts(below.predicate)
+        else:
+            terms, exprs = ([_over(e, below) for e in some] for some in (terms, exprs))
+        below = below.input
+    aggs = frozenset((a.function, None if a.column is None else exprs[a.column], a.type) for a in m.aggs)
+    ordered = tuple(sorted(dict.fromkeys(terms), key=str))
+    return Apart(below, ordered, tuple(exprs), frozenset(exprs[c] for c in m.group),
+                 frozenset(e for _, e, _ in aggs if e is not None), aggs)
+
+
+def _over(e: Expr, below: Project) -> Expr:
+    return substitute(e, lambda c: below.exprs[c.index])
+
+
 def conditioned(source: Mir, terms: Sequence[Expr]) -> Mir:
     condition = conjunction(list(terms))
     return source if condition is None else Filter(source, condition)
@@ -78,6 +117,16 @@ def aggregate(source: Mir, group: Iterable[int], aggs: Iterable[Agg]) -> Aggrega
     """In one order of columns, whoever asks."""
     ordered = tuple(sorted(set(aggs), key=lambda a: (a.function, -1 if a.column is None else a.column, str(a.type))))
     return Aggregate(source, tuple(sorted(group)), ordered, tuple(named(a, source) for a in ordered))
+
+
+def moved(m: Grouped, below: Mir, to: Sequence[int]) -> Mir:
+    """The grouping over other rows, in which its source's columns are at these places."""
+    if isinstance(m.plan, Distinct):
+        return shown(Distinct(shown(below, [to[c] for c in m.group], m.plan)), range(len(m.group)), m.plan)
+    aggs = tuple(a if a.column is None else replace(a, column=to[a.column]) for a in m.aggs)
+    names = tuple(f.name for f in m.plan.fields)
+    whole = Aggregate(below, tuple(to[c] for c in m.group), aggs, names[len(m.group):])
+    return shown(whole, range(whole.width), m.plan)
 
 
 def named(a: Agg, source: Mir) -> str:

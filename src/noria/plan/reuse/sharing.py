@@ -16,7 +16,9 @@ from noria.plan.mir import Aggregate, Distinct, Mir
 from noria.plan.optimizer.rewrites import merge_projects
 from noria.plan.reuse.conditions import conditions
 from noria.plan.reuse.finer_groups import finer_groups
-from noria.plan.reuse.grouped import Grouped, grouped
+from noria.plan.reuse.grouped import Grouped, apart, grouped
+from noria.plan.reuse.join_order import join_order, joined
+from noria.plan.reuse.one_projection import one_projection
 from noria.plan.reuse.side_by_side import side_by_side
 from noria.plan.view import ViewDef
 
@@ -35,7 +37,7 @@ class Alone:
 Fullness = Callable[[ViewDef, Mir], Alone]
 """What is full in a program of this view alone, of this plan."""
 
-STRATEGIES: tuple[Strategy, ...] = (side_by_side, conditions, finer_groups)
+STRATEGIES: tuple[Strategy, ...] = (join_order, one_projection, side_by_side, conditions, finer_groups)
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,29 @@ def share(views: Sequence[ViewDef], fullness: Fullness, standing: Mapping[Mir, b
     level = 1
     while any(at >= level for v in concerned for at in groupings(plans[v.name]).values()):
         for strategy in STRATEGIES:
-            if new := strategy(_at(level, concerned, plans, stay, fullness), hosts):
+            new = strategy(_at(level, concerned, plans, stay, fullness), hosts)
+            if strategy is join_order:
+                new = _no_fuller(new, concerned, plans, fullness)
+            if new:
                 made = {m: replaced(p, new) for m, p in made.items()} | new
                 plans = {name: replaced(p, new) for name, p in plans.items()}
                 _note(members, new)
         level += 1
-    return Shared(plans, made, members)
+    written = {g for v in concerned for g in groupings(v.plan)}
+    return Shared(plans, made, {at: of | {at} if at in written else of for at, of in members.items()})
+
+
+def _no_fuller(new: Mapping[Mir, Mir], views: Sequence[ViewDef], plans: Mapping[str, Mir], fullness: Fullness
+               ) -> dict[Mir, Mir]:
+    """Those of which no view is less partial: by which columns a join can be looked up depends on its order."""
+    bad = set[Mir]()
+    for v in views:
+        before, after = plans[v.name], replaced(plans[v.name], new)
+        if before != after:
+            was, now = fullness(v, before), fullness(v, after)
+            if was.looked_up > now.looked_up or len(now.full) > len(was.full):
+                bad.update(groupings(before))
+    return {m: p for m, p in new.items() if m not in bad}
 
 
 def _at(level: int, views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir], fullness: Fullness
@@ -136,7 +155,8 @@ def _groupings(plan: Mir, _: object) -> Mapping[Mir, int]:
 @lru_cache(maxsize=KEPT_PLANS)
 def sources(plan: Mir) -> frozenset[Mir]:
     """What the groupings of a plan are of: plans without a common one have nothing to share."""
-    return frozenset(g.source for n in groupings(plan) if (g := grouped(n)) is not None)
+    below = (apart(g).source for n in groupings(plan) if (g := grouped(n)) is not None)
+    return frozenset(s if (order := joined(s)) is None else order.joined for s in below)
 
 
 def related(views: Sequence[ViewDef], changed: Collection[Mir]) -> list[ViewDef]:

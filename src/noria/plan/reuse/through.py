@@ -15,8 +15,9 @@ from typing import Any
 
 from noria.core.expressions.expr import Expr
 from noria.plan.mir import Mir, unique_keys
+from noria.plan.reuse.errors import errorless
 from noria.plan.reuse.fewer_columns import fewer_columns
-from noria.plan.reuse.rows import errorless, rows_of
+from noria.plan.reuse.rows import rows_of
 from noria.plan.reuse.stronger_condition import Check, stronger_condition, whole_number
 from noria.plan.view import ViewDef
 

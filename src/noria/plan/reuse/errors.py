@@ -1,0 +1,39 @@
+"""Which columns of a plan may hold errors: what is told of a row that a view does not show must not be told by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from noria.core.expressions.functions.failing import can_fail, sum_can_fail
+from noria.core.limits import KEPT_PLANS
+from noria.plan.mir import Aggregate, Base, Distinct, Filter, Join, Mir, Project, TopK, UnionAll
+
+
+@lru_cache(maxsize=KEPT_PLANS)
+def errorless(plan: Mir) -> tuple[bool, ...]:
+    """Of each column: can no row hold an error in it, of its own or of a condition below?"""
+    if isinstance(plan, Base):
+        return (True,) * plan.width
+    below = tuple(errorless(i) for i in plan.inputs)
+    if isinstance(plan, Filter):
+        return below[0] if not can_fail(plan.predicate, _shaky(below[0])) else (False,) * plan.width
+    if isinstance(plan, Project):
+        return tuple(not can_fail(e, _shaky(below[0])) for e in plan.exprs)
+    if isinstance(plan, Join):
+        both = below[0] + below[1]
+        sure = plan.residual is None or not can_fail(plan.residual, _shaky(both))
+        return both if sure and all(below[0][a] and below[1][b] for a, b in plan.on) else (False,) * plan.width
+    if isinstance(plan, UnionAll):
+        return tuple(map(all, zip(*below, strict=True)))
+    if isinstance(plan, Distinct | TopK):
+        return below[0] if all(below[0]) else (False,) * plan.width
+    if isinstance(plan, Aggregate) and all(below[0]):
+        sums = (a.function in ("sum", "avg") and a.column is not None
+                and sum_can_fail(plan.input.fields[a.column].type) for a in plan.aggs)
+        return (*(True for _ in plan.group), *(not fails for fails in sums))
+    return (False,) * plan.width
+
+
+def _shaky(sure: tuple[bool, ...]) -> Callable[[int], bool]:
+    return lambda index: not sure[index]

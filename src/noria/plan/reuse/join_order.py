@@ -1,0 +1,179 @@
+"""Inner joins of the same relations by the same columns are one, in whatever order they are written.
+
+    aggregate count(*) by b.kind (join on a.x = b.x (a, b))
+    aggregate max(a.at) by b.kind (join on b.x = a.x (b, a))      →   project … (aggregate … (join on a.x = b.x (a, b)))
+
+`joined` says what a tree of inner joins is of, without its order: by that, views are read through each other
+(`rows.py`).  `join_order` writes groupings over them in one of the orders that are there: that of a state in use, else
+the least.  Joins keep nothing themselves, so a prefix of a larger join is shared in what is kept above it and below.
+
+Which columns are equal counts, not by which pairs it was said: a = b and b = c is a = b and a = c.  Not where a column
+may hold an error, which would be told by some orders only, and not of pairs in which NULL equals NULL.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import groupby, permutations, product
+from math import factorial, prod
+
+from noria.core.expressions.expr import Col, substitute
+from noria.core.limits import KEPT_PLANS
+from noria.core.types import Field
+from noria.plan.mir import Base, Join, Mir, Project
+from noria.plan.reuse.errors import errorless
+from noria.plan.reuse.grouped import Grouped, apart, conditioned, moved
+
+_MOST_TIES = 24  # orders of equal relations that are compared
+
+
+@dataclass(frozen=True)
+class Joined(Mir):
+    """Inner joins of these, in an order of their own.  same: columns that are equal.  For comparing; in no graph."""
+
+    relations: tuple[Mir, ...]
+    same: frozenset[frozenset[int]]
+
+    @cached_property
+    def inputs(self) -> tuple[Mir, ...]:
+        return self.relations
+
+    def with_inputs(self, *inputs: Mir) -> Joined:
+        return Joined(inputs, self.same)
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        return tuple(f for r in self.relations for f in r.fields)
+
+    def __str__(self) -> str:
+        return " and ".join(" = ".join(f"#{c}" for c in sorted(s)) for s in sorted(self.same, key=sorted))
+
+
+@dataclass(frozen=True)
+class Order:
+    """joined: what the tree is of.  place: where each column of the tree is in that."""
+
+    joined: Joined
+    place: tuple[int, ...]
+
+    @cached_property
+    def columns(self) -> dict[int, int]:
+        """The tree's column for each of what it is of."""
+        return {p: c for c, p in enumerate(self.place)}
+
+
+def joined(plan: Mir) -> Order | None:
+    """A tree of inner joins without its order; None for any other plan."""
+    return _joined(plan, plan.tables_called) if isinstance(plan, Join) else None
+
+
+@lru_cache(maxsize=KEPT_PLANS)
+def _joined(plan: Join, _: object) -> Order | None:
+    relations = list(_relations(plan))
+    if len(relations) < 2 or not all(all(errorless(r)) for r in relations):
+        return None
+    same = _classes(plan)
+    starts = _starts(relations)
+    best: tuple[list[list[int]], tuple[int, ...], list[int]] | None = None
+    for order in _orders(relations):
+        to = _starts([relations[i] for i in order])
+        place = [0] * plan.width
+        for new, old in enumerate(order):
+            for c in range(relations[old].width):
+                place[starts[old] + c] = to[new] + c
+        written = sorted(sorted(place[c] for c in s) for s in same)
+        if best is None or written < best[0]:
+            best = written, tuple(place), list(order)
+    assert best is not None
+    written, columns, least = best
+    return Order(Joined(tuple(relations[i] for i in least), frozenset(map(frozenset, written))), columns)
+
+
+def _relations(plan: Mir) -> Iterator[Mir]:
+    """What is joined, from left to right."""
+    if _is_plain(plan):
+        for i in plan.inputs:
+            yield from _relations(i)
+    else:
+        yield plan
+
+
+def _is_plain(plan: Mir) -> bool:
+    return isinstance(plan, Join) and not plan.outer and not plan.null_safe
+
+
+def _classes(plan: Mir) -> list[set[int]]:
+    """Columns of the tree that are equal."""
+    found: list[set[int]] = []
+    for a, b in _pairs(plan, 0):
+        met = [s for s in found if a in s or b in s]
+        found = [s for s in found if s not in met] + [{a, b}.union(*met)]
+    return found
+
+
+def _pairs(plan: Mir, start: int) -> Iterator[tuple[int, int]]:
+    if isinstance(plan, Join) and _is_plain(plan):
+        width = plan.left.width
+        yield from ((start + a, start + width + b) for a, b in plan.on)
+        yield from _pairs(plan.left, start)
+        yield from _pairs(plan.right, start + width)
+
+
+def _starts(relations: Sequence[Mir]) -> list[int]:
+    """The number of each one's first column."""
+    starts = [0]
+    for r in relations:
+        starts.append(starts[-1] + r.width)
+    return starts[:-1]
+
+
+def _orders(relations: Sequence[Mir]) -> Iterator[tuple[int, ...]]:
+    """By what they are; of those that are alike every order, as long as there are few."""
+    texts = [_text(r) for r in relations]
+    by_text = sorted(range(len(relations)), key=lambda i: (texts[i], i))
+    ties = [list(g) for _, g in groupby(by_text, key=lambda i: texts[i])]
+    if prod(factorial(len(t)) for t in ties) > _MOST_TIES:
+        yield tuple(by_text)
+        return
+    for each in product(*(permutations(t) for t in ties)):
+        yield tuple(i for t in each for i in t)
+
+
+def _text(plan: Mir) -> str:
+    """The same for equal plans: without names."""
+    if isinstance(plan, Base):
+        return f"table {plan.table.table_id or plan.table.name}"
+    own = ", ".join(map(str, plan.exprs)) if isinstance(plan, Project) else str(plan)
+    return f"{own} ({', '.join(map(_text, plan.inputs))})"
+
+
+# ---------------------------------------------------------------- of groupings
+def join_order(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[Mir, Mir]:
+    there, free = _by_join(standing), _by_join(members)
+    made: dict[Mir, Mir] = {}
+    for of, group in free.items():
+        source = min((apart(m).source for m in there.get(of, group)), key=_text)
+        made.update((m.plan, _over(m, source)) for m in group if apart(m).source != source)
+    return made
+
+
+def _by_join(groupings: Sequence[Grouped]) -> dict[Joined, list[Grouped]]:
+    found = defaultdict[Joined, list[Grouped]](list)
+    for g in groupings:
+        if (order := joined(apart(g).source)) is not None:
+            found[order.joined].append(g)
+    return found
+
+
+def _over(m: Grouped, source: Mir) -> Mir:
+    """The grouping over the same join in another order."""
+    a = apart(m)
+    mine, other = joined(a.source), joined(source)
+    assert mine is not None and other is not None
+    terms, exprs = ([substitute(e, lambda c: Col(c.type, c.nullable, other.columns[mine.place[c.index]]))
+                     for e in some] for some in (a.terms, a.exprs))
+    rows = conditioned(source, terms)
+    return moved(m, Project(rows, tuple(exprs), tuple(f.name for f in m.source.fields)), range(len(exprs)))
