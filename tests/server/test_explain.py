@@ -11,6 +11,7 @@ import mysql.connector
 import pytest
 
 from e2e.local import LocalServer, views_at_once
+from noria.dataflow.render import saved, size
 
 TABLES = (
     "CREATE TABLE stories (id INT PRIMARY KEY, author INT, title VARCHAR(20))",
@@ -154,6 +155,33 @@ def test_what_can_never_be_evicted_is_told_with_the_reason(client: Client) -> No
     told = [v for k, v in status.items() if k.startswith("essential ")]
     assert int(status["worker_essential"]) > 0 and len(told) == 2
     assert any("it is read without a key" in text for text in told)
+
+
+def test_what_is_shared_says_what_it_saves(client: Client) -> None:
+    client.rows("CREATE VIEW n AS SELECT story, COUNT(*) AS n FROM votes WHERE story = ? GROUP BY story")
+    client.rows("CREATE VIEW m AS SELECT story, MAX(user) AS m, MIN(user) AS l FROM votes WHERE story = ? "
+                "GROUP BY story")
+    client.rows("CREATE VIEW narrow AS SELECT title FROM stories WHERE id = ?")
+    client.rows("CREATE VIEW wide AS SELECT * FROM stories WHERE id = ?")
+    for view in "n", "m":
+        client.rows(f"SELECT * FROM {view} WHERE story = 1")
+    client.rows("SELECT * FROM wide WHERE id = 1")
+    (node,) = [n for n in client.rows("SHOW NORIA GRAPH") if n["Does"].startswith("aggregate")]
+    # three views; alone they would have two or three of its four columns
+    assert node["Views"] == "counted, m, n"
+    assert 0 < node["Saves"] == round(node["Bytes"] * (3 * (2 / 4 + 3 / 4) / 2 - 1))
+    (line,) = [t for t in client.lines("EXPLAIN SELECT * FROM m WHERE story = 1") if "one state instead of 2" in t]
+    assert line.endswith(f"shared, it saves up to {size(node['Saves'])}") and "shared with counted, n" in line
+    (reader,) = [n for n in client.rows("SHOW NORIA GRAPH") if n["Does"].startswith("reader wide")]
+    through = f"narrow (1 of 3 columns) | saves up to {size(reader['Bytes'] / 3)} of other readers"
+    assert f"read in its rows, too: {through}" in client.lines("EXPLAIN SELECT * FROM wide WHERE id = 1")
+    assert reader["Saves"] == 0
+
+
+def test_what_a_shared_state_saves() -> None:
+    assert saved(1000, 1) == 0 and saved(1000, 3) == 2000  # two more of its kind
+    assert saved(1000, 2, (0.5, 0.75)) == 250 and saved(1000, 1, (0.5, 0.5)) == 0
+    assert saved(1000, 4, (0.5, 0.5)) == 1000 and saved(1000, 0) == 0
 
 
 def test_views_and_nodes_have_their_figures(client: Client) -> None:

@@ -79,6 +79,11 @@ class Catalog:
         return f"its rows are those of {donor.name}" if some is None else (
             f"its rows are found in those of {donor.name}: {some.show(donor)}")
 
+    def read_through(self, reader: ViewDef) -> list[ViewDef]:
+        """The named views that are read in this one's reader, and have none of their own."""
+        unread = (v for n, v in self._views.items() if n in self._readerless)
+        return [v for v in unread if (found := self.match(v)) is not None and found.name == reader.name]
+
     def reader_now(self, view: ViewDef) -> ViewDef | None:
         """The view whose reader has the rows of this named one; None where it has none yet."""
         return self.match(view) if fold(view.name) in self._readerless else view

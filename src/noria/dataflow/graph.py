@@ -241,6 +241,7 @@ class Node:
     inert: bool = False  # below such a node: no deltas until it can be built
     ranges: dict[Columns, Ranges] = field(default_factory=dict)  # of indexes that ranges are read by
     reuse: str = ""  # what a node that several plans share stands for
+    stands_for: tuple[float, ...] = ()  # each of these alone: which part of the columns it would have
     stats: NodeStats = field(default_factory=lambda: NodeStats())
 
     @property

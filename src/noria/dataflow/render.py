@@ -14,12 +14,14 @@ from noria.dataflow.ranged import sources
 
 
 def nodes(engine: Engine) -> list[dict[str, Any]]:
-    """Every node: id, what it does, parents, how it is kept and why, indexes, rows, bytes, counters."""
+    """Every node: id, what it does, parents, how it is kept and why, indexes, rows, bytes, what sharing it saves,
+    counters."""
     return [_node(engine, n) for n in engine.graph.nodes]
 
 
 def _node(engine: Engine, n: Node) -> dict[str, Any]:
     kept = n.op.stateful and n.state is not None
+    views, nbytes = sorted(view_names(engine, n)), n.stored.memory() if kept else 0
     state = ("disk" if n.op.stateful else "none") if not kept else "full" if n.full else "partial"
     return {
         "id": n.id,
@@ -33,8 +35,9 @@ def _node(engine: Engine, n: Node) -> dict[str, Any]:
         "indexes": [[n.fields[c].name for c in cols] for cols in n.indexes] if n.op.stateful else [],
         "ranges": {n.fields[c].name: len(r.starts) for (c,), r in n.ranges.items()},
         "rows": len(n.stored) if kept else 0,
-        "bytes": n.stored.memory() if kept else 0,
-        "views": sorted(view_names(engine, n)),
+        "bytes": nbytes,
+        "views": views,
+        "saves": saved(nbytes, len(views), n.stands_for),
         "rows_in": n.stats.rows_in,
         "rows_out": n.stats.rows_out,
         "ticks": n.stats.ticks,
@@ -147,7 +150,17 @@ def figures(d: Mapping[str, Any]) -> str:
                      f"{100 * (1 - d['misses'] / d['asked']):.1f} % present")
     if d["evictions"]:
         parts.append(f"{d['evictions']} evicted")
+    if d["saves"]:
+        parts.append(f"shared, it saves {'up to' if d['state'] == 'partial' else 'about'} {size(d['saves'])}")
     return "; ".join(parts)
+
+
+def saved(nbytes: int, views: int, parts: Sequence[float] = ()) -> int:
+    """The bytes that states of their own would take beside a shared state of so many: one for each of the views, or for
+    each part of its columns that it stands for, if these are more.  As if each had its rows: of a partial state, in
+    which each would have the keys that are read there, it is the most."""
+    states = max(views, len(parts))
+    return max(0, round(nbytes * (states * (sum(parts) / len(parts) if parts else 1) - 1)))
 
 
 def size(nbytes: float) -> str:

@@ -174,10 +174,10 @@ class Lowering:
                 self._lower(view, plans[view.name])
         self._sweep()
         for node in self.engine.graph.nodes:
-            node.reuse = ""
-        for m, text in () if self._sharing is None else self._sharing.told():
+            node.reuse, node.stands_for = "", ()
+        for m, text, parts in () if self._sharing is None else self._sharing.told():
             if m in self.made:
-                self.made[m].reuse = text
+                self.made[m].reuse, self.made[m].stands_for = text, parts
 
     def try_view(self, view: ViewDef) -> None:
         """The nodes of a view that is taken out again, over what is there; nothing else is planned anew."""

@@ -48,12 +48,13 @@ class Sharing:
         self._members = {renamed(m, table, name): frozenset(renamed(one, table, name) for one in of)
                          for m, of in self._members.items()}
 
-    def told(self) -> Iterator[tuple[Mir, str]]:
-        """Of each shared grouping: what it stands for."""
+    def told(self) -> Iterator[tuple[Mir, str, tuple[float, ...]]]:
+        """Of each shared grouping: what it stands for, and which part of its columns each of these has."""
         for plan, of in self._members.items():
             if len(of) > 1:
                 texts = sorted(" of ".join(map(_text, (m, *m.inputs))) for m in of)
-                yield plan, f"one state instead of {len(of)}: {'; '.join(texts)}"
+                parts = tuple(sorted(min(m.width / plan.width, 1) for m in of))
+                yield plan, f"one state instead of {len(of)}: {'; '.join(texts)}", parts
 
     def _full(self, view: ViewDef, plan: Mir) -> Alone:
         which = plan, view.key, view.ranged

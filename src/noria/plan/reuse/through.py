@@ -69,13 +69,19 @@ class Through:
         columns = self.columns
         return [tuple(r[c] for c in columns) for r in found]
 
+    def part(self, other: ViewDef) -> float:
+        """Which part of the other's columns is taken."""
+        return len(set(self.columns)) / self._most(other)
+
+    def _most(self, other: ViewDef) -> int:
+        return max(other.visible, *(c + 1 for c in self.columns))
+
     def show(self, other: ViewDef) -> str:
         """For people."""
         names = [f.name for f in other.result.fields]
         checks = [*map(str, self.checks), *(f"#{c} = ?" for _, c in self.bound)]
         told = " and ".join(re.sub(r"#(\d+)", lambda found: names[int(found[1])], t) for t in checks)
-        most = max(other.visible, *(c + 1 for c in self.columns))
-        return f"{len(set(self.columns))} of {most} columns" + (f", where {told}" if told else "")
+        return f"{len(set(self.columns))} of {self._most(other)} columns" + (f", where {told}" if told else "")
 
 
 def place_of(view: ViewDef) -> Place:

@@ -105,14 +105,27 @@ class Explainer:
 
     async def _nodes(self, reader: ViewDef) -> list[str]:
         """The view's nodes and, behind each, the size of its state and how often it had what was asked."""
-        lines = []
-        for d in render.of_view(await self._graph(), reader.name):
+        lines, nodes = [], render.of_view(await self._graph(), reader.name)
+        leaf = nodes[-1]["id"] if nodes else None
+        for d in nodes:
             figures = render.figures(d)
             lines.append(render.line(d, reader.name) + (f" | {figures}" if figures else ""))
+            if d["id"] == leaf:
+                lines += self._read_through(reader, d["bytes"])
         hits, asked = self._executor.reads.counts(reader.name)
         if asked:
             lines.append(f"{100 * hits / asked:.1f} % of {asked} lookups were answered from shared memory")
         return lines
+
+    def _read_through(self, reader: ViewDef, nbytes: int) -> list[str]:
+        """The views that are read in this one's reader, and what readers of their own would keep of as many keys."""
+        names, parts = [], 0.0
+        for view in self._executor.program.read_through(reader):
+            through = reading(reader, view)
+            parts += 1 if through is None else through.part(reader)
+            names.append(view.name + (f" ({through.show(reader)})" if through is not None else ""))
+        saves = render.size(nbytes * parts)
+        return [f"read in its rows, too: {', '.join(names)} | saves up to {saves} of other readers"] if names else []
 
     async def _by_spark(self, select: sql.Select, reason: str, tell: Tell | None) -> list[str]:
         plan = select.view.plan if select.view is not None else sql.as_batch(select).plan
@@ -206,7 +219,8 @@ class Explainer:
         return ["Statement"], [(f"{s.text};",) for s in statements(text)]
 
     async def _nodes_table(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        counted = ("rows", "bytes", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions", "pull_depth")
+        counted = ("rows", "bytes", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions", "pull_depth",
+                   "saves")
         names = ["Node", "Does", "From", "State", "Why", "Indexes", "Views", "Tick_ms",
                  *(c.capitalize() for c in counted)]
         rows = [(f"n{d['id']}", d["does"], ", ".join(f"n{p}" for p in d["parents"]), d["state"], d["why"],
