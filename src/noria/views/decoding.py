@@ -7,6 +7,7 @@ what it would in one of the chosen ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, cast
 
 import pyarrow as pa
@@ -25,23 +26,38 @@ Row = tuple[Any, ...]
 
 class Decoder:
     """Rows as Python values, of some columns; column by column, where there are several rows.  fields: of the columns
-    that the view shows; rows lie in words one after the other, each behind its weight."""
+    that the view shows; rows lie in words from `start` on, one after the other, each behind its weight."""
 
-    def __init__(self, fields: Sequence[Field], columns: Sequence[int], symbols: AttachedSymbols):
-        self._symbols = cast(Symbols, symbols)
+    def __init__(self, fields: Sequence[Field], columns: Sequence[int], symbols: AttachedSymbols, start: int):
+        self._symbols, self._start = cast(Symbols, symbols), start
         self._types = [fields[c].type for c in columns]
-        self._places = [(c + 1, decoder(fields[c], symbols)) for c in columns]
+        self._places = [(start + c + 1, decoder(fields[c], symbols)) for c in columns]
+        self._texts = [(i, d) for i, (_, d) in enumerate(self._places) if d is not None]
+        self._codes = itemgetter(*(at for at, _ in self._places)) if len(columns) > 1 else None
+
+    def one(self, words: memoryview, checks: Sequence[Check]) -> list[Row]:
+        """`plain` of a single row."""
+        for check in checks:
+            if not check.test(words[self._start + check.column + 1]):
+                return []
+        if self._codes is None:
+            ((at, value),) = self._places
+            return [(words[at] if value is None else value(words[at]),)]
+        row = self._codes(words)
+        if self._texts:
+            row = list(row)
+            for i, value in self._texts:
+                row[i] = value(row[i])
+        return [tuple(row)]
 
     def plain(self, words: memoryview, rows: int, stride: int, checks: Sequence[Check]) -> list[Row]:
         """Of rows that count once and have no NULL."""
-        if rows == 1:
-            for check in checks:
-                if not check.test(words[check.column + 1]):
-                    return []
-            return [tuple([words[at] if value is None else value(words[at]) for at, value in self._places])]
-        taken = self._taken(words, rows, stride, checks)
-        return list(zip(*(codes if value is None else map(value, codes)
-                          for (_, value), codes in zip(self._places, taken, strict=True)), strict=True))
+        start = self._start
+        taken: list[Any] = self._taken(words, rows, stride, checks) if checks else [
+            words[at:start + rows * stride:stride].tolist() for at, _ in self._places]
+        for i, value in self._texts:
+            taken[i] = map(value, taken[i])
+        return list(zip(*taken, strict=True))
 
     def special(self, words: memoryview, rows: int, stride: int, checks: Sequence[Check]) -> list[Row]:
         """The same for rows with NULLs, weights or errors."""
@@ -52,11 +68,12 @@ class Decoder:
     def _taken(self, words: memoryview, rows: int, stride: int, checks: Sequence[Check], weights: bool = False
                ) -> list[list[int]]:
         """Codes of the columns, of the rows that pass."""
-        stop, places = rows * stride, [at for at, _ in self._places]
-        taken = [words[at:stop:stride].tolist() for at in ([0, *places] if weights else places)]
+        start, places = self._start, [at for at, _ in self._places]
+        stop = start + rows * stride
+        taken = [words[at:stop:stride].tolist() for at in ([start, *places] if weights else places)]
         if not checks:
             return taken
-        asked = zip(*(words[c.column + 1:stop:stride].tolist() for c in checks), strict=True)
+        asked = zip(*(words[start + c.column + 1:stop:stride].tolist() for c in checks), strict=True)
         passing = [i for i, codes in enumerate(asked) if all(c.passes(v) for c, v in zip(checks, codes, strict=True))]
         return [[codes[i] for i in passing] for codes in taken]
 

@@ -244,12 +244,14 @@ class AttachedView:
         if choosing is None:
             if len(self._choosing) == _CHOICES:
                 self._choosing.clear()
-            choosing = self._choosing[through.columns] = Decoder(self._shown, through.columns, self._symbols)
-        if self._q[ROWS] > self._most:
+            choosing = self._choosing[through.columns] = Decoder(self._shown, through.columns, self._symbols, ROWS_AT)
+        rows = self._q[ROWS]
+        if plain and rows == 1:
+            return choosing.one(self._q, through.checks)
+        if rows > self._most:
             raise LargeAnswer
-        rows, words = self._q[ROWS], self._q[ROWS_AT:]
         found = choosing.plain if plain else choosing.special
-        return found(words, rows, self._stride, through.checks)
+        return found(self._q, rows, self._stride, through.checks)
 
     def lookup_table(self, key: Sequence[Any], through: Through | None = None) -> pa.Table | None:
         """`lookup` as Arrow, for keys of many rows."""

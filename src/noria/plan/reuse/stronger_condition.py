@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,9 @@ from noria.plan.lookups import SIGNS
 
 Mask = npt.NDArray[np.bool_]
 _SAME: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
-    "in": lambda value, among: value in among}
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
+_SWAPPED: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.gt, "le": operator.ge, "gt": operator.lt, "ge": operator.le}
 
 _SIGNS = {**SIGNS, "eq": "=", "ne": "<>", "is_null": "IS NULL", "is_not_null": "IS NOT NULL", "in": "IN"}
 
@@ -58,8 +59,9 @@ class Check:
             return lambda value: answer
         if self.op == "one_of":
             return self.value.__contains__  # type: ignore[no-any-return]
-        compare, wanted = _SAME[self.op], self.value
-        return lambda value: compare(value, wanted)
+        if self.op == "in":
+            return partial(operator.contains, self.value)
+        return partial(_SWAPPED[self.op], self.value)
 
     def passes(self, code: int) -> bool:
         """`holds` of a code: a whole number is its own."""
@@ -102,7 +104,8 @@ def _test(term: Expr, shown: Sequence[Expr]) -> Check | None:
         return None
     if op in ("is_null", "is_not_null"):
         return Check(shown.index(column), op)
-    if op not in _SAME or not all(isinstance(o, Const) and whole_number(o) and o.value is not None for o in others):
+    known = op in _SAME or op == "in"
+    if not known or not all(isinstance(o, Const) and whole_number(o) and o.value is not None for o in others):
         return None
     values = tuple(int(o.value) for o in others if isinstance(o, Const))
     if not all(MIN_INT <= v <= MAX_INT for v in values):
