@@ -59,6 +59,7 @@ class Program(Readers):
     def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
         super().__init__(link, adhoc_views, hold_ms)
         self._beside: dict[str, ViewDef] = {}  # in the making, to replace one: by the name that it has meanwhile
+        self._fewer_beside = asyncio.Event()  # set, and another one instead, whenever such a view is there no more
         self._last_table_id = 0
         self._at: str | None = None  # what a recovery was at when it ended before its end
         self._deaths: dict[str, int] = {}  # of workers, while this view was brought back
@@ -297,8 +298,19 @@ class Program(Readers):
             self._link.submit(packets.Migrate((packets.DropView(new.name),), self.recipe(), False))
             raise
         finally:
-            del self._beside[new.name]
+            self._not_beside([new.name])
         return Change()
+
+    def _not_beside(self, names: Iterable[str]) -> None:
+        """These have taken their places, or are given up."""
+        for name in names:
+            self._beside.pop(name, None)
+        self._fewer_beside.set()
+        self._fewer_beside = asyncio.Event()
+
+    def _rename_table(self, table: str, name: str) -> None:
+        super()._rename_table(table, name)
+        self._beside = {known: view.with_table(table, name) for known, view in self._beside.items()}
 
     async def _whole_beside(self, reply: packets.Migrated) -> None:
         """Wait for the first states of those that were made beside others."""
