@@ -64,3 +64,30 @@ def test_a_change_whose_commit_fails(tmp_path: Path, monkeypatch: pytest.MonkeyP
         db.sql("DELETE FROM t WHERE id = 4")
         db.sql(text)
         transport._run(transport._executor.ask(Ask(0, "validate")))
+
+
+def test_a_refusal_after_rows_were_looked_at_leaves_no_copy(tmp_path: Path) -> None:
+    """A view that needs the primary key came while the rows got another one."""
+    with noria.open(tmp_path / "data") as db:
+        transport: Any = db._transport
+        program, store = transport._program, transport._link._worker._store
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL)")
+        db.sql("INSERT INTO t VALUES (1, 1), (2, 1)")
+        looked = program._fit
+
+        async def fit(command: Any) -> None:
+            await looked(command)
+            assert store._tables["t"].fitting is not None
+            await transport._sessions.run("CREATE VIEW each AS SELECT id, a, COUNT(*) AS n FROM t GROUP BY id", [])
+
+        program._fit = fit
+        with pytest.raises(SqlError) as e:
+            db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a, id)")
+        assert e.value.code == 3730
+        transport._run(transport._executor.ask(Ask(0, "validate")))
+        assert store._tables["t"].fitting is None
+        assert "PRIMARY KEY (`id`)" in db.sql("SHOW CREATE TABLE t").rows[0][1]
+        del program._fit
+        db.sql("DROP VIEW each")
+        db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a, id)")
+        assert sorted(db.sql("SELECT id FROM t WHERE a = 1").rows) == [(1,), (2,)]

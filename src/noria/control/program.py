@@ -120,6 +120,13 @@ class Program(Readers):
         if reply.error is not None:
             raise reply.error
 
+    async def _unfit(self, was: TableDef) -> None:
+        """Nobody looks at the table's rows any more; what was made for another definition of it goes."""
+        async with self._lock:
+            for table in self._tables.values():
+                if table.table_id == was.table_id:
+                    self._link.submit(packets.Migrate((packets.AlterTable(table),), self.recipe(), False))
+
     async def _altered(self, command: commands.AlterTable) -> Change:
         for attempt in range(limits.FITTING_TRIES):
             self._refuse_if_needed(command)
@@ -130,6 +137,7 @@ class Program(Readers):
             except SqlError as e:
                 again = e.code == INDEX_NEEDED or (e.code == VIEW_CHANGED and refits(command))
                 if not again or attempt + 1 == limits.FITTING_TRIES:
+                    await self._unfit(command.was)
                     raise
                 if e.code == INDEX_NEEDED:
                     await self._done(packets.Ask(0, "looked up", command.was.name))
