@@ -175,6 +175,41 @@ def test_the_program_changes_meanwhile(filled: Emptied, text: str) -> None:
             filled.again()
 
 
+def test_a_view_is_being_replaced(filled: Emptied) -> None:
+    """TRUNCATE waits for it; one that is given up meanwhile leaves no trace."""
+    program, waits = filled.program, filled.program._whole_beside
+
+    async def run() -> None:
+        filling, go_on = asyncio.Event(), asyncio.Event()
+
+        async def whole(reply: packets.Migrated) -> None:
+            filling.set()
+            await go_on.wait()
+            await waits(reply)
+
+        program._whole_beside = whole  # type: ignore[method-assign]
+        text = f"CREATE OR REPLACE VIEW per AS {PER.replace('COUNT(t.id)', 'COUNT(t.a)')}"
+        replaced = asyncio.ensure_future(filled.transport._sessions.run(text, []))
+        await filling.wait()
+        emptied = [asyncio.ensure_future(program.define(Truncate("t"))) for _ in range(2)]
+        while not program._emptying.locked():  # where it waits
+            await filled.transport._executor.ask(Ask(0, "stats"))
+        emptied[0].cancel()
+        (given_up,) = await asyncio.gather(emptied[0], return_exceptions=True)
+        assert isinstance(given_up, SqlError | asyncio.CancelledError)
+        assert not emptied[1].done()
+        go_on.set()
+        await asyncio.gather(replaced, emptied[1])
+
+    try:
+        filled.transport._run(run())
+    finally:
+        del program._whole_beside  # type: ignore[method-assign]
+    has(filled, 0)
+    filled.db.sql("INSERT INTO t (a) VALUES (3)")
+    assert filled.rows("SELECT id, n FROM per WHERE n > 0") == [(3, 1)]
+
+
 @pytest.mark.parametrize("text", ["ALTER TABLE t ADD COLUMN more INT DEFAULT 5", "RENAME TABLE t TO w, w TO t",
                                   "CREATE INDEX more ON t (a, s)"])
 def test_the_table_changes_meanwhile(filled: Emptied, text: str) -> None:

@@ -59,6 +59,7 @@ class Program(Readers):
     def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
         super().__init__(link, adhoc_views, hold_ms)
         self._beside: dict[str, ViewDef] = {}  # in the making, to replace one: by the name that it has meanwhile
+        self._fewer_beside = asyncio.Event()  # set, and another one instead, whenever such a view is there no more
         self._last_table_id = 0
         self._at: str | None = None  # what a recovery was at when it ended before its end
         self._deaths: dict[str, int] = {}  # of workers, while this view was brought back
@@ -119,6 +120,13 @@ class Program(Readers):
         if reply.error is not None:
             raise reply.error
 
+    async def _unfit(self, was: TableDef) -> None:
+        """Nobody looks at the table's rows any more; what was made for another definition of it goes."""
+        async with self._lock:
+            for table in self._tables.values():
+                if table.table_id == was.table_id:
+                    self._link.submit(packets.Migrate((packets.AlterTable(table),), self.recipe(), False))
+
     async def _altered(self, command: commands.AlterTable) -> Change:
         for attempt in range(limits.FITTING_TRIES):
             self._refuse_if_needed(command)
@@ -129,6 +137,7 @@ class Program(Readers):
             except SqlError as e:
                 again = e.code == INDEX_NEEDED or (e.code == VIEW_CHANGED and refits(command))
                 if not again or attempt + 1 == limits.FITTING_TRIES:
+                    await self._unfit(command.was)
                     raise
                 if e.code == INDEX_NEEDED:
                     await self._done(packets.Ask(0, "looked up", command.was.name))
@@ -297,8 +306,19 @@ class Program(Readers):
             self._link.submit(packets.Migrate((packets.DropView(new.name),), self.recipe(), False))
             raise
         finally:
-            del self._beside[new.name]
+            self._not_beside([new.name])
         return Change()
+
+    def _not_beside(self, names: Iterable[str]) -> None:
+        """These have taken their places, or are given up."""
+        for name in names:
+            self._beside.pop(name, None)
+        self._fewer_beside.set()
+        self._fewer_beside = asyncio.Event()
+
+    def _rename_table(self, table: str, name: str) -> None:
+        super()._rename_table(table, name)
+        self._beside = {known: view.with_table(table, name) for known, view in self._beside.items()}
 
     async def _whole_beside(self, reply: packets.Migrated) -> None:
         """Wait for the first states of those that were made beside others."""

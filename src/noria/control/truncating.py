@@ -99,7 +99,10 @@ class Truncating(Program):
             run = self._run_for(self._known(name))
             try:
                 while (made := await self._next(run)) is not None:
-                    await self._whole_beside(made)
+                    if isinstance(made, asyncio.Event):
+                        await made.wait()
+                    else:
+                        await self._whole_beside(made)
             except BaseException:
                 if run.made:
                     steps: list[packets.MigrationStep] = [packets.DropView(t.name) for t in run.beside]
@@ -107,8 +110,7 @@ class Truncating(Program):
                     self._link.submit(packets.Migrate(tuple(steps), self.recipe(), False))
                 raise
             finally:
-                for twin in run.beside:
-                    self._beside.pop(twin.name, None)
+                self._not_beside(t.name for t in run.beside)
 
     def _known(self, name: str) -> TableDef:
         found = self._tables.get(fold(name))
@@ -121,24 +123,20 @@ class Truncating(Program):
         number = self._last_table_id
         return _Run(table, replace(table, name=beside(table.name, number), table_id=number, first_id=1))
 
-    async def _next(self, run: _Run) -> packets.Migrated | None:
-        """One change of the program: the twins that are missing are made; or, where none is, the last one."""
+    async def _next(self, run: _Run) -> packets.Migrated | asyncio.Event | None:
+        """One change of the program: the twins that are missing are made; or, where none is, the last one.  An event
+        to wait for, where a view that reads the table is being replaced: it is to have a twin as it is then."""
         async with self._lock:
-            self._refuse_changed(run)
+            if self._tables.get(fold(run.was.name)) != run.was:
+                raise view_changed(run.was.name)
+            if any(_reads(v, run.was) for v in self._beside.values()):
+                return self._fewer_beside
             views = [v for v in self._kept() if not v.adhoc and fold(v.name) not in self._broken and _reads(v, run.was)]
             missing = [v for v in views if (t := run.twins.get(fold(v.name))) is None or t.of != v.definition]
             if missing or not run.made:
                 return await self._make(run, missing)
             await self._switch(run, views)
             return None
-
-    def _refuse_changed(self, run: _Run) -> None:
-        if self._tables.get(fold(run.was.name)) != run.was:
-            raise view_changed(run.was.name)
-        for view in self._beside.values():
-            if _reads(view, run.was):
-                raise SqlError(3730, "HY000", f"Cannot empty table '{run.was.name}': view '{view.name}', which reads "
-                                              "it, is being replaced: try again")
 
     async def _make(self, run: _Run, views: Sequence[ViewDef]) -> packets.Migrated:
         if not run.made:  # by itself: making files takes some milliseconds each

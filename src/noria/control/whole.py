@@ -197,8 +197,7 @@ class WholeProgram(Truncating):
                 self._link.submit(packets.Migrate(drops, self.recipe(), False))
             raise
         finally:
-            for name in new:
-                self._beside.pop(name, None)
+            self._not_beside(new)
 
     def _check(self, version: int) -> None:
         if self.version != version:

@@ -110,7 +110,7 @@ class SqlType:
     def sql(self) -> str:
         """The type as CREATE TABLE would say it."""
         if self.members:
-            listed = ",".join("'" + m.replace("'", "''") + "'" for m in self.members)
+            listed = ",".join("'" + m.replace("\\", "\\\\").replace("'", "''") + "'" for m in self.members)
             return f"{self.kind.value}({listed})"
         if self.kind is Kind.INT:
             if self.boolean:

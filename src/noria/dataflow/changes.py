@@ -78,12 +78,15 @@ class Changes:
         self.views: dict[str, Any] = {}
         self.left_out: dict[str, SqlError] = {}
 
-    def change(self, steps: Sequence[packets.MigrationStep]) -> SqlError | None:
-        """Make all of these changes, or say why none of them is made."""
+    def change(self, steps: Sequence[packets.MigrationStep], commit: Callable[[], object] = lambda: None
+               ) -> SqlError | None:
+        """Make all of these changes, or say why none of them is made.  commit: makes them durable; where it
+        cannot, they are taken back, too."""
         for s in steps:
             if isinstance(s, packets.RenameView) and s.view not in self.views:
                 return view_gone(s.view)
         undo: list[Callable[[], None]] = []
+        left_out = dict(self.left_out)
         waiting = {lookup for lookup, made in self._engine.builds.indexes.items()
                    if not self._store.finds(made.table, made.columns)}
         dropped = [self.views[s.view] for s in steps if isinstance(s, packets.DropView) and s.view in self.views]
@@ -93,12 +96,14 @@ class Changes:
             self._engine.relayout(self._large)
             self._engine.builds.declare()
             self._refuse_lost_lookups(steps, waiting)
+            self._commit(steps, commit)
         except InvariantViolation:
             raise
         except Exception as bug:
             self._engine.work = None  # what takes it back has its time
             for u in reversed(undo):
                 u()
+            self.left_out = left_out
             self._engine.relayout(self._large)
             self._engine.builds.declare()
             if isinstance(bug, SqlError):
@@ -113,6 +118,17 @@ class Changes:
             with suppress(SqlError):  # no room to note it, or a damaged file: at another time
                 self._store.trim_indexes(table, needed, IDLE_INDEXES)
         return None
+
+    def _commit(self, steps: Sequence[packets.MigrationStep], commit: Callable[[], object]) -> None:
+        gone = [s.table for s in steps if isinstance(s, packets.DropTable)]
+        for name in gone:
+            self._store.drop_table(name)
+        try:
+            commit()
+        except Exception:
+            for name in reversed(gone):
+                self._store.keep_table(name)
+            raise
 
     def rehearse(self, steps: Sequence[packets.MigrationStep]) -> Rehearsal:
         """What these would do; nothing is done."""

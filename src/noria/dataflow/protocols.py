@@ -88,6 +88,9 @@ class BaseStore(Protocol):
 
     def drop_table(self, name: str) -> None: ...
 
+    def keep_table(self, name: str) -> None:
+        """Take the last `drop_table` back, before a `set_recipe` makes it durable."""
+
     def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int, note: Note | None = None) -> None:
         """Store the program's statements and what create_table/drop_table changed in one synced commit, with a note
         of the change."""

@@ -234,15 +234,17 @@ class Worker:
     def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Packet:
         if body.durable and self._store.applied() >= (e.epoch, e.seq):
             return packets.Migrated(e.seq)  # a resend: the recovered program has it already
-        failed = tuple(self._changes.each(body.steps)) if body.each else ()
-        error = None if body.each else self._changes.change(body.steps)
-        if error is not None:
+
+        def commit() -> None:
+            if body.durable:
+                self._store.set_recipe(body.recipe, e.epoch, e.seq, body.note)
+
+        failed: tuple[tuple[str, SqlError], ...] = ()
+        if body.each:
+            failed = tuple(self._changes.each(body.steps))
+            commit()
+        elif (error := self._changes.change(body.steps, commit)) is not None:
             return packets.Migrated(e.seq, error)
-        for s in body.steps:
-            if isinstance(s, packets.DropTable):
-                self._store.drop_table(s.table)
-        if body.durable:
-            self._store.set_recipe(body.recipe, e.epoch, e.seq, body.note)
         views = [s.view.name for s in body.steps if isinstance(s, packets.AddView)]
         made = [v for v in views if v in self.engine.readers]
         return packets.Migrated(e.seq, None, tuple((v, render.explain(self.engine, v)) for v in made),

@@ -179,6 +179,9 @@ class RocksStore:
         if table.fitting is not None:
             table.fitting.give_up()
 
+    def keep_table(self, name: str) -> None:
+        self._tables[name] = self._dropped.pop()
+
     def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int, note: Note | None = None) -> None:
         if self._repeated(epoch, seq) is not None:
             return
@@ -198,11 +201,10 @@ class RocksStore:
 
         self._commit(fill, Done(epoch, seq), True, bool(self._dropped))
         self._recipe, self._version = tuple(recipe), version
-        going = [index.family for _, index in self._undeclared]
+        self._engine.condemn(*(index.family for _, index in self._undeclared))
         for table in self._dropped:
-            going += [table.family, *(i.family for i in table.maintained)]
+            self._engine.condemn(table.family, *(i.family for i in table.maintained))
             table.building.clear()
-        self._engine.condemn(*going)
         self._dropped, self._undeclared = [], []
 
     def recipe(self) -> tuple[str, ...]:

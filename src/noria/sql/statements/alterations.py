@@ -50,7 +50,7 @@ def alter(tree: exp.Alter, catalog: Catalog) -> Command:
     was = _table(tree.this, catalog)
     parts = [*(tree.args.get("actions") or []), *(tree.args.get("options") or [])]
     table, parts = _beside(was, parts)
-    for part in sorted(parts, key=lambda p: _FIRST.get(type(p), 2)):
+    for part in sorted(parts, key=_turn):
         handler = _PARTS.get(type(part))
         if handler is None:
             raise refuse("this in ALTER TABLE", part, COPY)
@@ -58,7 +58,11 @@ def alter(tree: exp.Alter, catalog: Catalog) -> Command:
     return AlterTable(was, _checked(was, table))
 
 
-_FIRST: dict[type, int] = {exp.DropPrimaryKey: 0, exp.Drop: 1, exp.AddConstraint: 3}
+def _turn(part: exp.Expr) -> int:
+    """Keys go before their columns, with which a key of only these goes by itself."""
+    if isinstance(part, exp.Drop):
+        return 1 if part.args.get("kind") == "COLUMN" else 0
+    return 0 if isinstance(part, exp.DropPrimaryKey) else 3 if isinstance(part, exp.AddConstraint) else 2
 
 
 def _beside(table: TableDef, parts: list[exp.Expr]) -> tuple[TableDef, list[exp.Expr]]:
@@ -295,21 +299,18 @@ def _without_column(table: TableDef, name: str) -> TableDef:
         raise _no_key(name) from None
     if len(table.shown) == 1:
         raise SqlError(1090, "42000", "You can't delete all columns with ALTER TABLE; use DROP TABLE instead")
-    if any(at in key and len(key) > 1 for key in (table.primary_key, *(i.columns for i in table.indexes if i.unique))):
-        raise refuse(f"dropping the column {name}, which is part of a key", exp.to_identifier(name),
-                     "drop the key, too, and add one of the columns that stay")
     return _dropped(table, at)
 
 
 def _dropped(table: TableDef, at: int) -> TableDef:
-    """Without the column: its type stays, for views of before that do not look at it."""
+    """Without the column, in keys, too: its type stays, for views of before that do not look at it."""
     was = table.columns[at]
     place = Column(gone(at), was.type, was.nullable, initial=was.initial, added=was.added, dropped=NOW,
                    source=was.source)
     left = [replace(i, columns=tuple(c for c in i.columns if c != at)) for i in table.indexes]
     return replace(table, columns=(*table.columns[:at], place, *table.columns[at + 1:]),
                    order=tuple(c for c in table.shown if c != at), indexes=tuple(i for i in left if i.columns),
-                   primary_key=() if at in table.primary_key else table.primary_key)
+                   primary_key=tuple(c for c in table.primary_key if c != at))
 
 
 def _rename_column(table: TableDef, part: exp.Expr) -> TableDef:

@@ -68,13 +68,16 @@ def _signed(op: str, args: Args) -> Expr:
 
 
 def _rounded(op: str, args: Args) -> Expr:
-    """round(x[, digits]): half away from zero; truncate: towards it; the digits are a constant."""
+    """round(x[, digits]): half away from zero; truncate: towards it; the digits are a constant.  A DECIMAL gets as many
+    digits as are asked for, but no more than four that it has not, as a quotient."""
     a = as_number(args[0])
     digits = args[1] if len(args) > 1 else literal(0)
     if not isinstance(digits, Const) or not isinstance(digits.value, int):
         raise not_supported("rounding to a number of digits that is not an integer literal", "write the digits out")
     if a.type.kind is Kind.DECIMAL:
-        scale = min(max(digits.value, 0), a.type.scale)
+        if digits.value > a.type.scale:
+            return cast(a, decimal(MAX_DECIMAL_DIGITS, min(digits.value, a.type.scale + 4, MAX_DECIMAL_DIGITS)))
+        scale = max(digits.value, 0)
         return Call(decimal(MAX_DECIMAL_DIGITS, scale), a.nullable, op, (a, digits))
     return Call(_result(a.type, 0), a.nullable, op, (a, digits))
 

@@ -1,0 +1,93 @@
+"""A change of the program whose commit finds no room: nothing of it is there, and it can be made later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import noria
+from noria.client import Database
+from noria.core import limits
+from noria.core.errors import SqlError
+from noria.dataflow.packets import Ask
+from noria.storage.errors import disk_full
+
+CHANGES = (
+    "CREATE TABLE w (id INT PRIMARY KEY)", "CREATE VIEW w AS SELECT id FROM t WHERE a = ?",
+    "CREATE MATERIALIZED VIEW w AS SELECT a, COUNT(*) AS n FROM t GROUP BY a", "DROP VIEW one",
+    "DROP VIEW one, all_of_it",
+    "CREATE OR REPLACE VIEW one AS SELECT a, id FROM t WHERE id = ?", "DROP TABLE u", "RENAME TABLE t TO w",
+    "ALTER TABLE t ADD COLUMN x INT DEFAULT 4, DROP COLUMN z", "ALTER TABLE t MODIFY z VARCHAR(9)",
+    "ALTER TABLE t ADD UNIQUE (z)", "ALTER TABLE t DROP INDEX by_a", "ALTER TABLE t DROP INDEX u",
+    "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (z, id)", "ALTER TABLE t DROP PRIMARY KEY", "TRUNCATE t")
+
+
+def told(db: Database) -> list[Any]:
+    """All that can be seen of it."""
+    worker: Any = db._transport._link._worker  # type: ignore[attr-defined]
+    names = [sorted(worker._store.tables()), sorted(worker._changes.views), sorted(worker.engine.readers)]
+    tables = [db.sql(f"SHOW CREATE TABLE {t}").rows for t in ("t", "u")]
+    rows = [sorted(db.sql(f"SELECT * FROM {t}").rows) for t in ("t", "u", "all_of_it")]
+    return [names, tables, rows, sorted(db.view("one").lookup(1))]
+
+
+@pytest.mark.parametrize("text", CHANGES)
+def test_a_change_whose_commit_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(limits, "TRUNCATE_AT_ONCE_ROWS", -1)
+    with noria.open(tmp_path / "data") as db:
+        transport: Any = db._transport
+        store = transport._link._worker._store
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT, z INT NOT NULL, k INT, KEY by_a (a), UNIQUE u (k))")
+        db.sql("CREATE TABLE u (id INT PRIMARY KEY)")
+        db.sql("INSERT INTO t VALUES (1, 1, 5, 1), (2, 1, 6, 2), (3, 2, 7, 3)")
+        db.sql("INSERT INTO u VALUES (1)")
+        db.sql("CREATE VIEW one AS SELECT id, a FROM t WHERE a = ?")
+        db.sql("CREATE MATERIALIZED VIEW all_of_it AS SELECT id, a FROM t")
+        before = told(db)
+        tidied = transport._run(transport._executor.ask(Ask(0, "validate")))
+
+        def full(*_: Any) -> None:
+            raise disk_full("here", "no space")
+
+        with monkeypatch.context() as m:
+            m.setattr(store, "set_recipe", full)
+            with pytest.raises(SqlError) as e:
+                db.sql(text)
+            assert e.value.code == 1021
+        assert told(db) == before
+        assert transport._run(transport._executor.ask(Ask(0, "validate"))) == tidied
+        db.sql("INSERT INTO t VALUES (4, 1, 8, 4)")
+        assert sorted(db.view("one").lookup(1)) == [(1, 1), (2, 1), (4, 1)]
+        assert len(db.sql("SELECT * FROM all_of_it").rows) == 4
+        db.sql("DELETE FROM t WHERE id = 4")
+        db.sql(text)
+        transport._run(transport._executor.ask(Ask(0, "validate")))
+
+
+def test_a_refusal_after_rows_were_looked_at_leaves_no_copy(tmp_path: Path) -> None:
+    """A view that needs the primary key came while the rows got another one."""
+    with noria.open(tmp_path / "data") as db:
+        transport: Any = db._transport
+        program, store = transport._program, transport._link._worker._store
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL)")
+        db.sql("INSERT INTO t VALUES (1, 1), (2, 1)")
+        looked = program._fit
+
+        async def fit(command: Any) -> None:
+            await looked(command)
+            assert store._tables["t"].fitting is not None
+            await transport._sessions.run("CREATE VIEW each AS SELECT id, a, COUNT(*) AS n FROM t GROUP BY id", [])
+
+        program._fit = fit
+        with pytest.raises(SqlError) as e:
+            db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a, id)")
+        assert e.value.code == 3730
+        transport._run(transport._executor.ask(Ask(0, "validate")))
+        assert store._tables["t"].fitting is None
+        assert "PRIMARY KEY (`id`)" in db.sql("SHOW CREATE TABLE t").rows[0][1]
+        del program._fit
+        db.sql("DROP VIEW each")
+        db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a, id)")
+        assert sorted(db.sql("SELECT id FROM t WHERE a = 1").rows) == [(1,), (2,)]
