@@ -7,6 +7,7 @@ topological order, so a read of upstream state during it sees states after the t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +20,16 @@ from noria.core.types import Field
 from noria.core.values import decode
 from noria.dataflow import layout, ranged
 from noria.dataflow.building import Builds
-from noria.dataflow.first_state import Delivered, FirstState
+from noria.dataflow.first_state import Delivered, FirstState, Gathered
 from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys, nearest
 from noria.dataflow.profile import Clock, Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
 from noria.dataflow.published import view_of
 from noria.dataflow.story import More, Story
 from noria.dataflow.work import Work
+
+if TYPE_CHECKING:
+    from noria.dataflow.shards import Shards
 
 Trace = Callable[..., None]  # called with the parts of an event (`story.told`)
 TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
@@ -51,16 +55,18 @@ class Engine:
         self.clock: Clock | None = None
         self.profile: Profile | None = None
         self.work: Work | None = None
+        self.shards: Shards | None = None  # of several workers: what connects this one with the others
         self.settle: Callable[[], None] = lambda: None  # whoever plans the graph: makes the nodes that are wanted
         self._large: int | None = None  # as `relayout` was told
         self._filling = 0  # states being filled, each for the sake of the one before
         self._deepest = 0
 
     # -------------------------------------------------------------- ticks
-    def tick(self, inputs: Mapping[str, Batch]) -> None:
-        """Run the deltas of base tables (already in the store) through the graph as one tick."""
+    def tick(self, inputs: Mapping[str, Batch], arrived: Mapping[Node, Batch] | None = None) -> None:
+        """Run the deltas of base tables (already in the store), and what came from other workers to exchanges, through
+        the graph as one tick."""
         self.tick_number += 1
-        pending: dict[int, list[Batch | None]] = {}
+        pending: dict[int, list[Batch | None]] = {n.id: [rows] for n, rows in (arrived or {}).items()}
         for table, delta in inputs.items():
             for base in self.bases.get(table, ()) if len(delta) else ():
                 pending[base.id] = [mine := base.narrowed(delta)]
@@ -97,8 +103,9 @@ class Engine:
                 slots = pending.get(child.id)
                 if slots is None:
                     slots = pending[child.id] = [None] * len(child.parents)
+                mine = out if self.shards is None or not child.op.remote else self.shards.split(child, out)
                 before = slots[port]
-                slots[port] = out if before is None else concat([before, out], out.width)
+                slots[port] = mine if before is None else concat([before, mine], out.width)
         if watched:
             self.builds.tick(watched)
 
@@ -144,6 +151,8 @@ class Engine:
         """`fetch`, whoever looks on."""
         if self.work is not None:
             self.work.check()
+        if node.elsewhere:
+            return Batch.empty(node.width), np.empty(0, np.int64)
         if mode is not Mode.STORED and node.op.stateful and node.parents and not node.full:
             self._complete(node, cols, keys, mode)
         return node.op.fetch(self, node, cols, keys, mode)
@@ -177,6 +186,9 @@ class Engine:
 
     def fill(self, node: Node, cols: Columns, keys: Codes) -> None:
         """Pull distinct missing keys from the parent and fill them."""
+        if node.op.remote and self.shards is not None:
+            self.shards.gather(node, cols, keys)
+            return
         (need,) = node.op.needs(node, cols)
         rows, _ = self.fetch(node.parents[0], need.cols, keys, Mode.FILL)
         node.op.fill(self, node, cols, keys, rows)
@@ -221,6 +233,7 @@ class Engine:
             n.indexes = list(plan.indexes[n]) if n in plan.indexes else []
             n.users = {cols: list(u) for cols, u in plan.users[n].items()} if n in plan.users else {}
             n.primaries = frozenset(plan.primaries[n]) if n in plan.primaries else frozenset()
+            n.through = {port: list(u) for port, u in plan.through[n].items()} if n in plan.through else {}
             n.full_below = n in plan.full_below
             n.kept = n in plan.kept
             n.pulled = frozenset(plan.pulled[n]) if n in plan.pulled else frozenset()
@@ -268,7 +281,7 @@ class Engine:
         return {n: list(plan.indexes[n]) for n in plan.full if n.live and not n.full and self._is_much(n)}
 
     def _is_much(self, node: Node) -> bool:
-        return sum(m.op.size(self, m) for m in nearest(node)) > self.builds.at_once_rows
+        return self.shards is not None or sum(m.op.size(self, m) for m in nearest(node)) > self.builds.at_once_rows
 
     def _make_fit(self, n: Node, plan: layout.Layout, promoted: list[Node], large: int | None) -> None:
         """n's state as the layout wants it; promoted ones are noted."""
@@ -304,6 +317,11 @@ class Engine:
         until Spark has computed its input."""
         if node in self.builds.states or node.stash is not None:
             return
+        if node.op.remote and self.shards is not None:
+            node.inert = True
+            self.builds.state(Gathered(node))
+            self.shards.gather_all(node)
+            return
         if in_use:
             self.builds.finish_indexes(node)
             self.build(node)
@@ -330,7 +348,7 @@ class Engine:
 
     def stream(self, node: Node) -> Iterator[Batch]:
         """All rows of a node, as its operator streams them."""
-        return node.op.stream(self, node)
+        return iter(()) if node.elsewhere else node.op.stream(self, node)
 
     def everything(self, node: Node) -> Batch:
         """All rows of a node."""

@@ -11,7 +11,7 @@ that is in use stays as it is, and others stand on what it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from noria.core.errors import SqlError
@@ -22,6 +22,7 @@ from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Node, Operator, Untraceable, ancestors
 from noria.dataflow.ops.aggregate import Aggregate
 from noria.dataflow.ops.base import Base
+from noria.dataflow.ops.exchange import Exchange
 from noria.dataflow.ops.filter import Filter
 from noria.dataflow.ops.group_concat import GroupConcat
 from noria.dataflow.ops.join import Join
@@ -32,6 +33,7 @@ from noria.dataflow.ops.repeat import Repeat
 from noria.dataflow.ops.top import Top
 from noria.dataflow.ops.union import Union
 from noria.dataflow.ops.window import Function, Window
+from noria.dataflow.partition import ONE
 from noria.dataflow.published import view_of
 from noria.plan import mir
 from noria.plan.optimizer import told
@@ -122,6 +124,7 @@ class Lowering:
         self.engine = engine
         self.made: dict[mir.Mir, Node] = {}
         self._kept: dict[Node, Node] = {}  # input -> the Keep above it
+        self._exchanged: dict[tuple[Node, Columns], Node] = {}  # input, by which columns -> the exchange
         self.views: dict[str, ViewDef] = {}
         self._sharing = Sharing(self._full_alone) if reuse else None
         self._plans: dict[str, mir.Mir] = {}  # of views, as they are in the graph
@@ -134,12 +137,31 @@ class Lowering:
             return self.made[m]
         op = OPERATORS[type(m)](m)
         asked = op.lookups() or [None] * len(m.inputs)
-        parents = [self._able(self.node(i), cols) for i, cols in zip(m.inputs, asked, strict=True)]
-        node = self.engine.graph.add(op, parents)
+        node = self._added(op, [self.node(i) for i in m.inputs], asked)
         if isinstance(m, mir.Base):
             self.engine.bases.setdefault(m.table.name, []).append(node)
         self.made[m] = node
         return node
+
+    def _added(self, op: Operator, inputs: Sequence[Node], asked: Sequence[Columns | None]) -> Node:
+        """A node over these, with what must stand between."""
+        shards = self.engine.shards
+        if shards is not None:
+            partition = op.partition([i.parts for i in inputs])
+            inputs = [self._exchange(i, by) for i, by in zip(inputs, partition.inputs, strict=True)]
+        node = self.engine.graph.add(op, [self._able(i, cols) for i, cols in zip(inputs, asked, strict=True)])
+        if shards is not None:
+            node.parts = partition.output
+            node.elsewhere = node.parts == ONE and shards.worker != 0
+        return node
+
+    def _exchange(self, node: Node, by: Columns | None) -> Node:
+        """The node's rows, hashed by these columns."""
+        if by is None:
+            return node
+        if (node, by) not in self._exchanged:
+            self._exchanged[node, by] = self._added(Exchange(node.fields, by), [node], [None])
+        return self._exchanged[node, by]
 
     def _able(self, node: Node, cols: Columns | None) -> Node:
         """The node itself when rows can be found in it by cols, else a `Keep` of it; of no columns at all, when its
@@ -147,7 +169,7 @@ class Lowering:
         if cols is None or (traceable(node, cols) if cols else node.op.stateful and bool(node.parents)):
             return node
         if node not in self._kept:
-            self._kept[node] = self.engine.graph.add(Keep(node.fields), [node])
+            self._kept[node] = self._added(Keep(node.fields), [node], [None])
         return self._kept[node]
 
     def add_view(self, view: ViewDef) -> None:
@@ -205,13 +227,13 @@ class Lowering:
         if view.internal:
             return
         node = self.engine.readers.get(view.name)
-        if node is not None and not node.full:
+        if node is not None and not node.full and self.engine.shards is None:
             self.engine.graph.move(node, [top])
             return
         if node is not None:
             self._drop_reader(view.name)
         reader = Reader(view.name, view.plan.fields, view.key, view.visible, view.definition)
-        node = self.engine.graph.add(reader, [top])
+        node = self._added(reader, [top], [None])
         self.engine.readers[view.name] = node
         self.engine.reads[node] = view.key
         if view.ranged:
@@ -306,7 +328,7 @@ class Lowering:
     def input_plan(self, node: Node) -> mir.Mir:
         """The plan whose rows are the node's only input."""
         (parent,) = node.parents
-        while parent in self._kept.values():
+        while parent in self._kept.values() or parent.op.remote:
             (parent,) = parent.parents
         return next(m for m, n in self.made.items() if n is parent)
 
@@ -349,6 +371,7 @@ class Lowering:
         self.engine.graph.remove(node)
         self.made = {m: n for m, n in self.made.items() if n is not node}
         self._kept = {n: k for n, k in self._kept.items() if k is not node}
+        self._exchanged = {at: x for at, x in self._exchanged.items() if x is not node}
         left = {t: [n for n in nodes if n is not node] for t, nodes in self.engine.bases.items()}
         self.engine.bases = {t: nodes for t, nodes in left.items() if nodes}
 

@@ -29,6 +29,7 @@ from noria.dataflow.graph import (
 )
 from noria.dataflow.ops.gate import Gate, KeyGate, WholeGate
 from noria.dataflow.ops.stateful import Stateful, table_of
+from noria.dataflow.partition import SPREAD, Partition, Parts
 from noria.state.table import Table
 
 SCAN_ROWS = 65_536
@@ -52,6 +53,10 @@ class Base(Stateful):
 
     def needs(self, node: Node, cols: Columns) -> list[Need]:
         return []
+
+    def partition(self, inputs: Sequence[Parts]) -> Partition:
+        """A bag's rows may be anywhere."""
+        return Partition((), (self.table.primary_key,) if self.table.primary_key else SPREAD)
 
     def make_state(self, engine: Engine, node: Node) -> None:
         for cols in sorted(node.pulled | {cols for base, cols in engine.builds.promised if base is node}):

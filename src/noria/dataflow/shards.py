@@ -1,0 +1,403 @@
+"""One worker among several: what it sends to the others, asks of them and holds back until they answer (section 6.2).
+
+The rules R1 to R16 are the model's (DESIGN section 7).  Every message of a pair of workers is in one order: updates,
+requests, answers, evictions.  A tick takes updates; every other message is handled alone, between ticks.
+
+Keeps true, for each key that is gathered at an exchange (R4, R5):
+* it is filled when every worker that was asked has given its piece
+* an update from a worker that has given its piece joins it; one from a worker that has not is dropped, for the
+  piece will contain it
+* an eviction from a worker that has given its piece voids it and asks again
+
+A request that misses rows of other workers ends with `Remote`; it is run again from the start when these are there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.errors import InvariantViolation
+from noria.core.symbols import Symbols
+from noria.core.types import Field
+from noria.dataflow import evict
+from noria.dataflow.graph import Columns, Mode, Node, Pattern, Remote, ancestors, folded_keys
+from noria.dataflow.ops.exchange import Exchange
+from noria.dataflow.partition import owners
+from noria.state import probe
+from noria.state.netting import netted
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine import Engine
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Rows on their way between workers.  columns: codes, shape (columns, rows); of text, places in `texts` (NULL and
+    errors as they are)."""
+
+    columns: Codes
+    weights: Codes
+    texts: pa.Array | None
+
+
+@dataclass(frozen=True)
+class Update:
+    """Rows for the exchange of this number."""
+
+    node: int
+    rows: Parcel
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the input of an exchange has under these keys for whoever asks.  ask: the asker's number of it."""
+
+    node: int
+    cols: Columns
+    keys: Parcel
+    ask: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    node: int
+    ask: int
+    rows: Parcel
+
+
+@dataclass(frozen=True)
+class Evict:
+    """Keys of an exchange's index that agree with one of these tuples on the columns they share are stale."""
+
+    node: int
+    cols: Columns
+    known: Columns
+    values: Parcel
+
+
+Message = Update | Request | Answer | Evict
+Send = Callable[[int, Message], None]
+
+
+@dataclass(eq=False)
+class Gather:
+    """Distinct missing keys of one index, folded, shape (key columns, keys).  wanted: of each worker that is asked,
+    which keys; answered: which of them it has given, in `pieces`."""
+
+    node: Node
+    cols: Columns
+    keys: Codes
+    wanted: dict[int, Mask]
+    answered: dict[int, Mask]
+    pieces: defaultdict[int, list[Batch]] = field(default_factory=lambda: defaultdict(list))
+    over: bool = False
+
+    def whole(self) -> bool:
+        return all((self.answered[w] >= mask).all() for w, mask in self.wanted.items())
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """A request under way: for which keys of a gathering."""
+
+    gather: Gather
+    worker: int
+    keys: Mask
+
+
+@dataclass(frozen=True)
+class _Parked:
+    """What goes on between ticks when it can.  asker: the worker on whose behalf."""
+
+    ready: Callable[[], bool]
+    run: Callable[[], None]
+    asker: int
+
+
+class Shards:
+    """workers: how many there are; worker: which this is.  send: puts a message last into the channel to a worker."""
+
+    def __init__(self, engine: Engine, worker: int, workers: int, send: Send):
+        self.worker, self.workers = worker, workers
+        self._engine, self._send = engine, send
+        self._nodes: dict[int, Node] = {}
+        self._gathers: defaultdict[tuple[Node, Columns], list[Gather]] = defaultdict(list)
+        self._asks: dict[int, _Ask] = {}
+        self._next_ask = 0
+        self._parked: list[_Parked] = []
+
+    # -------------------------------------------------------------- ticks
+    def split(self, node: Node, rows: Batch) -> Batch:
+        """An exchange's input delta of this worker: what belongs to others is sent; the rest is returned."""
+        whose = self._owners(node, rows.columns)
+        for w in range(self.workers):
+            if w != self.worker and len(mine := rows.where(whose == w)):
+                self._send(w, Update(node.id, self._packed(mine, node.fields)))
+        mine = rows.where(whose == self.worker)
+        self.join(self.worker, node, mine)
+        return mine
+
+    def arrived(self, sender: int, update: Update) -> tuple[Node, Batch]:
+        """The rows of an update, for the next tick."""
+        node = self._node(update.node)
+        rows = self._unpacked(update.rows, node.fields)
+        self.join(sender, node, rows)
+        return node, rows
+
+    def join(self, sender: int, node: Node, rows: Batch) -> None:
+        """Rows that come after the sender's piece join it."""
+        for (at, cols), gathers in self._gathers.items():
+            if at is not node:
+                continue
+            have = self._keys(node, cols, rows.columns[list(cols)])
+            for g in gathers:
+                if sender in g.answered and g.answered[sender].any():
+                    key, row = probe.pairs(g.keys, have)
+                    late = row[g.answered[sender][key]]
+                    if len(late):
+                        g.pieces[sender].append(rows.take(late))
+
+    # -------------------------------------------------------------- pulls
+    def gather(self, node: Node, cols: Columns, keys: Codes) -> None:
+        """Ask for distinct missing keys (folded) of an exchange, those that nobody asks for already; raises `Remote`
+        unless this worker alone has the rows."""
+        waits = []
+        for g in self._gathers[node, cols]:
+            known = probe.pairs(keys, g.keys)[0]
+            if len(known):
+                waits.append(g)
+                rest = np.ones(keys.shape[1], np.bool_)
+                rest[known] = False
+                keys = np.ascontiguousarray(keys[:, rest])
+        if keys.shape[1]:
+            waits.append(self._begin(node, cols, keys))
+        waits = [g for g in waits if not g.over]
+        if waits:
+            raise Remote(tuple(waits))
+
+    def gather_all(self, node: Node) -> None:
+        """Ask for all rows of an exchange that belong here: its full state; `Builds.gathered` has them."""
+        if (node, ()) not in self._gathers:
+            self._begin(node, (), np.empty((0, 1), np.int64))
+
+    def _begin(self, node: Node, cols: Columns, keys: Codes) -> Gather:
+        wanted = self._asked_of(node, cols, keys)
+        none = np.zeros(keys.shape[1], np.bool_)
+        g = Gather(node, cols, keys, wanted, {w: none.copy() for w in wanted})
+        self._gathers[node, cols].append(g)
+        for w, mask in sorted(wanted.items(), key=lambda item: item[0] == self.worker):  # this worker's own piece last
+            self._ask(g, w, mask)
+        return g
+
+    def _asked_of(self, node: Node, cols: Columns, keys: Codes) -> dict[int, Mask]:
+        """Who has rows of which keys: one worker for each if the key determines it (narrow), else all (broad: R3)."""
+        (parent,) = node.parents
+        part = next((p for p in parent.parts if set(p) <= set(cols)), None)
+        if part is None:
+            return {w: np.ones(keys.shape[1], np.bool_) for w in range(self.workers)}
+        some = keys[[cols.index(c) for c in part]]
+        whose = owners(some, [parent.fields[c] for c in part], self.workers, self._engine.symbols) if part else (
+            np.zeros(keys.shape[1], np.int64))
+        return {w: whose == w for w in range(self.workers) if (whose == w).any()}
+
+    def _ask(self, g: Gather, worker: int, keys: Mask) -> None:
+        self._next_ask += 1
+        ask = self._next_ask
+        self._asks[ask] = _Ask(g, worker, keys)
+        asked = np.ascontiguousarray(g.keys[:, keys])
+        if worker == self.worker and not g.cols:
+            self.park(lambda: True, lambda: self._serve_all(worker, g.node, ask))
+        elif worker == self.worker:
+            self._serve(worker, g.node, g.cols, asked, ask)
+        else:
+            fields = [g.node.fields[c] for c in g.cols]
+            self._send(worker, Request(g.node.id, g.cols, self._packed(Batch.of(asked), fields), ask))
+
+    def serve(self, asker: int, r: Request) -> None:
+        """Answer, or park the request and run it again from the start."""
+        node = self._node(r.node)
+        if not r.cols:
+            self._serve_all(asker, node, r.ask)
+            return
+        keys = self._unpacked(r.keys, [node.fields[c] for c in r.cols]).columns
+        self._serve(asker, node, r.cols, self._keys(node, r.cols, keys), r.ask)
+
+    def _serve(self, asker: int, node: Node, cols: Columns, keys: Codes, ask: int) -> None:
+        if not self._is_ready(node):
+            self.park(lambda: self._is_ready(node), lambda: self._serve(asker, node, cols, keys, ask), asker)
+            return
+        try:
+            rows, _ = self._engine.fetch(node.parents[0], cols, keys, Mode.FILL)
+        except Remote as r:
+            self.wait(r, lambda: self._serve(asker, node, cols, keys, ask), asker)
+            return
+        self._give(asker, node, ask, rows)
+
+    def _serve_all(self, asker: int, node: Node, ask: int) -> None:
+        """When all that the exchange derives from is whole here."""
+        if not self._is_whole(node):
+            self.park(lambda: self._is_whole(node), lambda: self._serve_all(asker, node, ask), asker)
+            return
+        self._give(asker, node, ask, self._engine.everything(node.parents[0]))
+
+    def _is_ready(self, node: Node) -> bool:
+        """Can what an exchange derives from be asked here?"""
+        builds = self._engine.builds
+        return not builds.waits(node) and builds.dormant.isdisjoint(ancestors(node)[:-1])
+
+    def _is_whole(self, node: Node) -> bool:
+        """Is all of it full?"""
+        return self._is_ready(node) and all(n.full or not n.parents or not n.op.stateful for n in ancestors(node)[:-1])
+
+    def _give(self, asker: int, node: Node, ask: int, rows: Batch) -> None:
+        rows = rows.where(self._owners(node, rows.columns) == asker)
+        if asker == self.worker:
+            self._take(ask, rows)
+        else:
+            self._send(asker, Answer(node.id, ask, self._packed(rows, node.fields)))
+
+    def answered(self, a: Answer) -> None:
+        self._take(a.ask, self._unpacked(a.rows, self._node(a.node).fields))
+
+    def _take(self, number: int, rows: Batch) -> None:
+        ask = self._asks.pop(number)
+        g = ask.gather
+        g.answered[ask.worker] |= ask.keys
+        if len(rows):
+            g.pieces[ask.worker].append(rows)
+        if g.whole():
+            self._release(g)
+
+    def _release(self, g: Gather) -> None:
+        g.over = True
+        self._gathers[g.node, g.cols].remove(g)
+        if not self._gathers[g.node, g.cols]:
+            del self._gathers[g.node, g.cols]
+        rows = netted(concat([b for pieces in g.pieces.values() for b in pieces], g.node.width))
+        if len(rows) and int(rows.weights.min()) < 0:
+            raise InvariantViolation("NO-SPURIOUS", f"{g.node}: negative rows were gathered for {g.cols}: {rows}")
+        if not g.cols:
+            self._engine.builds.gathered(g.node, rows)
+            return
+        g.node.op.fill(self._engine, g.node, g.cols, g.keys, rows)
+        self._engine.note("fills", g.node, g.cols, g.keys, lambda: f" from {len(rows)} rows of {len(g.wanted)} workers")
+
+    # -------------------------------------------------------------- evictions
+    def evict(self, node: Node, cols: Columns, p: Pattern) -> None:
+        """What was pulled through evicted keys may be at any exchange end that the pattern's rows belong to (R7)."""
+        if not p.values.shape[1]:
+            return
+        assert isinstance(node.op, Exchange)
+        if all(c in p.cols for c in node.op.by):
+            by = p.values[[p.cols.index(c) for c in node.op.by]]
+            whose = owners(by, [node.fields[c] for c in node.op.by], self.workers, self._engine.symbols)
+        else:
+            whose = None
+        fields = [node.fields[c] for c in p.cols]
+        for w in range(self.workers):
+            values = p.values if whose is None else np.ascontiguousarray(p.values[:, whose == w])
+            if not values.shape[1]:
+                continue
+            if w == self.worker:
+                self._evicted(w, node, cols, Pattern(p.cols, values, np.arange(values.shape[1])))
+            else:
+                self._send(w, Evict(node.id, cols, p.cols, self._packed(Batch.of(values), fields)))
+
+    def evicted(self, sender: int, e: Evict) -> None:
+        node = self._node(e.node)
+        values = self._unpacked(e.values, [node.fields[c] for c in e.known]).columns
+        self._evicted(sender, node, e.cols, Pattern(e.known, values, np.arange(values.shape[1])))
+
+    def _evicted(self, sender: int, node: Node, cols: Columns, p: Pattern) -> None:
+        for g in list(self._gathers.get((node, cols), ())):
+            if sender in g.answered:
+                stale = evict.agreeing(self._engine, node, cols, g.keys, p) & g.answered[sender]
+                if stale.any():
+                    self._void(g, sender, stale)
+        evict.evict(self._engine, node, cols, evict.matching(self._engine, node, cols, p))
+
+    def _void(self, g: Gather, worker: int, keys: Mask) -> None:
+        g.answered[worker] &= ~keys
+        void = np.ascontiguousarray(g.keys[:, keys])
+        kept = []
+        for rows in g.pieces[worker]:
+            stay = np.ones(len(rows), np.bool_)
+            stay[probe.pairs(self._keys(g.node, g.cols, rows.columns[list(g.cols)]), void)[0]] = False
+            kept.append(rows.where(stay))
+        g.pieces[worker] = kept
+        if worker == self.worker:  # perhaps within a walk, whose outputs come first (R2)
+            self.park(lambda: True, lambda: self._ask(g, worker, keys), worker)
+        else:
+            self._ask(g, worker, keys)
+
+    # -------------------------------------------------------------- what waits
+    def wait(self, remote: Remote, run: Callable[[], None], asker: int = -1) -> None:
+        """`run` is called, between ticks, when what is missing is there."""
+        self.park(lambda: all(g.over for g in remote.gathers), run, asker)
+
+    def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1) -> None:
+        self._parked.append(_Parked(ready, run, asker))
+
+    def settle(self) -> None:
+        """Run again what waits no more, in the order in which it came."""
+        while True:
+            at = next((i for i, p in enumerate(self._parked) if p.ready()), None)
+            if at is None:
+                return
+            self._parked.pop(at).run()
+
+    def idle(self) -> bool:
+        return not (self._parked or self._gathers or self._asks)
+
+    # -------------------------------------------------------------- values between workers
+    def _node(self, number: int) -> Node:
+        node = self._nodes.get(number)
+        if node is None:
+            node = self._nodes[number] = next(n for n in self._engine.graph.nodes if n.id == number)
+        return node
+
+    def _owners(self, node: Node, columns: Codes) -> Codes:
+        assert isinstance(node.op, Exchange)
+        by = list(node.op.by)
+        return owners(columns[by], [node.fields[c] for c in by], self.workers, self._engine.symbols)
+
+    def _keys(self, node: Node, cols: Columns, keys: Codes) -> Codes:
+        folds = [node.fields[c].type.folds for c in cols]
+        return np.ascontiguousarray(folded_keys(self._engine.symbols, folds, keys))
+
+    def _packed(self, rows: Batch, fields: Sequence[Field]) -> Parcel:
+        return packed(rows, fields, self._engine.symbols)
+
+    def _unpacked(self, parcel: Parcel, fields: Sequence[Field]) -> Batch:
+        return unpacked(parcel, fields, self._engine.symbols)
+
+
+def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> Parcel:
+    """Rows without ids of this worker's symbol table."""
+    at = [i for i, f in enumerate(fields) if f.type.is_text]
+    if not at:
+        return Parcel(rows.columns, rows.weights, None)
+    columns = rows.columns.copy()
+    ids, place = np.unique(columns[at], return_inverse=True)
+    first = int(np.searchsorted(ids, 0))  # NULL and errors are negative
+    columns[at] = np.where(columns[at] < 0, columns[at], place.reshape(columns[at].shape) - first)
+    return Parcel(columns, rows.weights, symbols.texts(np.ascontiguousarray(ids[first:])))
+
+
+def unpacked(parcel: Parcel, fields: Sequence[Field], symbols: Symbols) -> Batch:
+    at = [i for i, f in enumerate(fields) if f.type.is_text]
+    if parcel.texts is None or not len(parcel.texts):
+        return Batch(parcel.columns, parcel.weights)
+    columns, ids = parcel.columns.copy(), symbols.intern_many(parcel.texts)
+    columns[at] = np.where(columns[at] < 0, columns[at], ids[np.maximum(columns[at], 0)])
+    return Batch(columns, parcel.weights)

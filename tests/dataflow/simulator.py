@@ -1,0 +1,280 @@
+"""Several workers' engines in one process, under a seeded schedule: every pair of them has a channel of messages in
+order, and what is delivered when is drawn.
+
+The oracle knows nothing of workers: `mir_reference` for what is read, and for every state the recomputation of an
+engine that has all rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dataflow.engine_rig import Rig
+from noria.core.batch import Batch, Codes
+from noria.core.limits import ERROR_CODE
+from noria.core.types import TableDef
+from noria.core.values import decode
+from noria.dataflow.engine import Engine
+from noria.dataflow.evict import evict, evictable
+from noria.dataflow.graph import Mode, Node, Remote
+from noria.dataflow.partition import owners
+from noria.dataflow.shards import Answer, Evict, Message, Request, Shards, Update, packed, unpacked
+from noria.dataflow.validate import recompute
+from noria.plan.lower import Lowering
+from noria.plan.view import ViewDef
+
+MOST_UPDATES = 4  # of a tick
+
+
+class ShardRig(Rig):
+    """One worker of several.  It holds its rows of the base tables."""
+
+    def __init__(self, worker: int, workers: int, send: Callable[[int, Message], None], tables: list[TableDef],
+                 make_views: Any, symbols: Any):
+        super().__init__(tables, [], make_views, symbols)
+        self.worker = worker
+        self.shards = self.engine.shards = Shards(self.engine, worker, workers, send)
+
+    def settle(self) -> None:
+        """Between ticks: all that can go on."""
+        self.shards.settle()
+        while self.engine.builds:
+            self.engine.builds.step()
+            self.shards.settle()
+
+
+class Cluster:
+    def __init__(self, tables: list[TableDef], views: list[ViewDef], workers: int, rng: random.Random,
+                 make_views: Any, make_symbols: Callable[[], Any]):
+        self.tables, self.views, self.workers, self.rng = {t.name: t for t in tables}, list(views), workers, rng
+        self.channels: dict[tuple[int, int], deque[Message]] = {
+            (a, b): deque() for a in range(workers) for b in range(workers) if a != b}
+        self.rigs = [ShardRig(w, workers, self._sender(w), tables, make_views, make_symbols()) for w in range(workers)]
+        self.rows: dict[str, list[tuple]] = {t.name: [] for t in tables}
+        self.where: dict[str, list[int]] = {t.name: [] for t in tables}  # of each row: its worker
+        self.sent: Counter[type] = Counter()
+        for v in views:
+            self.add_view(v)
+
+    def _sender(self, w: int) -> Callable[[int, Message], None]:
+        def send(to: int, message: Message) -> None:
+            self.sent[type(message)] += 1
+            self.channels[w, to].append(message)
+        return send
+
+    def add_view(self, view: ViewDef) -> None:
+        for rig in self.rigs:
+            rig.add_view(view)
+        for rig in self.rigs:
+            rig.settle()
+
+    # -------------------------------------------------------------- the schedule
+    def deliver(self) -> bool:
+        """Some updates as one tick, or one other message."""
+        ready = [c for c, messages in self.channels.items() if messages]
+        if not ready:
+            return False
+        to = self.rng.choice(ready)[1]
+        mine = [c for c in ready if c[1] == to]
+        rig = self.rigs[to]
+        updates: list[tuple[int, Update]] = []
+        for _ in range(self.rng.randint(1, MOST_UPDATES)):
+            c = self.rng.choice(mine)
+            if self.channels[c] and isinstance(self.channels[c][0], Update):
+                updates.append((c[0], self.channels[c].popleft()))
+        if updates:
+            self.tick(rig, {}, updates)
+            return True
+        c = self.rng.choice(mine)
+        message = self.channels[c].popleft()
+        if isinstance(message, Update):
+            self.tick(rig, {}, [(c[0], message)])
+        elif isinstance(message, Request):
+            rig.shards.serve(c[0], message)
+        elif isinstance(message, Answer):
+            rig.shards.answered(message)
+        else:
+            assert isinstance(message, Evict)
+            rig.shards.evicted(c[0], message)
+        rig.settle()
+        return True
+
+    def tick(self, rig: ShardRig, deltas: dict[str, Batch], updates: list[tuple[int, Update]]) -> None:
+        arrived: dict[Node, list[Batch]] = defaultdict(list)
+        for sender, update in updates:
+            node, rows = rig.shards.arrived(sender, update)
+            arrived[node].append(rows)
+        from noria.core.batch import concat
+        rig.engine.tick(deltas, {n: concat(rows, n.width) for n, rows in arrived.items()})
+        rig.settle()
+
+    def drain(self) -> None:
+        for _ in range(100_000):
+            if not self.deliver():
+                assert all(rig.engine.ready(v.name) for rig in self.rigs for v in self.views)
+                break
+        else:
+            raise AssertionError("messages without end")
+        assert all(rig.shards.idle() for rig in self.rigs), "something waits and nothing is under way"
+
+    # -------------------------------------------------------------- what clients do
+    def write(self, most: int = 4) -> None:
+        """Random changes; those of one worker are one tick there."""
+        rng = self.rng
+        by: dict[int, list[tuple[str, tuple, int]]] = defaultdict(list)
+        for _ in range(rng.randint(1, most)):
+            t = rng.choice(list(self.tables))
+            rows, where = self.rows[t], self.where[t]
+            what = rng.choice(["insert", "insert", "delete", "update"]) if len(rows) < 14 else "delete"
+            if what != "insert" and rows:
+                i = rng.randrange(len(rows))
+                by[where.pop(i)].append((t, rows.pop(i), -1))
+                if what == "delete":
+                    continue
+            from reference import random_plans
+            table = self.tables[t]
+            row = tuple(random_plans.value(rng, c.type, c.nullable) for c in table.columns)
+            if table.primary_key:
+                row = (rng.randrange(8), *row[1:])
+                if any(r[0] == row[0] for r in rows):
+                    continue
+            w = self.home(t, row)
+            rows.append(row)
+            where.append(w)
+            by[w].append((t, row, 1))
+        for w, changes in by.items():
+            rig = self.rigs[w]
+            deltas = rig.deltas(changes)
+            for table, delta in deltas.items():
+                rig.store.put(table, delta)
+            self.tick(rig, deltas, [])
+
+    def home(self, table: str, row: tuple) -> int:
+        key = self.tables[table].primary_key
+        if not key:
+            return self.rng.randrange(self.workers)
+        rig = self.rigs[0]
+        codes = np.array([[c] for c in rig.codes(table, row)], np.int64)[list(key)]
+        return int(owners(codes, [self.tables[table].fields[c] for c in key], self.workers, rig.symbols)[0])
+
+    def read(self, view: ViewDef, rig: ShardRig, keys: Codes, reply: Callable[[Batch, Codes], None]) -> None:
+        """A read at one worker of keys that are there, answered when it can be."""
+        def again() -> None:
+            if not rig.engine.ready(view.name):
+                rig.shards.park(lambda: rig.engine.ready(view.name), again)
+                return
+            try:
+                rows, ordinal = rig.engine.read(view.name, keys, nulls=True)
+            except Remote as r:
+                rig.shards.wait(r, again)
+                return
+            reply(rows, ordinal)
+        again()
+        rig.settle()
+
+    def random_read(self, view: ViewDef) -> None:
+        rig = self.rng.choice(self.rigs)
+        key = rig.random_key(self.rng, view)
+        self.read(view, self.rigs[self.owner(view, rig, key)], self.across(view, rig, key), lambda rows, ordinal: None)
+
+    def across(self, view: ViewDef, rig: ShardRig, key: Codes) -> Codes:
+        """A key of one worker at the one that has it."""
+        to = self.rigs[self.owner(view, rig, key)]
+        fields = view.key_fields
+        return unpacked(packed(Batch.of(key), fields, rig.symbols), fields, to.symbols).columns
+
+    def owner(self, view: ViewDef, rig: ShardRig, key: Codes) -> int:
+        reader = rig.engine.readers[view.name]
+        part = reader.parts[0]
+        return int(owners(key[[view.key.index(c) for c in part]], [reader.fields[c] for c in part], self.workers,
+                          rig.symbols)[0])
+
+    def random_evict(self) -> None:
+        rig = self.rng.choice(self.rigs)
+        some = [(n, cols) for n, cols in evictable(rig.engine) if cols in n.op.presence(n)]
+        if not some:
+            return
+        n, cols = self.rng.choice(some)
+        keys = n.stored.present(cols)
+        if keys.shape[1]:
+            evict(rig.engine, n, cols, np.ascontiguousarray(keys[:, [self.rng.randrange(keys.shape[1])]]))
+            rig.settle()
+
+    # -------------------------------------------------------------- the oracle
+    def validate(self) -> None:
+        """At rest: every state of every worker is what a recomputation gives, of what belongs there."""
+        whole = Rig(list(self.tables.values()), [])
+        whole.engine.shards = Shards(whole.engine, 0, self.workers, lambda to, message: None)
+        for t, rows in self.rows.items():
+            for row in rows:
+                whole.store.put(t, whole.deltas([(t, row, 1)])[t])
+        for v in self.views:
+            whole.lowering.add_view(v)
+        whole.lowering.settle()
+        truth = recompute(whole.engine)
+        nodes = {n.id: (n, rows) for n, rows in truth.items()}
+        for rig in self.rigs:
+            for n in rig.engine.graph.nodes:
+                if n.op.stateful and n.state is not None:
+                    other, rows = nodes[n.id]
+                    assert n.op.describe() == other.op.describe()
+                    self._check(rig, n, {self._values(whole, n, r): w for r, w in rows.items()})
+
+    def _check(self, rig: ShardRig, n: Node, truth: dict[tuple, int]) -> None:
+        mine = {r: w for r, w in truth.items() if self._belongs(rig, n, r)}
+        if n.full:
+            have = self._bag(rig, n, n.op.everything(rig.engine, n))
+            if n.parts:
+                assert have == Counter(mine), f"worker {rig.worker} {n}: has {have} instead of {mine}"
+            return
+        for cols in n.op.presence(n):
+            keys = n.stored.present(cols)
+            if not keys.shape[1] or not n.parts:
+                continue
+            rows, ordinal = n.op.fetch(rig.engine, n, cols, keys, Mode.STORED)
+            folds = [n.fields[c].type.folds for c in cols]
+            for i in range(keys.shape[1]):
+                have = self._bag(rig, n, rows.where(ordinal == i))
+                key = tuple(keys[:, i].tolist())
+                want = Counter({r: w for r, w in mine.items() if self._key(rig, n, cols, folds, r) == key})
+                assert have == want, (f"worker {rig.worker} {n} by {cols} = "
+                                      f"{rig.engine.show_keys(n.fields, cols, keys[:, [i]])}: has {have} instead of {want}")
+
+    def _key(self, rig: ShardRig, n: Node, cols: Any, folds: list[bool], row: tuple) -> tuple[int, ...]:
+        codes = [self._code(rig, n, c, row[c]) for c in cols]
+        return tuple(int(rig.symbols.folded(np.array([c]))[0]) if f and c >= 0 else c
+                     for c, f in zip(codes, folds, strict=True))
+
+    def _belongs(self, rig: ShardRig, n: Node, row: tuple) -> bool:
+        if not n.parts:
+            return True
+        part = n.parts[0]
+        codes = np.array([[self._code(rig, n, c, row[c])] for c in part], np.int64).reshape(len(part), 1)
+        return int(owners(codes, [n.fields[c] for c in part], self.workers, rig.symbols)[0]) == rig.worker
+
+    @staticmethod
+    def _code(rig: Rig, n: Node, c: int, value: Any) -> int:
+        from noria.core.values import encode
+        return ERROR_CODE if value == "ERROR!" else encode(value, n.fields[c].type, rig.symbols)
+
+    def _values(self, rig: Rig, n: Node, row: tuple[int, ...]) -> tuple:
+        return tuple("ERROR!" if c == ERROR_CODE else decode(c, f.type, rig.symbols)
+                     for c, f in zip(row, n.fields, strict=True))
+
+    def _bag(self, rig: Rig, n: Node, rows: Batch) -> Counter:
+        out: Counter = Counter()
+        for r, w in zip(rows.rows(), rows.weights.tolist(), strict=True):
+            out[self._values(rig, n, r)] += w
+        return Counter({r: w for r, w in out.items() if w})
+
+
+def engine_of(rig: ShardRig) -> Engine:
+    return rig.engine
+
+
+__all__ = ["Cluster", "Lowering", "ShardRig"]

@@ -1,0 +1,49 @@
+"""Several workers give what one gives: random programs, writes, reads and evictions under random schedules."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from dataflow.simulator import Cluster
+from noria.core.plain_symbols import PlainSymbols
+from reference import random_plans
+from reference.table_views import TableViews
+
+SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "200"))
+FIRST = int(os.environ.get("NORIA_SHARD_FIRST", "0"))
+
+
+def run(seed: int, steps: int = 60) -> None:
+    rng = random.Random(seed)
+    tables = random_plans.tables(rng)
+    views = random_plans.views(rng, tables)
+    workers = rng.choice([1, 2, 2, 3, 3, 4])
+    cluster = Cluster(tables, views, workers, rng, TableViews, PlainSymbols)
+    try:
+        for _ in range(steps):
+            x = rng.random()
+            if x < 0.2:
+                cluster.write()
+            elif x < 0.4:
+                cluster.random_read(rng.choice(views))
+            elif x < 0.5:
+                cluster.random_evict()
+            else:
+                cluster.deliver()
+            if rng.random() < 0.1:
+                cluster.drain()
+                cluster.validate()
+        cluster.drain()
+        cluster.validate()
+    except Exception as e:
+        stories = "\n".join(f"worker {r.worker}:\n{r.story.tell()[-3000:]}" for r in cluster.rigs)
+        raise AssertionError(f"seed {seed}, {workers} workers: {type(e).__name__}: {e}\n{stories}") from e
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_every_state_is_what_a_recomputation_gives(block: int) -> None:
+    for seed in range(block * SEEDS // 4, (block + 1) * SEEDS // 4):
+        run(FIRST + seed)
