@@ -15,18 +15,16 @@ from typing import Any
 import numpy as np
 
 from dataflow.engine_rig import Rig
-from noria.core.batch import Batch, Codes
-from noria.core.limits import ERROR_CODE
+from noria.core.batch import Batch, Codes, concat
 from noria.core.types import TableDef
-from noria.core.values import decode
-from noria.dataflow.engine import Engine
 from noria.dataflow.evict import evict, evictable
-from noria.dataflow.graph import Mode, Node, Remote
+from noria.dataflow.graph import Mode, Node, Remote, folded_keys
 from noria.dataflow.partition import owners
 from noria.dataflow.shards import Answer, Evict, Message, Request, Shards, Update, packed, unpacked
-from noria.dataflow.validate import recompute
-from noria.plan.lower import Lowering
+from noria.dataflow.validate import Rows, bag, recompute
 from noria.plan.view import ViewDef
+from reference import random_plans
+from reference.memory_store import MemoryStore
 
 MOST_UPDATES = 4  # of a tick
 
@@ -51,13 +49,14 @@ class ShardRig(Rig):
 class Cluster:
     def __init__(self, tables: list[TableDef], views: list[ViewDef], workers: int, rng: random.Random,
                  make_views: Any, make_symbols: Callable[[], Any]):
-        self.tables, self.views, self.workers, self.rng = {t.name: t for t in tables}, list(views), workers, rng
+        self.tables, self.workers, self.rng = {t.name: t for t in tables}, workers, rng
         self.channels: dict[tuple[int, int], deque[Message]] = {
             (a, b): deque() for a in range(workers) for b in range(workers) if a != b}
         self.rigs = [ShardRig(w, workers, self._sender(w), tables, make_views, make_symbols()) for w in range(workers)]
         self.rows: dict[str, list[tuple]] = {t.name: [] for t in tables}
         self.where: dict[str, list[int]] = {t.name: [] for t in tables}  # of each row: its worker
         self.sent: Counter[type] = Counter()
+        self.views: list[ViewDef] = []
         for v in views:
             self.add_view(v)
 
@@ -67,7 +66,15 @@ class Cluster:
             self.channels[w, to].append(message)
         return send
 
+    def drop_view(self, view: ViewDef) -> None:
+        self.drain()  # nothing is under way for it
+        self.views.remove(view)
+        for rig in self.rigs:
+            rig.drop_view(view.name)
+            rig.settle()
+
     def add_view(self, view: ViewDef) -> None:
+        self.views.append(view)
         for rig in self.rigs:
             rig.add_view(view)
         for rig in self.rigs:
@@ -109,7 +116,6 @@ class Cluster:
         for sender, update in updates:
             node, rows = rig.shards.arrived(sender, update)
             arrived[node].append(rows)
-        from noria.core.batch import concat
         rig.engine.tick(deltas, {n: concat(rows, n.width) for n, rows in arrived.items()})
         rig.settle()
 
@@ -136,7 +142,6 @@ class Cluster:
                 by[where.pop(i)].append((t, rows.pop(i), -1))
                 if what == "delete":
                     continue
-            from reference import random_plans
             table = self.tables[t]
             row = tuple(random_plans.value(rng, c.type, c.nullable) for c in table.columns)
             if table.primary_key:
@@ -208,73 +213,45 @@ class Cluster:
     # -------------------------------------------------------------- the oracle
     def validate(self) -> None:
         """At rest: every state of every worker is what a recomputation gives, of what belongs there."""
-        whole = Rig(list(self.tables.values()), [])
-        whole.engine.shards = Shards(whole.engine, 0, self.workers, lambda to, message: None)
-        for t, rows in self.rows.items():
-            for row in rows:
-                whole.store.put(t, whole.deltas([(t, row, 1)])[t])
-        for v in self.views:
-            whole.lowering.add_view(v)
-        whole.lowering.settle()
-        truth = recompute(whole.engine)
-        nodes = {n.id: (n, rows) for n, rows in truth.items()}
         for rig in self.rigs:
+            truth = self._recomputed(rig)
             for n in rig.engine.graph.nodes:
-                if n.op.stateful and n.state is not None:
-                    other, rows = nodes[n.id]
-                    assert n.op.describe() == other.op.describe()
-                    self._check(rig, n, {self._values(whole, n, r): w for r, w in rows.items()})
+                if n.op.stateful and n.state is not None and n.live and n.parts:
+                    self._check(rig, n, self._mine(rig, n, truth[n]))
 
-    def _check(self, rig: ShardRig, n: Node, truth: dict[tuple, int]) -> None:
-        mine = {r: w for r, w in truth.items() if self._belongs(rig, n, r)}
+    def _recomputed(self, rig: ShardRig) -> dict[Node, Rows]:
+        """As if the worker had all rows of the base tables."""
+        every = MemoryStore(rig.symbols)
+        for t, table in self.tables.items():
+            every.create_table(table)
+            every.put(t, rig.deltas([(t, row, 1) for row in self.rows[t]]).get(t, Batch.empty(len(table.columns))))
+        mine, rig.engine.store = rig.engine.store, every
+        try:
+            return recompute(rig.engine)
+        finally:
+            rig.engine.store = mine
+
+    def _mine(self, rig: ShardRig, n: Node, truth: Rows) -> Rows:
+        rows = Batch.from_rows(list(truth), n.width, list(truth.values()))
+        part = n.parts[0]
+        whose = owners(rows.columns[list(part)], [n.fields[c] for c in part], self.workers, rig.symbols)
+        return bag(rows.where(whose == rig.worker))
+
+    def _check(self, rig: ShardRig, n: Node, mine: Rows) -> None:
         if n.full:
-            have = self._bag(rig, n, n.op.everything(rig.engine, n))
-            if n.parts:
-                assert have == Counter(mine), f"worker {rig.worker} {n}: has {have} instead of {mine}"
+            have = bag(n.op.everything(rig.engine, n))
+            assert have == mine, f"worker {rig.worker} {n}: has {have} instead of {mine}"
             return
         for cols in n.op.presence(n):
             keys = n.stored.present(cols)
-            if not keys.shape[1] or not n.parts:
+            if not keys.shape[1]:
                 continue
             rows, ordinal = n.op.fetch(rig.engine, n, cols, keys, Mode.STORED)
             folds = [n.fields[c].type.folds for c in cols]
+            all_rows = Batch.from_rows(list(mine), n.width, list(mine.values()))
+            of_rows = folded_keys(rig.symbols, folds, all_rows.columns[list(cols)])
             for i in range(keys.shape[1]):
-                have = self._bag(rig, n, rows.where(ordinal == i))
-                key = tuple(keys[:, i].tolist())
-                want = Counter({r: w for r, w in mine.items() if self._key(rig, n, cols, folds, r) == key})
+                have = bag(rows.where(ordinal == i))
+                want = bag(all_rows.where((of_rows == keys[:, [i]]).all(axis=0)))
                 assert have == want, (f"worker {rig.worker} {n} by {cols} = "
-                                      f"{rig.engine.show_keys(n.fields, cols, keys[:, [i]])}: has {have} instead of {want}")
-
-    def _key(self, rig: ShardRig, n: Node, cols: Any, folds: list[bool], row: tuple) -> tuple[int, ...]:
-        codes = [self._code(rig, n, c, row[c]) for c in cols]
-        return tuple(int(rig.symbols.folded(np.array([c]))[0]) if f and c >= 0 else c
-                     for c, f in zip(codes, folds, strict=True))
-
-    def _belongs(self, rig: ShardRig, n: Node, row: tuple) -> bool:
-        if not n.parts:
-            return True
-        part = n.parts[0]
-        codes = np.array([[self._code(rig, n, c, row[c])] for c in part], np.int64).reshape(len(part), 1)
-        return int(owners(codes, [n.fields[c] for c in part], self.workers, rig.symbols)[0]) == rig.worker
-
-    @staticmethod
-    def _code(rig: Rig, n: Node, c: int, value: Any) -> int:
-        from noria.core.values import encode
-        return ERROR_CODE if value == "ERROR!" else encode(value, n.fields[c].type, rig.symbols)
-
-    def _values(self, rig: Rig, n: Node, row: tuple[int, ...]) -> tuple:
-        return tuple("ERROR!" if c == ERROR_CODE else decode(c, f.type, rig.symbols)
-                     for c, f in zip(row, n.fields, strict=True))
-
-    def _bag(self, rig: Rig, n: Node, rows: Batch) -> Counter:
-        out: Counter = Counter()
-        for r, w in zip(rows.rows(), rows.weights.tolist(), strict=True):
-            out[self._values(rig, n, r)] += w
-        return Counter({r: w for r, w in out.items() if w})
-
-
-def engine_of(rig: ShardRig) -> Engine:
-    return rig.engine
-
-
-__all__ = ["Cluster", "Lowering", "ShardRig"]
+                                      f"{rig.engine.show_keys(n.fields, cols, keys[:, [i]])}: {have} instead of {want}")

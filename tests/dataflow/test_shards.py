@@ -21,10 +21,17 @@ def run(seed: int, steps: int = 60) -> None:
     tables = random_plans.tables(rng)
     views = random_plans.views(rng, tables)
     workers = rng.choice([1, 2, 2, 3, 3, 4])
+    late = [views.pop() for _ in range(rng.randrange(len(views)))]
     cluster = Cluster(tables, views, workers, rng, TableViews, PlainSymbols)
     try:
         for _ in range(steps):
             x = rng.random()
+            if rng.random() < 0.05:
+                if late and rng.random() < 0.7:
+                    views.append(late.pop())
+                    cluster.add_view(views[-1])
+                elif len(views) > 1:
+                    cluster.drop_view(views.pop(0))
             if x < 0.2:
                 cluster.write()
             elif x < 0.4:

@@ -128,6 +128,7 @@ class Lowering:
         self.views: dict[str, ViewDef] = {}
         self._sharing = Sharing(self._full_alone) if reuse else None
         self._plans: dict[str, mir.Mir] = {}  # of views, as they are in the graph
+        self._full: set[Node] = set()  # of several workers: those that are to be
         self._changed: set[mir.Mir] | None = None  # what the views that came and went group, None: none did
         engine.settle = self.settle
 
@@ -190,11 +191,15 @@ class Lowering:
         else:
             names = {v.name for v in free}
             stay = [p for name, p in self._plans.items() if name not in names]
-            plans = self._sharing.plans(free, stay, lambda m: self.made[m].full)
+            plans = self._sharing.plans(free, stay, lambda m: self._is_full(self.made[m]))
         for view in free:
             if self._plans.get(view.name) != plans[view.name]:
                 self._lower(view, plans[view.name])
         self._sweep()
+        if self.engine.shards is not None:
+            engine = self.engine
+            full = [n for n in engine.graph.nodes if n in self._full]
+            self._full = set(layout.plan(engine.graph.nodes, engine.reads.items(), full, engine.ranged).full)
         for node in self.engine.graph.nodes:
             node.reuse = ""
         for m, text in () if self._sharing is None else self._sharing.told():
@@ -240,7 +245,10 @@ class Lowering:
             self.engine.ranged.add(node)
 
     def _is_idle(self, view: ViewDef) -> bool:
-        """Is nothing kept of it, so that it can be planned anew?  Of a view that is kept whole: is nothing written?"""
+        """Is nothing kept of it, so that it can be planned anew?  Of a view that is kept whole: is nothing written?  Of
+        several workers each would know its own part only: a view that is planned stays as it is."""
+        if self.engine.shards is not None:
+            return view.name not in self._plans
         reader = self.engine.readers.get(view.name)
         if reader is None:
             return True
@@ -255,6 +263,10 @@ class Lowering:
     def is_idle(self, view: str) -> bool:
         """Has nothing been read of the view yet?"""
         return view in self.views and self._is_idle(self.views[view])
+
+    def _is_full(self, node: Node) -> bool:
+        """Of several workers: is it to be, whenever its state is whole here?  All of them must plan alike."""
+        return node.full if self.engine.shards is None else node in self._full
 
     def _full_alone(self, view: ViewDef, plan: mir.Mir) -> Alone:
         """What is full in a program of this view alone, of this plan."""
