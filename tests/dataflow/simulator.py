@@ -29,6 +29,10 @@ from reference.memory_store import MemoryStore
 MOST_UPDATES = 4  # of a tick
 
 
+def first(messages: deque[Message]) -> Message:
+    return messages.popleft()
+
+
 class ShardRig(Rig):
     """One worker of several.  It holds its rows of the base tables."""
 
@@ -93,12 +97,12 @@ class Cluster:
         for _ in range(self.rng.randint(1, MOST_UPDATES)):
             c = self.rng.choice(mine)
             if self.channels[c] and isinstance(self.channels[c][0], Update):
-                updates.append((c[0], self.channels[c].popleft()))
+                updates.append((c[0], first(self.channels[c])))
         if updates:
             self.tick(rig, {}, updates)
             return True
         c = self.rng.choice(mine)
-        message = self.channels[c].popleft()
+        message = first(self.channels[c])
         if isinstance(message, Update):
             self.tick(rig, {}, [(c[0], message)])
         elif isinstance(message, Request):
