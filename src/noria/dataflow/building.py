@@ -22,7 +22,7 @@ from noria.core.errors import InvariantViolation, SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS, BUILD_SLICE_MS
 from noria.core.types import TableDef
 from noria.dataflow.first_state import Build, Delivered, FirstState, Fit, Gathered, NewIndex, Promotion
-from noria.dataflow.graph import Columns, Node, ancestors, nearest
+from noria.dataflow.graph import Columns, Node, ancestors, here, nearest
 from noria.dataflow.protocols import State, StoreBroken
 from noria.dataflow.work import Work
 
@@ -164,7 +164,7 @@ class Builds:
 
     def waits(self, node: Node) -> bool:
         """Is something that the node derives from not there yet?"""
-        above = ancestors(node)[:-1]
+        above = here(node)[:-1]
         return self._lacks_index(above) or any(a.op.stateful and (a.inert or a.stash is not None) for a in above)
 
     def _lacks_index(self, nodes: list[Node]) -> bool:

@@ -21,7 +21,7 @@ from noria.core.values import decode
 from noria.dataflow import layout, ranged
 from noria.dataflow.building import Builds
 from noria.dataflow.first_state import Delivered, FirstState, Gathered
-from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys, nearest
+from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys, here, nearest
 from noria.dataflow.profile import Clock, Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
 from noria.dataflow.published import view_of
@@ -244,6 +244,8 @@ class Engine:
                 if n.op.stateful and n not in self.builds.dormant:
                     self._make_fit(n, plan, promoted, self._large)
             self.builds.relaid(before)
+            if self.shards is not None:
+                self.shards.relaid()
         except BaseException:
             self._demote(promoted)
             raise
@@ -406,7 +408,7 @@ class Engine:
 
     def ready(self, view: str) -> bool:
         """Has the view its first state?"""
-        return not any(n.inert or n.stash is not None for n in ancestors(self.readers[view]))
+        return not any(n.inert or n.stash is not None for n in here(self.readers[view]))
 
     # -------------------------------------------------------------- printing
     def show(self, fields: Sequence[Field], batch: Batch) -> str:

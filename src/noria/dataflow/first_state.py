@@ -71,7 +71,7 @@ class FirstState(Build):
         expected = sum(g.total(engine) for g in gates)
         n.op.begin(engine, shadow, expected, expected if all(g.source.parents for g in gates) else 0)
         (top,) = shadow.parents
-        for rows in top.op.stream(engine, top):  # what is there of no rows at all, as GROUP_CONCAT without groups
+        for rows in engine.stream(top):  # what is there of no rows at all, as GROUP_CONCAT without groups
             n.op.tick(engine, shadow, [rows])
         return shadow
 

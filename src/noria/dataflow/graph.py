@@ -371,6 +371,19 @@ def ancestors(n: Node) -> list[Node]:
     return list(found)
 
 
+def here(n: Node) -> list[Node]:
+    """n and everything above it as far as this worker goes: exchanges, and nothing above them."""
+    found: dict[Node, None] = {}
+
+    def visit(m: Node) -> None:
+        for p in m.parents if not m.op.remote else ():
+            visit(p)
+        found[m] = None
+
+    visit(n)
+    return list(found)
+
+
 def nearest(n: Node) -> set[Node]:
     """The closest nodes above that have a state or rows on disk."""
     found: set[Node] = set()

@@ -28,7 +28,7 @@ from noria.core.errors import InvariantViolation
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.dataflow import evict
-from noria.dataflow.graph import Columns, Mode, Node, Pattern, Remote, ancestors, folded_keys
+from noria.dataflow.graph import Columns, Mode, Node, Pattern, Remote, folded_keys, here
 from noria.dataflow.ops.exchange import Exchange
 from noria.dataflow.partition import owners
 from noria.state import probe
@@ -233,6 +233,8 @@ class Shards:
         self._serve(asker, node, r.cols, self._keys(node, r.cols, keys), r.ask)
 
     def _serve(self, asker: int, node: Node, cols: Columns, keys: Codes, ask: int) -> None:
+        if not _asks_by(node, cols):
+            return  # nor will the asker, when it has this layout
         if not self._is_ready(node):
             self.park(lambda: self._is_ready(node), lambda: self._serve(asker, node, cols, keys, ask), asker)
             return
@@ -252,12 +254,13 @@ class Shards:
 
     def _is_ready(self, node: Node) -> bool:
         """Can what an exchange derives from be asked here?"""
-        builds = self._engine.builds
-        return not builds.waits(node) and builds.dormant.isdisjoint(ancestors(node)[:-1])
+        above, builds = here(node.parents[0]), self._engine.builds
+        ready = not any(n.op.stateful and n.parents and (n.inert or n.stash is not None) for n in above)
+        return ready and not builds.waits(node.parents[0]) and builds.dormant.isdisjoint(above)
 
     def _is_whole(self, node: Node) -> bool:
         """Is all of it full?"""
-        return self._is_ready(node) and all(n.full or not n.parents or not n.op.stateful for n in ancestors(node)[:-1])
+        return self._is_ready(node) and all(n.full or not n.parents or not n.op.stateful for n in here(node.parents[0]))
 
     def _give(self, asker: int, node: Node, ask: int, rows: Batch) -> None:
         rows = rows.where(self._owners(node, rows.columns) == asker)
@@ -270,7 +273,9 @@ class Shards:
         self._take(a.ask, self._unpacked(a.rows, self._node(a.node).fields))
 
     def _take(self, number: int, rows: Batch) -> None:
-        ask = self._asks.pop(number)
+        ask = self._asks.pop(number, None)
+        if ask is None:
+            return  # nobody wants it any more
         g = ask.gather
         g.answered[ask.worker] |= ask.keys
         if len(rows):
@@ -279,10 +284,7 @@ class Shards:
             self._release(g)
 
     def _release(self, g: Gather) -> None:
-        g.over = True
-        self._gathers[g.node, g.cols].remove(g)
-        if not self._gathers[g.node, g.cols]:
-            del self._gathers[g.node, g.cols]
+        self._end(g)
         rows = netted(concat([b for pieces in g.pieces.values() for b in pieces], g.node.width))
         if len(rows) and int(rows.weights.min()) < 0:
             raise InvariantViolation("NO-SPURIOUS", f"{g.node}: negative rows were gathered for {g.cols}: {rows}")
@@ -291,6 +293,20 @@ class Shards:
             return
         g.node.op.fill(self._engine, g.node, g.cols, g.keys, rows)
         self._engine.note("fills", g.node, g.cols, g.keys, lambda: f" from {len(rows)} rows of {len(g.wanted)} workers")
+
+    def _end(self, g: Gather) -> None:
+        g.over = True
+        self._gathers[g.node, g.cols].remove(g)
+        if not self._gathers[g.node, g.cols]:
+            del self._gathers[g.node, g.cols]
+
+    def relaid(self) -> None:
+        """After a new layout: what is gathered for an index that is no more is let go."""
+        nodes = self._engine.graph.nodes
+        for g in [g for gathers in self._gathers.values() for g in gathers]:
+            if g.node not in nodes or (g.cols and not _asks_by(g.node, g.cols)):
+                self._end(g)
+        self._asks = {number: ask for number, ask in self._asks.items() if not ask.gather.over}
 
     # -------------------------------------------------------------- evictions
     def evict(self, node: Node, cols: Columns, p: Pattern) -> None:
@@ -380,6 +396,11 @@ class Shards:
 
     def _unpacked(self, parcel: Parcel, fields: Sequence[Field]) -> Batch:
         return unpacked(parcel, fields, self._engine.symbols)
+
+
+def _asks_by(node: Node, cols: Columns) -> bool:
+    """Does the exchange gather keys of these columns?"""
+    return not node.full and cols in node.indexes
 
 
 def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> Parcel:
