@@ -20,7 +20,7 @@ from noria.core.types import TableDef
 from noria.dataflow.evict import evict, evictable
 from noria.dataflow.graph import Mode, Node, Remote, folded_keys
 from noria.dataflow.partition import owners
-from noria.dataflow.shards import Answer, Evict, Message, Request, Shards, Update, packed, unpacked
+from noria.dataflow.shards import Answer, Evict, Lost, Message, Request, Shards, Update, packed, unpacked
 from noria.dataflow.validate import Rows, bag, recompute
 from noria.plan.view import ViewDef
 from reference import random_plans
@@ -37,10 +37,10 @@ class ShardRig(Rig):
     """One worker of several.  It holds its rows of the base tables."""
 
     def __init__(self, worker: int, workers: int, send: Callable[[int, Message], None], tables: list[TableDef],
-                 make_views: Any, symbols: Any):
+                 make_views: Any, symbols: Any, incarnation: int):
         super().__init__(tables, [], make_views, symbols)
         self.worker = worker
-        self.shards = self.engine.shards = Shards(self.engine, worker, workers, send)
+        self.shards = self.engine.shards = Shards(self.engine, worker, workers, send, incarnation)
 
     def settle(self) -> None:
         """Between ticks: all that can go on."""
@@ -56,7 +56,11 @@ class Cluster:
         self.tables, self.workers, self.rng = {t.name: t for t in tables}, workers, rng
         self.channels: dict[tuple[int, int], deque[Message]] = {
             (a, b): deque() for a in range(workers) for b in range(workers) if a != b}
-        self.rigs = [ShardRig(w, workers, self._sender(w), tables, make_views, make_symbols()) for w in range(workers)]
+        self.cut: set[tuple[int, int]] = set()  # what is sent here goes nowhere: to one that was lost, until that is known
+        self.incarnations = [1] * workers
+        self._new = lambda w: ShardRig(w, workers, self._sender(w), tables, make_views, make_symbols(),
+                                       self.incarnations[w])
+        self.rigs = [self._new(w) for w in range(workers)]
         self.rows: dict[str, list[tuple]] = {t.name: [] for t in tables}
         self.where: dict[str, list[int]] = {t.name: [] for t in tables}  # of each row: its worker
         self.sent: Counter[type] = Counter()
@@ -67,7 +71,8 @@ class Cluster:
     def _sender(self, w: int) -> Callable[[int, Message], None]:
         def send(to: int, message: Message) -> None:
             self.sent[type(message)] += 1
-            self.channels[w, to].append(message)
+            if (w, to) not in self.cut:
+                self.channels[w, to].append(message)
         return send
 
     def drop_view(self, view: ViewDef) -> None:
@@ -109,6 +114,10 @@ class Cluster:
             rig.shards.serve(c[0], message)
         elif isinstance(message, Answer):
             rig.shards.answered(message)
+        elif isinstance(message, Lost):
+            if message.incarnation == self.incarnations[c[0]]:
+                self.cut.discard((to, c[0]))
+            rig.shards.lost(c[0])
         else:
             assert isinstance(message, Evict)
             rig.shards.evicted(c[0], message)
@@ -131,6 +140,29 @@ class Cluster:
         else:
             raise AssertionError("messages without end")
         assert all(rig.shards.idle() for rig in self.rigs), "something waits and nothing is under way"
+
+    def crash(self) -> None:
+        """A worker is lost, and starts again with its base tables."""
+        w = self.rng.randrange(self.workers)
+        others = [v for v in range(self.workers) if v != w]
+        if not others:
+            return
+        plan = self.rigs[others[0]].lowering.graph_plan()
+        self.incarnations[w] += 1
+        for v in others:
+            arrived = list(self.channels[w, v])[: self.rng.randint(0, len(self.channels[w, v]))]
+            self.channels[w, v] = deque([*arrived, Lost(self.incarnations[w])])
+            self.channels[v, w].clear()
+            self.cut.add((v, w))
+            self.cut.discard((w, v))
+        rig = self.rigs[w] = self._new(w)
+        for t in self.tables:
+            rows = [row for row, at in zip(self.rows[t], self.where[t], strict=True) if at == w]
+            for delta in rig.deltas([(t, row, 1) for row in rows]).values():
+                rig.store.put(t, delta)
+        rig.lowering.adopt(plan)
+        rig.engine.relayout()
+        rig.settle()
 
     # -------------------------------------------------------------- what clients do
     def write(self, most: int = 4) -> None:
@@ -199,8 +231,8 @@ class Cluster:
 
     def owner(self, view: ViewDef, rig: ShardRig, key: Codes) -> int:
         reader = rig.engine.readers[view.name]
-        part = reader.parts[0]
-        return int(owners(key[[view.key.index(c) for c in part]], [reader.fields[c] for c in part], self.workers,
+        by, part = rig.engine.reads[reader], reader.parts[0]  # the view tells errors: its columns may be others
+        return int(owners(key[[by.index(c) for c in part]], [reader.fields[c] for c in part], self.workers,
                           rig.symbols)[0])
 
     def random_evict(self) -> None:

@@ -71,17 +71,43 @@ def evict_below(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Join._evicting.__globals__["evict_through"]() is None
 
 
+def loss_voids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: its pieces are void, and asked for again."""
+    lost = Shards.lost
+
+    def without(self: Shards, worker: int) -> None:
+        mine, self._gathers = self._gathers, type(self._gathers)(list)
+        asks = dict(self._asks)
+        lost(self, worker)
+        self._asks |= asks
+        for at, gathers in mine.items():
+            self._gathers[at] += gathers
+
+    monkeypatch.setattr(Shards, "lost", without)
+
+
+def loss_evicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: what derives from its rows is evicted."""
+    monkeypatch.setattr(Shards, "_evict_from", lambda self, worker, node, cols: None)
+
+
+def loss_gathers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: full states gather again."""
+    monkeypatch.setattr(Shards, "_gather_again", lambda self, node, worker: None)
+
+
+LOSSES: list[Callable[[pytest.MonkeyPatch], None]] = [loss_voids, loss_evicts, loss_gathers_again]
 RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
     fifo, union_whole, gather_add, gather_drop, evict_voids, cascade_exchange, evict_below]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.__name__)
+@pytest.mark.parametrize("rule", RULES + LOSSES, ids=lambda r: r.__name__)
 def test_without_it_a_schedule_fails(rule: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
                                      ) -> None:
     rule(monkeypatch)
     for seed in range(MOST):
         try:
-            run(seed)
+            run(seed, crashes=0.04 if rule in LOSSES else 0.0)
         except AssertionError:
             return
     pytest.fail(f"{MOST} schedules without it, and all is well: {rule.__doc__}")

@@ -16,7 +16,8 @@ SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "200"))
 FIRST = int(os.environ.get("NORIA_SHARD_FIRST", "0"))
 
 
-def run(seed: int, steps: int = 60) -> None:
+def run(seed: int, steps: int = 60, crashes: float = 0.0) -> None:
+    """crashes: of the steps, how many lose a worker."""
     rng = random.Random(seed)
     tables = random_plans.tables(rng)
     views = random_plans.views(rng, tables)
@@ -25,6 +26,8 @@ def run(seed: int, steps: int = 60) -> None:
     cluster = Cluster(tables, views, workers, rng, TableViews, PlainSymbols)
     try:
         for _ in range(steps):
+            if crashes and rng.random() < crashes:
+                cluster.crash()
             x = rng.random()
             if rng.random() < 0.05:
                 if late and rng.random() < 0.7:

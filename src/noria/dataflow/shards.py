@@ -85,14 +85,23 @@ class Evict:
     values: Parcel
 
 
-Message = Update | Request | Answer | Evict
+@dataclass(frozen=True)
+class Lost:
+    """The first message of a worker that was started again: what it had sent last may never have come, and it has its
+    base tables and nothing else.  incarnation: how often it was started."""
+
+    incarnation: int
+
+
+Message = Update | Request | Answer | Evict | Lost
 Send = Callable[[int, Message], None]
 
 
 @dataclass(eq=False)
 class Gather:
     """Distinct missing keys of one index, folded, shape (key columns, keys).  wanted: of each worker that is asked,
-    which keys; answered: which of them it has given, in `pieces`."""
+    which keys; answered: which of them it has given, in `pieces`.  lost: of a full state that is there already, workers
+    whose rows in it may be stale."""
 
     node: Node
     cols: Columns
@@ -100,6 +109,7 @@ class Gather:
     wanted: dict[int, Mask]
     answered: dict[int, Mask]
     pieces: defaultdict[int, list[Batch]] = field(default_factory=lambda: defaultdict(list))
+    lost: set[int] = field(default_factory=set)
     over: bool = False
 
     def whole(self) -> bool:
@@ -125,15 +135,16 @@ class _Parked:
 
 
 class Shards:
-    """workers: how many there are; worker: which this is.  send: puts a message last into the channel to a worker."""
+    """workers: how many there are; worker: which this is.  send: puts a message last into the channel to a worker.
+    incarnation: how often this worker was started; answers to what it asked in another life are none of its own."""
 
-    def __init__(self, engine: Engine, worker: int, workers: int, send: Send):
+    def __init__(self, engine: Engine, worker: int, workers: int, send: Send, incarnation: int = 1):
         self.worker, self.workers = worker, workers
         self._engine, self._send = engine, send
         self._nodes: dict[int, Node] = {}
         self._gathers: defaultdict[tuple[Node, Columns], list[Gather]] = defaultdict(list)
         self._asks: dict[int, _Ask] = {}
-        self._next_ask = 0
+        self._next_ask = incarnation << 40
         self._parked: list[_Parked] = []
 
     # -------------------------------------------------------------- ticks
@@ -152,6 +163,8 @@ class Shards:
         node = self._node(update.node)
         rows = self._unpacked(update.rows, node.fields)
         self.join(sender, node, rows)
+        if any(sender in g.lost for g in self._gathers.get((node, ()), ())):
+            return node, Batch.empty(node.width)  # beside rows that the sender lost; what is gathered will have them
         return node, rows
 
     def join(self, sender: int, node: Node, rows: Batch) -> None:
@@ -288,6 +301,10 @@ class Shards:
         rows = netted(concat([b for pieces in g.pieces.values() for b in pieces], g.node.width))
         if len(rows) and int(rows.weights.min()) < 0:
             raise InvariantViolation("NO-SPURIOUS", f"{g.node}: negative rows were gathered for {g.cols}: {rows}")
+        if not g.cols and g.lost:
+            stored = g.node.stored.rows()
+            self._engine.tick({}, {g.node: netted(concat([rows, stored.negated()], g.node.width))})
+            return
         if not g.cols:
             self._engine.builds.gathered(g.node, rows)
             return
@@ -355,6 +372,40 @@ class Shards:
             self.park(lambda: True, lambda: self._ask(g, worker, keys), worker)
         else:
             self._ask(g, worker, keys)
+
+    # -------------------------------------------------------------- another worker was lost
+    def lost(self, worker: int) -> None:
+        """It starts again with its base tables (R19): whatever derives from its rows is evicted, as if it had evicted
+        it; full states gather again, and what differs goes on as a delta; what was asked of it is asked again, and what
+        it asked is forgotten."""
+        self._parked = [p for p in self._parked if p.asker != worker]
+        self._asks = {number: ask for number, ask in self._asks.items() if ask.worker != worker}
+        for g in [g for gathers in self._gathers.values() for g in gathers if worker in g.wanted]:
+            g.answered[worker][:] = False
+            g.pieces[worker] = []
+            if g.node.full and g.node.live:
+                g.lost.add(worker)
+            self._ask(g, worker, g.wanted[worker])
+        for n in self._engine.graph.nodes:
+            if n.op.remote and n.full and n.live:
+                self._gather_again(n, worker)
+            elif n.op.remote and not n.full:
+                for cols in n.indexes:
+                    self._evict_from(worker, n, cols)
+
+    def _gather_again(self, node: Node, worker: int) -> None:
+        if (node, ()) in self._gathers or worker not in self._asked_of(node, (), np.empty((0, 1), np.int64)):
+            return
+        self.gather_all(node)
+        for g in self._gathers[node, ()]:
+            g.lost.add(worker)
+
+    def _evict_from(self, worker: int, node: Node, cols: Columns) -> None:
+        """The keys of an index whose rows come from this worker, too."""
+        keys = node.stored.present(cols)
+        theirs = self._asked_of(node, cols, keys).get(worker)
+        if theirs is not None and keys.shape[1]:
+            evict.evict(self._engine, node, cols, np.ascontiguousarray(keys[:, theirs]))
 
     # -------------------------------------------------------------- what waits
     def wait(self, remote: Remote, run: Callable[[], None], asker: int = -1) -> None:

@@ -36,6 +36,7 @@ from noria.dataflow.ops.window import Function, Window
 from noria.dataflow.partition import ONE
 from noria.dataflow.published import view_of
 from noria.plan import mir
+from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, PlannedNode, Read
 from noria.plan.optimizer import told
 from noria.plan.reuse import Alone, Sharing, related, sources
 from noria.plan.uses import outdated
@@ -146,14 +147,17 @@ class Lowering:
 
     def _added(self, op: Operator, inputs: Sequence[Node], asked: Sequence[Columns | None]) -> Node:
         """A node over these, with what must stand between."""
-        shards = self.engine.shards
-        if shards is not None:
+        if self.engine.shards is not None:
             partition = op.partition([i.parts for i in inputs])
             inputs = [self._exchange(i, by) for i, by in zip(inputs, partition.inputs, strict=True)]
-        node = self.engine.graph.add(op, [self._able(i, cols) for i, cols in zip(inputs, asked, strict=True)])
-        if shards is not None:
-            node.parts = partition.output
-            node.elsewhere = node.parts == ONE and shards.worker != 0
+        return self._joined(op, [self._able(i, cols) for i, cols in zip(inputs, asked, strict=True)])
+
+    def _joined(self, op: Operator, parents: Sequence[Node]) -> Node:
+        """A node over these as they are."""
+        node = self.engine.graph.add(op, parents)
+        if self.engine.shards is not None:
+            node.parts = op.partition([p.parts for p in parents]).output
+            node.elsewhere = node.parts == ONE and self.engine.shards.worker != 0
         return node
 
     def _exchange(self, node: Node, by: Columns | None) -> Node:
@@ -237,12 +241,18 @@ class Lowering:
             return
         if node is not None:
             self._drop_reader(view.name)
-        reader = Reader(view.name, view.plan.fields, view.key, view.visible, view.definition)
-        node = self._added(reader, [top], [None])
+        by = None
+        if self.engine.shards is not None:
+            (by,) = _reader(view).partition([top.parts]).inputs
+        self._reader(view, [self._exchange(top, by)])
+
+    def _reader(self, view: ViewDef, parents: Sequence[Node]) -> Node:
+        node = self._joined(_reader(view), parents)
         self.engine.readers[view.name] = node
         self.engine.reads[node] = view.key
         if view.ranged:
             self.engine.ranged.add(node)
+        return node
 
     def _is_idle(self, view: ViewDef) -> bool:
         """Is nothing kept of it, so that it can be planned anew?  Of a view that is kept whole: is nothing written?  Of
@@ -337,6 +347,51 @@ class Lowering:
             if not node.children and node not in self.engine.reads and node not in wanted:
                 self._forget(node)
 
+    # -------------------------------------------------------------- the same graph at another worker
+    def graph_plan(self) -> GraphPlan:
+        """The graph as it is."""
+        plans = {n: m for m, n in self.made.items()}
+        by = {x: cols for (_, cols), x in self._exchanged.items()}
+        names = {n: name for name, n in self.engine.readers.items()}
+
+        def what(n: Node) -> Made | Kept | Exchanged | Read:
+            if n in plans:
+                return Made(plans[n])
+            return Exchanged(by[n]) if n in by else Read(names[n]) if n in names else Kept()
+
+        nodes = tuple(PlannedNode(n.id, what(n), tuple(p.id for p in n.parents), n in self._full)
+                      for n in self.engine.graph.nodes)
+        instead, members = ({}, {}) if self._sharing is None else self._sharing.known()
+        return GraphPlan(nodes, self.engine.graph.next_id, tuple(self.views.values()), dict(self._plans), instead,
+                         members)
+
+    def adopt(self, plan: GraphPlan) -> None:
+        """The same graph, in an engine that has none."""
+        graph = self.engine.graph
+        self.views, self._plans = {v.name: v for v in plan.views}, dict(plan.plans)
+        if self._sharing is not None:
+            self._sharing.take(plan.instead, plan.members)
+        nodes: dict[int, Node] = {}
+        for p in plan.nodes:
+            graph.next_id = p.id
+            parents = [nodes[i] for i in p.parents]
+            match p.what:
+                case Made(m):
+                    node = self.made[m] = self._joined(OPERATORS[type(m)](m), parents)
+                    if isinstance(m, mir.Base):
+                        self.engine.bases.setdefault(m.table.name, []).append(node)
+                case Exchanged(by):
+                    node = self._exchanged[parents[0], by] = self._joined(Exchange(parents[0].fields, by), parents)
+                case Kept():
+                    node = self._kept[parents[0]] = self._joined(Keep(parents[0].fields), parents)
+                case Read(name):
+                    node = self._reader(self.views[name], parents)
+            node.full = p.full
+            if p.full:
+                self._full.add(node)
+            nodes[p.id] = node
+        graph.next_id = plan.next_id
+
     def input_plan(self, node: Node) -> mir.Mir:
         """The plan whose rows are the node's only input."""
         (parent,) = node.parents
@@ -386,6 +441,10 @@ class Lowering:
         self._exchanged = {at: x for at, x in self._exchanged.items() if x is not node}
         left = {t: [n for n in nodes if n is not node] for t, nodes in self.engine.bases.items()}
         self.engine.bases = {t: nodes for t, nodes in left.items() if nodes}
+
+
+def _reader(view: ViewDef) -> Reader:
+    return Reader(view.name, view.plan.fields, view.key, view.visible, view.definition)
 
 
 def traceable(node: Node, cols: Columns) -> bool:

@@ -3,7 +3,7 @@
 A base table that joins look up in keeps a partial state like any other; what it misses is read from the store
 (section 4.3: base tables answer every upquery).  A tick's delta is in the store before the tick.  When that state
 has been there since before the first pull and nothing below is full, every key present below came through it: then
-rows that it does not cover are dropped here, as by any partial node.
+rows that it does not cover are dropped here, as by any partial node.  (Of several workers another one may want all.)
 
 A table that has got more columns since has another node for those who read them; this one has its first columns.
 """
@@ -66,7 +66,7 @@ class Base(Stateful):
             node.state, self.drops = None, False
             return
         if node.state is None:
-            self.drops = self.drops or not any(c.live for c, _ in node.children)
+            self.drops = engine.shards is None and (self.drops or not any(c.live for c, _ in node.children))
             node.state = Table(node.width, node.folds(), engine.symbols, full=False, name=self.describe())
         node.state.fit(node.indexes)
 
