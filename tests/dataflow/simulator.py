@@ -56,7 +56,7 @@ class Cluster:
         self.tables, self.workers, self.rng = {t.name: t for t in tables}, workers, rng
         self.channels: dict[tuple[int, int], deque[Message]] = {
             (a, b): deque() for a in range(workers) for b in range(workers) if a != b}
-        self.cut: set[tuple[int, int]] = set()  # what is sent here goes nowhere: to one that was lost, until that is known
+        self.cut: set[tuple[int, int]] = set()  # channels to one that was lost, until that is known
         self.incarnations = [1] * workers
         self._new = lambda w: ShardRig(w, workers, self._sender(w), tables, make_views, make_symbols(),
                                        self.incarnations[w])

@@ -167,6 +167,12 @@ class Builds:
         above = here(node)[:-1]
         return self._lacks_index(above) or any(a.op.stateful and (a.inert or a.stash is not None) for a in above)
 
+    def feeds(self, exchange: Node) -> bool:
+        """Is everything there that an exchange's rows of this worker derive from?"""
+        above = here(exchange.parents[0])
+        return self.dormant.isdisjoint(above) and not self._lacks_index(above) and not any(
+            n.op.stateful and n.parents and (n.inert or n.stash is not None) for n in above)
+
     def _lacks_index(self, nodes: list[Node]) -> bool:
         return bool(self.indexes) and not {base for base, _ in self.indexes}.isdisjoint(nodes)
 
@@ -240,8 +246,12 @@ class Builds:
             n.live = n.live or not n.inert
         for n in reversed(nodes):
             if not n.op.stateful:
-                n.inert = n in self.dormant or (bool(n.children) and all(
-                    c.inert and not c.op.remote for c, _ in n.children))  # other workers' exchanges get its rows
+                n.inert = n in self.dormant or (bool(n.children) and not any(map(self._wants, n.children)))
+
+    def _wants(self, below: tuple[Node, int]) -> bool:
+        """Does somebody take a node's deltas?  Of an exchange that may be another worker."""
+        child, _ = below
+        return self.feeds(child) if child.op.remote else not child.inert
 
     # -------------------------------------------------------------- building
     def __bool__(self) -> bool:

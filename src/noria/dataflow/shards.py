@@ -267,9 +267,7 @@ class Shards:
 
     def _is_ready(self, node: Node) -> bool:
         """Can what an exchange derives from be asked here?"""
-        above, builds = here(node.parents[0]), self._engine.builds
-        ready = not any(n.op.stateful and n.parents and (n.inert or n.stash is not None) for n in above)
-        return ready and not builds.waits(node.parents[0]) and builds.dormant.isdisjoint(above)
+        return self._engine.builds.feeds(node)
 
     def _is_whole(self, node: Node) -> bool:
         """Is all of it full?"""
