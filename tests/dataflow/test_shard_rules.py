@@ -12,7 +12,7 @@ import pytest
 from dataflow import simulator
 from dataflow.test_shards import run
 from noria.core.batch import Batch
-from noria.dataflow import evict
+from noria.dataflow import evict, layout
 from noria.dataflow.ops.join import Join
 from noria.dataflow.shards import Gather, Shards
 
@@ -71,6 +71,16 @@ def evict_below(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Join._evicting.__globals__["evict_through"]() is None
 
 
+def thin_passes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R16: an end that keeps nothing passes evictions on."""
+    monkeypatch.setattr(evict, "pass_on", lambda *args: None)
+
+
+def thin_only_above_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R16: only where what is below does not pull again what it holds."""
+    monkeypatch.setattr(layout, "_ends_in_states", lambda n: True)
+
+
 def loss_voids(monkeypatch: pytest.MonkeyPatch) -> None:
     """R19: its pieces are void, and asked for again."""
     lost = Shards.lost
@@ -98,7 +108,8 @@ def loss_gathers_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 LOSSES: list[Callable[[pytest.MonkeyPatch], None]] = [loss_voids, loss_evicts, loss_gathers_again]
 RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
-    fifo, union_whole, gather_add, gather_drop, evict_voids, cascade_exchange, evict_below]
+    fifo, union_whole, gather_add, gather_drop, evict_voids, cascade_exchange, evict_below,
+    thin_passes_on, thin_only_above_states]
 
 
 @pytest.mark.parametrize("rule", RULES + LOSSES, ids=lambda r: r.__name__)

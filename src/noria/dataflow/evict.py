@@ -23,6 +23,9 @@ def evict(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
     """Make keys of one index missing, and whatever was pulled through them."""
     if node.full or not keys.shape[1]:
         return
+    if node.thin:  # nothing that comes is dropped for it, so nothing below goes stale
+        node.stored.evict(cols, np.ascontiguousarray(keys[:, ~node.stored.missing(cols, keys)]))
+        return
     present, ranges = ~node.stored.missing(cols, keys), node.ranges.get(cols)
     filled = present if ranges is None else present | ranges.covers(keys[0])
     keys, present = np.ascontiguousarray(keys[:, filled]), present[filled]
@@ -34,14 +37,25 @@ def evict(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
     if ranges is not None:
         ranges.cut(keys[0])
     node.stats.evictions += int(np.count_nonzero(present))
-    for (below, index, _), patterns in jobs:
-        for p in patterns:
-            if below.op.remote and engine.shards is not None:
-                engine.shards.evict(below, index, p)
-                continue
-            if index in below.ranges and index[0] not in p.cols:
-                unfill(engine, below, index)
-            evict(engine, below, index, matching(engine, below, index, p))
+    for user, patterns in jobs:
+        _evict_user(engine, user, patterns)
+
+
+def pass_on(engine: Engine, node: Node, cols: Columns, p: Pattern) -> None:
+    """What was pulled through an index goes below, whatever is there itself."""
+    for user in node.users_of(cols):
+        _evict_user(engine, user, _carry(engine, p, user))
+
+
+def _evict_user(engine: Engine, user: User, patterns: list[Pattern]) -> None:
+    below, index, _ = user
+    for p in patterns:
+        if below.op.remote and engine.shards is not None:
+            engine.shards.evict(below, index, p)
+            continue
+        if index in below.ranges and index[0] not in p.cols:
+            unfill(engine, below, index)
+        evict(engine, below, index, matching(engine, below, index, p))
 
 
 def unfill(engine: Engine, node: Node, cols: Columns) -> None:
@@ -98,12 +112,7 @@ def evict_through(engine: Engine, node: Node, port: int, rows: Batch) -> None:
     """Whatever was pulled through a join's input and hangs on these rows of it (rule R14)."""
     pattern = Pattern(tuple(range(rows.width)), rows.columns, np.arange(len(rows)))
     for user in node.through.get(port, ()):
-        below, index, _ = user
-        for p in _carry(engine, pattern, user):
-            if below.op.remote and engine.shards is not None:
-                engine.shards.evict(below, index, p)
-            else:
-                evict(engine, below, index, matching(engine, below, index, p))
+        _evict_user(engine, user, _carry(engine, pattern, user))
 
 
 def memory(engine: Engine) -> int:

@@ -257,6 +257,7 @@ class Node:
     inert: bool = False  # below such a node: no deltas until it can be built
     ranges: dict[Columns, Ranges] = field(default_factory=dict)  # of indexes that ranges are read by
     parts: Parts = ONE
+    thin: bool = False  # of an exchange: does it keep what it asked for only until that is used?
     elsewhere: bool = False  # are all its rows at another worker?
     through: dict[int, list[User]] = field(default_factory=dict)  # of a join, by primary: who pulls through it
     reuse: str = ""  # what a node that several plans share stands for

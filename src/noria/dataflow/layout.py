@@ -60,6 +60,16 @@ def plan(nodes: Iterable[Node], wants: Iterable[tuple[Node, Columns]], stay_full
                 raise ValueError(f"no lookup can be planned at {e.node}: {e.why}") from e
 
 
+def is_thin(n: Node) -> bool:
+    """Needs an exchange keep nothing (rule R16)?  Below a thin one every path meets, before any lookup, a partial state
+    that never pulls again what it holds."""
+    return n.op.remote and not n.full and _ends_in_states(n)
+
+
+def _ends_in_states(n: Node) -> bool:
+    return all(not c.op.lookups() and not c.op.remote and (c.op.stateful or _ends_in_states(c)) for c, _ in n.children)
+
+
 def coarser(n: Node) -> dict[Columns, list[Columns]]:
     """For each index whose keys are pulled, the others over some of its columns: their keys answer for it."""
     pulled = [i for i in n.indexes if i in n.pulled]

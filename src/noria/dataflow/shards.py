@@ -27,7 +27,7 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation
 from noria.core.symbols import Symbols
 from noria.core.types import Field
-from noria.dataflow import evict
+from noria.dataflow import evict, layout
 from noria.dataflow.graph import Columns, Mode, Node, Pattern, Remote, folded_keys, here
 from noria.dataflow.ops.exchange import Exchange
 from noria.dataflow.partition import owners
@@ -146,6 +146,7 @@ class Shards:
         self._asks: dict[int, _Ask] = {}
         self._next_ask = incarnation << 40
         self._parked: list[_Parked] = []
+        self._thin: list[Node] = []
 
     # -------------------------------------------------------------- ticks
     def split(self, node: Node, rows: Batch) -> Batch:
@@ -318,6 +319,11 @@ class Shards:
     def relaid(self) -> None:
         """After a new layout: what is gathered for an index that is no more is let go."""
         nodes = self._engine.graph.nodes
+        for n in nodes:
+            before, n.thin = n.thin, layout.is_thin(n)
+            if before and not n.thin and not n.full:  # what is below did not come through keys that it keeps
+                self._evict_below(n)
+        self._thin = [n for n in nodes if n.thin]
         for g in [g for gathers in self._gathers.values() for g in gathers]:
             if g.node not in nodes or (g.cols and not _asks_by(g.node, g.cols)):
                 self._end(g)
@@ -356,6 +362,8 @@ class Shards:
                 if stale.any():
                     self._void(g, sender, stale)
         evict.evict(self._engine, node, cols, evict.matching(self._engine, node, cols, p))
+        if node.thin:
+            evict.pass_on(self._engine, node, cols, p)
 
     def _void(self, g: Gather, worker: int, keys: Mask) -> None:
         g.answered[worker] &= ~keys
@@ -390,6 +398,8 @@ class Shards:
             elif n.op.remote and not n.full:
                 for cols in n.indexes:
                     self._evict_from(worker, n, cols)
+                if n.thin:
+                    self._evict_below(n)
 
     def _gather_again(self, node: Node, worker: int) -> None:
         if (node, ()) in self._gathers or worker not in self._asked_of(node, (), np.empty((0, 1), np.int64)):
@@ -397,6 +407,13 @@ class Shards:
         self.gather_all(node)
         for g in self._gathers[node, ()]:
             g.lost.add(worker)
+
+    def _evict_below(self, node: Node) -> None:
+        """All keys that were pulled through an exchange."""
+        for cols in node.indexes:
+            for below, index, _ in node.users_of(cols):
+                if not below.full:
+                    evict.evict(self._engine, below, index, below.stored.present(index))
 
     def _evict_from(self, worker: int, node: Node, cols: Columns) -> None:
         """The keys of an index whose rows come from this worker, too."""
@@ -418,8 +435,11 @@ class Shards:
         while True:
             at = next((i for i, p in enumerate(self._parked) if p.ready()), None)
             if at is None:
-                return
+                break
             self._parked.pop(at).run()
+        for n in self._thin if not self._parked else ():
+            for cols in n.op.presence(n) if n.state is not None else ():
+                n.stored.evict(cols, n.stored.present(cols))
 
     def idle(self) -> bool:
         return not (self._parked or self._gathers or self._asks)

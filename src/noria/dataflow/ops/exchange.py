@@ -1,7 +1,8 @@
 """Exchange: out = the rows of the input, of all workers, that belong here.
 
 The receiving end.  It keeps what passes, as any stateful node: a pull that misses here asks the workers above, and
-what memory does not cover is dropped.  What the input puts out at this worker is split by `Shards.split`, which sends
+what memory does not cover is dropped.  A thin one (rule R16) keeps an answer only until it is used, and drops nothing:
+what is below it does.  What the input puts out at this worker is split by `Shards.split`, which sends
 to each worker what is its; a tick here has what belongs here, from wherever it came.
 """
 
@@ -46,4 +47,7 @@ class Exchange(Stateful):
 
     def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
-        return None if delta is None else table_of(node).apply(delta)
+        if delta is None:
+            return None
+        covered = table_of(node).apply(delta)
+        return delta if node.thin else covered
