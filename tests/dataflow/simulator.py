@@ -127,8 +127,8 @@ class Cluster:
     def tick(self, rig: ShardRig, deltas: dict[str, Batch], updates: list[tuple[int, Update]]) -> None:
         arrived: dict[Node, list[Batch]] = defaultdict(list)
         for sender, update in updates:
-            node, rows = rig.shards.arrived(sender, update)
-            arrived[node].append(rows)
+            if (known := rig.shards.arrived(sender, update)) is not None:
+                arrived[known[0]].append(known[1])
         rig.engine.tick(deltas, {n: concat(rows, n.width) for n, rows in arrived.items()})
         rig.settle()
 

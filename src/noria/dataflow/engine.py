@@ -312,7 +312,13 @@ class Engine:
     def _forget_below(self, node: Node) -> None:
         for n in self.graph.nodes:
             if n is not node and n.state is not None and not n.full and node in ancestors(n):
-                n.op.forget(self, n)
+                self._forget(n)
+
+    def _forget(self, node: Node) -> None:
+        """All keys of a partial node; of several workers, with what hangs on them elsewhere."""
+        if self.shards is not None:
+            self.shards.forget(node)
+        node.op.forget(self, node)
 
     def _first_state(self, node: Node, in_use: bool, large: int | None) -> None:
         """Build a full node now where that is little or it is in use; else in the background, or keep its deltas back
@@ -374,7 +380,7 @@ class Engine:
         """Every key of these that is partial, and of what is below, is missing."""
         for n in nodes:
             if n.op.stateful and not n.full and n.state is not None:
-                n.op.forget(self, n)
+                self._forget(n)
                 self._forget_below(n)
 
     def bootstrap(self, node: Node, rows: Iterator[Batch]) -> None:

@@ -159,9 +159,11 @@ class Shards:
         self.join(self.worker, node, mine)
         return mine
 
-    def arrived(self, sender: int, update: Update) -> tuple[Node, Batch]:
-        """The rows of an update, for the next tick."""
+    def arrived(self, sender: int, update: Update) -> tuple[Node, Batch] | None:
+        """The rows of an update, for the next tick; None where its node is gone."""
         node = self._node(update.node)
+        if node is None:
+            return None
         rows = self._unpacked(update.rows, node.fields)
         self.join(sender, node, rows)
         if any(sender in g.lost for g in self._gathers.get((node, ()), ())):
@@ -240,6 +242,8 @@ class Shards:
     def serve(self, asker: int, r: Request) -> None:
         """Answer, or park the request and run it again from the start."""
         node = self._node(r.node)
+        if node is None:
+            return
         if not r.cols:
             self._serve_all(asker, node, r.ask)
             return
@@ -282,7 +286,8 @@ class Shards:
             self._send(asker, Answer(node.id, ask, self._packed(rows, node.fields)))
 
     def answered(self, a: Answer) -> None:
-        self._take(a.ask, self._unpacked(a.rows, self._node(a.node).fields))
+        if (node := self._node(a.node)) is not None:
+            self._take(a.ask, self._unpacked(a.rows, node.fields))
 
     def _take(self, number: int, rows: Batch) -> None:
         ask = self._asks.pop(number, None)
@@ -319,6 +324,7 @@ class Shards:
     def relaid(self) -> None:
         """After a new layout: what is gathered for an index that is no more is let go."""
         nodes = self._engine.graph.nodes
+        self._nodes = {n.id: n for n in nodes if n.op.remote}
         for n in nodes:
             before, n.thin = n.thin, layout.is_thin(n)
             if before and not n.thin and not n.full:  # what is below did not come through keys that it keeps
@@ -350,8 +356,15 @@ class Shards:
             else:
                 self._send(w, Evict(node.id, cols, p.cols, self._packed(Batch.of(values), fields)))
 
+    def forget(self, node: Node) -> None:
+        """All keys of a partial node, and what hangs on them anywhere."""
+        for cols in node.op.presence(node) if not node.full else ():
+            evict.evict(self._engine, node, cols, node.stored.present(cols))
+
     def evicted(self, sender: int, e: Evict) -> None:
         node = self._node(e.node)
+        if node is None:
+            return
         values = self._unpacked(e.values, [node.fields[c] for c in e.known]).columns
         self._evicted(sender, node, e.cols, Pattern(e.known, values, np.arange(values.shape[1])))
 
@@ -423,9 +436,10 @@ class Shards:
             evict.evict(self._engine, node, cols, np.ascontiguousarray(keys[:, theirs]))
 
     # -------------------------------------------------------------- what waits
-    def wait(self, remote: Remote, run: Callable[[], None], asker: int = -1) -> None:
-        """`run` is called, between ticks, when what is missing is there."""
-        self.park(lambda: all(g.over for g in remote.gathers), run, asker)
+    def wait(self, remote: Remote, run: Callable[[], None], asker: int = -1,
+             unwanted: Callable[[], bool] = lambda: False) -> None:
+        """`run` is called, between ticks, when what is missing is there, or nobody wants it any more."""
+        self.park(lambda: all(g.over for g in remote.gathers) or unwanted(), run, asker)
 
     def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1) -> None:
         self._parked.append(_Parked(ready, run, asker))
@@ -445,11 +459,9 @@ class Shards:
         return not (self._parked or self._gathers or self._asks)
 
     # -------------------------------------------------------------- values between workers
-    def _node(self, number: int) -> Node:
-        node = self._nodes.get(number)
-        if node is None:
-            node = self._nodes[number] = next(n for n in self._engine.graph.nodes if n.id == number)
-        return node
+    def _node(self, number: int) -> Node | None:
+        """The exchange of this number, if it is there."""
+        return self._nodes.get(number)
 
     def _owners(self, node: Node, columns: Codes) -> Codes:
         assert isinstance(node.op, Exchange)
