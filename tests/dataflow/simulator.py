@@ -17,10 +17,11 @@ import numpy as np
 from dataflow.engine_rig import Rig
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import TableDef
+from noria.dataflow.between import Answer, Evict, Lost, Message, Request, Update, packed, unpacked
 from noria.dataflow.evict import evict, evictable
 from noria.dataflow.graph import Mode, Node, Remote, folded_keys
 from noria.dataflow.partition import owners
-from noria.dataflow.shards import Answer, Evict, Lost, Message, Request, Shards, Update, packed, unpacked
+from noria.dataflow.shards import Shards
 from noria.dataflow.validate import Rows, bag, recompute
 from noria.plan.view import ViewDef
 from reference import random_plans
@@ -189,11 +190,21 @@ class Cluster:
             where.append(w)
             by[w].append((t, row, 1))
         for w, changes in by.items():
-            rig = self.rigs[w]
-            deltas = rig.deltas(changes)
-            for table, delta in deltas.items():
-                rig.store.put(table, delta)
-            self.tick(rig, deltas, [])
+            self._commit(w, changes)
+
+    def insert(self, table: str, row: tuple) -> None:
+        w = self.home(table, row)
+        self.rows[table].append(row)
+        self.where[table].append(w)
+        self._commit(w, [(table, row, 1)])
+
+    def _commit(self, w: int, changes: list[tuple[str, tuple, int]]) -> None:
+        """One tick of one worker."""
+        rig = self.rigs[w]
+        deltas = rig.deltas(changes)
+        for table, delta in deltas.items():
+            rig.store.put(table, delta)
+        self.tick(rig, deltas, [])
 
     def home(self, table: str, row: tuple) -> int:
         key = self.tables[table].primary_key

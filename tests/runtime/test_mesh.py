@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from noria.dataflow.between import Lost
 from noria.dataflow.packets import Between, Envelope
-from noria.dataflow.shards import Lost
 from noria.runtime import mesh as module
 from noria.runtime import wire
 from noria.runtime.mesh import Mesh, peer_endpoint

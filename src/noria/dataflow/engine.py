@@ -72,8 +72,14 @@ class Engine:
                 pending[base.id] = [mine := base.narrowed(delta)]
                 if self.trace is None:
                     self.note("emits", base, (), mine)
-        if not pending:
-            return
+        if pending and self.shards is None:
+            self._walk(pending)
+        elif pending and self.shards is not None:
+            with self.shards.ticking():
+                self._walk(pending)
+
+    def _walk(self, pending: dict[int, list[Batch | None]]) -> None:
+        """The graph once in topological order; pending: input deltas of nodes, by their numbers and ports."""
         wanted = self.builds.sources() if self.builds.states else ()
         watched: dict[Node, Batch] = {}
         tick = self._plain_tick if self.clock is None or self.tick_number % TIMED_TICKS else self._timed_tick

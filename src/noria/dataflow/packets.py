@@ -76,7 +76,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Between:
-    """A message of one worker to another (`shards.Message`).  version: of the program that the sender had."""
+    """A message of one worker to another (`between.Message`).  version: of the program that the sender had."""
 
     message: Any
     version: int

@@ -11,10 +11,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from noria.core.batch import Batch, concat
+from noria.dataflow.between import Answer, Evict, Lost, Message, Request, Update
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Node
 from noria.dataflow.packets import Between, Envelope
-from noria.dataflow.shards import Answer, Evict, Lost, Message, Request, Shards, Update
+from noria.dataflow.shards import Shards
 
 
 class Peers:

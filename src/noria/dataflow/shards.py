@@ -15,19 +15,19 @@ A request that misses rows of other workers ends with `Remote`; it is run again 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation
-from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.dataflow import evict, layout
+from noria.dataflow.between import Answer, Evict, Message, Parcel, Request, Update, packed, unpacked
 from noria.dataflow.graph import Columns, Mode, Node, Pattern, Remote, folded_keys, here
 from noria.dataflow.ops.exchange import Exchange
 from noria.dataflow.partition import owners
@@ -38,62 +38,6 @@ if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
 
 Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Parcel:
-    """Rows on their way between workers.  columns: codes, shape (columns, rows); of text, places in `texts` (NULL and
-    errors as they are)."""
-
-    columns: Codes
-    weights: Codes
-    texts: pa.Array | None
-
-
-@dataclass(frozen=True)
-class Update:
-    """Rows for the exchange of this number."""
-
-    node: int
-    rows: Parcel
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the input of an exchange has under these keys for whoever asks.  ask: the asker's number of it."""
-
-    node: int
-    cols: Columns
-    keys: Parcel
-    ask: int
-
-
-@dataclass(frozen=True)
-class Answer:
-    node: int
-    ask: int
-    rows: Parcel
-
-
-@dataclass(frozen=True)
-class Evict:
-    """Keys of an exchange's index that agree with one of these tuples on the columns they share are stale."""
-
-    node: int
-    cols: Columns
-    known: Columns
-    values: Parcel
-
-
-@dataclass(frozen=True)
-class Lost:
-    """The first message of a worker that was started again: what it had sent last may never have come, and it has its
-    base tables and nothing else.  incarnation: how often it was started."""
-
-    incarnation: int
-
-
-Message = Update | Request | Answer | Evict | Lost
 Send = Callable[[int, Message], None]
 
 
@@ -147,8 +91,18 @@ class Shards:
         self._next_ask = incarnation << 40
         self._parked: list[_Parked] = []
         self._thin: list[Node] = []
+        self._in_tick = False
 
     # -------------------------------------------------------------- ticks
+    @contextmanager
+    def ticking(self) -> Iterator[None]:
+        """A tick is under way."""
+        self._in_tick = True
+        try:
+            yield
+        finally:
+            self._in_tick = False
+
     def split(self, node: Node, rows: Batch) -> Batch:
         """An exchange's input delta of this worker: what belongs to others is sent; the rest is returned."""
         whose = self._owners(node, rows.columns)
@@ -186,7 +140,10 @@ class Shards:
     # -------------------------------------------------------------- pulls
     def gather(self, node: Node, cols: Columns, keys: Codes) -> None:
         """Ask for distinct missing keys (folded) of an exchange, those that nobody asks for already; raises `Remote`
-        unless this worker alone has the rows."""
+        unless this worker alone has the rows.  In a tick nobody is asked (R14): what hangs on the keys goes, and comes
+        again when it is read."""
+        if self._in_tick:
+            raise Remote(())
         waits = []
         for g in self._gathers[node, cols]:
             known = probe.pairs(keys, g.keys)[0]
@@ -482,24 +439,3 @@ class Shards:
 def _asks_by(node: Node, cols: Columns) -> bool:
     """Does the exchange gather keys of these columns?"""
     return not node.full and cols in node.indexes
-
-
-def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> Parcel:
-    """Rows without ids of this worker's symbol table."""
-    at = [i for i, f in enumerate(fields) if f.type.is_text]
-    if not at:
-        return Parcel(rows.columns, rows.weights, None)
-    columns = rows.columns.copy()
-    ids, place = np.unique(columns[at], return_inverse=True)
-    first = int(np.searchsorted(ids, 0))  # NULL and errors are negative
-    columns[at] = np.where(columns[at] < 0, columns[at], place.reshape(columns[at].shape) - first)
-    return Parcel(columns, rows.weights, symbols.texts(np.ascontiguousarray(ids[first:])))
-
-
-def unpacked(parcel: Parcel, fields: Sequence[Field], symbols: Symbols) -> Batch:
-    at = [i for i, f in enumerate(fields) if f.type.is_text]
-    if parcel.texts is None or not len(parcel.texts):
-        return Batch(parcel.columns, parcel.weights)
-    columns, ids = parcel.columns.copy(), symbols.intern_many(parcel.texts)
-    columns[at] = np.where(columns[at] < 0, columns[at], ids[np.maximum(columns[at], 0)])
-    return Batch(columns, parcel.weights)

@@ -18,8 +18,8 @@ import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from noria.dataflow.between import Lost
 from noria.dataflow.packets import Between, Envelope
-from noria.dataflow.shards import Lost
 from noria.runtime import wire
 from noria.runtime.wire import Kind, Reader, Signal, WireError
 
