@@ -11,7 +11,7 @@ that is in use stays as it is, and others stand on what it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from noria.core.errors import SqlError
@@ -139,15 +139,16 @@ class Lowering:
             return self.made[m]
         op = OPERATORS[type(m)](m)
         asked = op.lookups() or [None] * len(m.inputs)
-        node = self._added(op, [self.node(i) for i in m.inputs], asked)
+        node = self._added(op, map(self.node, m.inputs), asked)
         if isinstance(m, mir.Base):
             self.engine.bases.setdefault(m.table.name, []).append(node)
         self.made[m] = node
         return node
 
-    def _added(self, op: Operator, inputs: Sequence[Node], asked: Sequence[Columns | None]) -> Node:
+    def _added(self, op: Operator, inputs: Iterable[Node], asked: Sequence[Columns | None]) -> Node:
         """A node over these, with what must stand between."""
         if self.engine.shards is not None:
+            inputs = list(inputs)
             partition = op.partition([i.parts for i in inputs])
             inputs = [self._exchange(i, by) for i, by in zip(inputs, partition.inputs, strict=True)]
         return self._joined(op, [self._able(i, cols) for i, cols in zip(inputs, asked, strict=True)])
