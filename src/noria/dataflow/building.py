@@ -21,8 +21,8 @@ from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS, BUILD_SLICE_MS
 from noria.core.types import TableDef
-from noria.dataflow.first_state import Build, Delivered, FirstState, Fit, NewIndex, Promotion
-from noria.dataflow.graph import Columns, Node, ancestors, nearest
+from noria.dataflow.first_state import Build, Delivered, FirstState, Fit, Gathered, NewIndex, Promotion
+from noria.dataflow.graph import Columns, Node, ancestors, here, nearest
 from noria.dataflow.protocols import State, StoreBroken
 from noria.dataflow.work import Work
 
@@ -53,7 +53,7 @@ class Builds:
     at_once_rows: int = BUILD_AT_ONCE_ROWS
     state_bytes: int = 0
     unforeseen: Callable[[Exception], SqlError] | None = None
-    states: dict[Node, FirstState | Delivered] = field(default_factory=dict)
+    states: dict[Node, FirstState | Delivered | Gathered] = field(default_factory=dict)
     indexes: dict[tuple[Node, Columns], NewIndex] = field(default_factory=dict)
     declared: dict[tuple[str, Columns], NewIndex] = field(default_factory=dict)  # by table, for no view
     refused: dict[tuple[str, Columns], SqlError] = field(default_factory=dict)  # declared, and could not be begun
@@ -136,7 +136,7 @@ class Builds:
             self.indexes[base, columns] = made = NewIndex(base, columns, build, table, names)
             self._turns.append(made)
 
-    def state(self, build: FirstState | Delivered) -> None:
+    def state(self, build: FirstState | Delivered | Gathered) -> None:
         """The node is full and has no state yet."""
         self.states[build.node] = build
         self._turns.append(build)
@@ -144,16 +144,34 @@ class Builds:
     def promote(self, wanted: Mapping[Node, list[Columns]]) -> None:
         """These partial nodes are to be full, with these indexes; no others are."""
         for n, build in list(self.states.items()):
-            if isinstance(build, Promotion) and n not in wanted:
+            if _beside(build) and n not in wanted:
                 self._turns.remove(self.states.pop(n))
         for n, indexes in wanted.items():
-            if n not in self.states:
+            if n in self.states:
+                continue
+            if n.op.remote and self.engine.shards is not None:
+                self.state(Gathered(n, indexes))
+                self.engine.shards.gather_all(n)
+            else:
                 self.state(Promotion(n, indexes))
+
+    def gathered(self, node: Node, rows: Batch) -> None:
+        """An exchange has all rows that belong here, if its full state still waits for them."""
+        build = self.states.get(node)
+        if isinstance(build, Gathered):
+            build.arrived(rows)
+            self._slice(build)
 
     def waits(self, node: Node) -> bool:
         """Is something that the node derives from not there yet?"""
-        above = ancestors(node)[:-1]
+        above = here(node)[:-1]
         return self._lacks_index(above) or any(a.op.stateful and (a.inert or a.stash is not None) for a in above)
+
+    def feeds(self, exchange: Node) -> bool:
+        """Is everything there that an exchange's rows of this worker derive from?"""
+        above = here(exchange.parents[0])
+        return self.dormant.isdisjoint(above) and not self._lacks_index(above) and not any(
+            n.op.stateful and n.parents and (n.inert or n.stash is not None) for n in above)
 
     def _lacks_index(self, nodes: list[Node]) -> bool:
         return bool(self.indexes) and not {base for base, _ in self.indexes}.isdisjoint(nodes)
@@ -223,12 +241,17 @@ class Builds:
         for n in nodes:
             if n.op.stateful and n.parents:
                 new, build = n.inert or not n.live, self.states.get(n)
-                own = build is not None and not isinstance(build, Promotion)
+                own = build is not None and not _beside(build)
                 n.inert = n in self.dormant or (n.stash is None and (own or (new and self.waits(n))))
             n.live = n.live or not n.inert
         for n in reversed(nodes):
             if not n.op.stateful:
-                n.inert = n in self.dormant or (bool(n.children) and all(c.inert for c, _ in n.children))
+                n.inert = n in self.dormant or (bool(n.children) and not any(map(self._wants, n.children)))
+
+    def _wants(self, below: tuple[Node, int]) -> bool:
+        """Does somebody take a node's deltas?  Of an exchange that may be another worker."""
+        child, _ = below
+        return self.feeds(child) if child.op.remote else not child.inert
 
     # -------------------------------------------------------------- building
     def __bool__(self) -> bool:
@@ -236,7 +259,7 @@ class Builds:
         return any(map(self._can, self._turns))
 
     def _can(self, build: Build) -> bool:
-        if build.error is not None:
+        if build.error is not None or isinstance(build, Gathered):
             return False
         if not isinstance(build, FirstState) or build.begun:
             return True
@@ -294,7 +317,7 @@ class Builds:
         outer, engine.work = engine.work, Work()
         try:
             whole = bool(step())
-            state = build.state if isinstance(build, FirstState | Delivered) else None
+            state = build.state if isinstance(build, FirstState | Delivered | Gathered) else None
             if state is not None:
                 Work(state_bytes=self.state_bytes).grown(state.memory(), build.what())
         except SqlError as error:
@@ -319,14 +342,16 @@ class Builds:
         elif isinstance(build, NewIndex):
             assert build.base is not None
             del self.indexes[build.base, build.columns]
-        elif isinstance(build, FirstState | Delivered):
+        elif isinstance(build, FirstState | Delivered | Gathered):
             del self.states[build.node]
-        if not isinstance(build, Promotion):
+        if not _beside(build):
             self.settle()
             return
-        build.put()
+        if isinstance(build, Promotion):
+            build.put()
         self._try(build, self.engine.relayout)
         if build.error is not None:  # what waits for it will not be there
+            assert isinstance(build, Promotion | Gathered)
             self.state(build)
 
     def held(self) -> Iterator[Batch]:
@@ -356,3 +381,8 @@ class Builds:
         if build.error is None and not self._can(build):
             waits = "waits for what it derives from"
         return Progress(build.what(), done, max(done, total), waits, build.error is not None)
+
+
+def _beside(build: Build | None) -> bool:
+    """Is it to take the place of a partial state in use?"""
+    return isinstance(build, Promotion) or (isinstance(build, Gathered) and build.beside)

@@ -7,6 +7,7 @@ topological order, so a read of upstream state during it sees states after the t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +20,16 @@ from noria.core.types import Field
 from noria.core.values import decode
 from noria.dataflow import layout, ranged
 from noria.dataflow.building import Builds
-from noria.dataflow.first_state import Delivered, FirstState
-from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys, nearest
+from noria.dataflow.first_state import Delivered, FirstState, Gathered
+from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys, here, nearest
 from noria.dataflow.profile import Clock, Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
 from noria.dataflow.published import view_of
 from noria.dataflow.story import More, Story
 from noria.dataflow.work import Work
+
+if TYPE_CHECKING:
+    from noria.dataflow.shards import Shards
 
 Trace = Callable[..., None]  # called with the parts of an event (`story.told`)
 TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
@@ -51,23 +55,31 @@ class Engine:
         self.clock: Clock | None = None
         self.profile: Profile | None = None
         self.work: Work | None = None
+        self.shards: Shards | None = None  # of several workers: what connects this one with the others
         self.settle: Callable[[], None] = lambda: None  # whoever plans the graph: makes the nodes that are wanted
         self._large: int | None = None  # as `relayout` was told
         self._filling = 0  # states being filled, each for the sake of the one before
         self._deepest = 0
 
     # -------------------------------------------------------------- ticks
-    def tick(self, inputs: Mapping[str, Batch]) -> None:
-        """Run the deltas of base tables (already in the store) through the graph as one tick."""
+    def tick(self, inputs: Mapping[str, Batch], arrived: Mapping[Node, Batch] | None = None) -> None:
+        """Run the deltas of base tables (already in the store), and what came from other workers to exchanges, through
+        the graph as one tick."""
         self.tick_number += 1
-        pending: dict[int, list[Batch | None]] = {}
+        pending: dict[int, list[Batch | None]] = {n.id: [rows] for n, rows in (arrived or {}).items()}
         for table, delta in inputs.items():
             for base in self.bases.get(table, ()) if len(delta) else ():
                 pending[base.id] = [mine := base.narrowed(delta)]
                 if self.trace is None:
                     self.note("emits", base, (), mine)
-        if not pending:
-            return
+        if pending and self.shards is None:
+            self._walk(pending)
+        elif pending and self.shards is not None:
+            with self.shards.ticking():
+                self._walk(pending)
+
+    def _walk(self, pending: dict[int, list[Batch | None]]) -> None:
+        """The graph once in topological order; pending: input deltas of nodes, by their numbers and ports."""
         wanted = self.builds.sources() if self.builds.states else ()
         watched: dict[Node, Batch] = {}
         tick = self._plain_tick if self.clock is None or self.tick_number % TIMED_TICKS else self._timed_tick
@@ -97,8 +109,9 @@ class Engine:
                 slots = pending.get(child.id)
                 if slots is None:
                     slots = pending[child.id] = [None] * len(child.parents)
+                mine = out if self.shards is None or not child.op.remote else self.shards.split(child, out)
                 before = slots[port]
-                slots[port] = out if before is None else concat([before, out], out.width)
+                slots[port] = mine if before is None else concat([before, mine], out.width)
         if watched:
             self.builds.tick(watched)
 
@@ -144,6 +157,8 @@ class Engine:
         """`fetch`, whoever looks on."""
         if self.work is not None:
             self.work.check()
+        if node.elsewhere:
+            return Batch.empty(node.width), np.empty(0, np.int64)
         if mode is not Mode.STORED and node.op.stateful and node.parents and not node.full:
             self._complete(node, cols, keys, mode)
         return node.op.fetch(self, node, cols, keys, mode)
@@ -177,6 +192,9 @@ class Engine:
 
     def fill(self, node: Node, cols: Columns, keys: Codes) -> None:
         """Pull distinct missing keys from the parent and fill them."""
+        if node.op.remote and self.shards is not None:
+            self.shards.gather(node, cols, keys)
+            return
         (need,) = node.op.needs(node, cols)
         rows, _ = self.fetch(node.parents[0], need.cols, keys, Mode.FILL)
         node.op.fill(self, node, cols, keys, rows)
@@ -221,6 +239,7 @@ class Engine:
             n.indexes = list(plan.indexes[n]) if n in plan.indexes else []
             n.users = {cols: list(u) for cols, u in plan.users[n].items()} if n in plan.users else {}
             n.primaries = frozenset(plan.primaries[n]) if n in plan.primaries else frozenset()
+            n.through = {port: list(u) for port, u in plan.through[n].items()} if n in plan.through else {}
             n.full_below = n in plan.full_below
             n.kept = n in plan.kept
             n.pulled = frozenset(plan.pulled[n]) if n in plan.pulled else frozenset()
@@ -231,6 +250,8 @@ class Engine:
                 if n.op.stateful and n not in self.builds.dormant:
                     self._make_fit(n, plan, promoted, self._large)
             self.builds.relaid(before)
+            if self.shards is not None:
+                self.shards.relaid()
         except BaseException:
             self._demote(promoted)
             raise
@@ -268,7 +289,7 @@ class Engine:
         return {n: list(plan.indexes[n]) for n in plan.full if n.live and not n.full and self._is_much(n)}
 
     def _is_much(self, node: Node) -> bool:
-        return sum(m.op.size(self, m) for m in nearest(node)) > self.builds.at_once_rows
+        return self.shards is not None or sum(m.op.size(self, m) for m in nearest(node)) > self.builds.at_once_rows
 
     def _make_fit(self, n: Node, plan: layout.Layout, promoted: list[Node], large: int | None) -> None:
         """n's state as the layout wants it; promoted ones are noted."""
@@ -297,12 +318,23 @@ class Engine:
     def _forget_below(self, node: Node) -> None:
         for n in self.graph.nodes:
             if n is not node and n.state is not None and not n.full and node in ancestors(n):
-                n.op.forget(self, n)
+                self._forget(n)
+
+    def _forget(self, node: Node) -> None:
+        """All keys of a partial node; of several workers, with what hangs on them elsewhere."""
+        if self.shards is not None:
+            self.shards.forget(node)
+        node.op.forget(self, node)
 
     def _first_state(self, node: Node, in_use: bool, large: int | None) -> None:
         """Build a full node now where that is little or it is in use; else in the background, or keep its deltas back
         until Spark has computed its input."""
         if node in self.builds.states or node.stash is not None:
+            return
+        if node.op.remote and self.shards is not None:
+            node.inert = True
+            self.builds.state(Gathered(node))
+            self.shards.gather_all(node)
             return
         if in_use:
             self.builds.finish_indexes(node)
@@ -330,7 +362,7 @@ class Engine:
 
     def stream(self, node: Node) -> Iterator[Batch]:
         """All rows of a node, as its operator streams them."""
-        return node.op.stream(self, node)
+        return iter(()) if node.elsewhere else node.op.stream(self, node)
 
     def everything(self, node: Node) -> Batch:
         """All rows of a node."""
@@ -354,7 +386,7 @@ class Engine:
         """Every key of these that is partial, and of what is below, is missing."""
         for n in nodes:
             if n.op.stateful and not n.full and n.state is not None:
-                n.op.forget(self, n)
+                self._forget(n)
                 self._forget_below(n)
 
     def bootstrap(self, node: Node, rows: Iterator[Batch]) -> None:
@@ -388,7 +420,7 @@ class Engine:
 
     def ready(self, view: str) -> bool:
         """Has the view its first state?"""
-        return not any(n.inert or n.stash is not None for n in ancestors(self.readers[view]))
+        return not any(n.inert or n.stash is not None for n in here(self.readers[view]))
 
     # -------------------------------------------------------------- printing
     def show(self, fields: Sequence[Field], batch: Batch) -> str:

@@ -30,7 +30,13 @@ def refused(e: Envelope, error: SqlError) -> packets.Packet:
 
 
 def runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
-    """Envelopes in order, neighbouring reads of one view together."""
-    for _, run in itertools.groupby(enumerate(envelopes), key=lambda ie: (
-            ie[1].body.view if isinstance(ie[1].body, packets.Read) and not packets.wrong(ie[1].body) else ie[0])):
+    """Envelopes in order, neighbouring reads of one view together, and neighbouring messages of other workers."""
+
+    def together(numbered: tuple[int, Envelope]) -> object:
+        at, body = numbered[0], numbered[1].body
+        if isinstance(body, packets.Between):
+            return packets.Between
+        return body.view if isinstance(body, packets.Read) and not packets.wrong(body) else at
+
+    for _, run in itertools.groupby(enumerate(envelopes), key=together):
         yield [e for _, e in run]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from noria.core.batch import Codes
+from noria.core.batch import Batch, Codes
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Node, Pattern, User, distinct, folded_keys
 
@@ -22,6 +22,9 @@ SAMPLE = 1024  # keys looked at per index and round: least recent among a sample
 def evict(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
     """Make keys of one index missing, and whatever was pulled through them."""
     if node.full or not keys.shape[1]:
+        return
+    if node.thin:  # nothing that comes is dropped for it, so nothing below goes stale
+        node.stored.evict(cols, np.ascontiguousarray(keys[:, ~node.stored.missing(cols, keys)]))
         return
     present, ranges = ~node.stored.missing(cols, keys), node.ranges.get(cols)
     filled = present if ranges is None else present | ranges.covers(keys[0])
@@ -34,11 +37,25 @@ def evict(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
     if ranges is not None:
         ranges.cut(keys[0])
     node.stats.evictions += int(np.count_nonzero(present))
-    for (below, index, _), patterns in jobs:
-        for p in patterns:
-            if index in below.ranges and index[0] not in p.cols:
-                unfill(engine, below, index)
-            evict(engine, below, index, _matching(engine, below, index, p))
+    for user, patterns in jobs:
+        _evict_user(engine, user, patterns)
+
+
+def pass_on(engine: Engine, node: Node, cols: Columns, p: Pattern) -> None:
+    """What was pulled through an index goes below, whatever is there itself."""
+    for user in node.users_of(cols):
+        _evict_user(engine, user, _carry(engine, p, user))
+
+
+def _evict_user(engine: Engine, user: User, patterns: list[Pattern]) -> None:
+    below, index, _ = user
+    for p in patterns:
+        if below.op.remote and engine.shards is not None:
+            engine.shards.evict(below, index, p)
+            continue
+        if index in below.ranges and index[0] not in p.cols:
+            unfill(engine, below, index)
+        evict(engine, below, index, matching(engine, below, index, p))
 
 
 def unfill(engine: Engine, node: Node, cols: Columns) -> None:
@@ -71,19 +88,31 @@ def _carry(engine: Engine, pattern: Pattern, user: User) -> list[Pattern]:
     return [q for p in patterns for q in below.op.carry(engine, below, 0, None, p)]
 
 
-def _matching(engine: Engine, node: Node, index: Columns, p: Pattern) -> Codes:
+def matching(engine: Engine, node: Node, index: Columns, p: Pattern) -> Codes:
     """The keys of an index that agree with a pattern on the columns they share; present ones if some are open."""
     folds = [node.fields[c].type.folds for c in index]
     if all(c in p.cols for c in index):
         keys = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
         return distinct(folded_keys(engine.symbols, folds, keys))
-    known = [(j, p.cols.index(c)) for j, c in enumerate(index) if c in p.cols]
     have = node.stored.present(index)
-    hit = np.zeros(have.shape[1], np.bool_)
-    values = folded_keys(engine.symbols, [folds[j] for j, _ in known], p.values[[i for _, i in known]])
-    for v in values.T:
-        hit |= (have[[j for j, _ in known]] == v[:, None]).all(axis=0)
-    return np.ascontiguousarray(have[:, hit])
+    return np.ascontiguousarray(have[:, agreeing(engine, node, index, have, p)])
+
+
+def agreeing(engine: Engine, node: Node, index: Columns, keys: Codes, p: Pattern) -> npt.NDArray[np.bool_]:
+    """Which keys of an index (folded) agree with a pattern on the columns they share."""
+    known = [(j, p.cols.index(c)) for j, c in enumerate(index) if c in p.cols]
+    folds = [node.fields[index[j]].type.folds for j, _ in known]
+    hit = np.zeros(keys.shape[1], np.bool_)
+    for v in folded_keys(engine.symbols, folds, p.values[[i for _, i in known]]).T:
+        hit |= (keys[[j for j, _ in known]] == v[:, None]).all(axis=0)
+    return hit
+
+
+def evict_through(engine: Engine, node: Node, port: int, rows: Batch) -> None:
+    """Whatever was pulled through a join's input and hangs on these rows of it (rule R14)."""
+    pattern = Pattern(tuple(range(rows.width)), rows.columns, np.arange(len(rows)))
+    for user in node.through.get(port, ()):
+        _evict_user(engine, user, _carry(engine, pattern, user))
 
 
 def memory(engine: Engine) -> int:
@@ -153,7 +182,7 @@ def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArr
                 continue
             for i in range(p.values.shape[1]):  # a straddled key: looked for among the present ones
                 one = Pattern(p.cols, p.values[:, i:i + 1], p.source[i:i + 1])
-                out[p.source[i]] |= _matching(engine, below, index, one).shape[1] > 0
+                out[p.source[i]] |= matching(engine, below, index, one).shape[1] > 0
     return out
 
 

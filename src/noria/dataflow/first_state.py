@@ -63,14 +63,15 @@ class FirstState(Build):
     def _begin(self, engine: Engine) -> Node:
         n = self.node
         (parent,) = n.parents
-        shadow = Node(n.id, n.op, (self._driven(engine, parent),), fields=n.fields, full=True, full_below=n.full_below)
+        shadow = Node(n.id, n.op, (self._driven(engine, parent),), fields=n.fields, full=True, full_below=n.full_below,
+                      elsewhere=n.elsewhere)
         self._shadow = shadow
         self._state(engine, shadow)
         gates = [gate for _, gate in self._gates]
         expected = sum(g.total(engine) for g in gates)
         n.op.begin(engine, shadow, expected, expected if all(g.source.parents for g in gates) else 0)
         (top,) = shadow.parents
-        for rows in top.op.stream(engine, top):  # what is there of no rows at all, as GROUP_CONCAT without groups
+        for rows in engine.stream(top):  # what is there of no rows at all, as GROUP_CONCAT without groups
             n.op.tick(engine, shadow, [rows])
         return shadow
 
@@ -112,7 +113,7 @@ class FirstState(Build):
         return self._copied(n, n.op, tuple(map(self._plain, n.parents)))
 
     def _copied(self, n: Node, op: Operator, parents: tuple[Node, ...]) -> Node:
-        node = Node(n.id, op, parents, fields=n.fields, full_below=True)
+        node = Node(n.id, op, parents, fields=n.fields, full_below=True, elsewhere=n.elsewhere)
         self._way.append(node)
         return node
 
@@ -218,6 +219,46 @@ class Delivered(Build):
 
     def what(self) -> str:
         return f"first state of n{self.node.id}, {self.node.op.describe()}, computed by Spark"
+
+
+class Gathered(Build):
+    """The full state of an exchange: the rows of all workers that belong here, which `Shards.gather_all` asks for.
+    indexes: of the state that is to take the place of a partial one in use."""
+
+    def __init__(self, node: Node, indexes: list[Columns] | None = None):
+        super().__init__()
+        self.node, self._indexes = node, indexes
+        self._rows: Batch | None = None
+        self.state: State | None = None
+
+    @property
+    def beside(self) -> bool:
+        """Is there a partial state in use?"""
+        return self._indexes is not None
+
+    def arrived(self, rows: Batch) -> None:
+        self._rows = rows
+
+    @property
+    def here(self) -> bool:
+        return self._rows is not None
+
+    def step(self, engine: Engine) -> bool:
+        n = self.node
+        assert self._rows is not None
+        if self._indexes is not None:
+            n.full, n.state, n.ranges, n.indexes = True, None, {}, self._indexes
+            n.op.make_state(engine, n)
+        n.op.begin(engine, n, len(self._rows), 0)
+        n.op.tick(engine, n, [self._rows])
+        n.op.finish(engine, n)
+        return True
+
+    def counts(self, engine: Engine) -> tuple[int, int]:
+        return 0, 0
+
+    def what(self) -> str:
+        return f"first state of n{self.node.id}, {self.node.op.describe()}, from all workers"
 
 
 class NewIndex(Build):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.core.symbols import Symbols
 from noria.core.types import Field
+from noria.dataflow.partition import ONE, Partition, Parts, alike
 from noria.dataflow.protocols import BaseStore, State
 from noria.dataflow.story import More
 from noria.dataflow.work import Work
@@ -26,6 +27,7 @@ from noria.state.table import Columns as Columns
 if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
     from noria.dataflow.ops.gate import Gate
+    from noria.dataflow.shards import Gather
 
 
 class Untraceable(Exception):
@@ -34,6 +36,14 @@ class Untraceable(Exception):
     def __init__(self, node: Node, why: str):
         super().__init__(why)
         self.node, self.why = node, why
+
+
+class Remote(Exception):
+    """Rows of other workers are missing here, and are being gathered: the request is run again when these are over."""
+
+    def __init__(self, gathers: tuple[Gather, ...]):
+        super().__init__()
+        self.gathers = gathers
 
 
 class Mode(Enum):
@@ -101,6 +111,7 @@ class Operator:
     to the accumulated inputs (DELTA-SUM)."""
 
     stateful = False
+    remote = False  # do its rows come from other workers, too?
     drops = False  # base tables: are deltas that memory does not cover dropped?
 
     def fields(self) -> tuple[Field, ...]:
@@ -112,6 +123,10 @@ class Operator:
     def needs(self, node: Node, cols: Columns) -> list[Need]:
         """What a pull by output columns asks of the parents; raises Untraceable."""
         raise NotImplementedError
+
+    def partition(self, inputs: Sequence[Parts]) -> Partition:
+        """Where the rows of the inputs must be, and where those of the output are then."""
+        return alike(inputs)
 
     def lookups(self) -> list[Columns | None]:
         """By which columns ticks look each input up (None: not at all); empty: none of them."""
@@ -218,7 +233,8 @@ class User(NamedTuple):
 
 @dataclass(eq=False)
 class Node:
-    """One operator in the graph.  full, indexes, users, primaries, full_below are the layout's."""
+    """One operator in the graph.  full, indexes, users, primaries, full_below, through are the layout's.
+    parts: where its rows are, of those of all workers."""
 
     id: int
     op: Operator
@@ -240,6 +256,10 @@ class Node:
     stash: list[Batch] | None = None  # input deltas kept back while the first state is computed elsewhere
     inert: bool = False  # below such a node: no deltas until it can be built
     ranges: dict[Columns, Ranges] = field(default_factory=dict)  # of indexes that ranges are read by
+    parts: Parts = ONE
+    thin: bool = False  # of an exchange: does it keep what it asked for only until that is used?
+    elsewhere: bool = False  # are all its rows at another worker?
+    through: dict[int, list[User]] = field(default_factory=dict)  # of a join, by primary: who pulls through it
     reuse: str = ""  # what a node that several plans share stands for
     stands_for: tuple[float, ...] = ()  # each of these alone: which part of the columns it would have
     stats: NodeStats = field(default_factory=lambda: NodeStats())
@@ -346,6 +366,19 @@ def ancestors(n: Node) -> list[Node]:
 
     def visit(m: Node) -> None:
         for p in m.parents:
+            visit(p)
+        found[m] = None
+
+    visit(n)
+    return list(found)
+
+
+def here(n: Node) -> list[Node]:
+    """n and everything above it as far as this worker goes: exchanges, and nothing above them."""
+    found: dict[Node, None] = {}
+
+    def visit(m: Node) -> None:
+        for p in m.parents if not m.op.remote else ():
             visit(p)
         found[m] = None
 

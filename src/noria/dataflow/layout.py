@@ -28,6 +28,8 @@ class Layout:
     users: defaultdict[Node, defaultdict[Columns, list[User]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     primaries: defaultdict[Node, set[int]] = field(default_factory=lambda: defaultdict(set))
+    through: defaultdict[Node, defaultdict[int, list[User]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     full_below: set[Node] = field(default_factory=set)
     kept: set[Node] = field(default_factory=set)  # base tables that joins look up in: kept in memory
     pulled: defaultdict[Node, set[Columns]] = field(default_factory=lambda: defaultdict(set))
@@ -56,6 +58,16 @@ def plan(nodes: Iterable[Node], wants: Iterable[tuple[Node, Columns]], stay_full
             _make_full(full, e.node, e.why)
             if len(full) == before:
                 raise ValueError(f"no lookup can be planned at {e.node}: {e.why}") from e
+
+
+def is_thin(n: Node) -> bool:
+    """Needs an exchange keep nothing (rule R16)?  Below a thin one every path meets, before any lookup, a partial state
+    that never pulls again what it holds."""
+    return n.op.remote and not n.full and _ends_in_states(n)
+
+
+def _ends_in_states(n: Node) -> bool:
+    return all(not c.op.lookups() and not c.op.remote and (c.op.stateful or _ends_in_states(c)) for c, _ in n.children)
 
 
 def coarser(n: Node) -> dict[Columns, list[Columns]]:
@@ -96,6 +108,8 @@ def _want(out: Layout, n: Node, cols: Columns) -> None:
 
 def _ranged(out: Layout, n: Node, cols: Columns) -> None:
     """Ranges of the column are read of n, so of whatever it comes from."""
+    if n.op.remote and n not in out.full:
+        raise Untraceable(n, f"ranges of {n.fields[cols[0]].name} come from several workers")
     if n.op.stateful:
         if cols in out.ranged[n]:
             return
@@ -121,6 +135,8 @@ def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None
     for need in n.op.needs(n, cols):
         if need.primary is not None and user:
             out.primaries[n].add(need.primary)
+            if need.port == need.primary:
+                out.through[n][need.primary].append(User(*user, (Step(n, need.port, need.primary), *path)))
         if need.find is not None:
             _find(out, n.parents[need.port], need.find)
         _need(out, n.parents[need.port], need.cols, user, (Step(n, need.port, need.primary), *path))

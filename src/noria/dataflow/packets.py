@@ -75,6 +75,14 @@ class Query:
 
 
 @dataclass(frozen=True)
+class Between:
+    """A message of one worker to another (`between.Message`).  version: of the program that the sender had."""
+
+    message: Any
+    version: int
+
+
+@dataclass(frozen=True)
 class CreateTable:
     table: TableDef
 
@@ -146,7 +154,8 @@ class Migrate:
     """A change of the program.  `recipe`: the SQL statements that make the program after the change, stored in
     the same commit; on recovery they are planned again.  durable=False: already in the catalog (recovery).
     each: a view that cannot be made costs itself only (recovery); else the change is made whole or not at all.
-    limit_ms: how long it may take (0: any time).  note: stored in the same commit, of one that is durable."""
+    limit_ms: how long it may take (0: any time).  note: stored in the same commit, of one that is durable.  version: of
+    the program after it, which several workers tell their messages by."""
 
     steps: tuple[MigrationStep, ...]
     recipe: tuple[str, ...] = ()
@@ -154,6 +163,7 @@ class Migrate:
     each: bool = False
     limit_ms: int = 0
     note: Note | None = None
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -291,7 +301,7 @@ class Done:
 
 Packet = (
     Write | Read | Query | Migrate | Rehearse | Snapshot | Ingest | Bootstrap | Evict | Ask | Fit | SetLimit
-    | Hello | Wrote | Rows | Migrated | Done
+    | Between | Hello | Wrote | Rows | Migrated | Done
 )
 
 

@@ -40,8 +40,10 @@ from noria.dataflow.changes import Changes, Planner
 from noria.dataflow.deferred import Deferred
 from noria.dataflow.engine import Engine
 from noria.dataflow.envelopes import number_of, refused, runs
+from noria.dataflow.graph import Remote
 from noria.dataflow.oneshot import TooMuch
 from noria.dataflow.packets import Envelope
+from noria.dataflow.peers import Peers
 from noria.dataflow.profile import Profile
 from noria.dataflow.protocols import BaseStore, StoreBroken, ViewFactory
 from noria.dataflow.surroundings import Surroundings
@@ -59,13 +61,17 @@ ReadFiles = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 class Worker:
     """See the module.  `planner(engine)` makes the planner of this worker's graph.  large: first states over
     more base rows than this are left to Spark, whose files `read_files` opens (None: built here).
-    pid: of the process that runs it, for Hello."""
+    pid: of the process that runs it, for Hello.  workers: how many there are; incarnation: how often this one was
+    started; whoever runs one of several sends what is in `outgoing` after each step."""
 
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory, planner: Callable[[Engine], Planner],
                  worker: int = 0, epoch: int = 1, memory_limit: int = 0, large: int | None = None,
-                 read_files: ReadFiles = lambda files: (), pid: int = 0, around: Surroundings | None = None):
+                 read_files: ReadFiles = lambda files: (), pid: int = 0, around: Surroundings | None = None,
+                 workers: int = 1, incarnation: int = 1):
         self.worker, self.epoch, self.memory_limit = worker, epoch, memory_limit
         self.engine = Engine(store, symbols, views)
+        self._peers = Peers(self.engine, epoch, worker, workers, incarnation) if workers > 1 else None
+        self._late: list[Envelope] = []  # replies that waited for other workers
         self._store, self._symbols = store, symbols
         self._read_files, self._pid = read_files, pid
         self._steps = self._bugs = 0
@@ -76,7 +82,7 @@ class Worker:
         self._deferred = Deferred(self.engine, self.around)
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
         self._answers: dict[type, Callable[[Any], Any]] = {
-            packets.Read: self._read, packets.Query: self._query, packets.Snapshot: self._snapshot,
+            packets.Query: self._query, packets.Snapshot: self._snapshot,
             packets.Evict: self._evict, packets.Ask: self._ask, packets.SetLimit: self._set_limit,
             packets.Rehearse: self._rehearse,
         }
@@ -105,11 +111,16 @@ class Worker:
         out = []
         ours = [e for e in envelopes if e.epoch == self.epoch]
         for together in runs(ours):
+            if isinstance(together[0].body, packets.Between):
+                self._take(together)
+                continue
             if len(together) > 1:
                 self._prefill([e.body for e in together if isinstance(e.body, packets.Read)])
             for e in together:
                 if (reply := self._answered(e)) is not None:
                     out.append(Envelope(self.epoch, self.worker, e.seq, reply, self.watermark()))
+            if self._peers is not None:
+                self._peers.shards.settle()
         self.around.began(0)
         out += self._build(0)
         self._steps += 1
@@ -122,9 +133,39 @@ class Worker:
     def _build(self, budget_ms: int) -> list[Envelope]:
         """Some of what is built in the background, and the replies that waited for it."""
         self._deferred.build(budget_ms)
-        return [Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
+        if self._peers is not None:
+            self._peers.shards.settle()
+        late, self._late = self._late, []
+        return late + [Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
                 for e, reply in self._deferred.answered()]
 
+    # -------------------------------------------------------------- other workers
+    def outgoing(self) -> list[tuple[int, Envelope]]:
+        """What other workers are to get: whom, and what, in order."""
+        return [] if self._peers is None else self._peers.outgoing()
+
+    def _take(self, messages: Sequence[Envelope]) -> None:
+        assert self._peers is not None
+        try:
+            self._peers.take(messages)
+        except Exception as bug:
+            raise TickFailed(f"what came from other workers could not be taken in: {bug!r}") from bug
+
+    def _read_when_there(self, body: packets.Read, e: Envelope) -> packets.Packet | None:
+        """At once, or when what other workers have is here; or nobody wants it any more."""
+        try:
+            return self._read(body)
+        except Remote as r:
+            assert self._peers is not None
+            number = number_of(e)
+            self._peers.shards.wait(r, lambda: self._again(e), unwanted=lambda: self.around.unwanted(number))
+            return None
+
+    def _again(self, e: Envelope) -> None:
+        if (reply := self._answered(e)) is not None:
+            self._late.append(Envelope(self.epoch, self.worker, e.seq, reply, self.watermark()))
+
+    # -------------------------------------------------------------- requests
     def _answered(self, e: Envelope) -> packets.Packet | None:
         """The reply, if it is not one that waits."""
         if wrong := packets.wrong(e.body):
@@ -193,6 +234,8 @@ class Worker:
             return self._deferred.until_indexed(e, body.argument, body.what == "looked up")
         if isinstance(body, packets.Fit):
             return self._deferred.until_fits(e)
+        if isinstance(body, packets.Read):
+            return self._read_when_there(body, e)
         if isinstance(body, packets.Write):
             return self._write(body, e)
         if isinstance(body, packets.Migrate):
@@ -239,12 +282,16 @@ class Worker:
             if body.durable:
                 self._store.set_recipe(body.recipe, e.epoch, e.seq, body.note)
 
+        if self._peers is not None and body.version:
+            self._peers.version = body.version  # what is sent on the way is of it
         failed: tuple[tuple[str, SqlError], ...] = ()
         if body.each:
             failed = tuple(self._changes.each(body.steps))
             commit()
         elif (error := self._changes.change(body.steps, commit)) is not None:
             return packets.Migrated(e.seq, error)
+        if self._peers is not None and body.version:
+            self._peers.reached(body.version)
         views = [s.view.name for s in body.steps if isinstance(s, packets.AddView)]
         made = [v for v in views if v in self.engine.readers]
         return packets.Migrated(e.seq, None, tuple((v, render.explain(self.engine, v)) for v in made),
@@ -330,7 +377,7 @@ class Worker:
         try:
             keys = [self._codes(r.keys, view.key_fields) for r in reads]
             self.engine.read(view.name, np.concatenate(keys, axis=1))
-        except SqlError:
+        except (SqlError, Remote):
             pass  # told to each reader when it is answered
         except InvariantViolation:
             raise

@@ -11,7 +11,7 @@ that is in use stays as it is, and others stand on what it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from noria.core.errors import SqlError
@@ -22,6 +22,7 @@ from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Node, Operator, Untraceable, ancestors
 from noria.dataflow.ops.aggregate import Aggregate
 from noria.dataflow.ops.base import Base
+from noria.dataflow.ops.exchange import Exchange
 from noria.dataflow.ops.filter import Filter
 from noria.dataflow.ops.group_concat import GroupConcat
 from noria.dataflow.ops.join import Join
@@ -32,8 +33,10 @@ from noria.dataflow.ops.repeat import Repeat
 from noria.dataflow.ops.top import Top
 from noria.dataflow.ops.union import Union
 from noria.dataflow.ops.window import Function, Window
+from noria.dataflow.partition import ONE
 from noria.dataflow.published import view_of
 from noria.plan import mir
+from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, PlannedNode, Read
 from noria.plan.optimizer import told
 from noria.plan.reuse import Alone, Sharing, related, sources
 from noria.plan.uses import outdated
@@ -122,9 +125,11 @@ class Lowering:
         self.engine = engine
         self.made: dict[mir.Mir, Node] = {}
         self._kept: dict[Node, Node] = {}  # input -> the Keep above it
+        self._exchanged: dict[tuple[Node, Columns], Node] = {}  # input, by which columns -> the exchange
         self.views: dict[str, ViewDef] = {}
         self._sharing = Sharing(self._full_alone) if reuse else None
         self._plans: dict[str, mir.Mir] = {}  # of views, as they are in the graph
+        self._full: set[Node] = set()  # of several workers: those that are to be
         self._changed: set[mir.Mir] | None = None  # what the views that came and went group, None: none did
         engine.settle = self.settle
 
@@ -134,12 +139,35 @@ class Lowering:
             return self.made[m]
         op = OPERATORS[type(m)](m)
         asked = op.lookups() or [None] * len(m.inputs)
-        parents = [self._able(self.node(i), cols) for i, cols in zip(m.inputs, asked, strict=True)]
-        node = self.engine.graph.add(op, parents)
+        node = self._added(op, map(self.node, m.inputs), asked)
         if isinstance(m, mir.Base):
             self.engine.bases.setdefault(m.table.name, []).append(node)
         self.made[m] = node
         return node
+
+    def _added(self, op: Operator, inputs: Iterable[Node], asked: Sequence[Columns | None]) -> Node:
+        """A node over these, with what must stand between."""
+        if self.engine.shards is not None:
+            inputs = list(inputs)
+            partition = op.partition([i.parts for i in inputs])
+            inputs = [self._exchange(i, by) for i, by in zip(inputs, partition.inputs, strict=True)]
+        return self._joined(op, [self._able(i, cols) for i, cols in zip(inputs, asked, strict=True)])
+
+    def _joined(self, op: Operator, parents: Sequence[Node]) -> Node:
+        """A node over these as they are."""
+        node = self.engine.graph.add(op, parents)
+        if self.engine.shards is not None:
+            node.parts = op.partition([p.parts for p in parents]).output
+            node.elsewhere = node.parts == ONE and self.engine.shards.worker != 0
+        return node
+
+    def _exchange(self, node: Node, by: Columns | None) -> Node:
+        """The node's rows, hashed by these columns."""
+        if by is None:
+            return node
+        if (node, by) not in self._exchanged:
+            self._exchanged[node, by] = self._added(Exchange(node.fields, by), [node], [None])
+        return self._exchanged[node, by]
 
     def _able(self, node: Node, cols: Columns | None) -> Node:
         """The node itself when rows can be found in it by cols, else a `Keep` of it; of no columns at all, when its
@@ -147,7 +175,7 @@ class Lowering:
         if cols is None or (traceable(node, cols) if cols else node.op.stateful and bool(node.parents)):
             return node
         if node not in self._kept:
-            self._kept[node] = self.engine.graph.add(Keep(node.fields), [node])
+            self._kept[node] = self._added(Keep(node.fields), [node], [None])
         return self._kept[node]
 
     def add_view(self, view: ViewDef) -> None:
@@ -168,11 +196,15 @@ class Lowering:
         else:
             names = {v.name for v in free}
             stay = [p for name, p in self._plans.items() if name not in names]
-            plans = self._sharing.plans(free, stay, lambda m: self.made[m].full)
+            plans = self._sharing.plans(free, stay, lambda m: self._is_full(self.made[m]))
         for view in free:
             if self._plans.get(view.name) != plans[view.name]:
                 self._lower(view, plans[view.name])
         self._sweep()
+        if self.engine.shards is not None:
+            engine = self.engine
+            full = [n for n in engine.graph.nodes if n in self._full]
+            self._full = set(layout.plan(engine.graph.nodes, engine.reads.items(), full, engine.ranged).full)
         for node in self.engine.graph.nodes:
             node.reuse, node.stands_for = "", ()
         for m, text, parts in () if self._sharing is None else self._sharing.told():
@@ -205,20 +237,29 @@ class Lowering:
         if view.internal:
             return
         node = self.engine.readers.get(view.name)
-        if node is not None and not node.full:
+        if node is not None and not node.full and self.engine.shards is None:
             self.engine.graph.move(node, [top])
             return
         if node is not None:
             self._drop_reader(view.name)
-        reader = Reader(view.name, view.plan.fields, view.key, view.visible, view.definition)
-        node = self.engine.graph.add(reader, [top])
+        by = None
+        if self.engine.shards is not None:
+            (by,) = _reader(view).partition([top.parts]).inputs
+        self._reader(view, [self._exchange(top, by)])
+
+    def _reader(self, view: ViewDef, parents: Sequence[Node]) -> Node:
+        node = self._joined(_reader(view), parents)
         self.engine.readers[view.name] = node
         self.engine.reads[node] = view.key
         if view.ranged:
             self.engine.ranged.add(node)
+        return node
 
     def _is_idle(self, view: ViewDef) -> bool:
-        """Is nothing kept of it, so that it can be planned anew?  Of a view that is kept whole: is nothing written?"""
+        """Is nothing kept of it, so that it can be planned anew?  Of a view that is kept whole: is nothing written?  Of
+        several workers each would know its own part only: a view that is planned stays as it is."""
+        if self.engine.shards is not None:
+            return view.name not in self._plans
         reader = self.engine.readers.get(view.name)
         if reader is None:
             return True
@@ -233,6 +274,10 @@ class Lowering:
     def is_idle(self, view: str) -> bool:
         """Has nothing been read of the view yet?"""
         return view in self.views and self._is_idle(self.views[view])
+
+    def _is_full(self, node: Node) -> bool:
+        """Of several workers: is it to be, whenever its state is whole here?  All of them must plan alike."""
+        return node.full if self.engine.shards is None else node in self._full
 
     def _full_alone(self, view: ViewDef, plan: mir.Mir) -> Alone:
         """What is full in a program of this view alone, of this plan."""
@@ -303,10 +348,55 @@ class Lowering:
             if not node.children and node not in self.engine.reads and node not in wanted:
                 self._forget(node)
 
+    # -------------------------------------------------------------- the same graph at another worker
+    def graph_plan(self) -> GraphPlan:
+        """The graph as it is."""
+        plans = {n: m for m, n in self.made.items()}
+        by = {x: cols for (_, cols), x in self._exchanged.items()}
+        names = {n: name for name, n in self.engine.readers.items()}
+
+        def what(n: Node) -> Made | Kept | Exchanged | Read:
+            if n in plans:
+                return Made(plans[n])
+            return Exchanged(by[n]) if n in by else Read(names[n]) if n in names else Kept()
+
+        nodes = tuple(PlannedNode(n.id, what(n), tuple(p.id for p in n.parents), n in self._full)
+                      for n in self.engine.graph.nodes)
+        instead, members = ({}, {}) if self._sharing is None else self._sharing.known()
+        return GraphPlan(nodes, self.engine.graph.next_id, tuple(self.views.values()), dict(self._plans), instead,
+                         members)
+
+    def adopt(self, plan: GraphPlan) -> None:
+        """The same graph, in an engine that has none."""
+        graph = self.engine.graph
+        self.views, self._plans = {v.name: v for v in plan.views}, dict(plan.plans)
+        if self._sharing is not None:
+            self._sharing.take(plan.instead, plan.members)
+        nodes: dict[int, Node] = {}
+        for p in plan.nodes:
+            graph.next_id = p.id
+            parents = [nodes[i] for i in p.parents]
+            match p.what:
+                case Made(m):
+                    node = self.made[m] = self._joined(OPERATORS[type(m)](m), parents)
+                    if isinstance(m, mir.Base):
+                        self.engine.bases.setdefault(m.table.name, []).append(node)
+                case Exchanged(by):
+                    node = self._exchanged[parents[0], by] = self._joined(Exchange(parents[0].fields, by), parents)
+                case Kept():
+                    node = self._kept[parents[0]] = self._joined(Keep(parents[0].fields), parents)
+                case Read(name):
+                    node = self._reader(self.views[name], parents)
+            node.full = p.full
+            if p.full:
+                self._full.add(node)
+            nodes[p.id] = node
+        graph.next_id = plan.next_id
+
     def input_plan(self, node: Node) -> mir.Mir:
         """The plan whose rows are the node's only input."""
         (parent,) = node.parents
-        while parent in self._kept.values():
+        while parent in self._kept.values() or parent.op.remote:
             (parent,) = parent.parents
         return next(m for m, n in self.made.items() if n is parent)
 
@@ -349,8 +439,13 @@ class Lowering:
         self.engine.graph.remove(node)
         self.made = {m: n for m, n in self.made.items() if n is not node}
         self._kept = {n: k for n, k in self._kept.items() if k is not node}
+        self._exchanged = {at: x for at, x in self._exchanged.items() if x is not node}
         left = {t: [n for n in nodes if n is not node] for t, nodes in self.engine.bases.items()}
         self.engine.bases = {t: nodes for t, nodes in left.items() if nodes}
+
+
+def _reader(view: ViewDef) -> Reader:
+    return Reader(view.name, view.plan.fields, view.key, view.visible, view.definition)
 
 
 def traceable(node: Node, cols: Columns) -> bool:

@@ -16,6 +16,7 @@ from noria.core.types import Field
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Puller, Untraceable
 from noria.dataflow.ops.stateful import Stateful
+from noria.dataflow.partition import Partition, Parts, by_groups
 from noria.state.groups import Dirty, Groups, Spec
 
 
@@ -39,6 +40,9 @@ class Aggregate(Stateful):
             raise Untraceable(node, f"{names} is aggregated, so no index above can answer it")
         return [Need(0, tuple(self.group[c] for c in cols))]
 
+    def partition(self, inputs: Sequence[Parts]) -> Partition:
+        return by_groups(inputs[0], self.group, {c: i for i, c in enumerate(self.group)})
+
     def lookups(self) -> list[Columns | None]:
         again = any(Groups.pulls_again(s) for s in self._specs) or any(
             self._fields[j].type.folds for j in range(len(self.group)))
@@ -57,7 +61,7 @@ class Aggregate(Stateful):
         return Groups(self.group, folds, self._specs, engine.symbols, full=node.full, name=self.describe())
 
     def begin(self, engine: Engine, node: Node, rows: int, keys: int) -> None:
-        if not self.group:
+        if not self.group and not node.elsewhere:
             _groups(node).start()
 
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:

@@ -3,7 +3,7 @@
 A base table that joins look up in keeps a partial state like any other; what it misses is read from the store
 (section 4.3: base tables answer every upquery).  A tick's delta is in the store before the tick.  When that state
 has been there since before the first pull and nothing below is full, every key present below came through it: then
-rows that it does not cover are dropped here, as by any partial node.
+rows that it does not cover are dropped here, as by any partial node.  (Of several workers another one may want all.)
 
 A table that has got more columns since has another node for those who read them; this one has its first columns.
 """
@@ -29,6 +29,7 @@ from noria.dataflow.graph import (
 )
 from noria.dataflow.ops.gate import Gate, KeyGate, WholeGate
 from noria.dataflow.ops.stateful import Stateful, table_of
+from noria.dataflow.partition import SPREAD, Partition, Parts
 from noria.state.table import Table
 
 SCAN_ROWS = 65_536
@@ -53,6 +54,10 @@ class Base(Stateful):
     def needs(self, node: Node, cols: Columns) -> list[Need]:
         return []
 
+    def partition(self, inputs: Sequence[Parts]) -> Partition:
+        """A bag's rows may be anywhere."""
+        return Partition((), (self.table.primary_key,) if self.table.primary_key else SPREAD)
+
     def make_state(self, engine: Engine, node: Node) -> None:
         for cols in sorted(node.pulled | {cols for base, cols in engine.builds.promised if base is node}):
             if cols:
@@ -61,7 +66,7 @@ class Base(Stateful):
             node.state, self.drops = None, False
             return
         if node.state is None:
-            self.drops = self.drops or not any(c.live for c, _ in node.children)
+            self.drops = engine.shards is None and (self.drops or not any(c.live for c, _ in node.children))
             node.state = Table(node.width, node.folds(), engine.symbols, full=False, name=self.describe())
         node.state.fit(node.indexes)
 

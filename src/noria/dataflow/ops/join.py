@@ -22,6 +22,7 @@ from noria.core.expressions.expr import Expr
 from noria.core.limits import NULL_CODE
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
+from noria.dataflow.evict import evict_through
 from noria.dataflow.graph import (
     Columns,
     Mode,
@@ -30,10 +31,12 @@ from noria.dataflow.graph import (
     Operator,
     Pattern,
     Puller,
+    Remote,
     Untraceable,
     distinct,
     folded_keys,
 )
+from noria.dataflow.partition import Partition, Parts, by_pairs, placed
 from noria.dataflow.work import Work
 from noria.state import probe
 from noria.state.netting import netted
@@ -88,6 +91,21 @@ class Join(Operator):
         side, mine, _ = self.primary(node, cols)
         return [Need(side, mine, side, find=self.keys[side]), Need(1 - side, self.keys[1 - side], side)]
 
+    def partition(self, inputs: Sequence[Parts]) -> Partition:
+        pairs = list(zip(*self.keys, strict=True))
+        if any(self._fields[a].type.folds != self._fields[self.lw + b].type.folds for a, b in pairs):
+            pairs = []  # equal rows would not hash alike
+        left, right = by_pairs(inputs[0], inputs[1], pairs)
+        mine = inputs[0] if left is None else (left,)
+        other = inputs[1] if right is None else (right,)
+        return Partition((left, right), self._parts(mine, other))
+
+    def _parts(self, left: Parts, right: Parts) -> Parts:
+        """Of rows whose equal rows of both sides are at one worker."""
+        if self.outer:
+            return left
+        return tuple(dict.fromkeys((*left, *placed(right, {c: self.lw + c for c in range(self._widths[1])}))))
+
     def lookups(self) -> list[Columns | None]:
         return list(self.keys)
 
@@ -122,14 +140,50 @@ class Join(Operator):
 
     # -------------------------------------------------------------- ticks
     def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
-        left, right = deltas
+        if engine.shards is None:
+            return self._tick(engine, node, deltas[0], deltas[1])
+        return concat(list(self._apart(engine, node, deltas[0], deltas[1])), node.width)
+
+    def _apart(self, engine: Engine, node: Node, left: Batch | None, right: Batch | None) -> Iterator[Batch]:
+        """The tick; where it would look up what is at other workers, by halves of the join keys, down to those
+        keys."""
+        try:
+            yield self._tick(engine, node, left, right)
+            return
+        except Remote:
+            pass
+        sides = [rows if rows is not None and len(rows) else None for rows in (left, right)]
+        keys = [None if rows is None else self._keys(engine, i, rows) for i, rows in enumerate(sides)]
+        every = distinct(np.concatenate([k for k in keys if k is not None], axis=1))
+        if every.shape[1] == 1:
+            yield self._evicting(engine, node, sides[0], sides[1])
+            return
+        middle = every.shape[1] // 2
+        for some in (every[:, :middle], every[:, middle:]):
+            part = [None if rows is None or k is None else rows.take(probe.pairs(k, np.ascontiguousarray(some))[0])
+                    for rows, k in zip(sides, keys, strict=True)]
+            yield from self._apart(engine, node, part[0], part[1])
+
+    def _evicting(self, engine: Engine, node: Node, left: Batch | None, right: Batch | None) -> Batch:
+        """The tick of one join key whose rows are at other workers: whatever hangs on the rows that would look it up is
+        evicted, and for all else what is stored is enough (rule R14)."""
+        if left is not None and (self.outer or 0 in node.primaries):
+            evict_through(engine, node, 0, left)
+        if self.outer:
+            return Batch.empty(node.width)
+        if right is not None and 1 in node.primaries:
+            evict_through(engine, node, 1, right)
+        return self._tick(engine, node, left, right, Mode.STORED)
+
+    def _tick(self, engine: Engine, node: Node, left: Batch | None, right: Batch | None, mode: Mode | None = None
+              ) -> Batch:
         out: list[Batch] = []
         if self.outer:
             return self._tick_outer(engine, node, left, right)
         if left is not None:
-            out.append(self._lookup(engine, node, 0, left)[0])
+            out.append(self._lookup(engine, node, 0, left, mode)[0])
         if right is not None:
-            out.append(self._lookup(engine, node, 1, right)[0])
+            out.append(self._lookup(engine, node, 1, right, mode)[0])
         if left is not None and right is not None:
             out.append(self._both(engine, left, right).negated())
             return netted(concat(out, node.width))  # most of it cancels; a chain of joins would cube it

@@ -32,6 +32,7 @@ from noria.dataflow.graph import (
     distinct,
     folded_keys,
 )
+from noria.dataflow.partition import Partition, Parts, by_groups
 from noria.state import probe
 from noria.state.layout import MAX_KEY
 from noria.state.netting import netted
@@ -70,6 +71,9 @@ class PerGroup(Operator):
             names = ", ".join(self._fields[c].name for c in cols)
             raise Untraceable(node, f"{names or 'no key'} does not tell whose group to pull")
         return [Need(0, mine, find=self._by)]
+
+    def partition(self, inputs: Sequence[Parts]) -> Partition:
+        return by_groups(inputs[0], self.group, self._out)
 
     def lookups(self) -> list[Columns | None]:
         return [self._by]

@@ -22,6 +22,7 @@ from noria.core.values import encode
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Puller, Untraceable, folded_keys
 from noria.dataflow.ops.stateless import Stateless
+from noria.dataflow.partition import Partition, Parts, placed
 from noria.state.netting import netted
 
 
@@ -46,6 +47,9 @@ class Project(Stateless):
             names = ", ".join(self._fields[c].name for c in computed)
             raise Untraceable(node, f"{names} is computed, so no index above can answer it")
         return [Need(0, tuple(copies))]
+
+    def partition(self, inputs: Sequence[Parts]) -> Partition:
+        return Partition((None,), placed(inputs[0], {c: i for i, c in reversed(self._copies.items())}))
 
     def map(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
         if self._only_copies is not None:

@@ -10,6 +10,7 @@ from noria.core.types import Field
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Puller
 from noria.dataflow.ops.stateful import Stateful
+from noria.dataflow.partition import Partition, Parts, by_groups
 from noria.dataflow.published import Published, view_of
 
 
@@ -31,6 +32,9 @@ class Reader(Stateful):
 
     def needs(self, node: Node, cols: Columns) -> list[Need]:
         return [Need(0, cols)]
+
+    def partition(self, inputs: Sequence[Parts]) -> Partition:
+        return by_groups(inputs[0], self.key, {c: c for c in self.key})
 
     def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         return [p]

@@ -37,6 +37,7 @@ from noria.dataflow.graph import (
     under_each,
 )
 from noria.dataflow.ops.stateful import Stateful, table_of
+from noria.dataflow.partition import Partition, Parts, by_groups
 from noria.state import probe
 from noria.state.layout import MAX_KEY
 from noria.state.netting import netted
@@ -88,6 +89,9 @@ class Top(Stateful):
             names = ", ".join(self._fields[c].name for c in others)
             raise Untraceable(node, f"{names} does not tell whose top it is")
         return [Need(0, cols)]
+
+    def partition(self, inputs: Sequence[Parts]) -> Partition:
+        return by_groups(inputs[0], self.group, {c: c for c in range(len(self._fields))})
 
     def lookups(self) -> list[Columns | None]:
         return [self._own] if self.group else []

@@ -14,6 +14,7 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Mode, Need, Node, Operator, Pattern, Puller
+from noria.dataflow.partition import Partition, Parts
 
 
 class Union(Operator):
@@ -30,6 +31,9 @@ class Union(Operator):
 
     def needs(self, node: Node, cols: Columns) -> list[Need]:
         return [Need(port, cols) for port in range(len(node.parents))]
+
+    def partition(self, inputs: Sequence[Parts]) -> Partition:
+        return Partition((None,) * len(inputs), tuple(p for p in inputs[0] if all(p in other for other in inputs)))
 
     def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         return [p]

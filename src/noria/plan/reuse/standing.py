@@ -42,6 +42,14 @@ class Sharing:
         """A plan over what is there."""
         return replaced(plan, self._instead)
 
+    def known(self) -> tuple[dict[Mir, Mir], dict[Mir, frozenset[Mir]]]:
+        """What stands for which, and of each shared grouping, what it stands for."""
+        return dict(self._instead), dict(self._members)
+
+    def take(self, instead: dict[Mir, Mir], members: dict[Mir, frozenset[Mir]]) -> None:
+        """What another one knew."""
+        self._instead, self._members = dict(instead), dict(members)
+
     def rename_table(self, table: str, name: str) -> None:
         """The table has another name from now on."""
         self._instead = {renamed(m, table, name): renamed(p, table, name) for m, p in self._instead.items()}

@@ -1,0 +1,91 @@
+"""What the workers say to each other: messages, and rows without ids of any worker's symbol table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from noria.core.batch import Batch, Codes
+from noria.core.symbols import Symbols
+from noria.core.types import Field
+from noria.state.table import Columns
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Rows on their way between workers.  columns: codes, shape (columns, rows); of text, places in `texts` (NULL and
+    errors as they are)."""
+
+    columns: Codes
+    weights: Codes
+    texts: pa.Array | None
+
+
+@dataclass(frozen=True)
+class Update:
+    """Rows for the exchange of this number."""
+
+    node: int
+    rows: Parcel
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the input of an exchange has under these keys for whoever asks.  ask: the asker's number of it."""
+
+    node: int
+    cols: Columns
+    keys: Parcel
+    ask: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    node: int
+    ask: int
+    rows: Parcel
+
+
+@dataclass(frozen=True)
+class Evict:
+    """Keys of an exchange's index that agree with one of these tuples on the columns they share are stale."""
+
+    node: int
+    cols: Columns
+    known: Columns
+    values: Parcel
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The first message of a worker that was started again: what it had sent last may never have come, and it has its
+    base tables and nothing else.  incarnation: how often it was started."""
+
+    incarnation: int
+
+
+Message = Update | Request | Answer | Evict | Lost
+
+
+def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> Parcel:
+    """Rows without ids of this worker's symbol table."""
+    at = [i for i, f in enumerate(fields) if f.type.is_text]
+    if not at:
+        return Parcel(rows.columns, rows.weights, None)
+    columns = rows.columns.copy()
+    ids, place = np.unique(columns[at], return_inverse=True)
+    first = int(np.searchsorted(ids, 0))  # NULL and errors are negative
+    columns[at] = np.where(columns[at] < 0, columns[at], place.reshape(columns[at].shape) - first)
+    return Parcel(columns, rows.weights, symbols.texts(np.ascontiguousarray(ids[first:])))
+
+
+def unpacked(parcel: Parcel, fields: Sequence[Field], symbols: Symbols) -> Batch:
+    at = [i for i, f in enumerate(fields) if f.type.is_text]
+    if parcel.texts is None or not len(parcel.texts):
+        return Batch(parcel.columns, parcel.weights)
+    columns, ids = parcel.columns.copy(), symbols.intern_many(parcel.texts)
+    columns[at] = np.where(columns[at] < 0, columns[at], ids[np.maximum(columns[at], 0)])
+    return Batch(columns, parcel.weights)

@@ -1,0 +1,441 @@
+"""One worker among several: what it sends to the others, asks of them and holds back until they answer (section 6.2).
+
+The rules R1 to R16 are the model's (DESIGN section 7).  Every message of a pair of workers is in one order: updates,
+requests, answers, evictions.  A tick takes updates; every other message is handled alone, between ticks.
+
+Keeps true, for each key that is gathered at an exchange (R4, R5):
+* it is filled when every worker that was asked has given its piece
+* an update from a worker that has given its piece joins it; one from a worker that has not is dropped, for the
+  piece will contain it
+* an eviction from a worker that has given its piece voids it and asks again
+
+A request that misses rows of other workers ends with `Remote`; it is run again from the start when these are there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.errors import InvariantViolation
+from noria.core.types import Field
+from noria.dataflow import evict, layout
+from noria.dataflow.between import Answer, Evict, Message, Parcel, Request, Update, packed, unpacked
+from noria.dataflow.graph import Columns, Mode, Node, Pattern, Remote, folded_keys, here
+from noria.dataflow.ops.exchange import Exchange
+from noria.dataflow.partition import owners
+from noria.state import probe
+from noria.state.netting import netted
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine import Engine
+
+Mask = npt.NDArray[np.bool_]
+Send = Callable[[int, Message], None]
+
+
+@dataclass(eq=False)
+class Gather:
+    """Distinct missing keys of one index, folded, shape (key columns, keys).  wanted: of each worker that is asked,
+    which keys; answered: which of them it has given, in `pieces`.  lost: of a full state that is there already, workers
+    whose rows in it may be stale."""
+
+    node: Node
+    cols: Columns
+    keys: Codes
+    wanted: dict[int, Mask]
+    answered: dict[int, Mask]
+    pieces: defaultdict[int, list[Batch]] = field(default_factory=lambda: defaultdict(list))
+    lost: set[int] = field(default_factory=set)
+    over: bool = False
+
+    def whole(self) -> bool:
+        return all((self.answered[w] >= mask).all() for w, mask in self.wanted.items())
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """A request under way: for which keys of a gathering."""
+
+    gather: Gather
+    worker: int
+    keys: Mask
+
+
+@dataclass(frozen=True)
+class _Parked:
+    """What goes on between ticks when it can.  asker: the worker on whose behalf."""
+
+    ready: Callable[[], bool]
+    run: Callable[[], None]
+    asker: int
+
+
+class Shards:
+    """workers: how many there are; worker: which this is.  send: puts a message last into the channel to a worker.
+    incarnation: how often this worker was started; answers to what it asked in another life are none of its own."""
+
+    def __init__(self, engine: Engine, worker: int, workers: int, send: Send, incarnation: int = 1):
+        self.worker, self.workers = worker, workers
+        self._engine, self._send = engine, send
+        self._nodes: dict[int, Node] = {}
+        self._gathers: defaultdict[tuple[Node, Columns], list[Gather]] = defaultdict(list)
+        self._asks: dict[int, _Ask] = {}
+        self._next_ask = incarnation << 40
+        self._parked: list[_Parked] = []
+        self._thin: list[Node] = []
+        self._in_tick = False
+
+    # -------------------------------------------------------------- ticks
+    @contextmanager
+    def ticking(self) -> Iterator[None]:
+        """A tick is under way."""
+        self._in_tick = True
+        try:
+            yield
+        finally:
+            self._in_tick = False
+
+    def split(self, node: Node, rows: Batch) -> Batch:
+        """An exchange's input delta of this worker: what belongs to others is sent; the rest is returned."""
+        whose = self._owners(node, rows.columns)
+        for w in range(self.workers):
+            if w != self.worker and len(mine := rows.where(whose == w)):
+                self._send(w, Update(node.id, self._packed(mine, node.fields)))
+        mine = rows.where(whose == self.worker)
+        self.join(self.worker, node, mine)
+        return mine
+
+    def arrived(self, sender: int, update: Update) -> tuple[Node, Batch] | None:
+        """The rows of an update, for the next tick; None where its node is gone."""
+        node = self._node(update.node)
+        if node is None:
+            return None
+        rows = self._unpacked(update.rows, node.fields)
+        self.join(sender, node, rows)
+        if any(sender in g.lost for g in self._gathers.get((node, ()), ())):
+            return node, Batch.empty(node.width)  # beside rows that the sender lost; what is gathered will have them
+        return node, rows
+
+    def join(self, sender: int, node: Node, rows: Batch) -> None:
+        """Rows that come after the sender's piece join it."""
+        for (at, cols), gathers in self._gathers.items():
+            if at is not node:
+                continue
+            have = self._keys(node, cols, rows.columns[list(cols)])
+            for g in gathers:
+                if sender in g.answered and g.answered[sender].any():
+                    key, row = probe.pairs(g.keys, have)
+                    late = row[g.answered[sender][key]]
+                    if len(late):
+                        g.pieces[sender].append(rows.take(late))
+
+    # -------------------------------------------------------------- pulls
+    def gather(self, node: Node, cols: Columns, keys: Codes) -> None:
+        """Ask for distinct missing keys (folded) of an exchange, those that nobody asks for already; raises `Remote`
+        unless this worker alone has the rows.  In a tick nobody is asked (R14): what hangs on the keys goes, and comes
+        again when it is read."""
+        if self._in_tick:
+            raise Remote(())
+        waits = []
+        for g in self._gathers[node, cols]:
+            known = probe.pairs(keys, g.keys)[0]
+            if len(known):
+                waits.append(g)
+                rest = np.ones(keys.shape[1], np.bool_)
+                rest[known] = False
+                keys = np.ascontiguousarray(keys[:, rest])
+        if keys.shape[1]:
+            waits.append(self._begin(node, cols, keys))
+        waits = [g for g in waits if not g.over]
+        if waits:
+            raise Remote(tuple(waits))
+
+    def gather_all(self, node: Node) -> None:
+        """Ask for all rows of an exchange that belong here: its full state; `Builds.gathered` has them."""
+        if (node, ()) not in self._gathers:
+            self._begin(node, (), np.empty((0, 1), np.int64))
+
+    def _begin(self, node: Node, cols: Columns, keys: Codes) -> Gather:
+        wanted = self._asked_of(node, cols, keys)
+        none = np.zeros(keys.shape[1], np.bool_)
+        g = Gather(node, cols, keys, wanted, {w: none.copy() for w in wanted})
+        self._gathers[node, cols].append(g)
+        for w, mask in sorted(wanted.items(), key=lambda item: item[0] == self.worker):  # this worker's own piece last
+            self._ask(g, w, mask)
+        return g
+
+    def _asked_of(self, node: Node, cols: Columns, keys: Codes) -> dict[int, Mask]:
+        """Who has rows of which keys: one worker for each if the key determines it (narrow), else all (broad: R3)."""
+        (parent,) = node.parents
+        part = next((p for p in parent.parts if set(p) <= set(cols)), None)
+        if part is None:
+            return {w: np.ones(keys.shape[1], np.bool_) for w in range(self.workers)}
+        some = keys[[cols.index(c) for c in part]]
+        whose = owners(some, [parent.fields[c] for c in part], self.workers, self._engine.symbols) if part else (
+            np.zeros(keys.shape[1], np.int64))
+        return {w: whose == w for w in range(self.workers) if (whose == w).any()}
+
+    def _ask(self, g: Gather, worker: int, keys: Mask) -> None:
+        self._next_ask += 1
+        ask = self._next_ask
+        self._asks[ask] = _Ask(g, worker, keys)
+        asked = np.ascontiguousarray(g.keys[:, keys])
+        if worker == self.worker and not g.cols:
+            self.park(lambda: True, lambda: self._serve_all(worker, g.node, ask))
+        elif worker == self.worker:
+            self._serve(worker, g.node, g.cols, asked, ask)
+        else:
+            fields = [g.node.fields[c] for c in g.cols]
+            self._send(worker, Request(g.node.id, g.cols, self._packed(Batch.of(asked), fields), ask))
+
+    def serve(self, asker: int, r: Request) -> None:
+        """Answer, or park the request and run it again from the start."""
+        node = self._node(r.node)
+        if node is None:
+            return
+        if not r.cols:
+            self._serve_all(asker, node, r.ask)
+            return
+        keys = self._unpacked(r.keys, [node.fields[c] for c in r.cols]).columns
+        self._serve(asker, node, r.cols, self._keys(node, r.cols, keys), r.ask)
+
+    def _serve(self, asker: int, node: Node, cols: Columns, keys: Codes, ask: int) -> None:
+        if not _asks_by(node, cols):
+            return  # nor will the asker, when it has this layout
+        if not self._is_ready(node):
+            self.park(lambda: self._is_ready(node), lambda: self._serve(asker, node, cols, keys, ask), asker)
+            return
+        try:
+            rows, _ = self._engine.fetch(node.parents[0], cols, keys, Mode.FILL)
+        except Remote as r:
+            self.wait(r, lambda: self._serve(asker, node, cols, keys, ask), asker)
+            return
+        self._give(asker, node, ask, rows)
+
+    def _serve_all(self, asker: int, node: Node, ask: int) -> None:
+        """When all that the exchange derives from is whole here."""
+        if not self._is_whole(node):
+            self.park(lambda: self._is_whole(node), lambda: self._serve_all(asker, node, ask), asker)
+            return
+        self._give(asker, node, ask, self._engine.everything(node.parents[0]))
+
+    def _is_ready(self, node: Node) -> bool:
+        """Can what an exchange derives from be asked here?"""
+        return self._engine.builds.feeds(node)
+
+    def _is_whole(self, node: Node) -> bool:
+        """Is all of it full?"""
+        return self._is_ready(node) and all(n.full or not n.parents or not n.op.stateful for n in here(node.parents[0]))
+
+    def _give(self, asker: int, node: Node, ask: int, rows: Batch) -> None:
+        rows = rows.where(self._owners(node, rows.columns) == asker)
+        if asker == self.worker:
+            self._take(ask, rows)
+        else:
+            self._send(asker, Answer(node.id, ask, self._packed(rows, node.fields)))
+
+    def answered(self, a: Answer) -> None:
+        if (node := self._node(a.node)) is not None:
+            self._take(a.ask, self._unpacked(a.rows, node.fields))
+
+    def _take(self, number: int, rows: Batch) -> None:
+        ask = self._asks.pop(number, None)
+        if ask is None:
+            return  # nobody wants it any more
+        g = ask.gather
+        g.answered[ask.worker] |= ask.keys
+        if len(rows):
+            g.pieces[ask.worker].append(rows)
+        if g.whole():
+            self._release(g)
+
+    def _release(self, g: Gather) -> None:
+        self._end(g)
+        rows = netted(concat([b for pieces in g.pieces.values() for b in pieces], g.node.width))
+        if len(rows) and int(rows.weights.min()) < 0:
+            raise InvariantViolation("NO-SPURIOUS", f"{g.node}: negative rows were gathered for {g.cols}: {rows}")
+        if not g.cols and g.lost:
+            stored = g.node.stored.rows()
+            self._engine.tick({}, {g.node: netted(concat([rows, stored.negated()], g.node.width))})
+            return
+        if not g.cols:
+            self._engine.builds.gathered(g.node, rows)
+            return
+        g.node.op.fill(self._engine, g.node, g.cols, g.keys, rows)
+        self._engine.note("fills", g.node, g.cols, g.keys, lambda: f" from {len(rows)} rows of {len(g.wanted)} workers")
+
+    def _end(self, g: Gather) -> None:
+        g.over = True
+        self._gathers[g.node, g.cols].remove(g)
+        if not self._gathers[g.node, g.cols]:
+            del self._gathers[g.node, g.cols]
+
+    def relaid(self) -> None:
+        """After a new layout: what is gathered for an index that is no more is let go."""
+        nodes = self._engine.graph.nodes
+        self._nodes = {n.id: n for n in nodes if n.op.remote}
+        for n in nodes:
+            before, n.thin = n.thin, layout.is_thin(n)
+            if before and not n.thin and not n.full:  # what is below did not come through keys that it keeps
+                self._evict_below(n)
+        self._thin = [n for n in nodes if n.thin]
+        for g in [g for gathers in self._gathers.values() for g in gathers]:
+            if g.node not in nodes or (g.cols and not _asks_by(g.node, g.cols)):
+                self._end(g)
+        self._asks = {number: ask for number, ask in self._asks.items() if not ask.gather.over}
+
+    # -------------------------------------------------------------- evictions
+    def evict(self, node: Node, cols: Columns, p: Pattern) -> None:
+        """What was pulled through evicted keys may be at any exchange end that the pattern's rows belong to (R7)."""
+        if not p.values.shape[1]:
+            return
+        assert isinstance(node.op, Exchange)
+        if all(c in p.cols for c in node.op.by):
+            by = p.values[[p.cols.index(c) for c in node.op.by]]
+            whose = owners(by, [node.fields[c] for c in node.op.by], self.workers, self._engine.symbols)
+        else:
+            whose = None
+        fields = [node.fields[c] for c in p.cols]
+        for w in range(self.workers):
+            values = p.values if whose is None else np.ascontiguousarray(p.values[:, whose == w])
+            if not values.shape[1]:
+                continue
+            if w == self.worker:
+                self._evicted(w, node, cols, Pattern(p.cols, values, np.arange(values.shape[1])))
+            else:
+                self._send(w, Evict(node.id, cols, p.cols, self._packed(Batch.of(values), fields)))
+
+    def forget(self, node: Node) -> None:
+        """All keys of a partial node, and what hangs on them anywhere."""
+        for cols in node.op.presence(node) if not node.full else ():
+            evict.evict(self._engine, node, cols, node.stored.present(cols))
+
+    def evicted(self, sender: int, e: Evict) -> None:
+        node = self._node(e.node)
+        if node is None:
+            return
+        values = self._unpacked(e.values, [node.fields[c] for c in e.known]).columns
+        self._evicted(sender, node, e.cols, Pattern(e.known, values, np.arange(values.shape[1])))
+
+    def _evicted(self, sender: int, node: Node, cols: Columns, p: Pattern) -> None:
+        for g in list(self._gathers.get((node, cols), ())):
+            if sender in g.answered:
+                stale = evict.agreeing(self._engine, node, cols, g.keys, p) & g.answered[sender]
+                if stale.any():
+                    self._void(g, sender, stale)
+        evict.evict(self._engine, node, cols, evict.matching(self._engine, node, cols, p))
+        if node.thin:
+            evict.pass_on(self._engine, node, cols, p)
+
+    def _void(self, g: Gather, worker: int, keys: Mask) -> None:
+        g.answered[worker] &= ~keys
+        void = np.ascontiguousarray(g.keys[:, keys])
+        kept = []
+        for rows in g.pieces[worker]:
+            stay = np.ones(len(rows), np.bool_)
+            stay[probe.pairs(self._keys(g.node, g.cols, rows.columns[list(g.cols)]), void)[0]] = False
+            kept.append(rows.where(stay))
+        g.pieces[worker] = kept
+        if worker == self.worker:  # perhaps within a walk, whose outputs come first (R2)
+            self.park(lambda: True, lambda: self._ask(g, worker, keys), worker)
+        else:
+            self._ask(g, worker, keys)
+
+    # -------------------------------------------------------------- another worker was lost
+    def lost(self, worker: int) -> None:
+        """It starts again with its base tables (R19): whatever derives from its rows is evicted, as if it had evicted
+        it; full states gather again, and what differs goes on as a delta; what was asked of it is asked again, and what
+        it asked is forgotten."""
+        self._parked = [p for p in self._parked if p.asker != worker]
+        self._asks = {number: ask for number, ask in self._asks.items() if ask.worker != worker}
+        for g in [g for gathers in self._gathers.values() for g in gathers if worker in g.wanted]:
+            g.answered[worker][:] = False
+            g.pieces[worker] = []
+            if g.node.full and g.node.live:
+                g.lost.add(worker)
+            self._ask(g, worker, g.wanted[worker])
+        for n in self._engine.graph.nodes:
+            if n.op.remote and n.full and n.live:
+                self._gather_again(n, worker)
+            elif n.op.remote and not n.full:
+                for cols in n.indexes:
+                    self._evict_from(worker, n, cols)
+                if n.thin:
+                    self._evict_below(n)
+
+    def _gather_again(self, node: Node, worker: int) -> None:
+        if (node, ()) in self._gathers or worker not in self._asked_of(node, (), np.empty((0, 1), np.int64)):
+            return
+        self.gather_all(node)
+        for g in self._gathers[node, ()]:
+            g.lost.add(worker)
+
+    def _evict_below(self, node: Node) -> None:
+        """All keys that were pulled through an exchange."""
+        for cols in node.indexes:
+            for below, index, _ in node.users_of(cols):
+                if not below.full:
+                    evict.evict(self._engine, below, index, below.stored.present(index))
+
+    def _evict_from(self, worker: int, node: Node, cols: Columns) -> None:
+        """The keys of an index whose rows come from this worker, too."""
+        keys = node.stored.present(cols)
+        theirs = self._asked_of(node, cols, keys).get(worker)
+        if theirs is not None and keys.shape[1]:
+            evict.evict(self._engine, node, cols, np.ascontiguousarray(keys[:, theirs]))
+
+    # -------------------------------------------------------------- what waits
+    def wait(self, remote: Remote, run: Callable[[], None], asker: int = -1,
+             unwanted: Callable[[], bool] = lambda: False) -> None:
+        """`run` is called, between ticks, when what is missing is there, or nobody wants it any more."""
+        self.park(lambda: all(g.over for g in remote.gathers) or unwanted(), run, asker)
+
+    def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1) -> None:
+        self._parked.append(_Parked(ready, run, asker))
+
+    def settle(self) -> None:
+        """Run again what waits no more, in the order in which it came."""
+        while True:
+            at = next((i for i, p in enumerate(self._parked) if p.ready()), None)
+            if at is None:
+                break
+            self._parked.pop(at).run()
+        for n in self._thin if not self._parked else ():
+            for cols in n.op.presence(n) if n.state is not None else ():
+                n.stored.evict(cols, n.stored.present(cols))
+
+    def idle(self) -> bool:
+        return not (self._parked or self._gathers or self._asks)
+
+    # -------------------------------------------------------------- values between workers
+    def _node(self, number: int) -> Node | None:
+        """The exchange of this number, if it is there."""
+        return self._nodes.get(number)
+
+    def _owners(self, node: Node, columns: Codes) -> Codes:
+        assert isinstance(node.op, Exchange)
+        by = list(node.op.by)
+        return owners(columns[by], [node.fields[c] for c in by], self.workers, self._engine.symbols)
+
+    def _keys(self, node: Node, cols: Columns, keys: Codes) -> Codes:
+        folds = [node.fields[c].type.folds for c in cols]
+        return np.ascontiguousarray(folded_keys(self._engine.symbols, folds, keys))
+
+    def _packed(self, rows: Batch, fields: Sequence[Field]) -> Parcel:
+        return packed(rows, fields, self._engine.symbols)
+
+    def _unpacked(self, parcel: Parcel, fields: Sequence[Field]) -> Batch:
+        return unpacked(parcel, fields, self._engine.symbols)
+
+
+def _asks_by(node: Node, cols: Columns) -> bool:
+    """Does the exchange gather keys of these columns?"""
+    return not node.full and cols in node.indexes

@@ -1,0 +1,60 @@
+"""The graph as data: what one worker tells another one that starts again, so that both have the same nodes by the same
+numbers, whatever was planned, dropped and shared before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from noria.dataflow.graph import Columns
+from noria.plan.mir import Mir
+from noria.plan.view import ViewDef
+
+
+@dataclass(frozen=True)
+class Made:
+    """A node of a plan node."""
+
+    plan: Mir
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A `Keep` of its only parent."""
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """Its only parent's rows, hashed by these columns."""
+
+    by: Columns
+
+
+@dataclass(frozen=True)
+class Read:
+    """The reader of a view."""
+
+    view: str
+
+
+@dataclass(frozen=True)
+class PlannedNode:
+    """full: is it to be, on every worker?"""
+
+    id: int
+    what: Made | Kept | Exchanged | Read
+    parents: tuple[int, ...]
+    full: bool
+
+
+@dataclass(frozen=True)
+class GraphPlan:
+    """nodes: in the graph's order.  plans: of the views, as they are in the graph.  instead, members: what `Sharing`
+    knows."""
+
+    nodes: tuple[PlannedNode, ...]
+    next_id: int
+    views: tuple[ViewDef, ...]
+    plans: dict[str, Mir]
+    instead: dict[Mir, Mir]
+    members: dict[Mir, frozenset[Mir]]

@@ -1,0 +1,304 @@
+"""Several workers' engines in one process, under a seeded schedule: every pair of them has a channel of messages in
+order, and what is delivered when is drawn.
+
+The oracle knows nothing of workers: `mir_reference` for what is read, and for every state the recomputation of an
+engine that has all rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dataflow.engine_rig import Rig
+from noria.core.batch import Batch, Codes, concat
+from noria.core.types import TableDef
+from noria.dataflow.between import Answer, Evict, Lost, Message, Request, Update, packed, unpacked
+from noria.dataflow.evict import evict, evictable
+from noria.dataflow.graph import Mode, Node, Remote, folded_keys
+from noria.dataflow.partition import owners
+from noria.dataflow.shards import Shards
+from noria.dataflow.validate import Rows, bag, recompute
+from noria.plan.view import ViewDef
+from reference import random_plans
+from reference.memory_store import MemoryStore
+
+MOST_UPDATES = 4  # of a tick
+
+
+def first(messages: deque[Message]) -> Message:
+    return messages.popleft()
+
+
+class ShardRig(Rig):
+    """One worker of several.  It holds its rows of the base tables."""
+
+    def __init__(self, worker: int, workers: int, send: Callable[[int, Message], None], tables: list[TableDef],
+                 make_views: Any, symbols: Any, incarnation: int):
+        super().__init__(tables, [], make_views, symbols)
+        self.worker = worker
+        self.shards = self.engine.shards = Shards(self.engine, worker, workers, send, incarnation)
+
+    def settle(self) -> None:
+        """Between ticks: all that can go on."""
+        self.shards.settle()
+        while self.engine.builds:
+            self.engine.builds.step()
+            self.shards.settle()
+
+
+class Cluster:
+    def __init__(self, tables: list[TableDef], views: list[ViewDef], workers: int, rng: random.Random,
+                 make_views: Any, make_symbols: Callable[[], Any]):
+        self.tables, self.workers, self.rng = {t.name: t for t in tables}, workers, rng
+        self.channels: dict[tuple[int, int], deque[Message]] = {
+            (a, b): deque() for a in range(workers) for b in range(workers) if a != b}
+        self.cut: set[tuple[int, int]] = set()  # channels to one that was lost, until that is known
+        self.incarnations = [1] * workers
+        self._new = lambda w: ShardRig(w, workers, self._sender(w), tables, make_views, make_symbols(),
+                                       self.incarnations[w])
+        self.rigs = [self._new(w) for w in range(workers)]
+        self.rows: dict[str, list[tuple]] = {t.name: [] for t in tables}
+        self.where: dict[str, list[int]] = {t.name: [] for t in tables}  # of each row: its worker
+        self.sent: Counter[type] = Counter()
+        self.views: list[ViewDef] = []
+        for v in views:
+            self.add_view(v)
+
+    def _sender(self, w: int) -> Callable[[int, Message], None]:
+        def send(to: int, message: Message) -> None:
+            self.sent[type(message)] += 1
+            if (w, to) not in self.cut:
+                self.channels[w, to].append(message)
+        return send
+
+    def drop_view(self, view: ViewDef) -> None:
+        self.drain()  # nothing is under way for it
+        self.views.remove(view)
+        for rig in self.rigs:
+            rig.drop_view(view.name)
+            rig.settle()
+
+    def add_view(self, view: ViewDef) -> None:
+        self.views.append(view)
+        for rig in self.rigs:
+            rig.add_view(view)
+        for rig in self.rigs:
+            rig.settle()
+
+    # -------------------------------------------------------------- the schedule
+    def deliver(self) -> bool:
+        """Some updates as one tick, or one other message."""
+        ready = [c for c, messages in self.channels.items() if messages]
+        if not ready:
+            return False
+        to = self.rng.choice(ready)[1]
+        mine = [c for c in ready if c[1] == to]
+        rig = self.rigs[to]
+        updates: list[tuple[int, Update]] = []
+        for _ in range(self.rng.randint(1, MOST_UPDATES)):
+            c = self.rng.choice(mine)
+            if self.channels[c] and isinstance(self.channels[c][0], Update):
+                updates.append((c[0], first(self.channels[c])))
+        if updates:
+            self.tick(rig, {}, updates)
+            return True
+        c = self.rng.choice(mine)
+        message = first(self.channels[c])
+        if isinstance(message, Update):
+            self.tick(rig, {}, [(c[0], message)])
+        elif isinstance(message, Request):
+            rig.shards.serve(c[0], message)
+        elif isinstance(message, Answer):
+            rig.shards.answered(message)
+        elif isinstance(message, Lost):
+            if message.incarnation == self.incarnations[c[0]]:
+                self.cut.discard((to, c[0]))
+            rig.shards.lost(c[0])
+        else:
+            assert isinstance(message, Evict)
+            rig.shards.evicted(c[0], message)
+        rig.settle()
+        return True
+
+    def tick(self, rig: ShardRig, deltas: dict[str, Batch], updates: list[tuple[int, Update]]) -> None:
+        arrived: dict[Node, list[Batch]] = defaultdict(list)
+        for sender, update in updates:
+            if (known := rig.shards.arrived(sender, update)) is not None:
+                arrived[known[0]].append(known[1])
+        rig.engine.tick(deltas, {n: concat(rows, n.width) for n, rows in arrived.items()})
+        rig.settle()
+
+    def drain(self) -> None:
+        for _ in range(100_000):
+            if not self.deliver():
+                assert all(rig.engine.ready(v.name) for rig in self.rigs for v in self.views)
+                break
+        else:
+            raise AssertionError("messages without end")
+        assert all(rig.shards.idle() for rig in self.rigs), "something waits and nothing is under way"
+
+    def crash(self) -> None:
+        """A worker is lost, and starts again with its base tables."""
+        w = self.rng.randrange(self.workers)
+        others = [v for v in range(self.workers) if v != w]
+        if not others:
+            return
+        plan = self.rigs[others[0]].lowering.graph_plan()
+        self.incarnations[w] += 1
+        for v in others:
+            arrived = list(self.channels[w, v])[: self.rng.randint(0, len(self.channels[w, v]))]
+            self.channels[w, v] = deque([*arrived, Lost(self.incarnations[w])])
+            self.channels[v, w].clear()
+            self.cut.add((v, w))
+            self.cut.discard((w, v))
+        rig = self.rigs[w] = self._new(w)
+        for t in self.tables:
+            rows = [row for row, at in zip(self.rows[t], self.where[t], strict=True) if at == w]
+            for delta in rig.deltas([(t, row, 1) for row in rows]).values():
+                rig.store.put(t, delta)
+        rig.lowering.adopt(plan)
+        rig.engine.relayout()
+        rig.settle()
+
+    # -------------------------------------------------------------- what clients do
+    def write(self, most: int = 4) -> None:
+        """Random changes; those of one worker are one tick there."""
+        rng = self.rng
+        by: dict[int, list[tuple[str, tuple, int]]] = defaultdict(list)
+        for _ in range(rng.randint(1, most)):
+            t = rng.choice(list(self.tables))
+            rows, where = self.rows[t], self.where[t]
+            what = rng.choice(["insert", "insert", "delete", "update"]) if len(rows) < 14 else "delete"
+            if what != "insert" and rows:
+                i = rng.randrange(len(rows))
+                by[where.pop(i)].append((t, rows.pop(i), -1))
+                if what == "delete":
+                    continue
+            table = self.tables[t]
+            row = tuple(random_plans.value(rng, c.type, c.nullable) for c in table.columns)
+            if table.primary_key:
+                row = (rng.randrange(8), *row[1:])
+                if any(r[0] == row[0] for r in rows):
+                    continue
+            w = self.home(t, row)
+            rows.append(row)
+            where.append(w)
+            by[w].append((t, row, 1))
+        for w, changes in by.items():
+            self._commit(w, changes)
+
+    def insert(self, table: str, row: tuple) -> None:
+        w = self.home(table, row)
+        self.rows[table].append(row)
+        self.where[table].append(w)
+        self._commit(w, [(table, row, 1)])
+
+    def _commit(self, w: int, changes: list[tuple[str, tuple, int]]) -> None:
+        """One tick of one worker."""
+        rig = self.rigs[w]
+        deltas = rig.deltas(changes)
+        for table, delta in deltas.items():
+            rig.store.put(table, delta)
+        self.tick(rig, deltas, [])
+
+    def home(self, table: str, row: tuple) -> int:
+        key = self.tables[table].primary_key
+        if not key:
+            return self.rng.randrange(self.workers)
+        rig = self.rigs[0]
+        codes = np.array([[c] for c in rig.codes(table, row)], np.int64)[list(key)]
+        return int(owners(codes, [self.tables[table].fields[c] for c in key], self.workers, rig.symbols)[0])
+
+    def read(self, view: ViewDef, rig: ShardRig, keys: Codes, reply: Callable[[Batch, Codes], None]) -> None:
+        """A read at one worker of keys that are there, answered when it can be."""
+        def again() -> None:
+            if not rig.engine.ready(view.name):
+                rig.shards.park(lambda: rig.engine.ready(view.name), again)
+                return
+            try:
+                rows, ordinal = rig.engine.read(view.name, keys, nulls=True)
+            except Remote as r:
+                rig.shards.wait(r, again)
+                return
+            reply(rows, ordinal)
+        again()
+        rig.settle()
+
+    def random_read(self, view: ViewDef) -> None:
+        rig = self.rng.choice(self.rigs)
+        key = rig.random_key(self.rng, view)
+        self.read(view, self.rigs[self.owner(view, rig, key)], self.across(view, rig, key), lambda rows, ordinal: None)
+
+    def across(self, view: ViewDef, rig: ShardRig, key: Codes) -> Codes:
+        """A key of one worker at the one that has it."""
+        to = self.rigs[self.owner(view, rig, key)]
+        fields = view.key_fields
+        return unpacked(packed(Batch.of(key), fields, rig.symbols), fields, to.symbols).columns
+
+    def owner(self, view: ViewDef, rig: ShardRig, key: Codes) -> int:
+        reader = rig.engine.readers[view.name]
+        by, part = rig.engine.reads[reader], reader.parts[0]  # the view tells errors: its columns may be others
+        return int(owners(key[[by.index(c) for c in part]], [reader.fields[c] for c in part], self.workers,
+                          rig.symbols)[0])
+
+    def random_evict(self) -> None:
+        rig = self.rng.choice(self.rigs)
+        some = [(n, cols) for n, cols in evictable(rig.engine) if cols in n.op.presence(n)]
+        if not some:
+            return
+        n, cols = self.rng.choice(some)
+        keys = n.stored.present(cols)
+        if keys.shape[1]:
+            evict(rig.engine, n, cols, np.ascontiguousarray(keys[:, [self.rng.randrange(keys.shape[1])]]))
+            rig.settle()
+
+    # -------------------------------------------------------------- the oracle
+    def validate(self) -> None:
+        """At rest: every state of every worker is what a recomputation gives, of what belongs there."""
+        for rig in self.rigs:
+            truth = self._recomputed(rig)
+            for n in rig.engine.graph.nodes:
+                if n.op.stateful and n.state is not None and n.live and n.parts:
+                    self._check(rig, n, self._mine(rig, n, truth[n]))
+
+    def _recomputed(self, rig: ShardRig) -> dict[Node, Rows]:
+        """As if the worker had all rows of the base tables."""
+        every = MemoryStore(rig.symbols)
+        for t, table in self.tables.items():
+            every.create_table(table)
+            every.put(t, rig.deltas([(t, row, 1) for row in self.rows[t]]).get(t, Batch.empty(len(table.columns))))
+        mine, rig.engine.store = rig.engine.store, every
+        try:
+            return recompute(rig.engine)
+        finally:
+            rig.engine.store = mine
+
+    def _mine(self, rig: ShardRig, n: Node, truth: Rows) -> Rows:
+        rows = Batch.from_rows(list(truth), n.width, list(truth.values()))
+        part = n.parts[0]
+        whose = owners(rows.columns[list(part)], [n.fields[c] for c in part], self.workers, rig.symbols)
+        return bag(rows.where(whose == rig.worker))
+
+    def _check(self, rig: ShardRig, n: Node, mine: Rows) -> None:
+        if n.full:
+            have = bag(n.op.everything(rig.engine, n))
+            assert have == mine, f"worker {rig.worker} {n}: has {have} instead of {mine}"
+            return
+        for cols in n.op.presence(n):
+            keys = n.stored.present(cols)
+            if not keys.shape[1]:
+                continue
+            rows, ordinal = n.op.fetch(rig.engine, n, cols, keys, Mode.STORED)
+            folds = [n.fields[c].type.folds for c in cols]
+            all_rows = Batch.from_rows(list(mine), n.width, list(mine.values()))
+            of_rows = folded_keys(rig.symbols, folds, all_rows.columns[list(cols)])
+            for i in range(keys.shape[1]):
+                have = bag(rows.where(ordinal == i))
+                want = bag(all_rows.where((of_rows == keys[:, [i]]).all(axis=0)))
+                assert have == want, (f"worker {rig.worker} {n} by {cols} = "
+                                      f"{rig.engine.show_keys(n.fields, cols, keys[:, [i]])}: {have} instead of {want}")

@@ -1,0 +1,124 @@
+"""Every rule of the protocol is needed: without it a schedule of the simulator fails (DESIGN section 7, the model's R1
+to R16)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dataflow import simulator
+from dataflow.test_shards import run
+from noria.core.batch import Batch
+from noria.dataflow import evict, layout
+from noria.dataflow.ops.join import Join
+from noria.dataflow.shards import Gather, Shards
+
+MOST = 1500  # schedules
+
+
+def fifo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R1: channels in order."""
+
+    def any_order(messages: Any) -> Any:
+        messages.rotate(random.Random(len(messages)).randrange(len(messages)))
+        return messages.popleft()
+
+    monkeypatch.setattr(simulator, "first", any_order)
+
+
+def union_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R4: all pieces before the release."""
+    monkeypatch.setattr(Gather, "whole", lambda self: any(m.any() for m in self.answered.values()))
+
+
+def gather_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R4: an update of a worker that has answered joins its piece."""
+    monkeypatch.setattr(Shards, "join", lambda self, sender, node, rows: None)
+
+
+def gather_drop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R4: one of a worker that has not is dropped."""
+    join = Shards.join
+
+    def join_all(self: Shards, sender: int, node: Any, rows: Batch) -> None:
+        before = [(g, dict(g.answered)) for gathers in self._gathers.values() for g in gathers]
+        for g, _ in before:
+            g.answered = dict(g.wanted)
+        join(self, sender, node, rows)
+        for g, answered in before:
+            g.answered = answered
+
+    monkeypatch.setattr(Shards, "join", join_all)
+
+
+def evict_voids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R5: an eviction voids the piece of its sender."""
+    monkeypatch.setattr(Shards, "_void", lambda self, g, worker, keys: None)
+
+
+def cascade_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R7: evictions cross exchanges."""
+    monkeypatch.setattr(Shards, "evict", lambda self, node, cols, p: None)
+
+
+def evict_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R14: what hangs on a row whose lookup would be remote is evicted."""
+    monkeypatch.setattr(evict, "evict_through", lambda *args: None)
+    monkeypatch.setattr("noria.dataflow.ops.join.evict_through", lambda *args: None)
+    assert Join._evicting.__globals__["evict_through"]() is None
+
+
+def thin_passes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R16: an end that keeps nothing passes evictions on."""
+    monkeypatch.setattr(evict, "pass_on", lambda *args: None)
+
+
+def thin_only_above_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R16: only where what is below does not pull again what it holds."""
+    monkeypatch.setattr(layout, "_ends_in_states", lambda n: True)
+
+
+def loss_voids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: its pieces are void, and asked for again."""
+    lost = Shards.lost
+
+    def without(self: Shards, worker: int) -> None:
+        mine, self._gathers = self._gathers, type(self._gathers)(list)
+        asks = dict(self._asks)
+        lost(self, worker)
+        self._asks |= asks
+        for at, gathers in mine.items():
+            self._gathers[at] += gathers
+
+    monkeypatch.setattr(Shards, "lost", without)
+
+
+def loss_evicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: what derives from its rows is evicted."""
+    monkeypatch.setattr(Shards, "_evict_from", lambda self, worker, node, cols: None)
+
+
+def loss_gathers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: full states gather again."""
+    monkeypatch.setattr(Shards, "_gather_again", lambda self, node, worker: None)
+
+
+LOSSES: list[Callable[[pytest.MonkeyPatch], None]] = [loss_voids, loss_evicts, loss_gathers_again]
+RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
+    fifo, union_whole, gather_add, gather_drop, evict_voids, cascade_exchange, evict_below,
+    thin_passes_on, thin_only_above_states]
+
+
+@pytest.mark.parametrize("rule", RULES + LOSSES, ids=lambda r: r.__name__)
+def test_without_it_a_schedule_fails(rule: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+                                     ) -> None:
+    rule(monkeypatch)
+    for seed in range(MOST):
+        try:
+            run(seed, crashes=0.04 if rule in LOSSES else 0.0)
+        except AssertionError:
+            return
+    pytest.fail(f"{MOST} schedules without it, and all is well: {rule.__doc__}")

@@ -1,0 +1,64 @@
+"""Several workers give what one gives: random programs, writes, reads, evictions and changes of the program, under
+random schedules, some with workers that are lost.
+
+    NORIA_SHARD_SEEDS=50000 pytest tests/dataflow/test_shards.py        a longer run
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from dataflow.simulator import Cluster
+from noria.core.plain_symbols import PlainSymbols
+from reference import random_plans
+from reference.table_views import TableViews
+
+SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "1000"))  # without and with lost workers
+FIRST = int(os.environ.get("NORIA_SHARD_FIRST", "0"))
+
+
+def run(seed: int, steps: int = 60, crashes: float = 0.0) -> None:
+    """crashes: of the steps, how many lose a worker."""
+    rng = random.Random(seed)
+    tables = random_plans.tables(rng)
+    views = random_plans.views(rng, tables)
+    workers = rng.choice([1, 2, 2, 3, 3, 4])
+    late = [views.pop() for _ in range(rng.randrange(len(views)))]
+    cluster = Cluster(tables, views, workers, rng, TableViews, PlainSymbols)
+    try:
+        for _ in range(steps):
+            if crashes and rng.random() < crashes:
+                cluster.crash()
+            x = rng.random()
+            if rng.random() < 0.05:
+                if late and rng.random() < 0.7:
+                    views.append(late.pop())
+                    cluster.add_view(views[-1])
+                elif len(views) > 1:
+                    cluster.drop_view(views.pop(0))
+            if x < 0.2:
+                cluster.write()
+            elif x < 0.4:
+                cluster.random_read(rng.choice(views))
+            elif x < 0.5:
+                cluster.random_evict()
+            else:
+                cluster.deliver()
+            if rng.random() < 0.1:
+                cluster.drain()
+                cluster.validate()
+        cluster.drain()
+        cluster.validate()
+    except Exception as e:
+        stories = "\n".join(f"worker {r.worker}:\n{r.story.tell()[-3000:]}" for r in cluster.rigs)
+        raise AssertionError(f"seed {seed}, {workers} workers: {type(e).__name__}: {e}\n{stories}") from e
+
+
+@pytest.mark.parametrize("crashes", [0.0, 0.04])
+@pytest.mark.parametrize("block", range(4))
+def test_every_state_is_what_a_recomputation_gives(block: int, crashes: float) -> None:
+    for seed in range(block * SEEDS // 4, (block + 1) * SEEDS // 4):
+        run(FIRST + seed, crashes=crashes)
