@@ -1,8 +1,9 @@
 """Distinct SELECTs over ten small tables on one connection: what a shape that nobody asked before costs, and leaves.
 
 Each SELECT is of another shape: columns, conditions, a join or none, groups or rows, an order, a limit.  Of each
-server: statements a second, the median and the 99th percentile in ms; of Noria besides the processor time of its front end and
-its worker for each, their memory before and after, and how many views there are.  MariaDB runs the same texts in the same run, in turns.
+server: statements a second, the median and the 99th percentile in ms; of Noria besides the processor time of its front
+end and its worker for each, their memory before and after, and how many views there are.  MariaDB runs the same texts
+in the same run, in turns.
 
     python bench/oneshots.py [--selects 20000] [--rows 200]
 """

@@ -127,6 +127,9 @@ class Engine:
                 view.end_tick(self.tick_number)
 
     # -------------------------------------------------------------- reading upstream
+    def texts_of(self, base: Node) -> None:
+        """All: states hold whole rows."""
+
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         """node's rows whose cols equal a key, with the key's ordinal; keys may repeat, NULL equals NULL.  Where a
         column is asked for twice, keys of two values have no rows."""

@@ -6,7 +6,7 @@ node does is its operator (`ops/`, one file each); what it keeps is decided by `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -79,6 +79,9 @@ class Puller(Protocol):
 
     @property
     def tick_number(self) -> int: ...
+
+    def texts_of(self, base: Node) -> Collection[int] | None:
+        """The columns of a base table whose texts are looked at; None: all."""
 
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         """node's rows whose cols equal a key, with the key's ordinal; keys may repeat, NULL equals NULL."""

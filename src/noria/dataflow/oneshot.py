@@ -15,7 +15,7 @@ not used.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,12 +53,15 @@ class TooMuch(Exception):
 
 
 class OneShot:
-    """A `Puller`.  twins: the graph's equal of each of the query's nodes, where it has one."""
+    """A `Puller`.  twins: the graph's equal of each of the query's nodes, where it has one; texts: of its base tables
+    the columns that it looks at."""
 
-    def __init__(self, engine: Engine, twins: Mapping[Node, Node], rows: int, delta: Mapping[str, Batch] | None = None):
+    def __init__(self, engine: Engine, twins: Mapping[Node, Node], rows: int, delta: Mapping[str, Batch] | None = None,
+                 texts: Mapping[Node, Collection[int]] | None = None):
         self.symbols, self.store, self.work = engine.symbols, engine.store, engine.work
         self.tick_number = engine.tick_number
         self._engine, self._twins, self._left = engine, twins, rows
+        self._texts = texts or {}
         self._delta = delta or {}
         self._whole: dict[Node, Batch] = {}
         self._hashed: dict[Node, Table] = {}
@@ -279,6 +282,10 @@ class OneShot:
         """The rows of a base table that exist for this reader only."""
         delta = None if node.parents else self._delta.get(_table(node))
         return None if delta is None else node.narrowed(delta)
+
+    def texts_of(self, base: Node) -> Collection[int] | None:
+        """As `Puller` says; rows that are netted with others are whole."""
+        return None if _table(base) in self._delta else self._texts.get(base)
 
     def driver(self, node: Node) -> int:
         """The side of an inner join with fewer rows, as far as can be told."""

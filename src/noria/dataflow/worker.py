@@ -69,6 +69,7 @@ class Worker:
         self._store, self._symbols = store, symbols
         self._read_files, self._pid = read_files, pid
         self._steps = self._bugs = 0
+        self._grows = True  # may something have got states since memory was looked at?
         self.around = around or Surroundings()
         self.engine.clock = self.around.clock
         self.engine.builds.state_bytes = self.around.state_bytes
@@ -131,6 +132,7 @@ class Worker:
             return refused(e, SqlError(1105, "HY000", wrong))
         number = number_of(e)
         self.around.began(number)
+        self._grows |= not isinstance(e.body, packets.Query)
         self.engine.story.request(number, type(e.body).__name__)
         limit_ms = getattr(e.body, "limit_ms", 0)
         nbytes = ONE_SHOT_BYTES if isinstance(e.body, packets.Query) else REQUEST_BYTES
@@ -174,7 +176,9 @@ class Worker:
         """Work that can wait: the memory limit, the clock of reads, what was dropped, on disk and in memory, what is
         built in the background.  Replies that waited for that, and whether more of it is left."""
         with self._telling():
-            self.hold_limit()
+            if self._grows:
+                self.hold_limit()
+            self._grows = bool(self.engine.builds)
             self.engine.advance()
             untidy = [self._store.tidy(), leaving.give_back()]
             return self._build(budget_ms), any(untidy) or bool(self.engine.builds)
@@ -308,11 +312,13 @@ class Worker:
         wrong = (shown == ERROR_CODE).any(axis=1)
         if wrong.any():
             return packets.Rows(request, None, evaluation_error(view.fields[int(wrong.argmax())].type))
-        times = np.repeat(np.arange(len(rows)), rows.weights)
-        arrays = [to_arrow(np.ascontiguousarray(c[times]), f.type, self._symbols)
+        if (rows.weights != 1).any():
+            times = np.repeat(np.arange(len(rows)), rows.weights)
+            shown, ordinal = shown[:, times], ordinal[times]
+        arrays = [to_arrow(np.ascontiguousarray(c), f.type, self._symbols)
                   for c, f in zip(shown, view.fields, strict=True)]
         names = [f"c{i}" for i in range(view.visible)]
-        return packets.Rows(request, pa.table([*arrays, pa.array(ordinal[times])], names=[*names, "__key"]))
+        return packets.Rows(request, pa.table([*arrays, pa.array(ordinal)], names=[*names, "__key"]))
 
     def _prefill(self, bodies: Sequence[packets.Read]) -> None:
         """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""

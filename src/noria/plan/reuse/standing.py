@@ -40,7 +40,7 @@ class Sharing:
 
     def over_standing(self, plan: Mir) -> Mir:
         """A plan over what is there."""
-        return replaced(plan, self._instead)
+        return replaced(plan, self._instead) if self._instead else plan
 
     def rename_table(self, table: str, name: str) -> None:
         """The table has another name from now on."""
