@@ -7,6 +7,7 @@ topological order, so a read of upstream state during it sees states after the t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,9 @@ from noria.dataflow.published import view_of
 from noria.dataflow.story import More, Story
 from noria.dataflow.work import Work
 
+if TYPE_CHECKING:
+    from noria.dataflow.slicing import Scan
+
 Trace = Callable[..., None]  # called with the parts of an event (`story.told`)
 TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
 
@@ -41,6 +45,7 @@ class Engine:
         self.store, self.symbols, self.views = store, symbols, views
         self.graph = Graph()
         self.builds = Builds(self)
+        self.scans: list[Scan] = []  # one-shots that read a table in slices
         self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns that is read of it
         self.readers: dict[str, Node] = {}
         self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
@@ -60,6 +65,8 @@ class Engine:
     def tick(self, inputs: Mapping[str, Batch]) -> None:
         """Run the deltas of base tables (already in the store) through the graph as one tick."""
         self.tick_number += 1
+        for scan in self.scans:
+            scan.tick(inputs)
         pending: dict[int, list[Batch | None]] = {}
         for table, delta in inputs.items():
             for base in self.bases.get(table, ()) if len(delta) else ():

@@ -89,15 +89,18 @@ def _matching(engine: Engine, node: Node, index: Columns, p: Pattern) -> Codes:
 def memory(engine: Engine) -> int:
     """Bytes of symbols, states and views."""
     ranges = sum(r.memory() for n in engine.graph.nodes for r in n.ranges.values())
-    apart = sum(state.memory() for _, state in engine.builds.apart())
-    return engine.symbols.memory() + ranges + apart + sum(
+    return engine.symbols.memory() + ranges + _apart(engine) + sum(
         n.state.memory() for n in engine.graph.nodes if n.state is not None)
+
+
+def _apart(engine: Engine) -> int:
+    """Bytes that are in no node: states that are built beside one, and what one-shots under way keep."""
+    return sum(state.memory() for _, state in engine.builds.apart()) + sum(scan.memory() for scan in engine.scans)
 
 
 def essential(engine: Engine) -> int:
     """Bytes of full states: never evicted, since nothing above could give them back key by key."""
-    apart = sum(state.memory() for _, state in engine.builds.apart())
-    return apart + sum(n.state.memory() for n in engine.graph.nodes if n.state is not None and n.full)
+    return _apart(engine) + sum(n.state.memory() for n in engine.graph.nodes if n.state is not None and n.full)
 
 
 def evictable(engine: Engine) -> list[tuple[Node, Columns]]:
@@ -173,3 +176,5 @@ def held(engine: Engine) -> Iterator[Codes]:
         yield from state.held([c for c, f in enumerate(n.fields) if f.type.is_text])
     for batch in engine.builds.held():
         yield from batch.columns
+    for scan in engine.scans:
+        yield from scan.held()

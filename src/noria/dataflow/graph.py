@@ -99,6 +99,23 @@ class Puller(Protocol):
         """The side of an inner join that is read, the other being looked up, where all its rows are wanted."""
 
 
+class Gathered(Protocol):
+    """What an operator keeps of rows that come in slices."""
+
+    def add(self, rows: Batch) -> None: ...
+
+    def rows(self) -> Batch:
+        """The operator's rows of all that came; nothing is added any more."""
+
+    def __len__(self) -> int: ...
+
+    def memory(self) -> int:
+        """Bytes."""
+
+    def held(self) -> Iterator[Codes]:
+        """Every text id that is kept, and other numbers."""
+
+
 class Operator:
     """What a node does.  Subclasses state their algebra: outputs accumulate to the relational operator applied
     to the accumulated inputs (DELTA-SUM)."""
@@ -170,9 +187,18 @@ class Operator:
         raise NotImplementedError
 
     # ---- stateful operators only (`ops/stateful.py`)
-    def whole(self, engine: Puller, node: Node, slices: Iterator[Batch]) -> Batch:
+    def gathered(self, engine: Puller, node: Node) -> Gathered:
         """`recompute` of the only input, which comes in slices; of what a plan has, so not of a `Keep` or a reader."""
         raise NotImplementedError
+
+    def whole(self, engine: Puller, node: Node, slices: Iterator[Batch]) -> Batch:
+        """The same at once."""
+        gathered = self.gathered(engine, node)
+        for rows in slices:
+            gathered.add(rows)
+            if engine.work is not None:
+                engine.work.product(len(gathered), node.width)
+        return gathered.rows()
 
     def presence(self, node: Node) -> list[Columns]:
         """The indexes whose keys are present or missing."""

@@ -88,10 +88,25 @@ class OneShot:
         if self._reach(top, key, low, high, self._left // LOOKUP_ROWS + 1, False) == high:
             values = self._values(top, key, low, high)
             return self.fetch(top, key, values[None, :], Mode.FILL)
+        return self.between(top, key, low, high)
+
+    def between(self, top: Node, key: Columns, low: int, high: int) -> tuple[Batch, Codes]:
+        """`read_between` of all rows."""
         rows = self.everything(top)
         codes = rows.columns[key[0]]
         rows = rows.where((codes >= low) & (codes <= high))
         return rows, np.unique(rows.columns[key[0]], return_inverse=True)[1]
+
+    # -------------------------------------------------------------- what is known beforehand
+    def alone(self) -> None:
+        """Nothing of the graph is used from now on: it goes on to other ticks."""
+        self._twins = {}
+        self._whole.clear()
+        self._hashed.clear()
+
+    def has(self, node: Node, rows: Batch) -> None:
+        """All rows of a node that matter."""
+        self._whole[node] = rows
 
     # -------------------------------------------------------------- by key
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
@@ -100,7 +115,7 @@ class OneShot:
             self.work.check()
         once = tuple(dict.fromkeys(cols))
         if len(once) < len(cols):  # a column that is asked for twice has one value
-            folded = self._folded(node, cols, keys)
+            folded = self.folded(node, cols, keys)
             at = np.flatnonzero((folded == folded[[cols.index(c) for c in cols]]).all(axis=0))
             keys = np.ascontiguousarray(keys[[cols.index(c) for c in once]][:, at])
             rows, ordinal = self.fetch(node, once, keys, mode)
@@ -141,13 +156,13 @@ class OneShot:
         if not node.op.stateful:
             return node.op.fetch(self, node, cols, keys, mode)
         (need,) = needs
-        wanted = self._folded(node, cols, keys)
+        wanted = self.folded(node, cols, keys)
         rows, _ = self.fetch(node.parents[0], need.cols, distinct(wanted), mode)
         return self._matching(node, cols, wanted, node.op.recompute(self, node, [rows]))
 
     def _looked_up(self, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """Of a base table: by an index while that is less than reading the table."""
-        op, wanted = node.op, self._folded(node, cols, keys)
+        op, wanted = node.op, self.folded(node, cols, keys)
         assert isinstance(op, Base)
         table = op.table.name
         some = distinct(wanted)
@@ -167,7 +182,7 @@ class OneShot:
         delta = self._own(node)
         if delta is None:
             return rows, ordinal
-        own, at = self._matching(node, cols, self._folded(node, cols, keys), delta)
+        own, at = self._matching(node, cols, self.folded(node, cols, keys), delta)
         both = concat([_tagged(rows, ordinal), _tagged(own, at)], node.width + 1)
         both = netted(both)
         return Batch(np.ascontiguousarray(both.columns[:-1]), both.weights), both.columns[-1]
@@ -176,7 +191,7 @@ class OneShot:
         """Of all rows of the node."""
         rows = self.everything(node)
         if len(rows) <= HASHED_ROWS:
-            return self._matching(node, cols, self._folded(node, cols, keys), rows)
+            return self._matching(node, cols, self.folded(node, cols, keys), rows)
         table = self._hashed.get(node)
         if table is None:
             table = self._hashed[node] = Table(node.width, node.folds(), self.symbols, full=True)
@@ -186,12 +201,12 @@ class OneShot:
 
     def _matching(self, node: Node, cols: Columns, wanted: Codes, rows: Batch) -> tuple[Batch, Codes]:
         """The rows that have one of these folded keys, for each."""
-        ordinal, row = probe.pairs(wanted, self._folded(node, cols, rows.columns[list(cols)]))
+        ordinal, row = probe.pairs(wanted, self.folded(node, cols, rows.columns[list(cols)]))
         if self.work is not None:
             self.work.product(len(row), node.width)
         return rows.take(row), ordinal
 
-    def _folded(self, node: Node, cols: Columns, keys: Codes) -> Codes:
+    def folded(self, node: Node, cols: Columns, keys: Codes) -> Codes:
         return np.ascontiguousarray(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys))
 
     # -------------------------------------------------------------- by range

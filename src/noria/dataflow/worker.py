@@ -44,6 +44,7 @@ from noria.dataflow.oneshot import TooMuch
 from noria.dataflow.packets import Envelope
 from noria.dataflow.profile import Profile
 from noria.dataflow.protocols import BaseStore, StoreBroken, ViewFactory
+from noria.dataflow.slicing import Asked, Scans
 from noria.dataflow.surroundings import Surroundings
 from noria.dataflow.work import Work
 from noria.state.mapped import leaving
@@ -75,9 +76,10 @@ class Worker:
         self.engine.builds.state_bytes = self.around.state_bytes
         self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
         self._deferred = Deferred(self.engine, self.around)
+        self._scans = Scans(self.engine, self.around, self._internal)
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
         self._answers: dict[type, Callable[[Any], Any]] = {
-            packets.Read: self._read, packets.Query: self._query, packets.Snapshot: self._snapshot,
+            packets.Read: self._read, packets.Snapshot: self._snapshot,
             packets.Evict: self._evict, packets.Ask: self._ask, packets.SetLimit: self._set_limit,
             packets.Rehearse: self._rehearse,
         }
@@ -123,8 +125,9 @@ class Worker:
     def _build(self, budget_ms: int) -> list[Envelope]:
         """Some of what is built in the background, and the replies that waited for it."""
         self._deferred.build(budget_ms)
+        self._scans.step(budget_ms)
         return [Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
-                for e, reply in self._deferred.answered()]
+                for e, reply in (*self._deferred.answered(), *self._scans.answered())]
 
     def _answered(self, e: Envelope) -> packets.Packet | None:
         """The reply, if it is not one that waits."""
@@ -181,7 +184,7 @@ class Worker:
             self._grows = bool(self.engine.builds)
             self.engine.advance()
             untidy = [self._store.tidy(), leaving.give_back()]
-            return self._build(budget_ms), any(untidy) or bool(self.engine.builds)
+            return self._build(budget_ms), any(untidy) or bool(self.engine.builds) or bool(self._scans)
 
     def close(self) -> None:
         self._store.close()
@@ -203,6 +206,8 @@ class Worker:
             return self._migrate(body, e)
         if isinstance(body, packets.Ingest):
             return self._ingest(body, e)
+        if isinstance(body, packets.Query):
+            return self._query(body, e)
         answer: packets.Packet = self._answers[type(body)](body)
         return answer
 
@@ -228,6 +233,7 @@ class Worker:
             return packets.Done(e.seq, error=error)
         self.engine.work = None
         self.engine.builds.again(body.table)
+        self._scans.again(body.table)
         try:
             self.engine.reload(body.table)
         except Exception as bug:
@@ -295,14 +301,19 @@ class Worker:
             return packets.Rows(body.request, None)
         return self._rows(body.request, view, rows, ordinal)
 
-    def _query(self, body: packets.Query) -> packets.Packet:
+    def _query(self, body: packets.Query, e: Envelope) -> packets.Packet | None:
+        """At once, or in slices."""
         view, top, shot = self._changes.once(body.view, body.rows)
+        keys = self._codes(body.keys if body.between is None else (), view.key_fields)
         try:
             if body.between is not None:
                 rows, ordinal = shot.read_between(top, view.key, *body.between, body.first, body.descending)
             else:
-                rows, ordinal = shot.read(top, view.key, self._codes(body.keys, view.key_fields), body.nulls)
+                rows, ordinal = shot.read(top, view.key, keys, body.nulls)
         except TooMuch:
+            asked = Asked(view.key, keys, body.nulls, body.between)
+            if self._scans.begin(e, shot, top, asked, partial(self._rows, body.request, view)):
+                return None
             raise took_too_much(body.rows) from None
         return self._rows(body.request, view, rows, ordinal)
 
