@@ -170,7 +170,10 @@ class SlicedQuery:
 
     def __init__(self, rig: Rig, view: ViewDef, scan: Scan, told: ViewDef, asked: Asked):
         self.view, self.scan, self.asked, self.told = view, scan, asked, told
-        self.truth = mir_reference.run(view.plan, {t: list(rows) for t, rows in rig.rows.items()})
+        self.begin(rig)
+
+    def begin(self, rig: Rig) -> None:
+        self.truth = mir_reference.run(self.view.plan, {t: list(rows) for t, rows in rig.rows.items()})
 
     @staticmethod
     def of(rig: Rig, chance: random.Random, view: ViewDef) -> list[SlicedQuery]:
@@ -187,6 +190,9 @@ class SlicedQuery:
     def step(self, rig: Rig, chance: random.Random) -> bool:
         """A slice; is it the last?  Then the answer is compared."""
         self.scan.rows = chance.randint(1, 4)
+        if chance.random() < 0.05:  # as after a bulk load
+            self.scan.again()
+            self.begin(rig)
         if not self.scan.step():
             return False
         rig.engine.scans.remove(self.scan)

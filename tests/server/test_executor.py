@@ -509,6 +509,9 @@ def test_a_one_shot_in_slices_ends_with_its_table_or_its_caller(db: Database, mo
     assert sum(c for _, c in rows) == 2_999, "as of before"
     db.sql("DROP TABLE n")
     filled()
+    with pytest.raises(SqlError, match="n' doesn't exist"):
+        transport._run(meanwhile(1, "RENAME TABLE n TO other"))  # type: ignore[attr-defined]
+    db.sql("RENAME TABLE other TO n")
     monkeypatch.setattr("noria.dataflow.slicing.MOST_ROWS", 64)
     rows = transport._run(meanwhile(2_990, "ALTER TABLE n ADD COLUMN b INT"))  # type: ignore[attr-defined]
     assert sum(c for _, c in rows) == sum(i + i % 3 > 2_990 for i in range(3_000))

@@ -67,7 +67,7 @@ class Scan:
         self._keeper = path[keeps] if keeps < len(path) and path[keeps].op.stateful else None
         self._among = _traced(top, asked.key)
         shot.alone()
-        self.rows, self.done, self.over = FIRST_ROWS, 0, False
+        self.rows, self.done, self.over, self._stale = FIRST_ROWS, 0, False, False
         self._begin()
 
     @staticmethod
@@ -101,6 +101,11 @@ class Scan:
     def reads(self, table: str) -> bool:
         return self._table.name == table
 
+    def look(self) -> None:
+        """After a change of the program: is the table what it was?"""
+        was, now = self._table, self._engine.store.tables().get(self._table.name)
+        self._stale |= now is None or (now.table_id, now.keyed, now.columns) != (was.table_id, was.keyed, was.columns)
+
     # -------------------------------------------------------------- one tick
     def tick(self, inputs: Mapping[str, Batch]) -> None:
         """What is written where the scan has not been is to be put back."""
@@ -121,9 +126,8 @@ class Scan:
         """One slice; whether it was the last one.  SqlError 1412 where the table is not what it was, 3024 where too
         much is kept."""
         name = self._table.name
-        known = self._engine.store.tables().get(name)
-        if known is None or known.table_id != self._table.table_id or known.keyed != self._table.keyed or (
-                known.columns != self._table.columns):
+        self.look()
+        if self._stale:
             raise view_changed(name)
         texts = self._shot.texts_of(self._base)
         scanned, up_to = self._engine.store.scan(name, self._after, self.rows, texts)
@@ -266,6 +270,11 @@ class Scans:
         self._waiting.append(_Asker(e, number, scan, told, work))
         self.engine.scans.append(scan)
         return True
+
+    def look(self) -> None:
+        """After a change of the program."""
+        for a in self._waiting:
+            a.scan.look()
 
     def again(self, table: str) -> None:
         for a in self._waiting:

@@ -181,7 +181,7 @@ class Worker:
         with self._telling():
             if self._grows:
                 self.hold_limit()
-            self._grows = bool(self.engine.builds)
+            self._grows = bool(self.engine.builds) or bool(self._scans)
             self.engine.advance()
             untidy = [self._store.tidy(), leaving.give_back()]
             return self._build(budget_ms), any(untidy) or bool(self.engine.builds) or bool(self._scans)
@@ -251,6 +251,7 @@ class Worker:
         for s in body.steps:
             if isinstance(s, packets.DropTable):
                 self._store.drop_table(s.table)
+        self._scans.look()
         if body.durable:
             self._store.set_recipe(body.recipe, e.epoch, e.seq, body.note)
         views = [s.view.name for s in body.steps if isinstance(s, packets.AddView)]
