@@ -1,8 +1,9 @@
 """Distinct SELECTs over ten small tables on one connection: what a shape that nobody asked before costs, and leaves.
 
 Each SELECT is of another shape: columns, conditions, a join or none, groups or rows, an order, a limit.  Of each
-server: statements a second, the median and the 99th percentile in ms; of Noria besides the memory of its front end and
-its worker before and after, and how many views there are.  MariaDB runs the same texts in the same run, in turns.
+server: statements a second, the median and the 99th percentile in ms; of Noria besides the processor time of its front
+end and its worker for each, their memory before and after, and how many views there are.  MariaDB runs the same texts
+in the same run, in turns.
 
     python bench/oneshots.py [--selects 20000] [--rows 200]
 """
@@ -10,7 +11,9 @@ its worker before and after, and how many views there are.  MariaDB runs the sam
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
+import os
 import random
 import re
 import time
@@ -103,22 +106,38 @@ def connection(server: NoriaServer) -> Any:
     return pymysql.connect(host=server.host, port=server.port, user=USER, password=PASSWORD, autocommit=True)
 
 
-def memory(server: NoriaServer) -> dict[str, float]:
-    """Resident megabytes of the front end, and of its worker."""
+def processes(server: NoriaServer) -> dict[str, int]:
+    """The front end's process, and its worker's: the one below it that has the store open."""
     assert server._process is not None
-    front = server._process.pid
-    found = {"front end": front}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words, environ = (entry / "comm").read_text(), (entry / "maps").read_text()
-            except OSError:
-                continue
-            if "rocksdict" in environ and str(server.directory) in environ and "python" in words and int(
-                    entry.name) != front:
-                found["worker"] = int(entry.name)
+    found, parents = {"front end": server._process.pid}, dict[int, int]()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    for pid in parents:
+        above = pid
+        while above in parents and above != server._process.pid:
+            above = parents[above]
+        if above == server._process.pid and pid != above:
+            with contextlib.suppress(OSError):
+                files = [os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir()]
+                if any(f.endswith("LOCK") and str(server.directory) in f for f in files):
+                    found["worker"] = pid
+    return found
+
+
+def memory(server: NoriaServer) -> dict[str, float]:
+    """Resident megabytes of each process."""
     return {name: int(re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
-            for name, pid in found.items()}
+            for name, pid in processes(server).items()}
+
+
+def processor_ms(server: NoriaServer) -> dict[str, float]:
+    """Processor time that each process has taken."""
+    def ticks(pid: int) -> int:
+        user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return int(user) + int(system)
+
+    return {name: 1e3 * ticks(pid) / os.sysconf("SC_CLK_TCK") for name, pid in processes(server).items()}
 
 
 def main() -> None:
@@ -140,14 +159,17 @@ def main() -> None:
             differ += sum(a != b for a, b in itertools.pairwise(answers)) if len(runs) == 1 else sum(
                 a != b for a, b in zip(*answers, strict=True))
             if n == 1:  # what is kept within bounds is nearly full
-                before = [memory(s) for s in started if isinstance(s, NoriaServer)]
+                before = [(memory(s), processor_ms(s)) for s in started if isinstance(s, NoriaServer)]
                 for run in runs:
                     run.took.clear()
         for run in runs:
             print(run.told())
         print(f"{differ} of {len(texts)} answers differ")
-        for server, old in zip([s for s in started if isinstance(s, NoriaServer)], before or [], strict=True):
-            now = memory(server)
+        measured = len(texts) - 2 * TURN
+        for server, (old, took) in zip([s for s in started if isinstance(s, NoriaServer)], before or [], strict=True):
+            now, spent = memory(server), processor_ms(server)
+            print("processor time for each SELECT: " + ", ".join(
+                f"{name} {(spent[name] - took[name]) / measured:.2f} ms" for name in spent if name in took))
             print("   ".join(f"{name}: {old[name]:.0f} MB, then {now[name]:.0f} MB" for name in now if name in old))
             with connection(server).cursor() as cursor:
                 cursor.execute("SHOW NORIA STATUS")

@@ -147,8 +147,8 @@ class Rig:
     def once(self, view: ViewDef, rows: int = 10**6, delta: dict[str, Batch] | None = None
              ) -> tuple[OneShot, Node, ViewDef]:
         """One reading of a view that need not be in the graph."""
-        told, top, twins = self.lowering.once(view)
-        return OneShot(self.engine, twins, rows, delta), top, told
+        told, top, twins, texts = self.lowering.once(view)
+        return OneShot(self.engine, twins, rows, delta, texts), top, told
 
     def random_key(self, rng: random.Random, view: ViewDef) -> np.ndarray:
         values = [random_plans.value(rng, f.type) for f in view.key_fields]

@@ -21,11 +21,12 @@ import pytest
 
 from dataflow.engine_rig import Rig
 from noria.core.batch import Batch
-from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT
+from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE
 from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
 from noria.core.values import decode, encode
 from noria.dataflow.ops import gate
+from noria.dataflow.slicing import Asked, Scan
 from noria.dataflow.validate import validate
 from noria.plan import mir
 from noria.plan.view import ViewDef
@@ -64,10 +65,15 @@ def run(seed: int, steps: int = 40, counted: bool = False) -> None:
 
 
 def _play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | None, steps: int) -> None:
+    scans: list[SlicedQuery] = []
+    chance = random.Random(rng.random())
     for step in range(steps):
         if step % 5 == 0:
             rig.sweep()
         rig.build_some()
+        if chance.random() < 0.3:
+            scans += SlicedQuery.of(rig, chance, chance.choice([*views, late] if late else views))
+        scans = [s for s in scans if chance.random() < 0.4 or not s.step(rig, chance)]
         if rng.random() < 0.2:
             ask_once(rig, rng, rng.choice([*views, late] if late else views))
         x = rng.random()
@@ -157,6 +163,55 @@ def ask_once(rig: Rig, rng: random.Random, view: ViewDef) -> None:
             have = values_of(rig, rows.where(ordinal == i), types)
             assert have == want, f"{view.name} {key} once: {have} instead of {want}\n{view.plan}\n{delta}"
     assert kept == [(n, len(n.state), n.state.memory()) for n in rig.engine.graph.nodes if n.state is not None]
+
+
+class SlicedQuery:
+    """A view as a one-shot whose table is read in slices, between all that happens: its rows are those of the start."""
+
+    def __init__(self, rig: Rig, view: ViewDef, scan: Scan, told: ViewDef, asked: Asked):
+        self.view, self.scan, self.asked, self.told = view, scan, asked, told
+        self.begin(rig)
+
+    def begin(self, rig: Rig) -> None:
+        self.truth = mir_reference.run(self.view.plan, {t: list(rows) for t, rows in rig.rows.items()})
+
+    @staticmethod
+    def of(rig: Rig, chance: random.Random, view: ViewDef) -> list[SlicedQuery]:
+        shot, top, told = rig.once(view)
+        if not Scan.can(rig.engine, top):
+            return []
+        keys = np.concatenate([rig.random_key(chance, view) for _ in range(chance.choice([1, 1, 2, 5]))], axis=1)
+        between = rig.random_range(chance, view) if view.ranged and chance.random() < 0.5 else None
+        asked = Asked(told.key, keys, chance.random() < 0.3, between)
+        scan = Scan(rig.engine, shot, top, asked)
+        rig.engine.scans.append(scan)
+        return [SlicedQuery(rig, view, scan, told, asked)]
+
+    def step(self, rig: Rig, chance: random.Random) -> bool:
+        """A slice; is it the last?  Then the answer is compared."""
+        self.scan.rows = chance.randint(1, 4)
+        if chance.random() < 0.05:  # as after a bulk load
+            self.scan.again()
+            self.begin(rig)
+        if not self.scan.step():
+            return False
+        rig.engine.scans.remove(self.scan)
+        rows, ordinal = self.scan.answer()
+        view, types = self.view, [f.type for f in self.view.plan.fields]
+        if self.asked.between is not None:
+            low, high = self.asked.between
+            codes = [encode(r[view.key[0]], types[view.key[0]], rig.symbols) if r[view.key[0]] not in (
+                None, mir_reference.ERROR) else NULL_CODE for r in self.truth]
+            want = Counter(shown(r) for code, r in zip(codes, self.truth, strict=True) if low <= code <= high)
+            have = values_of(rig, rows, types)
+            assert have == want, f"{view.name} {low}..{high} in slices: {have} instead of {want}\n{view.plan}"
+            return True
+        for i, codes in enumerate(self.asked.keys.T):
+            key = [decode(c, types[k], rig.symbols) for c, k in zip(codes.tolist(), view.key, strict=True)]
+            want = Counter(shown(r) for r in self.truth if _has(r, view, types, key, self.asked.nulls))
+            have = values_of(rig, rows.where(ordinal == i), types)
+            assert have == want, f"{view.name} {key} in slices: {have} instead of {want}\n{view.plan}"
+        return True
 
 
 def _has(row: tuple[Any, ...], view: ViewDef, types: list[SqlType], key: list[Any], nulls: bool) -> bool:

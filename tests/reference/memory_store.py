@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from noria.core.batch import Batch, Codes
+from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.state.table import Table
@@ -84,8 +87,10 @@ class MemoryStore:
     def put(self, table: str, delta: Batch) -> None:
         self._rows[table].apply(delta)
 
-    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> tuple[Batch, Codes]:
-        return self._rows[table].lookup(columns, np.ascontiguousarray(keys))
+    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Collection[int] | None = None
+               ) -> tuple[Batch, Codes]:
+        rows, ordinal = self._rows[table].lookup(columns, np.ascontiguousarray(keys))
+        return self._blanked(table, rows, texts), ordinal
 
     def finds(self, table: str, columns: tuple[int, ...]) -> bool:
         return columns in self._rows[table].indexes
@@ -104,15 +109,24 @@ class MemoryStore:
             return low if descending else high
         return int(values[-rows] if descending else values[rows - 1])
 
-    def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
+    def scan(self, table: str, after: bytes | None, rows: int, texts: Collection[int] | None = None
+             ) -> tuple[Batch, bytes | None]:
         """Bags at once."""
         found = self._rows[table].rows()
         keys = self.positions(table, found)
         if keys is None:
-            return found, None
+            return self._blanked(table, found, texts), None
         left = sorted((k, i) for i, k in enumerate(keys) if after is None or k > after)
         part = found.take(np.array([i for _, i in left[:rows]], np.int64))
-        return part, left[rows - 1][0] if len(left) > rows else None
+        return self._blanked(table, part, texts), left[rows - 1][0] if len(left) > rows else None
+
+    def _blanked(self, table: str, rows: Batch, texts: Collection[int] | None) -> Batch:
+        """Without the texts that nobody looks at."""
+        columns = rows.columns.copy()
+        for i, c in enumerate(self._defs[table].columns):
+            if texts is not None and i not in texts and c.type.is_text:
+                columns[i] = NULL_CODE
+        return Batch(columns, rows.weights)
 
     def memory(self) -> int:
         return 0

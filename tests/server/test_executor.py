@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from decimal import Decimal
@@ -427,9 +428,106 @@ def test_a_one_shot_that_would_take_much_is_a_view(db: Database, monkeypatch: py
     assert [v.name for v in program.adhoc()] == ["adhoc_1"], "three million pairs"
     monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
     assert db.sql("SELECT COUNT(*) FROM n WHERE a = 1").rows == [(1_000,)]
-    assert len(list(program.adhoc())) == 2, "it would read 3,000 rows"
+    assert len(list(program.adhoc())) == 1, "it reads 3,000 rows, in slices"
+    monkeypatch.setattr("noria.dataflow.slicing.ONE_SHOT_SCAN_ROWS", 2_000)
+    assert db.sql("SELECT MAX(id) FROM n WHERE a = 1").rows == [(2_998,)]
+    assert len(list(program.adhoc())) == 2, "too many for that"
     assert db.sql("SELECT a FROM n WHERE id = 5").rows == [(2,)]
     assert len(list(program.adhoc())) == 2, "a lookup"
+
+
+def test_a_one_shot_in_slices_is_of_one_moment(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it goes on, statements move what is counted from rows that it has passed to others, and back."""
+    monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
+    monkeypatch.setattr("noria.dataflow.slicing.MOST_ROWS", 16)
+    monkeypatch.setattr("noria.dataflow.slicing.FIRST_ROWS", 16)
+    transport = db._transport
+    worker = transport._link._worker  # type: ignore[attr-defined]
+    db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT, t VARCHAR(20))")
+    db.table("n").insert([(i, i % 7, f"Text {i % 10}") for i in range(4_000)])
+    moved = [0]
+    texts = ("SELECT a, COUNT(*), SUM(id) FROM n WHERE id + a > {} GROUP BY a",
+             "SELECT t, MIN(id), MAX(id) FROM n WHERE a * 2 > {} - 9 GROUP BY t",
+             "SELECT id, t FROM n WHERE t LIKE '%3' AND a <> {} ORDER BY id DESC LIMIT 10",
+             "SELECT DISTINCT t FROM n WHERE a < {}")
+
+    async def asked(text: str) -> Any:
+        answer = asyncio.ensure_future(transport._sessions.run(text, []))  # type: ignore[attr-defined]
+        while not answer.done():
+            if worker._scans:
+                first, last = moved[0] % 2_000, 3_999 - moved[0] % 2_000
+                await transport._sessions.run(  # type: ignore[attr-defined]
+                    f"UPDATE n SET a = (a + 1) % 7, t = CONCAT('text ', {moved[0] % 10}) WHERE id IN ({first}, {last})",
+                    [])
+                await transport._sessions.run(f"DELETE FROM n WHERE id = {last - 1}", [])  # type: ignore[attr-defined]
+                moved[0] += 1
+            else:
+                await asyncio.sleep(0)
+        return (await answer)[-1].rows
+
+    for n, text in enumerate(texts):
+        with sqlite3.connect(":memory:") as other:
+            other.execute("CREATE TABLE n (id INT PRIMARY KEY, a INT, t TEXT COLLATE NOCASE)")
+            other.executemany("INSERT INTO n VALUES (?, ?, ?)", db.sql("SELECT id, a, t FROM n ORDER BY id").rows)
+            want = other.execute(text.format(n)).fetchall()
+        before = moved[0]
+        have = transport._run(asked(text.format(n)))  # type: ignore[attr-defined]
+        assert sorted(_plain(r) for r in have) == sorted(_plain(r) for r in want), text
+        assert moved[0] > before, "there were writes between slices"
+    assert not worker._scans and not worker.engine.scans
+    assert db.sql("SELECT COUNT(*) FROM n WHERE a >= 0").rows == [(4_000 - moved[0],)]
+
+
+def _plain(row: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(str(v).lower() for v in row)
+
+
+def test_a_one_shot_in_slices_ends_with_its_table_or_its_caller(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
+    monkeypatch.setattr("noria.dataflow.slicing.MOST_ROWS", 1)
+    monkeypatch.setattr("noria.dataflow.slicing.FIRST_ROWS", 1)
+    transport = db._transport
+    worker, run = transport._link._worker, transport._sessions.run  # type: ignore[attr-defined]
+    ask = "SELECT a, COUNT(*) FROM n WHERE id + a > {} GROUP BY a"
+
+    def filled() -> None:
+        db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT)")
+        db.table("n").insert([(i, i % 3) for i in range(3_000)])
+
+    async def meanwhile(number: int, statement: str) -> Any:
+        answer = asyncio.ensure_future(run(ask.format(number), []))
+        while not worker._scans:
+            await asyncio.sleep(0)
+        await run(statement, [])
+        return (await answer)[-1].rows
+
+    filled()
+    with pytest.raises(SqlError, match="n' doesn't exist"):
+        transport._run(meanwhile(1, "DROP TABLE n"))  # type: ignore[attr-defined]
+    filled()
+    rows = transport._run(meanwhile(1, "TRUNCATE TABLE n"))  # type: ignore[attr-defined]
+    assert sum(c for _, c in rows) == 2_999, "as of before"
+    db.sql("DROP TABLE n")
+    filled()
+    with pytest.raises(SqlError, match="n' doesn't exist"):
+        transport._run(meanwhile(1, "RENAME TABLE n TO other"))  # type: ignore[attr-defined]
+    db.sql("RENAME TABLE other TO n")
+    monkeypatch.setattr("noria.dataflow.slicing.MOST_ROWS", 64)
+    rows = transport._run(meanwhile(2_990, "ALTER TABLE n ADD COLUMN b INT"))  # type: ignore[attr-defined]
+    assert sum(c for _, c in rows) == sum(i + i % 3 > 2_990 for i in range(3_000))
+    assert not worker._scans and not worker.engine.scans
+    monkeypatch.setattr(worker.around, "unwanted", lambda number: True)
+    scan = transport._run(_scan(worker, run, ask.format(5)))  # type: ignore[attr-defined]
+    assert scan == 1317 and not worker._scans and not worker.engine.scans
+
+
+async def _scan(worker: Any, run: Any, text: str) -> int:
+    """The error of a statement."""
+    try:
+        await run(text, [])
+    except SqlError as e:
+        return e.code
+    return 0
 
 
 def test_what_is_asked_again_becomes_a_view_beside(figure2: Database) -> None:

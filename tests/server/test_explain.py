@@ -113,8 +113,9 @@ def test_what_no_view_answers_is_foreseen_and_nothing_is_made(client: Client) ->
     graph = client.rows("SHOW NORIA GRAPH")
     asked_first = client.lines(f"EXPLAIN {text}")
     assert asked_first == [
-        "answered by a one-shot, of which nothing is kept, while that reads no more than 20,000 rows; more, and when "
-        "it is asked again, by an ad-hoc view, looked up by (author), which would keep:",
+        "answered by a one-shot, of which nothing is kept, while that reads no more than 20,000 rows, or one table of "
+        "up to 5,000,000 in slices; more, and when it is asked again, by an ad-hoc view, looked up by "
+        "(author), which would keep:",
         "then, over the rows found: order by id", "table stories | there", "project title, author, id | new",
         "reader adhoc_1 by author | new | partial: empty until it is read"]
     assert client.lines(f"EXPLAIN {text}") == asked_first, "explaining is not asking"

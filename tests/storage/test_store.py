@@ -339,6 +339,28 @@ def test_defaults_of_every_kind_survive(rig: Rig) -> None:
 
 
 # ------------------------------------------------------------------ look-ups
+def test_texts_that_nobody_looks_at_are_not_read(rig: Rig) -> None:
+    table = TableDef("v", (Column("name", TEXT, False), Column("n", INT), Column("a", TEXT), Column("b", TEXT)), (0,))
+    rig.create(table)
+    rig.write(Insert("v", (0, 1, 2, 3), [(f"k{i:03}", i % 4, None if i % 5 == 0 else f"a{i}", f"b{i}" * (i % 3))
+                                         for i in range(100)]))
+    rig.reopen()
+    whole: list[tuple[Any, ...]] = []
+    after: bytes | None = None
+    while not whole or after is not None:
+        batch, after = rig.store.scan("v", after, 30, {3})
+        whole += [rig.values("v", row) for row in batch.rows()]
+    assert all(r[2] is None for r in whole[:90]), "of few rows all is read"
+    assert [(r[0], r[1], r[3]) for r in whole] == [(f"k{i:03}", i % 4, f"b{i}" * (i % 3)) for i in range(100)]
+    rig.store.add_index("v", (1,))
+    for texts in (set(), {2}, {0, 3}, None):
+        found, _ = rig.store.lookup("v", (1,), np.array([[3]]), texts)
+        rows = [rig.values("v", row) for row in found.rows()]
+        wanted = [(f"k{i:03}", 3, None if i % 5 == 0 else f"a{i}", f"b{i}" * (i % 3)) for i in range(3, 100, 4)]
+        seen = [1, *(range(4) if texts is None else texts)]
+        assert [[r[c] for c in seen] for r in rows] == [[r[c] for c in seen] for r in wanted]
+
+
 def test_lookups_by_key_prefix_and_index(rig: Rig) -> None:
     table = TableDef("v", (Column("user", INT, False), Column("story", INT, False), Column("tag", TEXT)), (0, 1))
     rig.create(table)

@@ -1,7 +1,7 @@
 """Which SELECTs are answered once and forgotten, and which become views: the one place that decides (section 4.4's
 "only keys that were read are kept", for whole queries).
 
-    asked for the first time      a one-shot: nothing is kept
+    asked for the first time      a one-shot: nothing is kept; over a large table, in slices
     asked again                   one-shots go on, while a view is made for it
     a one-shot read too much      a view at once; where that must hold too much, Spark answers
 

@@ -166,7 +166,7 @@ class Program(Readers):
             return
         tables = {**self._tables, fold(command.was.name): replace(command.table, name=command.was.name)}
         for name, text in self._texts.items():
-            if name not in gone and any(t.table_id == command.was.table_id for t, _ in used(self._views[name].plan)):
+            if name not in gone and any(b.table.table_id == command.was.table_id for b in used(self._views[name].plan)):
                 try:
                     list(parse(text, AsOf(Instead(self, tables.values()), self._as_of[name])))
                 except SqlError as e:
@@ -489,8 +489,8 @@ def loses_unique(was: TableDef, table: TableDef) -> bool:
 
 def _lost(command: commands.AlterTable, view: ViewDef) -> list[int]:
     """The columns that the view needs, and that are not what they were afterwards."""
-    return [c for was, columns in used(view.plan) if was.table_id == command.was.table_id for c in sorted(columns)
-            if changed(was, command.table, c)]
+    mine = [(b.table, columns) for b, columns in used(view.plan).items() if b.table.table_id == command.was.table_id]
+    return [c for was, columns in mine for c in sorted(columns) if changed(was, command.table, c)]
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -66,8 +66,9 @@ class Planner(Protocol):
     def names(self) -> Iterable[str]:
         """The views in the graph."""
 
-    def once(self, view: Any) -> tuple[Any, Node, dict[Node, Node]]:
-        """Nodes in no graph for one reading of a view: the view, the node of its rows, and what the graph has equal."""
+    def once(self, view: Any) -> tuple[Any, Node, dict[Node, Node], dict[Node, set[int]]]:
+        """Nodes in no graph for one reading of a view: the view, the node of its rows, what the graph has equal, and
+        which columns of its base tables are looked at."""
 
 
 class Changes:
@@ -249,8 +250,8 @@ class Changes:
     def once(self, view: Any, rows: int) -> tuple[Any, Node, OneShot]:
         """A view for one reading of no more than so many rows: as it is read, and the node of its rows."""
         self._refuse_outdated(view)
-        view, top, twins = self._planner.once(view)
-        return view, top, OneShot(self._engine, twins, rows)
+        view, top, twins, texts = self._planner.once(view)
+        return view, top, OneShot(self._engine, twins, rows, texts=texts)
 
     def _refuse_outdated(self, view: Any) -> None:
         """A view that was planned for tables as they were: whoever asks plans it anew."""

@@ -30,6 +30,7 @@ from noria.dataflow.work import Work
 
 if TYPE_CHECKING:
     from noria.dataflow.shards import Shards
+    from noria.dataflow.slicing import Scan
 
 Trace = Callable[..., None]  # called with the parts of an event (`story.told`)
 TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
@@ -45,6 +46,7 @@ class Engine:
         self.store, self.symbols, self.views = store, symbols, views
         self.graph = Graph()
         self.builds = Builds(self)
+        self.scans: list[Scan] = []  # one-shots that read a table in slices
         self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns that is read of it
         self.readers: dict[str, Node] = {}
         self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
@@ -66,6 +68,8 @@ class Engine:
         """Run the deltas of base tables (already in the store), and what came from other workers to exchanges, through
         the graph as one tick."""
         self.tick_number += 1
+        for scan in self.scans:
+            scan.tick(inputs)
         pending: dict[int, list[Batch | None]] = {n.id: [rows] for n, rows in (arrived or {}).items()}
         for table, delta in inputs.items():
             for base in self.bases.get(table, ()) if len(delta) else ():
@@ -140,6 +144,9 @@ class Engine:
                 view.end_tick(self.tick_number)
 
     # -------------------------------------------------------------- reading upstream
+    def texts_of(self, base: Node) -> None:
+        """All: states hold whole rows."""
+
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         """node's rows whose cols equal a key, with the key's ordinal; keys may repeat, NULL equals NULL.  Where a
         column is asked for twice, keys of two values have no rows."""

@@ -15,7 +15,10 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Node, Pattern, User, distinct, folded_keys
+from noria.state.mapped import leaving
 
+HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
+LEAST_PARTIAL = 0.1  # of the limit: what partial state may keep whatever else there is
 SAMPLE = 1024  # keys looked at per index and round: least recent among a sample is nearly least recent
 
 
@@ -118,20 +121,43 @@ def evict_through(engine: Engine, node: Node, port: int, rows: Batch) -> None:
 def memory(engine: Engine) -> int:
     """Bytes of symbols, states and views."""
     ranges = sum(r.memory() for n in engine.graph.nodes for r in n.ranges.values())
-    apart = sum(state.memory() for _, state in engine.builds.apart())
-    return engine.symbols.memory() + ranges + apart + sum(
+    return engine.symbols.memory() + ranges + _apart(engine) + sum(
         n.state.memory() for n in engine.graph.nodes if n.state is not None)
+
+
+def _apart(engine: Engine) -> int:
+    """Bytes that are in no node: states that are built beside one, and what one-shots under way keep."""
+    return sum(state.memory() for _, state in engine.builds.apart()) + sum(scan.memory() for scan in engine.scans)
 
 
 def essential(engine: Engine) -> int:
     """Bytes of full states: never evicted, since nothing above could give them back key by key."""
-    apart = sum(state.memory() for _, state in engine.builds.apart())
-    return apart + sum(n.state.memory() for n in engine.graph.nodes if n.state is not None and n.full)
+    return _apart(engine) + sum(n.state.memory() for n in engine.graph.nodes if n.state is not None and n.full)
 
 
 def evictable(engine: Engine) -> list[tuple[Node, Columns]]:
     return [(n, cols) for n in engine.graph.nodes if n.op.stateful and not n.full and n.state is not None
             for cols in n.indexes]
+
+
+def hold_limit(engine: Engine, limit: int) -> None:
+    """Free strings that nobody holds; evict least recently read keys while memory is over the limit (bytes; 0: none).
+    A part of the limit stays for what is partial even if essential state and strings leave none: a read would miss each
+    time."""
+    if engine.symbols.wants_sweep():
+        sweep(engine)
+    if not limit:
+        return
+    stored, held = engine.store.memory(), memory(engine)
+    if stored + held + leaving.nbytes > limit:
+        leaving.give_back()
+    if stored + held <= limit:
+        return
+    fixed = essential(engine) + engine.symbols.memory()
+    goal = max(int(HEADROOM * limit) - stored, fixed + int(LEAST_PARTIAL * limit))
+    if held > goal:
+        evict_bytes(engine, held - goal)
+        engine.shrink()
 
 
 def evict_bytes(engine: Engine, nbytes: int) -> int:
@@ -202,3 +228,5 @@ def held(engine: Engine) -> Iterator[Codes]:
         yield from state.held([c for c, f in enumerate(n.fields) if f.type.is_text])
     for batch in engine.builds.held():
         yield from batch.columns
+    for scan in engine.scans:
+        yield from scan.held()

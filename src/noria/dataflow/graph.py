@@ -6,7 +6,7 @@ node does is its operator (`ops/`, one file each); what it keeps is decided by `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -90,6 +90,9 @@ class Puller(Protocol):
     @property
     def tick_number(self) -> int: ...
 
+    def texts_of(self, base: Node) -> Collection[int] | None:
+        """The columns of a base table whose texts are looked at; None: all."""
+
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         """node's rows whose cols equal a key, with the key's ordinal; keys may repeat, NULL equals NULL."""
 
@@ -104,6 +107,23 @@ class Puller(Protocol):
 
     def driver(self, node: Node) -> int:
         """The side of an inner join that is read, the other being looked up, where all its rows are wanted."""
+
+
+class Gathered(Protocol):
+    """What an operator keeps of rows that come in slices."""
+
+    def add(self, rows: Batch) -> None: ...
+
+    def rows(self) -> Batch:
+        """The operator's rows of all that came; nothing is added any more."""
+
+    def __len__(self) -> int: ...
+
+    def memory(self) -> int:
+        """Bytes."""
+
+    def held(self) -> Iterator[Codes]:
+        """Every text id that is kept, and other numbers."""
 
 
 class Operator:
@@ -182,9 +202,18 @@ class Operator:
         raise NotImplementedError
 
     # ---- stateful operators only (`ops/stateful.py`)
-    def whole(self, engine: Puller, node: Node, slices: Iterator[Batch]) -> Batch:
+    def gathered(self, engine: Puller, node: Node) -> Gathered:
         """`recompute` of the only input, which comes in slices; of what a plan has, so not of a `Keep` or a reader."""
         raise NotImplementedError
+
+    def whole(self, engine: Puller, node: Node, slices: Iterator[Batch]) -> Batch:
+        """The same at once."""
+        gathered = self.gathered(engine, node)
+        for rows in slices:
+            gathered.add(rows)
+            if engine.work is not None:
+                engine.work.product(len(gathered), node.width)
+        return gathered.rows()
 
     def presence(self, node: Node) -> list[Columns]:
         """The indexes whose keys are present or missing."""

@@ -15,7 +15,7 @@ not used.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,12 +53,15 @@ class TooMuch(Exception):
 
 
 class OneShot:
-    """A `Puller`.  twins: the graph's equal of each of the query's nodes, where it has one."""
+    """A `Puller`.  twins: the graph's equal of each of the query's nodes, where it has one; texts: of its base tables
+    the columns that it looks at."""
 
-    def __init__(self, engine: Engine, twins: Mapping[Node, Node], rows: int, delta: Mapping[str, Batch] | None = None):
+    def __init__(self, engine: Engine, twins: Mapping[Node, Node], rows: int, delta: Mapping[str, Batch] | None = None,
+                 texts: Mapping[Node, Collection[int]] | None = None):
         self.symbols, self.store, self.work = engine.symbols, engine.store, engine.work
         self.tick_number = engine.tick_number
         self._engine, self._twins, self._left = engine, twins, rows
+        self._texts = texts or {}
         self._delta = delta or {}
         self._whole: dict[Node, Batch] = {}
         self._hashed: dict[Node, Table] = {}
@@ -85,10 +88,25 @@ class OneShot:
         if self._reach(top, key, low, high, self._left // LOOKUP_ROWS + 1, False) == high:
             values = self._values(top, key, low, high)
             return self.fetch(top, key, values[None, :], Mode.FILL)
+        return self.between(top, key, low, high)
+
+    def between(self, top: Node, key: Columns, low: int, high: int) -> tuple[Batch, Codes]:
+        """`read_between` of all rows."""
         rows = self.everything(top)
         codes = rows.columns[key[0]]
         rows = rows.where((codes >= low) & (codes <= high))
         return rows, np.unique(rows.columns[key[0]], return_inverse=True)[1]
+
+    # -------------------------------------------------------------- what is known beforehand
+    def alone(self) -> None:
+        """Nothing of the graph is used from now on: it goes on to other ticks."""
+        self._twins = {}
+        self._whole.clear()
+        self._hashed.clear()
+
+    def has(self, node: Node, rows: Batch) -> None:
+        """All rows of a node that matter."""
+        self._whole[node] = rows
 
     # -------------------------------------------------------------- by key
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
@@ -97,7 +115,7 @@ class OneShot:
             self.work.check()
         once = tuple(dict.fromkeys(cols))
         if len(once) < len(cols):  # a column that is asked for twice has one value
-            folded = self._folded(node, cols, keys)
+            folded = self.folded(node, cols, keys)
             at = np.flatnonzero((folded == folded[[cols.index(c) for c in cols]]).all(axis=0))
             keys = np.ascontiguousarray(keys[[cols.index(c) for c in once]][:, at])
             rows, ordinal = self.fetch(node, once, keys, mode)
@@ -138,13 +156,13 @@ class OneShot:
         if not node.op.stateful:
             return node.op.fetch(self, node, cols, keys, mode)
         (need,) = needs
-        wanted = self._folded(node, cols, keys)
+        wanted = self.folded(node, cols, keys)
         rows, _ = self.fetch(node.parents[0], need.cols, distinct(wanted), mode)
         return self._matching(node, cols, wanted, node.op.recompute(self, node, [rows]))
 
     def _looked_up(self, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """Of a base table: by an index while that is less than reading the table."""
-        op, wanted = node.op, self._folded(node, cols, keys)
+        op, wanted = node.op, self.folded(node, cols, keys)
         assert isinstance(op, Base)
         table = op.table.name
         some = distinct(wanted)
@@ -164,7 +182,7 @@ class OneShot:
         delta = self._own(node)
         if delta is None:
             return rows, ordinal
-        own, at = self._matching(node, cols, self._folded(node, cols, keys), delta)
+        own, at = self._matching(node, cols, self.folded(node, cols, keys), delta)
         both = concat([_tagged(rows, ordinal), _tagged(own, at)], node.width + 1)
         both = netted(both)
         return Batch(np.ascontiguousarray(both.columns[:-1]), both.weights), both.columns[-1]
@@ -173,7 +191,7 @@ class OneShot:
         """Of all rows of the node."""
         rows = self.everything(node)
         if len(rows) <= HASHED_ROWS:
-            return self._matching(node, cols, self._folded(node, cols, keys), rows)
+            return self._matching(node, cols, self.folded(node, cols, keys), rows)
         table = self._hashed.get(node)
         if table is None:
             table = self._hashed[node] = Table(node.width, node.folds(), self.symbols, full=True)
@@ -183,12 +201,12 @@ class OneShot:
 
     def _matching(self, node: Node, cols: Columns, wanted: Codes, rows: Batch) -> tuple[Batch, Codes]:
         """The rows that have one of these folded keys, for each."""
-        ordinal, row = probe.pairs(wanted, self._folded(node, cols, rows.columns[list(cols)]))
+        ordinal, row = probe.pairs(wanted, self.folded(node, cols, rows.columns[list(cols)]))
         if self.work is not None:
             self.work.product(len(row), node.width)
         return rows.take(row), ordinal
 
-    def _folded(self, node: Node, cols: Columns, keys: Codes) -> Codes:
+    def folded(self, node: Node, cols: Columns, keys: Codes) -> Codes:
         return np.ascontiguousarray(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys))
 
     # -------------------------------------------------------------- by range
@@ -279,6 +297,10 @@ class OneShot:
         """The rows of a base table that exist for this reader only."""
         delta = None if node.parents else self._delta.get(_table(node))
         return None if delta is None else node.narrowed(delta)
+
+    def texts_of(self, base: Node) -> Collection[int] | None:
+        """As `Puller` says; rows that are netted with others are whole."""
+        return None if _table(base) in self._delta else self._texts.get(base)
 
     def driver(self, node: Node) -> int:
         """The side of an inner join with fewer rows, as far as can be told."""

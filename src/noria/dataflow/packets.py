@@ -60,8 +60,8 @@ class Read:
 @dataclass(frozen=True)
 class Query:
     """Rows of a view (plan.view.ViewDef) that is in no program: a one-shot, of which nothing is kept (`oneshot.py`).
-    keys, nulls, between, first, descending, limit_ms: as of `Read`.  Error 3024 where it would read more than `rows`
-    rows.  Answer: `Rows`."""
+    keys, nulls, between, first, descending, limit_ms: as of `Read`.  What would read more than `rows` rows
+    reads its table in slices (`slicing.py`): error 3024 where it cannot.  Answer: `Rows`."""
 
     request: int
     view: Any

@@ -6,7 +6,7 @@ Key arrays have shape (key columns, keys) and hold raw codes; implementations fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -129,9 +129,11 @@ class BaseStore(Protocol):
         the net delta of each table.  A repeated (epoch, seq) changes nothing, returns its first results and
         no deltas.  work: asked between slices of a scan, before the commit."""
 
-    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> tuple[Batch, Codes]:
+    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Collection[int] | None = None
+               ) -> tuple[Batch, Codes]:
         """Rows whose columns equal a key, NULL equal to NULL as in GROUP BY, and for each row the ordinal of its
-        key.  (Joins and clients never ask for NULL.)"""
+        key.  (Joins and clients never ask for NULL.)  texts: columns whose texts are looked at, None: all; in the
+        place of others there may be NULL."""
 
     def finds(self, table: str, columns: tuple[int, ...]) -> bool:
         """Can rows be looked up by these columns?"""
@@ -139,9 +141,10 @@ class BaseStore(Protocol):
     def within(self, table: str, columns: tuple[int, ...], keys: Codes, rows: int) -> bool:
         """Has a lookup of these keys no more than so many rows?  Reads no more index entries than that."""
 
-    def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
+    def scan(self, table: str, after: bytes | None, rows: int, texts: Collection[int] | None = None
+             ) -> tuple[Batch, bytes | None]:
         """About `rows` rows in primary-key order from a position (None: the start) and the next position
-        (None: the end).  Bags give each row with its multiplicity."""
+        (None: the end).  Bags give each row with its multiplicity.  texts: as `lookup` has it."""
 
     def values_between(self, table: str, column: int, low: int, high: int) -> Codes:
         """The distinct codes of an indexed column (no text) from low to high, ascending."""

@@ -46,13 +46,12 @@ from noria.dataflow.packets import Envelope
 from noria.dataflow.peers import Peers
 from noria.dataflow.profile import Profile
 from noria.dataflow.protocols import BaseStore, StoreBroken, ViewFactory
+from noria.dataflow.slicing import Asked, Scans
 from noria.dataflow.surroundings import Surroundings
 from noria.dataflow.work import Work
 from noria.state.mapped import leaving
 
 STEPS_PER_CHECK = 16  # how often memory is looked at: a step allocates little
-HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
-LEAST_PARTIAL = 0.1  # of the limit: what partial state may keep whatever else there is
 
 
 ReadFiles = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
@@ -75,14 +74,16 @@ class Worker:
         self._store, self._symbols = store, symbols
         self._read_files, self._pid = read_files, pid
         self._steps = self._bugs = 0
+        self._grows = True  # may something have got states since memory was looked at?
         self.around = around or Surroundings()
         self.engine.clock = self.around.clock
         self.engine.builds.state_bytes = self.around.state_bytes
         self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
         self._deferred = Deferred(self.engine, self.around)
+        self._scans = Scans(self.engine, self.around, self._internal)
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
         self._answers: dict[type, Callable[[Any], Any]] = {
-            packets.Query: self._query, packets.Snapshot: self._snapshot,
+            packets.Snapshot: self._snapshot,
             packets.Evict: self._evict, packets.Ask: self._ask, packets.SetLimit: self._set_limit,
             packets.Rehearse: self._rehearse,
         }
@@ -133,11 +134,12 @@ class Worker:
     def _build(self, budget_ms: int) -> list[Envelope]:
         """Some of what is built in the background, and the replies that waited for it."""
         self._deferred.build(budget_ms)
+        self._scans.step(budget_ms)
         if self._peers is not None:
             self._peers.shards.settle()
         late, self._late = self._late, []
         return late + [Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
-                for e, reply in self._deferred.answered()]
+                       for e, reply in (*self._deferred.answered(), *self._scans.answered())]
 
     # -------------------------------------------------------------- other workers
     def outgoing(self) -> list[tuple[int, Envelope]]:
@@ -146,6 +148,7 @@ class Worker:
 
     def _take(self, messages: Sequence[Envelope]) -> None:
         assert self._peers is not None
+        self._grows = True
         try:
             self._peers.take(messages)
         except Exception as bug:
@@ -172,6 +175,7 @@ class Worker:
             return refused(e, SqlError(1105, "HY000", wrong))
         number = number_of(e)
         self.around.began(number)
+        self._grows |= not isinstance(e.body, packets.Query)
         self.engine.story.request(number, type(e.body).__name__)
         limit_ms = getattr(e.body, "limit_ms", 0)
         nbytes = ONE_SHOT_BYTES if isinstance(e.body, packets.Query) else REQUEST_BYTES
@@ -215,10 +219,12 @@ class Worker:
         """Work that can wait: the memory limit, the clock of reads, what was dropped, on disk and in memory, what is
         built in the background.  Replies that waited for that, and whether more of it is left."""
         with self._telling():
-            self.hold_limit()
+            if self._grows:
+                self.hold_limit()
+            self._grows = bool(self.engine.builds) or bool(self._scans)
             self.engine.advance()
             untidy = [self._store.tidy(), leaving.give_back()]
-            return self._build(budget_ms), any(untidy) or bool(self.engine.builds)
+            return self._build(budget_ms), any(untidy) or bool(self.engine.builds) or bool(self._scans)
 
     def close(self) -> None:
         self._store.close()
@@ -242,6 +248,8 @@ class Worker:
             return self._migrate(body, e)
         if isinstance(body, packets.Ingest):
             return self._ingest(body, e)
+        if isinstance(body, packets.Query):
+            return self._query(body, e)
         answer: packets.Packet = self._answers[type(body)](body)
         return answer
 
@@ -267,6 +275,7 @@ class Worker:
             return packets.Done(e.seq, error=error)
         self.engine.work = None
         self.engine.builds.again(body.table)
+        self._scans.again(body.table)
         try:
             self.engine.reload(body.table)
         except Exception as bug:
@@ -290,6 +299,7 @@ class Worker:
             commit()
         elif (error := self._changes.change(body.steps, commit)) is not None:
             return packets.Migrated(e.seq, error)
+        self._scans.look()
         if self._peers is not None and body.version:
             self._peers.reached(body.version)
         views = [s.view.name for s in body.steps if isinstance(s, packets.AddView)]
@@ -340,14 +350,19 @@ class Worker:
             return packets.Rows(body.request, None)
         return self._rows(body.request, view, rows, ordinal)
 
-    def _query(self, body: packets.Query) -> packets.Packet:
+    def _query(self, body: packets.Query, e: Envelope) -> packets.Packet | None:
+        """At once, or in slices."""
         view, top, shot = self._changes.once(body.view, body.rows)
+        keys = self._codes(body.keys if body.between is None else (), view.key_fields)
         try:
             if body.between is not None:
                 rows, ordinal = shot.read_between(top, view.key, *body.between, body.first, body.descending)
             else:
-                rows, ordinal = shot.read(top, view.key, self._codes(body.keys, view.key_fields), body.nulls)
+                rows, ordinal = shot.read(top, view.key, keys, body.nulls)
         except TooMuch:
+            asked = Asked(view.key, keys, body.nulls, body.between)
+            if self._scans.begin(e, shot, top, asked, partial(self._rows, body.request, view)):
+                return None
             raise took_too_much(body.rows) from None
         return self._rows(body.request, view, rows, ordinal)
 
@@ -357,11 +372,13 @@ class Worker:
         wrong = (shown == ERROR_CODE).any(axis=1)
         if wrong.any():
             return packets.Rows(request, None, evaluation_error(view.fields[int(wrong.argmax())].type))
-        times = np.repeat(np.arange(len(rows)), rows.weights)
-        arrays = [to_arrow(np.ascontiguousarray(c[times]), f.type, self._symbols)
+        if (rows.weights != 1).any():
+            times = np.repeat(np.arange(len(rows)), rows.weights)
+            shown, ordinal = shown[:, times], ordinal[times]
+        arrays = [to_arrow(np.ascontiguousarray(c), f.type, self._symbols)
                   for c, f in zip(shown, view.fields, strict=True)]
         names = [f"c{i}" for i in range(view.visible)]
-        return packets.Rows(request, pa.table([*arrays, pa.array(ordinal[times])], names=[*names, "__key"]))
+        return packets.Rows(request, pa.table([*arrays, pa.array(ordinal)], names=[*names, "__key"]))
 
     def _prefill(self, bodies: Sequence[packets.Read]) -> None:
         """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""
@@ -472,23 +489,7 @@ class Worker:
 
     # -------------------------------------------------------------- memory
     def hold_limit(self) -> None:
-        """Free strings that nobody holds; evict least recently read keys while memory is over the limit.  A part of
-        the limit stays for what is partial even if essential state and strings leave none: a read would miss each
-        time."""
-        if self._symbols.wants_sweep():
-            evict.sweep(self.engine)
-        if not self.memory_limit:
-            return
-        stored, held = self._store.memory(), evict.memory(self.engine)
-        if stored + held + leaving.nbytes > self.memory_limit:
-            leaving.give_back()
-        if stored + held <= self.memory_limit:
-            return
-        fixed = evict.essential(self.engine) + self._symbols.memory()
-        goal = max(int(HEADROOM * self.memory_limit) - stored, fixed + int(LEAST_PARTIAL * self.memory_limit))
-        if held > goal:
-            evict.evict_bytes(self.engine, held - goal)
-            self.engine.shrink()
+        evict.hold_limit(self.engine, self.memory_limit)
 
 
 class TickFailed(Exception):

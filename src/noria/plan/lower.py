@@ -39,7 +39,7 @@ from noria.plan import mir
 from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, PlannedNode, Read
 from noria.plan.optimizer import told
 from noria.plan.reuse import Alone, Sharing, related, sources
-from noria.plan.uses import outdated
+from noria.plan.uses import outdated, used
 from noria.plan.view import ViewDef
 from noria.state import group_kernels as gk
 from noria.state.groups import Spec
@@ -288,9 +288,9 @@ class Lowering:
         reader = alone.engine.readers[view.name]
         return Alone(frozenset(m for m, n in alone.made.items() if n in full), reader not in full)
 
-    def once(self, view: ViewDef) -> tuple[ViewDef, Node, dict[Node, Node]]:
+    def once(self, view: ViewDef) -> tuple[ViewDef, Node, dict[Node, Node], dict[Node, set[int]]]:
         """Nodes that are in no graph, for one reading of a view that is in none: the view as it tells errors, the node
-        of its rows, and for each node the graph's equal, where there is one."""
+        of its rows, for each node the graph's equal, where there is one, and of base tables the columns looked at."""
         view = told(view)
         if self._sharing is not None:
             view = replace(view, plan=self._sharing.over_standing(view.plan))
@@ -305,7 +305,8 @@ class Lowering:
             return mine[m]
 
         top = node(view.plan)
-        return view, top, {n: self.made[m] for m, n in mine.items() if m in self.made}
+        twins = {n: self.made[m] for m, n in mine.items() if m in self.made}
+        return view, top, twins, {mine[base]: columns for base, columns in used(view.plan).items()}
 
     def top(self, view: str) -> Node | None:
         """The node of a view's rows, if it is there."""

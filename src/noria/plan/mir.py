@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from noria.core.expressions.expr import Col, Expr, columns_of
@@ -32,6 +32,10 @@ class Mir:
     def __init_subclass__(cls) -> None:
         cls.__hash__ = Mir.__hash__  # type: ignore[method-assign]  # plans are deep: a dataclass's own would walk them
 
+    @property
+    def _kind(self) -> Any:
+        return type(self)
+
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """Those of the first input, unless a node says otherwise."""
@@ -39,13 +43,15 @@ class Mir:
 
     @cached_property
     def inputs(self) -> tuple[Mir, ...]:
-        parts = (getattr(self, f.name) for f in dataclasses.fields(self))
+        parts = [getattr(self, name) for name in _parts(self._kind)]
         return tuple(p for p in parts if isinstance(p, Mir))
 
     def with_inputs(self, *inputs: Mir) -> Mir:
         """The same node over other inputs."""
-        names = [f.name for f in dataclasses.fields(self) if isinstance(getattr(self, f.name), Mir)]
-        return replace(self, **dict(zip(names, inputs, strict=True)))
+        names = _parts(self._kind)
+        given = iter(inputs)
+        parts = (getattr(self, name) for name in names)
+        return type(self)(*[next(given) if isinstance(p, Mir) else p for p in parts])
 
     @property
     def width(self) -> int:
@@ -63,15 +69,20 @@ class Mir:
 
     @cached_property
     def _hash(self) -> int:
-        parts = (getattr(self, f.name) for f in dataclasses.fields(self) if f.compare)
-        return hash((type(self).__name__, *parts))
+        return hash((type(self).__name__, *[getattr(self, name) for name in _parts(self._kind, True)]))
 
     def __hash__(self) -> int:
         return self._hash
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is cached: a hash holds for one process only."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: getattr(self, name) for name in _parts(self._kind)}
+
+
+@cache
+def _parts(kind: Any, compared: bool = False) -> tuple[str, ...]:
+    """What a node of this kind states; compared: as far as it takes part in equality."""
+    return tuple(f.name for f in dataclasses.fields(kind) if f.compare or not compared)
 
 
 def check(ok: bool, what: str) -> None:

@@ -17,7 +17,7 @@ from noria.plan import mir
 Wanted = list[set[int]]  # of each input
 
 
-def used(plan: mir.Mir) -> list[tuple[TableDef, set[int]]]:
+def used(plan: mir.Mir) -> dict[mir.Base, set[int]]:
     """The base tables of a plan, all of whose columns are wanted, and the positions that it needs of each."""
     found: dict[mir.Base, set[int]] = {}
     rest: list[tuple[mir.Mir, set[int]]] = [(plan, set(range(plan.width)))]
@@ -27,14 +27,15 @@ def used(plan: mir.Mir) -> list[tuple[TableDef, set[int]]]:
             found.setdefault(node, set()).update(wanted)
             continue
         rest += zip(node.inputs, _BELOW[type(node)](node, wanted), strict=True)
-    return [(base.table, columns) for base, columns in found.items()]
+    return found
 
 
 def outdated(plan: mir.Mir, tables: Mapping[str, TableDef]) -> SqlError | None:
     """Error 1412 where a table is not what it was when the plan was made: as far as the plan needs it."""
     if all(tables.get(t.name) == t for t in _tables(plan)):
         return None
-    for was, columns in used(plan):
+    for base, columns in used(plan).items():
+        was = base.table
         table = tables.get(was.name)
         if table is None or table.table_id != was.table_id or any(changed(was, table, c) for c in columns):
             return view_changed(was.name)

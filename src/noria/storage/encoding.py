@@ -16,7 +16,7 @@ yet reads the others.  All integers of rows are little-endian.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -206,15 +206,20 @@ def rows_of(columns: Codes, types: Sequence[SqlType], symbols: Symbols) -> list[
 
 
 def unpack_rows(
-    values: Sequence[bytes], types: Sequence[SqlType], defaults: Callable[[], Codes], symbols: Symbols
+    values: Sequence[bytes], types: Sequence[SqlType], defaults: Callable[[], Codes], symbols: Symbols,
+    texts: Collection[int] | None = None
 ) -> Codes:
-    """(width, rows) codes of packed rows; `defaults` gives the codes that columns added later have."""
+    """(width, rows) codes of packed rows; `defaults` gives the codes that columns added later have.  texts: columns
+    whose texts are looked at, None: all; others may have NULL in their place."""
     if len(values) <= FEW:
         return _unpack_few(values, types, defaults, symbols)
     columns = np.empty((len(types), len(values)), np.int64)
-    for rows, parts in unpack_parts(values, types):
+    for rows, parts in unpack_parts(values, types, texts):
         for i, part in enumerate(parts):
-            columns[i, rows] = part if isinstance(part, np.ndarray) else symbols.intern_many(part)
+            if part is None:
+                columns[i, rows] = NULL_CODE
+            else:
+                columns[i, rows] = part if isinstance(part, np.ndarray) else symbols.intern_many(part)
         if len(parts) < len(types):
             columns[len(parts) :, rows] = defaults()[len(parts) :, None]
     return columns
@@ -244,22 +249,25 @@ def _unpack_few(
 Rows = slice | npt.NDArray[np.intp]
 
 
-def unpack_parts(values: Sequence[bytes], types: Sequence[SqlType]) -> Iterator[tuple[Rows, list[Part]]]:
-    """Parts of packed rows, for each group of rows that have the same number of columns (mostly all)."""
+def unpack_parts(values: Sequence[bytes], types: Sequence[SqlType], texts: Collection[int] | None = None
+                 ) -> Iterator[tuple[Rows, list[Any]]]:
+    """Parts of packed rows, for each group of rows that have the same number of columns (mostly all).  texts: None for
+    the texts of other columns."""
     data = np.frombuffer(b"".join(values), np.uint8)
     sizes: Codes = np.fromiter(map(len, values), np.int64, len(values))
     starts: Codes = np.cumsum(sizes) - sizes
     counts = data[starts].astype(np.int64) | data[starts + 1].astype(np.int64) << 8
     if not len(values) or bool((counts == counts[0]).all()):
         count = int(counts[0]) if len(values) else len(types)
-        yield slice(None), _unpack_group(data, starts, types[:count], count)
+        yield slice(None), _unpack_group(data, starts, types[:count], count, texts)
         return
     for count in np.unique(counts).tolist():
         rows = np.flatnonzero(counts == count)
-        yield rows, _unpack_group(data, starts[rows], types[:count], count)
+        yield rows, _unpack_group(data, starts[rows], types[:count], count, texts)
 
 
-def _unpack_group(data: npt.NDArray[np.uint8], starts: Codes, types: Sequence[SqlType], count: int) -> list[Part]:
+def _unpack_group(data: npt.NDArray[np.uint8], starts: Codes, types: Sequence[SqlType], count: int,
+                  texts: Collection[int] | None) -> list[Any]:
     """The first columns of rows that have `count` of them."""
     rows, size = len(starts), _HEAD + 8 * count
     if not any(t.is_text for t in types) and len(data) == size * rows:
@@ -272,7 +280,17 @@ def _unpack_group(data: npt.NDArray[np.uint8], starts: Codes, types: Sequence[Sq
         kernels.take_codes(data, at, codes)
         parts.append(codes)
     at = starts + size  # behind the columns that are not asked for
-    return [_texts_from(data, at, part) if t.is_text else part for t, part in zip(types, parts, strict=True)]
+    last = max((i for i, t in enumerate(types) if t.is_text and (texts is None or i in texts)), default=-1)
+    return [part if not t.is_text else None if i > last else _texts_at(data, at, part, texts is None or i in texts)
+            for i, (t, part) in enumerate(zip(types, parts, strict=True))]
+
+
+def _texts_at(data: npt.NDArray[np.uint8], at: Codes, lengths: Codes, wanted: bool) -> pa.Array | None:
+    """The texts that start at `at`, which is moved behind them; None where they are not wanted."""
+    if wanted:
+        return _texts_from(data, at, lengths)
+    at += np.maximum(lengths, 0)
+    return None
 
 
 def _texts_from(data: npt.NDArray[np.uint8], at: Codes, lengths: Codes) -> pa.Array:

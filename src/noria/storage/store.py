@@ -12,7 +12,7 @@ Keeps true:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -375,7 +375,8 @@ class RocksStore:
     def hold_memory(self, limit: int) -> None:
         self._engine.hold(Memory.within(limit))
 
-    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> tuple[Batch, Codes]:
+    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Collection[int] | None = None
+               ) -> tuple[Batch, Codes]:
         """As the protocol says; needs a key or index whose first columns these are (`add_index`)."""
         source = self._readable(table)
         access = source.access(columns)
@@ -390,7 +391,7 @@ class RocksStore:
             values, ordinals = _present(self._engine.get(source.family, prefixes), ordinals)
         else:
             values, ordinals = self._under(source, index, prefixes, ordinals)
-        return Batch.of(source.codes(values)), ordinals
+        return Batch.of(source.codes(values, texts)), ordinals
 
     def _under(self, source: Table, index: Index | None, prefixes: list[bytes], ordinals: Codes
                ) -> tuple[list[bytes], Codes]:
@@ -423,15 +424,16 @@ class RocksStore:
                 return False
         return True
 
-    def scan(self, table: str, after: bytes | None, rows: int) -> tuple[Batch, bytes | None]:
+    def scan(self, table: str, after: bytes | None, rows: int, texts: Collection[int] | None = None
+             ) -> tuple[Batch, bytes | None]:
         source = self._readable(table)
         start = None if after is None else after + b"\0"  # the least key above it
         if source.key:
             values = self._engine.values(source.family, rows, start)
-            codes = source.codes(values)
+            codes = source.codes(values, None if texts is None else {*texts, *source.key})
             return Batch.of(codes), source.keys(codes[:, -1:])[0] if len(values) == rows else None
         pairs = self._engine.items(source.family, rows, start)
-        codes = source.codes([v for _, v in pairs])
+        codes = source.codes([v for _, v in pairs], texts)
         return Batch.of(codes), pairs[-1][0] if len(pairs) == rows else None
 
     def values_between(self, table: str, column: int, low: int, high: int) -> Codes:

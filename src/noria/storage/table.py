@@ -9,7 +9,7 @@ are never equal and are kept the first way.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
@@ -140,9 +140,10 @@ class Table:
         return found
 
     # ---------------------------------------------------------------- from bytes
-    def codes(self, values: Sequence[bytes]) -> Codes:
-        """(width, rows) codes of packed rows."""
-        codes = unpack_rows(values, self.types, self._defaults, self._symbols)
+    def codes(self, values: Sequence[bytes], texts: Collection[int] | None = None) -> Codes:
+        """(width, rows) codes of packed rows; `texts` as `unpack_rows` has it."""
+        texts = None if self._converted else texts
+        codes = unpack_rows(values, self.types, self._defaults, self._symbols, texts)
         if self._converted and len(values):
             widths = np.fromiter((v[0] | v[1] << 8 for v in values), np.int64, len(values))
             for at, source in self._converted:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from noria.core.batch import Batch, concat
+from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Puller, Untraceable
+from noria.dataflow.graph import Columns, Gathered, Mode, Need, Node, Pattern, Puller, Untraceable
 from noria.dataflow.ops.stateful import Stateful
 from noria.dataflow.partition import Partition, Parts, by_groups
 from noria.state.groups import Dirty, Groups, Spec
@@ -67,16 +67,12 @@ class Aggregate(Stateful):
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         return self.whole(engine, node, iter(inputs))
 
-    def whole(self, engine: Puller, node: Node, slices: Iterator[Batch]) -> Batch:
+    def gathered(self, engine: Puller, node: Node) -> Gathered:
         groups = Groups(self.group, [f.type.folds for f in self._fields[: len(self.group)]], self._specs,
                         engine.symbols, full=True)
         if not self.group:
             groups.start()
-        for rows in slices:
-            groups.apply(rows)
-            if engine.work is not None:
-                engine.work.product(len(groups), node.width)
-        return groups.rows()
+        return _Gathered(groups, [c for c, f in enumerate(self._fields) if f.type.is_text])
 
     # -------------------------------------------------------------- ticks
     def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
@@ -108,6 +104,23 @@ class Aggregate(Stateful):
                 rest = rest & ~here
         engine.note("pulls", node, tuple(range(len(self.group))), dirty.keys, lambda: " again")
         return _groups(node).refill(dirty, concat(found, node.parents[0].width))
+
+
+class _Gathered:
+    """Groups of rows that come in slices."""
+
+    def __init__(self, groups: Groups, texts: Sequence[int]):
+        self._groups, self._texts = groups, texts
+        self.rows, self.memory = groups.rows, groups.memory
+
+    def add(self, rows: Batch) -> None:
+        self._groups.apply(rows)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def held(self) -> Iterator[Codes]:
+        return self._groups.held(self._texts)
 
 
 def _groups(node: Node) -> Groups:

@@ -45,7 +45,7 @@ class Base(Stateful):
 
     def lookup(self, engine: Puller, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """From disk."""
-        rows, ordinal = engine.store.lookup(self.table.name, cols, keys)
+        rows, ordinal = engine.store.lookup(self.table.name, cols, keys, engine.texts_of(node))
         return node.narrowed(rows), ordinal
 
     def describe(self) -> str:
@@ -123,7 +123,7 @@ class Base(Stateful):
         while True:
             if engine.work is not None:
                 engine.work.check()
-            rows, after = engine.store.scan(self.table.name, after, SCAN_ROWS)
+            rows, after = engine.store.scan(self.table.name, after, SCAN_ROWS, engine.texts_of(node))
             if len(rows):
                 yield node.narrowed(rows)
             if after is None:

@@ -26,6 +26,7 @@ from noria.core.types import Field
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import (
     Columns,
+    Gathered,
     Mode,
     Need,
     Node,
@@ -108,14 +109,14 @@ class Top(Stateful):
         return [*node.indexes, *([self._own] if self.group and self._own not in node.indexes else [])]
 
     def everything(self, engine: Puller, node: Node) -> Batch:
-        return self._shown(engine, node.stored.rows())
+        return self.shown(engine, node.stored.rows())
 
     def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         """Of the groups that another index has, the rows kept already; of the others the first."""
         groups = distinct(self._group_keys(engine, rows))
         here = self._covered(node, groups)
         kept, fresh = np.ascontiguousarray(groups[:, here]), np.ascontiguousarray(groups[:, ~here])
-        parts = [self._head(engine, self._only(engine, rows, fresh))]
+        parts = [self.head(engine, self._only(engine, rows, fresh))]
         if kept.shape[1]:
             parts.append(self._stored(engine, node, kept))
         node.stored.fill(cols, keys, concat(parts, node.width))
@@ -165,7 +166,7 @@ class Top(Stateful):
         before = ranked.before(weights)
         return np.asarray(np.clip(before + weights, self.offset, self.k) - np.clip(before, self.offset, self.k))
 
-    def _shown(self, engine: Puller, rows: Batch, keys: Codes | None = None) -> Batch:
+    def shown(self, engine: Puller, rows: Batch, keys: Codes | None = None) -> Batch:
         """What all rows, or the kept ones, of whole groups show."""
         if not len(rows):
             return rows
@@ -173,7 +174,7 @@ class Top(Stateful):
         weights = _sum(ranked, rows.weights)
         return _some(ranked.rows, self._visible(ranked, weights))
 
-    def _head(self, engine: Puller, rows: Batch) -> Batch:
+    def head(self, engine: Puller, rows: Batch) -> Batch:
         """The rows to keep of whole groups."""
         if not len(rows):
             return rows
@@ -207,8 +208,8 @@ class Top(Stateful):
         if short.any():
             groups = np.ascontiguousarray(self._group_keys(engine, Batch.of(ranked.rows[:, ranked.starts[short]])))
             rows = self._pull(engine, node, groups)
-            out.append(self._shown(engine, rows))
-            kept.append(self._head(engine, rows))
+            out.append(self.shown(engine, rows))
+            kept.append(self.head(engine, rows))
         table_of(node).apply(netted(concat(kept, node.width)))
         return netted(concat(out, node.width))
 
@@ -242,14 +243,10 @@ class Top(Stateful):
         return concat(found, node.width)
 
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
-        return self._shown(engine, inputs[0])
+        return self.shown(engine, inputs[0])
 
-    def whole(self, engine: Puller, node: Node, slices: Iterator[Batch]) -> Batch:
-        """Of what has come only the rows that may be shown are kept."""
-        head = Batch.empty(node.width)
-        for rows in slices:
-            head = self._head(engine, concat([head, rows], node.width))
-        return self._shown(engine, head)
+    def gathered(self, engine: Puller, node: Node) -> Gathered:
+        return _Gathered(self, engine, node.width)
 
     # -------------------------------------------------------------- reading
     def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
@@ -275,3 +272,27 @@ def _some(columns: Codes, weights: Codes) -> Batch:
     """The rows whose weight is not zero."""
     some = weights != 0
     return Batch(np.ascontiguousarray(columns[:, some]), weights[some])
+
+
+class _Gathered:
+    """Of what has come only the rows that may be shown are kept."""
+
+    def __init__(self, top: Top, engine: Puller, width: int):
+        self._top, self._engine = top, engine
+        self._head = Batch.empty(width)
+
+    def add(self, rows: Batch) -> None:
+        if len(rows):
+            self._head = self._top.head(self._engine, concat([self._head, rows], self._head.width))
+
+    def rows(self) -> Batch:
+        return self._top.shown(self._engine, self._head)
+
+    def __len__(self) -> int:
+        return len(self._head)
+
+    def memory(self) -> int:
+        return self._head.columns.nbytes + self._head.weights.nbytes
+
+    def held(self) -> Iterator[Codes]:
+        yield from self._head.columns

@@ -40,7 +40,7 @@ class Sharing:
 
     def over_standing(self, plan: Mir) -> Mir:
         """A plan over what is there."""
-        return replaced(plan, self._instead)
+        return replaced(plan, self._instead) if self._instead else plan
 
     def known(self) -> tuple[dict[Mir, Mir], dict[Mir, frozenset[Mir]]]:
         """What stands for which, and of each shared grouping, what it stands for."""

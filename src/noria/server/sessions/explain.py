@@ -15,7 +15,7 @@ from noria.control.policy import Verdict
 from noria.control.preview import state_of
 from noria.core.errors import SqlError, not_supported
 from noria.core.expressions.coerce import EPOCH
-from noria.core.limits import ONE_SHOT_ROWS
+from noria.core.limits import ONE_SHOT_ROWS, ONE_SHOT_SCAN_ROWS
 from noria.dataflow import render
 from noria.dataflow.packets import Ask, Read
 from noria.dataflow.rehearsal import NodePlan
@@ -31,7 +31,8 @@ from noria.sql import commands as sql
 from noria.sql.whole.outline import statements
 
 Graph = list[dict[str, Any]]
-_ONCE = f"answered by a one-shot, of which nothing is kept, while that reads no more than {ONE_SHOT_ROWS:,} rows"
+_ONCE = (f"answered by a one-shot, of which nothing is kept, while that reads no more than {ONE_SHOT_ROWS:,} rows, or "
+         f"one table of up to {ONE_SHOT_SCAN_ROWS:,} in slices")
 
 
 class Explainer:
