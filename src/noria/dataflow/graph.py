@@ -337,19 +337,20 @@ class Graph:
         for p in set(node.parents):
             p.children = [(c, port) for c, port in p.children if c is not node]
         self.nodes.remove(node)
+        node.users = {}  # they refer to it in turn: a cycle, whose memory would wait for a collection
 
 
 def ancestors(n: Node) -> list[Node]:
     """n and everything above it, in topological order."""
     found: dict[Node, None] = {}
-
-    def visit(m: Node) -> None:
-        for p in m.parents:
-            visit(p)
-        found[m] = None
-
-    visit(n)
+    _with_ancestors(n, found)
     return list(found)
+
+
+def _with_ancestors(n: Node, found: dict[Node, None]) -> None:
+    for p in n.parents:
+        _with_ancestors(p, found)
+    found[n] = None
 
 
 def nearest(n: Node) -> set[Node]:
