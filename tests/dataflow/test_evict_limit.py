@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 
 from dataflow.engine_rig import Rig
 from noria.core.batch import Batch
 from noria.core.types import INT, TEXT, Column, TableDef
 from noria.dataflow.evict import essential, evict_bytes, memory
+from noria.dataflow.graph import ancestors
 from noria.dataflow.validate import validate
 from noria.dataflow.worker import Worker
 from noria.plan import mir
@@ -144,3 +148,19 @@ def test_memory_of_what_was_dropped_goes_between_packets_and_counts_until_then()
     assert sizes == [n * 2**20 for n in range(56, 0, -8)]
     assert worker.stats()["memory"] == empty
     leaving.finish()
+
+
+def test_what_a_dropped_view_kept_goes_without_a_collection() -> None:
+    """Its maps stayed until the collector came to the cycle of nodes of the graph and their users."""
+    r = rig(3)
+    r.engine.read("StoriesWithVC", np.array([[1]]))
+    own = [n for n in ancestors(r.engine.readers["StoriesWithVC"]) if n.parents]
+    gone = [weakref.ref(thing) for n in own for thing in (n, n.state) if thing is not None]
+    assert len(gone) == 5  # the count, the join that keeps nothing, the reader
+    del own
+    gc.disable()
+    try:
+        r.drop_view("StoriesWithVC")
+        assert not any(thing() for thing in gone)
+    finally:
+        gc.enable()

@@ -6,12 +6,13 @@ both have the same number of rows.  A batch is never changed after it was handed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 Codes = npt.NDArray[np.int64]
+Texts = Collection[int] | None  # the columns whose texts are looked at; None: all of them
 
 
 class Batch:

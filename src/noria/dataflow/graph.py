@@ -387,32 +387,27 @@ class Graph:
         for p in set(node.parents):
             p.children = [(c, port) for c, port in p.children if c is not node]
         self.nodes.remove(node)
+        node.users, node.through = {}, {}  # they refer to it in turn: a cycle, whose memory would wait for a collection
 
 
 def ancestors(n: Node) -> list[Node]:
     """n and everything above it, in topological order."""
     found: dict[Node, None] = {}
-
-    def visit(m: Node) -> None:
-        for p in m.parents:
-            visit(p)
-        found[m] = None
-
-    visit(n)
+    _with_ancestors(n, found)
     return list(found)
 
 
 def here(n: Node) -> list[Node]:
     """n and everything above it as far as this worker goes: exchanges, and nothing above them."""
     found: dict[Node, None] = {}
-
-    def visit(m: Node) -> None:
-        for p in m.parents if not m.op.remote else ():
-            visit(p)
-        found[m] = None
-
-    visit(n)
+    _with_ancestors(n, found, across=False)
     return list(found)
+
+
+def _with_ancestors(n: Node, found: dict[Node, None], across: bool = True) -> None:
+    for p in n.parents if across or not n.op.remote else ():
+        _with_ancestors(p, found, across)
+    found[n] = None
 
 
 def nearest(n: Node) -> set[Node]:

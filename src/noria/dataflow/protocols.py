@@ -6,13 +6,13 @@ Key arrays have shape (key columns, keys) and hold raw codes; implementations fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from noria.core.batch import Batch, Codes
+from noria.core.batch import Batch, Codes, Texts
 from noria.core.errors import SqlError
 from noria.core.statements import Statement, WriteResult
 from noria.core.types import Field, TableDef
@@ -129,7 +129,7 @@ class BaseStore(Protocol):
         the net delta of each table.  A repeated (epoch, seq) changes nothing, returns its first results and
         no deltas.  work: asked between slices of a scan, before the commit."""
 
-    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Collection[int] | None = None
+    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Texts = None
                ) -> tuple[Batch, Codes]:
         """Rows whose columns equal a key, NULL equal to NULL as in GROUP BY, and for each row the ordinal of its
         key.  (Joins and clients never ask for NULL.)  texts: columns whose texts are looked at, None: all; in the
@@ -141,7 +141,7 @@ class BaseStore(Protocol):
     def within(self, table: str, columns: tuple[int, ...], keys: Codes, rows: int) -> bool:
         """Has a lookup of these keys no more than so many rows?  Reads no more index entries than that."""
 
-    def scan(self, table: str, after: bytes | None, rows: int, texts: Collection[int] | None = None
+    def scan(self, table: str, after: bytes | None, rows: int, texts: Texts = None
              ) -> tuple[Batch, bytes | None]:
         """About `rows` rows in primary-key order from a position (None: the start) and the next position
         (None: the end).  Bags give each row with its multiplicity.  texts: as `lookup` has it."""

@@ -20,7 +20,7 @@ from noria.core.expressions import functions
 from noria.core.expressions.expr import col, const
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import DOUBLE, INT, TEXT, Column, TableDef, decimal
-from noria.dataflow import packets
+from noria.dataflow import evict, packets
 from noria.dataflow.worker import Worker
 from noria.plan import mir
 from noria.plan.lower import Lowering
@@ -54,6 +54,9 @@ def kernels(place: str | None = None) -> None:
             for seq, body in enumerate(_background(), 1000):
                 worker.step([packets.Envelope(1, -1, seq, body)])
             worker.idle(1000)
+            for texts in (pa.string(), pa.large_string()):
+                symbols.intern_many(pa.array(["of no row", None], texts))
+            evict.sweep(worker.engine)  # strings that nobody holds
             _read(str(views))
             worker.step([packets.Envelope(1, -1, 0, packets.Evict(0, None))])
         finally:
@@ -128,6 +131,7 @@ def _read(views: str) -> None:
         view.version(handle)
         view.stamp(handle)
     attached.view("extremes").lookup(("t0",))
+    attached.view("extremes").lookup_many([("t0",)])
     attached.view("total").lookup(())
     attached.view("copy").lookup(())
 

@@ -320,6 +320,7 @@ def _buffers(texts: pa.Array) -> tuple[npt.NDArray[Any], Bytes, npt.NDArray[np.b
     ends = np.frombuffer(ends_buffer if has_ends else bytes(8), np.int64 if wide else np.int32)
     has_bytes = data_buffer is not None and data_buffer.size
     data = np.frombuffer(data_buffer if has_bytes else b"\0", np.uint8)
+    ends.flags.writeable = data.flags.writeable = False  # as most are: kernels are compiled for each type
     return ends, data, texts.is_valid().to_numpy(zero_copy_only=False) if texts.null_count else _NONE
 
 

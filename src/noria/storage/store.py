@@ -12,13 +12,13 @@ Keeps true:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 from rocksdict import WriteBatch
 
-from noria.core.batch import Batch, Codes
+from noria.core.batch import Batch, Codes, Texts
 from noria.core.errors import InvariantViolation, SqlError, table_exists, unknown_table
 from noria.core.statements import Clear, Delete, Insert, Statement, WriteResult
 from noria.core.symbols import Symbols
@@ -375,8 +375,7 @@ class RocksStore:
     def hold_memory(self, limit: int) -> None:
         self._engine.hold(Memory.within(limit))
 
-    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Collection[int] | None = None
-               ) -> tuple[Batch, Codes]:
+    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Texts = None) -> tuple[Batch, Codes]:
         """As the protocol says; needs a key or index whose first columns these are (`add_index`)."""
         source = self._readable(table)
         access = source.access(columns)
@@ -424,8 +423,7 @@ class RocksStore:
                 return False
         return True
 
-    def scan(self, table: str, after: bytes | None, rows: int, texts: Collection[int] | None = None
-             ) -> tuple[Batch, bytes | None]:
+    def scan(self, table: str, after: bytes | None, rows: int, texts: Texts = None) -> tuple[Batch, bytes | None]:
         source = self._readable(table)
         start = None if after is None else after + b"\0"  # the least key above it
         if source.key:

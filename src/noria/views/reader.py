@@ -57,6 +57,7 @@ T = TypeVar("T")
 NOTHING = -1  # beside the kernel's answers: no row can equal the key
 _NO_STAMPS = np.empty(0, np.int64)
 _NO_WORDS = np.zeros(INDEX, np.int64)  # of a view that is nowhere
+_NO_WORDS.flags.writeable = False  # as maps are: numba compiles each kernel once, and never while somebody waits
 _NOWHERE = -1  # a STATE that no memory has
 _FIRST_ANSWER = 512  # words of the private copy; grows with the largest key
 _SLOT_BITS = 40  # of a handle; above are the number of the file it is of
