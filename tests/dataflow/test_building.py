@@ -300,3 +300,23 @@ def test_checking_a_view_makes_nothing(bench: Building) -> None:
 
 class Unknown(Distinct):
     """A plan of which no operator is made."""
+
+
+def test_a_bulk_load_builds_full_views_again_in_slices(bench: Building) -> None:
+    """It was one step of the worker; a view over little, and those who do not read it, wait for nothing."""
+    bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
+    bench.idle()
+    loaded = [(-5, 3), (-4, 3), (ROWS + 5, 3)]
+    bench.seq += 1
+    bench.store.write([Insert("t", (0, 1), loaded)], 1, bench.seq)
+    bench.worker.engine.builds.again("t")
+    bench.worker.engine.reload("t")
+    bench.rows.update(loaded)
+    assert not bench.worker.engine.ready("counts")
+    bench.await_view("counts")
+    bench.put((ROWS + 6, 2))
+    bench.delete_below(20)
+    bench.idle()
+    assert bench.replies == [packets.Done(WAITING)]
+    assert bench.all_of("counts") == Counter(Counter(bench.rows.values()).items())
+    validate(bench.worker.engine)

@@ -407,8 +407,8 @@ class Engine:
         return [n for n in ancestors(self.readers[view]) if n.stash is not None]
 
     def reload(self, table: str) -> None:
-        """The table's rows changed on disk, beside any delta: partial states that derive from it forget
-        everything, full ones are built again."""
+        """The table's rows changed on disk, beside any delta.  Partial states that derive from it forget everything.
+        Full ones are built again: of much, in slices; their views wait for that, and nobody else does."""
         bases = set(self.bases.get(table, ()))
         below = [n for n in self.graph.nodes if n.op.stateful and bases & set(ancestors(n))]
         for n in below:
@@ -417,7 +417,10 @@ class Engine:
         for n in below:
             if n.full and not n.inert and n.stash is None:
                 n.op.forget(self, n)
-                self.build(n)
+                self._first_state(n, False, None)
+            elif not n.full and n.parents:
+                n.inert = True  # unless all that it derives from is there: `settle`
+        self.builds.settle()
 
     def shrink(self) -> None:
         """Give slack of emptied states back."""
