@@ -345,9 +345,10 @@ class Engine:
             return
         if in_use:
             self.builds.finish_indexes(node)
+        waits = self.builds.waits(node)  # also a node in use, where a load has what is above it built again
+        if in_use and not waits:
             self.build(node)
             return
-        waits = self.builds.waits(node)
         above = {m: m.op.size(self, m) for m in nearest(node)}
         if large is not None and sum(rows for m, rows in above.items() if not m.parents) > large and not waits:
             node.stash = []
