@@ -120,6 +120,18 @@ class Rig:
         if changes:
             self.write(changes)
 
+    def random_load(self, rng: random.Random) -> None:
+        """Rows of a table change beside all deltas."""
+        changes, _ = self.random_changes(rng)
+        table = changes[0][0] if changes else next(iter(self.tables))
+        mine = [c for c in changes if c[0] == table]
+        for _, row, w in mine:
+            self.rows[table].append(row) if w > 0 else self.rows[table].remove(row)
+        for delta in self.deltas(mine).values():
+            self.store.put(table, delta)
+        self.engine.builds.again(table)
+        self.engine.reload(table)
+
     def random_changes(self, rng: random.Random, most: int = 5
                        ) -> tuple[list[tuple[str, tuple, int]], dict[str, list[tuple]]]:
         """Changes, and the rows of all tables after them."""

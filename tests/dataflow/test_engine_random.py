@@ -77,7 +77,9 @@ def _play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | No
         if rng.random() < 0.2:
             ask_once(rig, rng, rng.choice([*views, late] if late else views))
         x = rng.random()
-        if x < 0.45:
+        if x < 0.03 and not scans:
+            rig.random_load(rng)
+        elif x < 0.45:
             rig.random_write(rng)
         elif x < 0.75:
             view = rng.choice(views)

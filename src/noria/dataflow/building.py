@@ -141,6 +141,11 @@ class Builds:
         self.states[build.node] = build
         self._turns.append(build)
 
+    def drop(self, node: Node) -> None:
+        """Its full state is not wanted any more."""
+        if node in self.states:
+            self._turns.remove(self.states.pop(node))
+
     def promote(self, wanted: Mapping[Node, list[Columns]]) -> None:
         """These partial nodes are to be full, with these indexes; no others are."""
         for n, build in list(self.states.items()):

@@ -317,10 +317,12 @@ class Engine:
         """A layout was given up: states that were to become full are partial again and empty, and so is what rests
         on them."""
         for n in promoted:
-            n.full, n.why_full, n.stash, n.inert = False, "", None, False
+            n.full, n.why_full, n.stash, n.inert = False, "", None, True  # unless all that it derives from is there
+            self.builds.drop(n)
         for n in promoted:
             n.op.forget(self, n)
             self._forget_below(n)
+        self.builds.settle()
 
     def _forget_below(self, node: Node) -> None:
         for n in self.graph.nodes:

@@ -24,7 +24,7 @@ def validate(engine: Engine) -> None:
     """Raises InvariantViolation with the node and the key."""
     truth = recompute(engine)
     for n in engine.graph.nodes:
-        if n.op.stateful and n.state is not None and n.live:
+        if n.op.stateful and n.state is not None and n.live and not n.inert:
             _check_state(engine, n, truth[n])
             if not n.full and n.parents:
                 _check_holes(engine, n)
