@@ -66,6 +66,12 @@ class Planner(Protocol):
     def names(self) -> Iterable[str]:
         """The views in the graph."""
 
+    def graph_plan(self) -> Any:
+        """The graph as data."""
+
+    def adopt(self, plan: Any) -> None:
+        """The same graph, in an engine that has none."""
+
     def once(self, view: Any) -> tuple[Any, Node, dict[Node, Node], dict[Node, set[int]]]:
         """Nodes in no graph for one reading of a view: the view, the node of its rows, what the graph has equal, and
         which columns of its base tables are looked at."""
@@ -144,6 +150,17 @@ class Changes:
         failed = {s.view.name: e for s, e in errors if e is not None and isinstance(s, packets.AddView)}
         self.left_out.update(failed)
         return list(failed.items())
+
+    def adopt(self, steps: Sequence[packets.MigrationStep], plan: Any) -> None:
+        """The views of these steps, by the graph that other workers have."""
+        self.views = {s.view.name: s.view for s in steps if isinstance(s, packets.AddView)}
+        self._planner.adopt(plan)
+        self._engine.relayout(self._large)
+        self._engine.builds.declare()
+
+    def graph_plan(self) -> Any:
+        """What another worker can adopt."""
+        return self._planner.graph_plan()
 
     def _noted_change(self, steps: Sequence[packets.MigrationStep]) -> SqlError | None:
         """`change`, where a defect is an error like any other."""

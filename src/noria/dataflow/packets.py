@@ -155,7 +155,8 @@ class Migrate:
     the same commit; on recovery they are planned again.  durable=False: already in the catalog (recovery).
     each: a view that cannot be made costs itself only (recovery); else the change is made whole or not at all.
     limit_ms: how long it may take (0: any time).  note: stored in the same commit, of one that is durable.  version: of
-    the program after it, which several workers tell their messages by."""
+    the program after it, which several workers tell their messages by.  adopt: the graph that other workers have of
+    these views (`Ask` "graph plan"), to be the same here (recovery)."""
 
     steps: tuple[MigrationStep, ...]
     recipe: tuple[str, ...] = ()
@@ -164,6 +165,7 @@ class Migrate:
     limit_ms: int = 0
     note: Note | None = None
     version: int = 0
+    adopt: Any = None
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,7 @@ class Ask:
     (argument: its name; what a bulk load must bring) | validate | builds (what is being built, and for which views) |
     built (argument: view name; answered when it has its first state, or will not have it) | indexed (argument: table;
     answered when it has the indexes that it declares) | looked up (argument: table; when it has those that views want,
-    too) | history (the changes of the program, `Noted`)."""
+    too) | history (the changes of the program, `Noted`) | graph plan (the graph as data, for `Migrate.adopt`)."""
 
     request: int
     what: str

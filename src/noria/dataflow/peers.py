@@ -49,6 +49,8 @@ class Peers:
     def _handle(self, messages: Sequence[tuple[int, Between]]) -> None:
         arrived: dict[Node, list[Batch]] = {}
         for sender, body in messages:
+            if isinstance(body.message, Lost):
+                self._ahead.pop(sender, None)  # of another life of it
             if body.version > self.version or sender in self._ahead:
                 self._ahead[sender].append(body)
             elif isinstance(body.message, Update):

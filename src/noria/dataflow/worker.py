@@ -294,7 +294,9 @@ class Worker:
         if self._peers is not None and body.version:
             self._peers.version = body.version  # what is sent on the way is of it
         failed: tuple[tuple[str, SqlError], ...] = ()
-        if body.each:
+        if body.adopt is not None:
+            self._changes.adopt(body.steps, body.adopt)
+        elif body.each:
             failed = tuple(self._changes.each(body.steps))
             commit()
         elif (error := self._changes.change(body.steps, commit)) is not None:
@@ -452,6 +454,8 @@ class Worker:
             return packets.Done(body.request, "every state equals its recomputation")
         if body.what == "builds":
             return packets.Done(body.request, self._deferred.progress())
+        if body.what == "graph plan":
+            return packets.Done(body.request, self._changes.graph_plan())
         if body.what == "history":
             return packets.Done(body.request, self._store.history())
         if body.what == "stats":

@@ -25,7 +25,7 @@ from noria.runtime.wire import Kind, Reader, Signal, WireError
 
 MOST_WAITING = 2**30  # bytes for one peer
 READ_BYTES = 2**20
-READ, WRITE = select.POLLIN, select.POLLOUT
+READ, WRITE, GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP | select.EPOLLERR
 
 
 def peer_endpoint(run_dir: Path, worker: int) -> str:
@@ -78,7 +78,7 @@ class Mesh:
         self._in: dict[int, _In] = {}  # by file descriptor
         self._newest: dict[int, int] = {}  # of each peer, the incarnation that is heard
         self._lost: list[int] = []  # peers to which the channel broke while they may live
-        self._poll = select.poll()
+        self._poll = select.epoll()
         path = wire.socket_path(endpoints[worker])
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -93,7 +93,7 @@ class Mesh:
 
     def fileno(self) -> int:
         """For a poll of whoever waits for several things: readable when `receive` has something to do."""
-        return self._listener.fileno()
+        return self._poll.fileno()
 
     def close(self) -> None:
         for out in self._out.values():
@@ -101,6 +101,7 @@ class Mesh:
         for line in self._in.values():
             line.line.close()
         self._listener.close()
+        self._poll.close()
 
     # -------------------------------------------------------------- sending
     def send(self, messages: Iterable[tuple[int, Envelope]]) -> None:
@@ -117,7 +118,7 @@ class Mesh:
 
     def _watch(self, to: int) -> None:
         """The end of a channel is seen at once; room in it, where something waits for it."""
-        self._poll.register(self._out[to].line, WRITE if self._out[to].waits else 0)
+        self._poll.modify(self._out[to].line, WRITE if self._out[to].waits else 0)
 
     def _connect(self, to: int) -> bool:
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -128,6 +129,7 @@ class Mesh:
             line.close()
             return False
         self._out[to] = _Out(line)
+        self._poll.register(line, 0)
         if not self._out[to].send(wire.signal(Kind.JOIN, self._epoch, self._worker, self._incarnation)):
             self._drop_out(to)
             return False
@@ -143,15 +145,14 @@ class Mesh:
 
     def _drop_out(self, to: int) -> None:
         out = self._out.pop(to)
-        with contextlib.suppress(KeyError):
-            self._poll.unregister(out.line)
+        self._poll.unregister(out.line)
         out.line.close()
 
     # -------------------------------------------------------------- receiving
     def receive(self, wait_ms: int = 0) -> list[Envelope]:
         """What has arrived, in the order of each peer."""
         found: list[Envelope] = []
-        for fd, events in self._poll.poll(wait_ms):
+        for fd, events in self._poll.poll(wait_ms / 1000):
             if fd == self._listener.fileno():
                 self._accept()
             elif fd in self._in:
@@ -165,7 +166,7 @@ class Mesh:
         to = next((w for w, out in self._out.items() if out.line.fileno() == fd), None)
         if to is None:
             return
-        if events & (select.POLLHUP | select.POLLERR) or not self._out[to].flush():
+        if events & GONE or not self._out[to].flush():
             self._broke(to)
         else:
             self._watch(to)

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ from noria.dataflow.packets import Envelope, Hello
 from noria.dataflow.surroundings import Surroundings
 from noria.runtime import wire
 from noria.runtime.lineage import Fence, Lineage
+from noria.runtime.mesh import Mesh, peer_endpoint
 from noria.runtime.pulse import Computing, Doing, Watch, doing_path
 from noria.runtime.resources import raise_open_files
 from noria.runtime.wire import Kind, Reader, WireError
@@ -82,6 +83,9 @@ class HostedWorker(Protocol):
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
         """Work that can wait, for about that long: replies it completed, and whether more of it is left."""
 
+    def outgoing(self) -> list[tuple[int, Envelope]]:
+        """Of one of several: what other workers are to get."""
+
     def close(self) -> None: ...
 
 
@@ -108,14 +112,28 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
                               line.watch.unwanted, note or _to_stderr, _half_of_memory())
         worker = open_worker(config, lineage.incarnation, around)
         try:
-            with line:
-                return Loop(config, worker, line, lineage.fence, clock).run()
+            with line, _mesh(config, lineage.incarnation, note or _to_stderr) as mesh:
+                return Loop(config, worker, line, lineage.fence, clock, mesh).run()
         except FrontEndGone as e:
             return str(e)
         finally:
             worker.close()
     finally:
         lineage.release()
+
+
+@contextmanager
+def _mesh(config: WorkerConfig, incarnation: int, note: Callable[[str], None]) -> Iterator[Mesh | None]:
+    """The channels to the other workers, if there are any."""
+    if config.workers == 1:
+        yield None
+        return
+    mesh = Mesh([peer_endpoint(config.run_dir, w) for w in range(config.workers)], config.worker, config.epoch,
+                incarnation, note)
+    try:
+        yield mesh
+    finally:
+        mesh.close()
 
 
 class Line:
@@ -152,8 +170,15 @@ class Line:
             raise
         return line
 
-    def arrived(self, wait_ms: int) -> bool:
-        return bool(self._poll.poll(wait_ms))
+    def watch_also(self, other: Mesh) -> None:
+        """Who waits here waits for this, too."""
+        self._poll.register(other.fileno(), select.POLLIN)
+
+    def arrived(self, wait_ms: int) -> tuple[bool, bool]:
+        """Is there something of the front end; of whoever else is watched?"""
+        ready = [fd for fd, _ in self._poll.poll(wait_ms)]
+        front = self._socket.fileno() in ready
+        return front, len(ready) > front
 
     def receive(self) -> list[wire.Item]:
         """The messages that have arrived.  `FrontEndGone` at the end of the stream."""
@@ -164,7 +189,7 @@ class Line:
         if not data:
             raise FrontEndGone("the front end has closed the connection")
         items = self._reader.feed(data)
-        while len(data) == READ_BYTES and self.arrived(0):
+        while len(data) == READ_BYTES and self.arrived(0)[0]:
             data = self._socket.recv(READ_BYTES)
             items += self._reader.feed(data)
         return items
@@ -180,35 +205,45 @@ class Line:
 class Loop:
     """Poll, check the fence, step, send; the only place where a worker meets time."""
 
-    def __init__(self, config: WorkerConfig, worker: HostedWorker, line: Line, fence: Fence, clock: Clock):
+    def __init__(self, config: WorkerConfig, worker: HostedWorker, line: Line, fence: Fence, clock: Clock,
+                 mesh: Mesh | None = None):
         self._config, self._worker, self._line, self._fence, self._clock = config, worker, line, fence, clock
-        self._end = ""
+        self._mesh, self._end = mesh, ""
+        if mesh is not None:
+            line.watch_also(mesh)
 
     def run(self) -> str:
         self._line.send([Envelope(self._config.epoch, self._config.worker, 0, self._worker.hello())])
         self._heard_at, idle_due = self._clock(), 0.0
         more = True  # work that can wait may be there
         while not self._end:
-            arrived = self._line.arrived(IDLE_AFTER_MS if more else self._config.lease_ms)
+            front, others = self._line.arrived(IDLE_AFTER_MS if more else self._config.lease_ms)
             self._fence.check()
-            if arrived:
-                packets, heard = self._read()
+            if not front and self._lease_is_over():
+                return "lease"
+            if front or others:
+                packets, heard = self._read() if front else ([], False)
+                if others and self._mesh is not None:
+                    packets = [*self._mesh.receive(), *packets]
                 if heard:
                     self._heard_at = self._clock()
                     self._line.front.sign()
                 if packets:
-                    self._line.send(self._worker.step(packets))
+                    self._send(self._worker.step(packets))
                     idle_due = idle_due if more else self._clock() + IDLE_DUE_S
                     more = True
                 if not more or self._clock() < idle_due:
                     continue
-            elif self._lease_is_over():
-                return "lease"
             if more:
                 replies, more = self._worker.idle(IDLE_MS)
-                self._line.send(replies)
+                self._send(replies)
                 idle_due = self._clock() + IDLE_DUE_S
         return self._end
+
+    def _send(self, replies: Sequence[Envelope]) -> None:
+        self._line.send(replies)
+        if self._mesh is not None:
+            self._mesh.send(self._worker.outgoing())
 
     def _lease_is_over(self) -> bool:
         """Nothing was heard of the front end for a lease, and it is not computing either."""
@@ -258,7 +293,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     from noria.views.writer import ViewDirectory
 
     warm.kernels()
-    published = config.run_dir / "views"
+    published = config.run_dir / ("views" if config.workers == 1 else f"views-{config.worker}")
     published.mkdir(mode=0o700, parents=True, exist_ok=True)
     symbols = SymbolTable(str(published))
     store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation,
@@ -266,7 +301,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     views = ViewDirectory(str(published), symbols, incarnation)
     core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
                        memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS, read_files=_record_batches,
-                       pid=os.getpid(), around=around)
+                       pid=os.getpid(), around=around, workers=config.workers, incarnation=incarnation)
     return core  # type: ignore[no-any-return]  # imported in here only
 
 
