@@ -158,6 +158,7 @@ def hold_limit(engine: Engine, limit: int) -> None:
     if held > goal:
         evict_bytes(engine, held - goal)
         engine.shrink()
+        leaving.give_back()
 
 
 def evict_bytes(engine: Engine, nbytes: int) -> int:
