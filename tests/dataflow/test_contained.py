@@ -16,6 +16,7 @@ from noria.dataflow.packets import Envelope
 from noria.dataflow.surroundings import Surroundings
 from noria.dataflow.validate import validate
 from noria.dataflow.worker import TickFailed, Worker
+from noria.plan.graph_plan import GraphPlan
 from noria.plan.lower import Lowering
 from noria.sql.commands import CreateTable, CreateView
 from noria.state.symbols import SymbolTable
@@ -125,6 +126,7 @@ ODD: list[Any] = [
     packets.Write((Insert("nosuch", (0,), [(1,)]),)), packets.Write((Insert("t", (0, 7), [(1, 1)]),)),
     packets.Write((Insert("t", (0, 1), [(1,)]),)), packets.Write((None,)),  # type: ignore[arg-type]
     packets.Migrate((packets.AddView(None),), ()), packets.Migrate((packets.DropTable("nosuch"),), ()),
+    packets.Migrate((), (), adopt=1e308), packets.Migrate((), (), adopt=GraphPlan((), 1, (), {}, {}, {})),
     packets.Ingest("nosuch", (), 1), packets.Ingest("t", (("f", ("/nosuch.sst",)),), 1),
 ]
 

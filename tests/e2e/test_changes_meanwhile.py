@@ -69,17 +69,23 @@ def builds(served: Served) -> list[tuple[Any, ...]]:
         return rows(c, "SHOW NORIA MIGRATIONS")
 
 
-def under_way(served: Served) -> list[tuple[Any, ...]]:
-    """What is built, when something is."""
+def under_way(served: Served, statement: Statement) -> list[tuple[Any, ...]]:
+    """What is built for the statement, when something is."""
+    def seen() -> list[tuple[Any, ...]]:
+        lives = statement.is_alive()
+        shown = rows(c, "SHOW NORIA MIGRATIONS")
+        assert shown or lives, f"nothing was shown of {statement.text!r}, which ended: {statement.error}"
+        return shown
+
     with served.connect() as c:
-        return until("something is built", lambda: rows(c, "SHOW NORIA MIGRATIONS"))
+        return until("something is built", seen)
 
 
 @contextmanager
-def halted(served: Served) -> Iterator[list[tuple[Any, ...]]]:
+def halted(served: Served, statement: Statement) -> Iterator[list[tuple[Any, ...]]]:
     """What is being built gets no further meanwhile: the worker stands still, for less than its lease."""
     with served.connect() as c:
-        shown = until("something is built", lambda: rows(c, "SHOW NORIA MIGRATIONS"))
+        shown = under_way(served, statement)
         worker = served.pid("worker")
         os.kill(worker, signal.SIGSTOP)
         try:
@@ -102,7 +108,7 @@ def test_shown_and_killed(served: Served) -> None:
     with served.connect() as c:
         assert rows(c, "SELECT * FROM hot WHERE id = 5") == [(5, 5)]
         statement = Statement(served, f"CREATE MATERIALIZED VIEW counts AS {COUNTS}")
-        with halted(served) as shown:
+        with halted(served, statement) as shown:
             assert shown[0][1:3] == ("counts", "runs") and int(shown[0][3]) <= int(shown[0][4]), shown
             assert any("VIEW counts" in str(r) for r in rows(c, "SHOW FULL PROCESSLIST"))
             assert rows(c, "SELECT * FROM hot WHERE id = 5") == [(5, 5)]
@@ -123,7 +129,7 @@ def test_the_old_one_answers_until_the_new_one_is_whole(served: Served) -> None:
         assert rows(c, "SELECT * FROM r WHERE id = 7") == [(7, 7)]
         statement = Statement(served, "CREATE OR REPLACE VIEW r AS SELECT a.town AS town, COUNT(*) AS n FROM v JOIN a "
                                       "ON a.id = v.author GROUP BY a.town HAVING n > ?")
-        with halted(served) as shown:
+        with halted(served, statement) as shown:
             assert shown[0][1] == "r"
             assert rows(c, "SELECT * FROM r WHERE id = 7") == [(7, 7)]
             with pytest.raises(pymysql.err.MySQLError, match="views read it: 'r'"):
@@ -134,7 +140,7 @@ def test_the_old_one_answers_until_the_new_one_is_whole(served: Served) -> None:
         assert "HAVING" in rows(c, "SHOW CREATE VIEW r")[0][1]
         statement = Statement(served, "CREATE OR REPLACE VIEW r AS SELECT user, COUNT(*) AS n FROM v GROUP BY user "
                                       "HAVING n > ?")
-        with halted(served):
+        with halted(served, statement):
             execute(c, f"KILL QUERY {statement.number}")
         error = statement.outcome()
         assert error is not None and error.args[0] == 1317
@@ -146,7 +152,7 @@ def test_the_old_one_answers_until_the_new_one_is_whole(served: Served) -> None:
 def test_a_view_by_a_new_key_is_there_at_once(served: Served) -> None:
     """Its first lookup waits for the index; others go on."""
     statement = Statement(served, "CREATE VIEW of_user AS SELECT id, user FROM v WHERE user = ?")
-    with halted(served) as shown:
+    with halted(served, statement) as shown:
         assert "index of table v by user" in str(shown)
     with served.connect() as c:
         assert {i for i, in rows(c, "SELECT id FROM of_user WHERE user = 3")} == set(range(3, ROWS, 777))
@@ -159,7 +165,7 @@ def test_a_crash_in_a_build(served: Served, what: tuple[str, ...]) -> None:
     """It goes on; of a front end that is gone the view is there after the next start, or was never."""
     text = f"CREATE MATERIALIZED VIEW counts AS {COUNTS}"
     statement = Statement(served, text)
-    under_way(served)
+    under_way(served, statement)
     served.kill(*what)
     error = statement.outcome()
     if "front" in what:
@@ -182,7 +188,7 @@ def test_a_first_read_that_is_killed(served: Served) -> None:
         execute(c, f"CREATE VIEW counts AS {COUNTS}")
         assert ("counts", "none") in [(r[0], r[3]) for r in rows(c, "SHOW NORIA VIEWS")] and builds(served) == []
         statement = Statement(served, "SELECT * FROM counts")
-        with halted(served) as shown:
+        with halted(served, statement) as shown:
             assert shown[0][1] == "counts"
             assert rows(c, "SELECT * FROM hot WHERE id = 5") == [(5, 5)]
             execute(c, f"KILL QUERY {statement.number}")
@@ -203,7 +209,7 @@ def test_a_crash_in_a_first_read(served: Served, what: tuple[str, ...]) -> None:
     with served.connect() as c:
         execute(c, f"CREATE VIEW counts AS {COUNTS}")
         statement = Statement(served, "SELECT * FROM counts")
-        under_way(served)
+        under_way(served, statement)
         served.kill(*what)
         error = statement.outcome()
         assert error is None, error
@@ -249,7 +255,7 @@ def test_clients_go_on(served: Served) -> None:
     with clients(served, write, lambda c, n: rows(c, f"SELECT author FROM hot WHERE id = {n % ROWS}")):
         statement = Statement(served, "CREATE MATERIALIZED VIEW per_user AS SELECT user, COUNT(*) AS n FROM v "
                                       "GROUP BY user HAVING n > ?")
-        under_way(served)
+        under_way(served, statement)
         before = len(written)
         assert statement.outcome() is None
         during = len(written) - before
@@ -284,7 +290,7 @@ def test_truncate(served: Served) -> None:
                    "ON l.v = v.id GROUP BY v.author")
         assert liked(c) == LIKES
         statement = Statement(served, "TRUNCATE TABLE l")
-        with halted(served) as shown:
+        with halted(served, statement) as shown:
             assert {r[1] for r in shown} == {"liked"}, shown
             assert any("TRUNCATE" in str(r) for r in rows(c, "SHOW FULL PROCESSLIST"))
             execute(c, f"KILL QUERY {statement.number}")
@@ -293,13 +299,13 @@ def test_truncate(served: Served) -> None:
         assert until("nothing is built", lambda: builds(served) == [])
         assert liked(c) == LIKES
         statement = Statement(served, "TRUNCATE TABLE l")
-        with halted(served):
+        with halted(served, statement):
             served.kill("worker")
         assert statement.outcome() is None
         assert liked(c) == 0
         fill()
         statement = Statement(served, "TRUNCATE TABLE l")
-        with halted(served):
+        with halted(served, statement):
             served.kill("worker", "front")
         assert statement.outcome() is not None
         served.start()
@@ -315,7 +321,7 @@ def test_truncate(served: Served) -> None:
         with clients(served, write, lambda c, n: rows(c, "SELECT author, n FROM liked"),
                      lambda c, n: rows(c, f"SELECT id FROM l WHERE v = {n % 100}")):
             statement = Statement(served, "TRUNCATE TABLE l")
-            under_way(served)
+            under_way(served, statement)
             before = len(written)
             assert statement.outcome() is None
             assert len(written) > before
@@ -330,7 +336,7 @@ def test_an_index_that_is_killed_and_one_whose_worker_is(served: Served) -> None
     with served.connect() as c:
         assert rows(c, "SELECT * FROM hot WHERE id = 5") == [(5, 5)]  # from shared memory when the worker stands still
         statement = Statement(served, "CREATE INDEX by_user ON v (user, author)")
-        with halted(served) as shown:
+        with halted(served, statement) as shown:
             assert shown[0][:3] == ("index of table v by user, author", "", "runs")
             assert rows(c, "SELECT * FROM hot WHERE id = 5") == [(5, 5)]
             execute(c, f"KILL QUERY {statement.number}")
@@ -339,7 +345,7 @@ def test_an_index_that_is_killed_and_one_whose_worker_is(served: Served) -> None
         assert until("nothing is built", lambda: builds(served) == [])
         assert "by_user" not in str(rows(c, "SHOW INDEX FROM v"))
         statement = Statement(served, "ALTER TABLE v ADD INDEX by_user (user, id), ALTER user SET DEFAULT 5")
-        with halted(served):
+        with halted(served, statement):
             served.kill("worker")
         assert statement.outcome() is None
         assert builds(served) == []
@@ -397,7 +403,7 @@ def test_columns_that_change(served: Served) -> None:
         before = rows(c, "SHOW CREATE TABLE v")
         for text in ("ALTER TABLE v MODIFY user VARCHAR(9) AFTER id", "CREATE UNIQUE INDEX u ON v (author, id)"):
             statement = Statement(served, text)
-            with halted(served) as shown:
+            with halted(served, statement) as shown:
                 assert shown[0][:3] == ("do the rows of table v fit its new definition", "", "runs")
                 assert rows(c, "SELECT * FROM seen WHERE id = 5") == [(5, 5)]
                 execute(c, f"KILL QUERY {statement.number}")
@@ -410,7 +416,7 @@ def test_columns_that_change(served: Served) -> None:
         assert error is not None and error.args[0] == 1264 and "row 257" in error.args[1]
         statement = Statement(served, "ALTER TABLE v CHANGE user who VARCHAR(9) NOT NULL AFTER id, "
                                       "ADD UNIQUE u (author, id)")
-        with halted(served):
+        with halted(served, statement):
             served.kill("worker")
         assert statement.outcome() is None
         execute(c, "INSERT INTO v (id, author, who) VALUES (-1, 7, 'new')")

@@ -351,6 +351,17 @@ def test_a_select_of_a_new_shape_asks_the_next_worker_where_one_dies(figure2: Da
     assert figure2.sql("SELECT author FROM stories WHERE title = 'Two'").rows == [("bob",)]
 
 
+def test_show_noria_says_that_the_worker_is_down(figure2: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was an internal error, with a number to look up."""
+    async def gone(*_: Any, **__: Any) -> None:
+        raise WorkerGone("worker 0 is down")
+
+    monkeypatch.setattr(figure2._transport._link, "ask", gone)  # type: ignore[attr-defined]
+    for what in ("MIGRATIONS", "GRAPH", "STATUS"):
+        with pytest.raises(SqlError, match="^worker 0 is down$"):
+            figure2.sql(f"SHOW NORIA {what}")
+
+
 class Stuck:
     """A session whose SELECTs, which must be planned, never get an answer; `gone`: but that their view is gone."""
 

@@ -152,9 +152,10 @@ class Changes:
         return list(failed.items())
 
     def adopt(self, steps: Sequence[packets.MigrationStep], plan: Any) -> None:
-        """The views of these steps, by the graph that other workers have."""
-        self.views = {s.view.name: s.view for s in steps if isinstance(s, packets.AddView)}
+        """The views of these steps, by the graph that other workers have.  SqlError: this is no such graph, or there
+        is one here already; nothing is done."""
         self._planner.adopt(plan)
+        self.views = {s.view.name: s.view for s in steps if isinstance(s, packets.AddView)}
         self._engine.relayout(self._large)
         self._engine.builds.declare()
 

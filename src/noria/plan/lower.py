@@ -370,6 +370,8 @@ class Lowering:
     def adopt(self, plan: GraphPlan) -> None:
         """The same graph, in an engine that has none."""
         graph = self.engine.graph
+        if not isinstance(plan, GraphPlan) or graph.nodes:
+            raise SqlError(1235, "42000", "Only a worker without views takes another one's graph over")
         self.views, self._plans = {v.name: v for v in plan.views}, dict(plan.plans)
         if self._sharing is not None:
             self._sharing.take(plan.instead, plan.members)

@@ -39,7 +39,7 @@ from noria.plan.lookups import Parameter, Range
 from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
-from noria.runtime.link import Link, WorkerGone
+from noria.runtime.link import Link
 from noria.server.answering import clock
 from noria.server.answering.keys import are_one_key, key_of, keys_of, range_of
 from noria.server.answering.locks import TableLocks
@@ -340,11 +340,8 @@ class Executor:
 
     # ------------------------------------------------------------ questions
     async def ask(self, question: Ask) -> Any:
-        """An answer of the worker."""
-        try:
-            reply: Done = await self._link.ask(question)
-        except WorkerGone as e:
-            raise ConnectionError(str(e)) from e
+        """An answer of the worker; WorkerGone: there is none now."""
+        reply: Done = await self._link.ask(question)
         if reply.error is not None:
             raise reply.error
         return reply.value

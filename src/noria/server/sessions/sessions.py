@@ -12,7 +12,6 @@ from math import isfinite
 from typing import Any
 
 from noria.core.errors import SqlError
-from noria.runtime.link import WorkerGone
 from noria.server.answering.executor import Executor
 from noria.server.outcomes import Client, Failed, Later, Outcome
 from noria.server.sessions import inspection
@@ -41,8 +40,6 @@ class Sessions:
         session = self.connect(Client("root", DATABASE, self.processes.number(), "localhost", False))
         try:
             return await complete(session, text, parameters)
-        except WorkerGone as e:
-            raise ConnectionError(str(e)) from e
         finally:
             session.close()
 
