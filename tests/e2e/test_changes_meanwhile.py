@@ -84,15 +84,14 @@ def under_way(served: Served, statement: Statement) -> list[tuple[Any, ...]]:
 @contextmanager
 def halted(served: Served, statement: Statement) -> Iterator[list[tuple[Any, ...]]]:
     """What is being built gets no further meanwhile: the worker stands still, for less than its lease."""
-    with served.connect() as c:
-        shown = under_way(served, statement)
-        worker = served.pid("worker")
-        os.kill(worker, signal.SIGSTOP)
-        try:
-            yield shown
-        finally:
-            with suppress(ProcessLookupError):  # it was killed
-                os.kill(worker, signal.SIGCONT)
+    shown = under_way(served, statement)
+    worker = served.pid("worker")
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield shown
+    finally:
+        with suppress(ProcessLookupError):  # it was killed
+            os.kill(worker, signal.SIGCONT)
 
 
 def expected(more_than: int) -> Counter[tuple[int, int, int]]:

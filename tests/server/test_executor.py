@@ -358,7 +358,7 @@ def test_show_noria_says_that_the_worker_is_down(figure2: Database, monkeypatch:
 
     monkeypatch.setattr(figure2._transport._link, "ask", gone)  # type: ignore[attr-defined]
     for what in ("MIGRATIONS", "GRAPH", "STATUS"):
-        with pytest.raises(SqlError, match="^worker 0 is down$"):
+        with pytest.raises(SqlError, match=r"^worker 0 is down$"):
             figure2.sql(f"SHOW NORIA {what}")
 
 
