@@ -121,7 +121,7 @@ class Fuzz:
             packets.Migrate((packets.DropTable("new"), packets.DropView("w")), ("CREATE VIEW …",)),
             packets.Rehearse(0, (*[packets.AddView(v.view) for v in new], packets.DropView("joined"))),
             packets.Ingest("t", (("t", ("/nonexistent/a.sst",)),), 3),
-            packets.Bootstrap("totals", 3, ("/nonexistent",)),
+            packets.Bootstrap("totals", 3, ("/nonexistent",)), packets.IndexFiles("1.1", ("/nonexistent",)),
             packets.Evict(0, 1000), packets.Evict(0, None), packets.SetLimit(2**28),
             *[packets.Ask(0, what, "by_s", packets.Read(0, "by_s", [("text 5",)]))
               for what in ("stats", "graph", "explain", "analyze", "table", "validate")],

@@ -126,6 +126,7 @@ ODD: list[Any] = [
     packets.Write((Insert("nosuch", (0,), [(1,)]),)), packets.Write((Insert("t", (0, 7), [(1, 1)]),)),
     packets.Write((Insert("t", (0, 1), [(1,)]),)), packets.Write((None,)),  # type: ignore[arg-type]
     packets.Migrate((packets.AddView(None),), ()), packets.Migrate((packets.DropTable("nosuch"),), ()),
+    packets.IndexFiles("1.1", ("/nosuch.sst",)), packets.IndexFiles("", None), packets.Ask(1, "unwanted index", "1.1"),
     packets.Migrate((), (), adopt=1e308), packets.Migrate((), (), adopt=GraphPlan((), 1, (), {}, {}, {})),
     packets.Ingest("nosuch", (), 1), packets.Ingest("t", (("f", ("/nosuch.sst",)),), 1),
 ]

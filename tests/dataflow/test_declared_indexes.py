@@ -158,10 +158,10 @@ def test_one_that_cannot_be_begun_holds_nothing_else_up(bench: Building, monkeyp
     """A full disk: whoever waits is told, other changes are made, and the next one tries again."""
     full, begin = SqlError(1021, "HY000", "Disk full"), bench.store.begin_index
 
-    def refused(table: str, columns: tuple[int, ...]) -> object:
+    def refused(table: str, columns: tuple[int, ...], awaited: bool = False) -> object:
         if columns == BY_A.columns:
             raise full
-        return begin(table, columns)
+        return begin(table, columns, awaited)
 
     with monkeypatch.context() as patched:
         patched.setattr(bench.store, "begin_index", refused)

@@ -31,6 +31,14 @@ class IndexBuild:
             self._store.add_index(self._table, self._columns)
         return self.over
 
+    awaits = False
+
+    def deliver(self, files: object) -> None:
+        raise NotImplementedError
+
+    def in_slices(self) -> None:
+        pass
+
     def again(self) -> None:
         self.done = 0
 
@@ -62,7 +70,7 @@ class MemoryStore:
     def add_index(self, table: str, columns: tuple[int, ...], work: object = None) -> None:
         self._rows[table].add_index(columns)
 
-    def begin_index(self, table: str, columns: tuple[int, ...]) -> IndexBuild | None:
+    def begin_index(self, table: str, columns: tuple[int, ...], awaited: bool = False) -> IndexBuild | None:
         return None if columns in self._rows[table].indexes else IndexBuild(self, table, columns)
 
     def positions(self, table: str, rows: Batch) -> list[bytes] | None:
@@ -80,6 +88,9 @@ class MemoryStore:
 
     def tidy(self) -> bool:
         return False
+
+    def flush_ahead(self) -> bool:
+        return True
 
     def trim_indexes(self, table: str, needed: object, most: int) -> None:
         """They cost little here."""

@@ -23,7 +23,7 @@ from noria.core.limits import BUILD_AT_ONCE_ROWS, BUILD_SLICE_MS
 from noria.core.types import TableDef
 from noria.dataflow.first_state import Build, Delivered, FirstState, Fit, Gathered, NewIndex, Promotion
 from noria.dataflow.graph import Columns, Node, ancestors, here, nearest
-from noria.dataflow.protocols import State, StoreBroken
+from noria.dataflow.protocols import IndexBuild, State, StoreBroken
 from noria.dataflow.work import Work
 
 if TYPE_CHECKING:
@@ -47,11 +47,13 @@ class Progress:
 @dataclass
 class Builds:
     """All that is being built, taking turns.  at_once_rows: what derives from no more rows is built by whoever asks;
-    state_bytes: what one state may take (0: any); unforeseen: notes a defect, and gives the error to answer with."""
+    state_bytes: what one state may take (0: any); awaited_rows: an index over more is awaited from Spark (0: none);
+    unforeseen: notes a defect, and gives the error to answer with."""
 
     engine: Engine
     at_once_rows: int = BUILD_AT_ONCE_ROWS
     state_bytes: int = 0
+    awaited_rows: int = 0
     unforeseen: Callable[[Exception], SqlError] | None = None
     states: dict[Node, FirstState | Delivered | Gathered] = field(default_factory=dict)
     indexes: dict[tuple[Node, Columns], NewIndex] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class Builds:
         self.refused.clear()
         for table, columns in list(store.unbuilt()):
             try:
-                build = store.begin_index(table, columns)
+                build = self._begin_index(table, columns)
             except SqlError as error:
                 self.refused[table, columns] = error
                 continue
@@ -130,11 +132,19 @@ class Builds:
         if store.row_count(table) <= self.at_once_rows:
             store.add_index(table, columns, self.engine.work)
             return
-        build = store.begin_index(table, columns)
+        build = self._begin_index(table, columns)
         if build is not None:
             names = [base.fields[c].name for c in columns]
             self.indexes[base, columns] = made = NewIndex(base, columns, build, table, names)
             self._turns.append(made)
+
+    def _begin_index(self, table: str, columns: Columns) -> IndexBuild | None:
+        store = self.engine.store
+        return store.begin_index(table, columns, 0 < self.awaited_rows < store.row_count(table))
+
+    def awaited(self) -> Iterator[NewIndex]:
+        """The indexes that wait for files of Spark's tasks."""
+        return (m for m in (*self.indexes.values(), *self.declared.values()) if m.build.awaits)
 
     def state(self, build: FirstState | Delivered | Gathered) -> None:
         """The node is full and has no state yet."""
@@ -185,6 +195,7 @@ class Builds:
         """Those that a node must have now."""
         above = set(ancestors(node))
         for made in [m for m in self.indexes.values() if m.base in above]:
+            made.build.in_slices()
             made.rows = MOST_ROWS
             while not made.step(self.engine):
                 if self.engine.work is not None:
@@ -197,6 +208,7 @@ class Builds:
         for made in (*self.indexes.values(), *self.declared.values()):
             if made.table == table:
                 made.build.again()
+                made.ticket = ""
         for n in self.engine.graph.nodes:
             build = self.states.get(n)
             if (build is not None or n.stash is not None) and bases & set(ancestors(n)):
@@ -265,6 +277,8 @@ class Builds:
 
     def _can(self, build: Build) -> bool:
         if build.error is not None or isinstance(build, Gathered):
+            return False
+        if isinstance(build, NewIndex) and build.build.awaits:
             return False
         if not isinstance(build, FirstState) or build.begun:
             return True
@@ -384,7 +398,7 @@ class Builds:
         done, total = build.counts(self.engine)
         waits = "" if build.error is None else build.error.message
         if build.error is None and not self._can(build):
-            waits = "waits for what it derives from"
+            waits = "made by Spark" if isinstance(build, NewIndex) else "waits for what it derives from"
         return Progress(build.what(), done, max(done, total), waits, build.error is not None)
 
 

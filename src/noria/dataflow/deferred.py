@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from noria.core.errors import interrupted, view_gone
+from noria.core.errors import SqlError, interrupted, view_gone
 from noria.dataflow import packets
 from noria.dataflow.engine import Engine
 from noria.dataflow.first_state import Build
@@ -36,6 +36,11 @@ class Deferred:
         self._engine, self._around = engine, around
         self._clock = around.clock or (lambda: 0)
         self._waiting: list[_Waiting] = []
+        self._tickets = 0
+        self.questions: dict[str, Callable[[Envelope, str], packets.Packet | None]] = {  # what answers an `Ask` later
+            "built": self.until_built, "indexed": self.until_indexed, "unwanted index": self.until_unwanted,
+            "looked up": lambda e, table: self.until_indexed(e, table, True),
+            "wanted index": lambda e, _: self.until_wanted(e)}
         self._next_at = 0  # nanoseconds: not before then is there another slice on a busy worker
 
     # -------------------------------------------------------------- who waits
@@ -69,6 +74,52 @@ class Deferred:
             return Done(number, error=error) if error is not None or not mine() else None
 
         return self._later(_Waiting(e, number, answer, mine))
+
+    def until_wanted(self, e: Envelope) -> packets.Packet | None:
+        """Answered when there is an index that Spark is to make, and what is in memory of the tables is on its way to
+        disk: so that the snapshot for it holds nobody up."""
+        assert isinstance(e.body, packets.Ask)
+        number = e.body.request
+
+        def answer() -> Done | None:
+            made = next(self._engine.builds.awaited(), None)
+            if made is None or not self._engine.store.flush_ahead():
+                return None
+            if not made.ticket:
+                self._tickets += 1
+                made.ticket = f"{e.epoch}.{self._tickets}"
+            return Done(number, packets.Wanted(made.ticket, self._engine.store.tables()[made.table], made.columns))
+
+        return self._later(_Waiting(e, number, answer, list))
+
+    @property
+    def looks(self) -> bool:
+        """May somebody soon be answered by a look alone?"""
+        return any(not m.ticket for m in self._engine.builds.awaited())
+
+    def until_unwanted(self, e: Envelope, ticket: str) -> packets.Packet | None:
+        """Answered when nobody waits for an index's files any more."""
+        assert isinstance(e.body, packets.Ask)
+        number, builds = e.body.request, self._engine.builds
+
+        def answer() -> Done | None:
+            return None if any(m.ticket == ticket for m in builds.awaited()) else Done(number)
+
+        return self._later(_Waiting(e, number, answer, list))
+
+    def deliver(self, body: packets.IndexFiles) -> Done:
+        """Files for an index that waits for them."""
+        made = next((m for m in self._engine.builds.awaited() if m.ticket == body.ticket), None)
+        if made is None:
+            return Done(body.request, error=SqlError(1105, "HY000", "nobody waits for files of this index any more"))
+        error: SqlError | None = None
+        if body.files is not None:
+            try:
+                made.build.deliver(body.files)
+            except SqlError as e:
+                error = e
+        made.build.in_slices()  # does nothing where files came
+        return Done(body.request, error=error)
 
     def until_fits(self, e: Envelope) -> packets.Packet | None:
         """Answered when all rows of a table were looked at, or one that does not fit."""

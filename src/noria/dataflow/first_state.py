@@ -267,6 +267,7 @@ class NewIndex(Build):
     def __init__(self, base: Node | None, columns: Columns, build: IndexBuild, table: str, names: list[str]):
         super().__init__()
         self.base, self.columns, self.build, self.table, self.names = base, columns, build, table, names
+        self.ticket = ""  # names it to whoever makes its files
 
     def step(self, engine: Engine) -> bool:
         return self.build.over or self.build.step(self.rows)

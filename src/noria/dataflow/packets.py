@@ -210,6 +210,26 @@ class Bootstrap:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """An index that Spark is to make (the answer to `Ask` "wanted index").  Its files hold the entries of the table's
+    rows at a snapshot made after this.  ticket: names it in `IndexFiles` and in `Ask` "unwanted index"."""
+
+    ticket: str
+    table: TableDef
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class IndexFiles:
+    """Files of `storage.sst` with the entries of an index that was wanted; none: nobody can make it.  `Done` where they
+    are taken over, with an error where they are not and the worker makes the index itself."""
+
+    ticket: str
+    files: tuple[str, ...] | None
+    request: int = 0
+
+
+@dataclass(frozen=True)
 class Evict:
     """Evict least recently read keys until `nbytes` are free, or everything that is partial (None)."""
 
@@ -223,7 +243,9 @@ class Ask:
     (argument: its name; what a bulk load must bring) | validate | builds (what is being built, and for which views) |
     built (argument: view name; answered when it has its first state, or will not have it) | indexed (argument: table;
     answered when it has the indexes that it declares) | looked up (argument: table; when it has those that views want,
-    too) | history (the changes of the program, `Noted`) | graph plan (the graph as data, for `Migrate.adopt`)."""
+    too) | wanted index (answered, `Wanted`, when there is one) | unwanted index (argument: ticket; answered when nobody
+    waits for its files any more) | history (the changes of the program, `Noted`) | graph plan (the graph as data, for
+    `Migrate.adopt`)."""
 
     request: int
     what: str
@@ -294,7 +316,8 @@ class Migrated:
 
 @dataclass(frozen=True)
 class Done:
-    """Answer to Rehearse, Snapshot, Bootstrap, Evict, Ask, SetLimit; to Ingest with the envelope's seq as `request`."""
+    """Answer to Rehearse, Snapshot, Bootstrap, IndexFiles, Evict, Ask, SetLimit; to Ingest with the envelope's seq as
+    `request`."""
 
     request: int
     value: Any = None
@@ -302,8 +325,8 @@ class Done:
 
 
 Packet = (
-    Write | Read | Query | Migrate | Rehearse | Snapshot | Ingest | Bootstrap | Evict | Ask | Fit | SetLimit
-    | Between | Hello | Wrote | Rows | Migrated | Done
+    Write | Read | Query | Migrate | Rehearse | Snapshot | Ingest | Bootstrap | IndexFiles | Evict | Ask | Fit
+    | SetLimit | Between | Hello | Wrote | Rows | Migrated | Done
 )
 
 
@@ -318,6 +341,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     Snapshot: {"request": _INT, "path": _TEXT},
     Ingest: {"table": _TEXT, "files": _ROW, "rows": _INT, "auto_increment": _INT},
     Bootstrap: {"view": _TEXT, "node": _INT, "files": _ROW, "request": _INT},
+    IndexFiles: {"ticket": _TEXT, "files": (tuple, list, type(None)), "request": _INT},
     Evict: {"request": _INT, "nbytes": (int, type(None))},
     Ask: {"request": _INT, "what": _TEXT, "argument": _TEXT, "read": (Read, type(None))},
     Fit: {"request": _INT, "table": (TableDef,)},

@@ -44,6 +44,17 @@ class IndexBuild(Protocol):
     def step(self, rows: int) -> bool:
         """Index the next rows; True when it is whole and in use.  SqlError: it can go on, or be given up."""
 
+    @property
+    def awaits(self) -> bool:
+        """Does it wait for files of Spark's tasks?"""
+
+    def deliver(self, files: Sequence[str]) -> None:
+        """Take these files over, made from a checkpoint since it awaits them.  SqlError: it cannot, and awaits them
+        still."""
+
+    def in_slices(self) -> None:
+        """No file will come: go on without."""
+
     def again(self) -> None:
         """Rows came beside all writes: begin at the first one again."""
 
@@ -112,8 +123,13 @@ class BaseStore(Protocol):
         """Make lookups by these columns possible; existing rows are indexed before it returns, unless `work` gives
         up: then there is no index."""
 
-    def begin_index(self, table: str, columns: tuple[int, ...]) -> IndexBuild | None:
-        """`add_index` in slices, while the table is written; None where there is nothing to do."""
+    def begin_index(self, table: str, columns: tuple[int, ...], awaited: bool = False) -> IndexBuild | None:
+        """`add_index` in slices, while the table is written; None where there is nothing to do.  awaited: from files
+        that Spark's tasks make."""
+
+    def flush_ahead(self) -> bool:
+        """Write what is in memory to files in the background, so that the next checkpoint takes no time.  Is it
+        done?"""
 
     def positions(self, table: str, rows: Batch) -> list[bytes] | None:
         """Where rows lie in the order of `scan`, by their primary keys; None of a table without one."""

@@ -59,12 +59,13 @@ ReadFiles = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 class Worker:
     """See the module.  `planner(engine)` makes the planner of this worker's graph.  large: first states over
-    more base rows than this are left to Spark, whose files `read_files` opens (None: built here).
+    more base rows than this are left to Spark, whose files `read_files` opens (None: built here); large_index: likewise
+    indexes (0: built here).
     pid: of the process that runs it, for Hello.  workers: how many there are; incarnation: how often this one was
     started; whoever runs one of several sends what is in `outgoing` after each step."""
 
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory, planner: Callable[[Engine], Planner],
-                 worker: int = 0, epoch: int = 1, memory_limit: int = 0, large: int | None = None,
+                 worker: int = 0, epoch: int = 1, memory_limit: int = 0, large: int | None = None, large_index: int = 0,
                  read_files: ReadFiles = lambda files: (), pid: int = 0, around: Surroundings | None = None,
                  workers: int = 1, incarnation: int = 1):
         self.worker, self.epoch, self.memory_limit = worker, epoch, memory_limit
@@ -77,15 +78,21 @@ class Worker:
         self._grows = True  # may something have got states since memory was looked at?
         self.around = around or Surroundings()
         self.engine.clock = self.around.clock
+        self.engine.builds.awaited_rows = large_index
         self.engine.builds.state_bytes = self.around.state_bytes
         self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
         self._deferred = Deferred(self.engine, self.around)
         self._scans = Scans(self.engine, self.around, self._internal)
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
+        self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
+            packets.Write: self._write, packets.Read: self._read_when_there, packets.Query: self._query,
+            packets.Migrate: self._migrate, packets.Ingest: self._ingest, packets.Bootstrap: self._bootstrap,
+            packets.Fit: lambda _, e: self._deferred.until_fits(e),
+        }
         self._answers: dict[type, Callable[[Any], Any]] = {
             packets.Snapshot: self._snapshot,
             packets.Evict: self._evict, packets.Ask: self._ask, packets.SetLimit: self._set_limit,
-            packets.Rehearse: self._rehearse,
+            packets.Rehearse: self._rehearse, packets.IndexFiles: self._deferred.deliver,
         }
 
     # -------------------------------------------------------------- the step
@@ -224,7 +231,8 @@ class Worker:
             self._grows = bool(self.engine.builds) or bool(self._scans)
             self.engine.advance()
             untidy = [self._store.tidy(), leaving.give_back()]
-            return self._build(budget_ms), any(untidy) or bool(self.engine.builds) or bool(self._scans)
+            replies = self._build(budget_ms)
+            return replies, any(untidy) or bool(self.engine.builds) or bool(self._scans) or self._deferred.looks
 
     def close(self) -> None:
         self._store.close()
@@ -232,24 +240,10 @@ class Worker:
 
     def _handle(self, e: Envelope) -> packets.Packet | None:
         body = e.body
-        if isinstance(body, packets.Bootstrap):
-            return self._bootstrap(body, e)
-        if isinstance(body, packets.Ask) and body.what == "built":
-            return self._deferred.until_built(e, body.argument)
-        if isinstance(body, packets.Ask) and body.what in ("indexed", "looked up"):
-            return self._deferred.until_indexed(e, body.argument, body.what == "looked up")
-        if isinstance(body, packets.Fit):
-            return self._deferred.until_fits(e)
-        if isinstance(body, packets.Read):
-            return self._read_when_there(body, e)
-        if isinstance(body, packets.Write):
-            return self._write(body, e)
-        if isinstance(body, packets.Migrate):
-            return self._migrate(body, e)
-        if isinstance(body, packets.Ingest):
-            return self._ingest(body, e)
-        if isinstance(body, packets.Query):
-            return self._query(body, e)
+        if isinstance(body, packets.Ask) and body.what in self._deferred.questions:
+            return self._deferred.questions[body.what](e, body.argument)
+        if type(body) in self._handlers:
+            return self._handlers[type(body)](body, e)
         answer: packets.Packet = self._answers[type(body)](body)
         return answer
 

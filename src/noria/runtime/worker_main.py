@@ -21,7 +21,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from noria.core.limits import DEFAULT_MEMORY_BYTES, HEARTBEAT_MS, IDLE_MS, LEASE_MS, WORKER_BOOTSTRAP_ROWS
+from noria.core.limits import (
+    DEFAULT_MEMORY_BYTES,
+    HEARTBEAT_MS,
+    IDLE_MS,
+    LEASE_MS,
+    WORKER_BOOTSTRAP_ROWS,
+    WORKER_INDEX_ROWS,
+)
 from noria.dataflow.packets import Envelope, Hello
 from noria.dataflow.surroundings import Surroundings
 from noria.runtime import wire
@@ -300,8 +307,9 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
                        memory=Memory.within(config.memory_limit))
     views = ViewDirectory(str(published), symbols, incarnation)
     core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
-                       memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS, read_files=_record_batches,
-                       pid=os.getpid(), around=around, workers=config.workers, incarnation=incarnation)
+                       memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS, large_index=WORKER_INDEX_ROWS,
+                       read_files=_record_batches, pid=os.getpid(), around=around, workers=config.workers,
+                       incarnation=incarnation)
     return core  # type: ignore[no-any-return]  # imported in here only
 
 

@@ -39,6 +39,7 @@ from noria.runtime.resources import raise_open_files
 from noria.runtime.worker_main import WorkerConfig
 from noria.server.answering.executor import Executor
 from noria.server.applying import applied
+from noria.server.bulk.indexes import Indexes
 from noria.server.bulk.jobs import Bulk
 from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, make_token
 from noria.server.http.app import make_app
@@ -167,6 +168,8 @@ class Node:
         self.batch.start_soon()
         watching = asyncio.ensure_future(self._watch_memory())
         self._closers.append(("watch over memory", lambda: _stopped(watching)))
+        indexing = asyncio.ensure_future(Indexes(self.bulk, self.link).run())
+        self._closers.append(("making of indexes", lambda: _stopped(indexing)))
         await self._listen(*ports)
 
     async def _worker_up(self) -> None:

@@ -51,6 +51,9 @@ META = "meta"
 DEFAULT = "default"  # RocksDB's own family, which we leave empty
 BALLAST = "noria-ballast"
 _BUFFERS = "rocksdb.cur-size-all-mem-tables"
+_UNFLUSHED = "rocksdb.cur-size-active-mem-table"
+_FLUSHES = "rocksdb.num-running-flushes"
+FLUSHED_AHEAD = 2**20  # bytes of a memtable that are worth a file of their own before a checkpoint makes one
 BLOOM_BITS = 10  # per key: one look-up of an absent key in a hundred goes to a block
 
 
@@ -438,6 +441,14 @@ class Engine:
         """Write all memtables to files: then a checkpoint takes milliseconds."""
         for name in self.families():
             self._guarded(self._families[name].flush)
+
+    def flush_ahead(self) -> bool:
+        """Begin to write memtables to files, those that are worth it; is nothing being written any more?"""
+        for name in self.families():
+            family = self._families[name]
+            if int(family.property_int_value(_UNFLUSHED) or 0) > FLUSHED_AHEAD:
+                self._guarded(lambda family=family: family.flush(False))  # type: ignore[misc]
+        return not int(self._db.property_int_value(_FLUSHES) or 0)
 
     def checkpoint(self, path: str) -> None:
         self.check_space(0)

@@ -137,11 +137,7 @@ class Fitting:
             return
 
         def look() -> None:
-            if self._table.key:
-                gone, came = delta.columns[:, delta.weights < 0], delta.columns[:, delta.weights > 0]
-                left, keys = self._table.keys(gone), self._table.keys(came)
-            else:
-                left, gone, keys, came = stage.moved()
+            left, gone, keys, came = stage.changed(delta)
             self._without(gone, left)
             self._look(came, keys, 0)
 

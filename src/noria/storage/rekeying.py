@@ -39,7 +39,7 @@ class Copy:
     def serves(self, was: Table) -> bool:
         """Has it all indexes that the table has, now that it is to become the table?  What is being built is none."""
         wanted = {i.family for i in _indexes(was, self.table.definition, self.table)}
-        return not was.building and wanted <= set(self.families())
+        return not was.unfinished and wanted <= set(self.families())
 
     def enter(self, rows: Codes, before: list[bytes]) -> None:
         """before: the keys that the rows have in the table."""
@@ -79,7 +79,7 @@ def switched(engine: Engine, table: Table, wanted: TableDef, going: list[Table])
     fitting = table.fitting
     assert fitting is not None and fitting.copy is not None, "`refuse_unfit` comes before"
     before = copy(table)
-    before.fitting, before.building = None, []
+    before.fitting, before.building, before.awaited = None, [], []
     engine.condemn(*(index.family for index in fitting.unique))
     table.indexes = fitting.copy.table.indexes
     return [*going, before]
@@ -99,7 +99,7 @@ def _indexes(was: Table, wanted: TableDef, later: Table) -> Iterator[Index]:
     found by the key that they had."""
     unique = {i.columns: i.name for i in wanted.indexes if i.unique}
     yield from (Index.of(wanted, columns, True, name) for columns, name in unique.items())
-    plain = dict.fromkeys(i.columns for i in (*was.indexes, *was.building) if not i.unique)
+    plain = dict.fromkeys(i.columns for i in (*was.indexes, *was.unfinished) if not i.unique)
     if was.key and was.key != wanted.primary_key[: len(was.key)]:
         plain[was.key] = None
     yield from (Index.of(wanted, columns) for columns in plain

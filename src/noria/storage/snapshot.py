@@ -6,8 +6,9 @@ Any number of processes may read one checkpoint; nothing writes to it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +20,10 @@ from noria.core.types import Column, TableDef
 from noria.core.values import arrow_type, bytes_of, convert, to_arrow
 from noria.storage import reading
 from noria.storage.catalog import family_of, table_from_json
-from noria.storage.encoding import unpack_parts
+from noria.storage.encoding import key_parts_of_arrow, pack_keys, unpack_parts
 from noria.storage.engine import META, open_read_only
+from noria.storage.sst import ENTRY
+from noria.storage.table import Index
 
 BATCH_ROWS = 50_000
 _HEAD_BYTES = 12  # of a key: enough to place it among others
@@ -57,6 +60,32 @@ def read_checkpoint(
                 yield from _batches(some, table, wanted)
     finally:
         db.close()
+
+
+def read_entries(path: str, table: TableDef, index: Index, ranges: Sequence[Range] = (Range(),),
+                 rows: int = BATCH_ROWS) -> Generator[pa.RecordBatch, None, None]:
+    """What an index that is not UNIQUE holds for the table's rows in these ranges, in batches of so many: ENTRY."""
+    db = open_read_only(path, [family_of(table)])
+    try:
+        family = db.get_column_family(family_of(table))
+        for first, end in ranges:
+            for some in reading.slices(family, rows, "items", first, end):
+                yield _entries([k for k, _ in some], [v for _, v in some], table, index)
+    finally:
+        db.close()
+
+
+def _entries(keys: list[bytes], values: list[bytes], table: TableDef, index: Index) -> pa.RecordBatch:
+    columns = [table.columns[c] for c in index.columns]
+    made: list[bytes] = []
+    order: list[bytes] = []
+    for rows, parts in unpack_parts(values, [c.type for c in table.columns]):
+        count = len(parts[0]) if parts else 0
+        mine = keys if isinstance(rows, slice) else [keys[r] for r in rows.tolist()]
+        arrays = [column_array(table, c, parts, count) for c in index.columns]
+        made += map(add, pack_keys(key_parts_of_arrow(arrays, [c.type for c in columns])), mine)
+        order += mine
+    return pa.record_batch([pa.array(made, pa.binary()), pa.array(order, pa.large_binary())], schema=ENTRY)
 
 
 def _batches(values: list[bytes], table: TableDef, wanted: list[int]) -> Iterator[pa.RecordBatch]:
@@ -99,18 +128,28 @@ def split(path: str, table: TableDef, pieces: int, least_rows: int = 1) -> list[
 
     Every file of the table tells its rows and its first and last key; keys are taken to lie evenly between.
     """
-    db = open_read_only(path, [family_of(table)])
-    try:
-        # Only this family is open (RocksDB's default is empty), so all files are its own.
-        files = [(f["start_key"], f["end_key"], f["num_entries"]) for f in db.live_files()]
-    finally:
-        db.close()
+    files = _files(path, table)
     if pieces <= 1 or not files:
         return [Range()]
     spans = [(_number(first), _number(last), rows) for first, last, rows in files]
     pieces = min(pieces, -(-sum(rows for _, _, rows in spans) // least_rows))
     cuts = [_bytes(c) for c in dict.fromkeys(_cuts(spans, pieces))]
     return [Range(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
+
+
+def rows_about(path: str, table: TableDef) -> int:
+    """Rows of the table, as its files tell: those that went may be among them."""
+    return sum(rows for _, _, rows in _files(path, table))
+
+
+def _files(path: str, table: TableDef) -> list[tuple[bytes, bytes, int]]:
+    """First key, last key and entries of each file of the table."""
+    db = open_read_only(path, [family_of(table)])
+    try:
+        # Only this family is open (RocksDB's default is empty), so all files are its own.
+        return [(f["start_key"], f["end_key"], f["num_entries"]) for f in db.live_files()]
+    finally:
+        db.close()
 
 
 def _number(key: bytes) -> int:

@@ -163,6 +163,13 @@ class Stage:
         both = concat(parts, self.table.width)
         return net(both) if len({int(p.weights[0]) for p in parts}) == 2 else both
 
+    def changed(self, delta: Batch) -> tuple[list[bytes], Codes, list[bytes], Codes]:
+        """The rows that go and the rows that come, net, each with its key.  delta: as `delta` has it."""
+        if not self.table.key:
+            return self.moved()
+        gone, came = delta.columns[:, delta.weights < 0], delta.columns[:, delta.weights > 0]
+        return self.table.keys(gone), gone, self.table.keys(came), came
+
     def moved(self) -> tuple[list[bytes], Codes, list[bytes], Codes]:
         """Rows of a bag that went and rows that came, net, each with its key."""
         gone: dict[bytes, Codes] = {}

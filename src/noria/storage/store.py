@@ -35,7 +35,7 @@ from noria.storage.indexing import IndexBuild, build_whole
 from noria.storage.rekeying import switched
 from noria.storage.stage import SCAN_ROWS, Stage
 from noria.storage.table import Index, Table
-from noria.storage.writer import bare, run, run_inserts
+from noria.storage.writer import bare, joins, run, run_inserts
 
 
 class RocksStore:
@@ -167,7 +167,7 @@ class RocksStore:
 
     def unbuilt(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         for table in self._tables.values():
-            building = {i.columns for i in table.building}
+            building = {i.columns for i in table.unfinished}
             for i in table.definition.indexes:
                 if table.access(i.columns) is None and i.columns not in building:
                     yield table.name, i.columns
@@ -204,7 +204,7 @@ class RocksStore:
         self._engine.condemn(*(index.family for _, index in self._undeclared))
         for table in self._dropped:
             self._engine.condemn(table.family, *(i.family for i in table.maintained))
-            table.building.clear()
+            table.abandon()
         self._dropped, self._undeclared = [], []
 
     def recipe(self) -> tuple[str, ...]:
@@ -218,13 +218,13 @@ class RocksStore:
         if build is not None:
             build_whole(build, SCAN_ROWS, (lambda: None) if work is None else work.check)
 
-    def begin_index(self, table: str, columns: tuple[int, ...]) -> IndexBuild | None:
+    def begin_index(self, table: str, columns: tuple[int, ...], awaited: bool = False) -> IndexBuild | None:
         """A key, prefix or index that serves these columns already is used: then there is nothing to build."""
         if self.table(table).access(columns) is not None:
             return None
         into = self._readable(table)
         index = Index.of(into.definition, tuple(columns), name=into.declared(tuple(columns)))
-        return IndexBuild(self._engine, into, index, lambda: self._readable(table))
+        return IndexBuild(self._engine, into, index, lambda: self._readable(into.name), awaited)
 
     def trim_indexes(self, table: str, needed: Iterable[tuple[int, ...]], most: int) -> None:
         into = self.table(table)
@@ -265,8 +265,9 @@ class RocksStore:
             delta = stage.delta()
             if len(delta):
                 deltas[name] = delta
-                if stage.table.fitting is not None:
-                    stage.table.fitting.written(stage, delta)
+                for told in (stage.table.fitting, *stage.table.awaited):
+                    if told is not None:
+                        told.written(stage, delta)
         return results, deltas
 
     def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None
@@ -298,7 +299,7 @@ class RocksStore:
                 results[place] = WriteResult(error=damage)
                 continue
             before = runs.get(table)
-            if before is not None and _joins(statement, statements[before[0]]):
+            if before is not None and joins(statement, statements[before[0]]):
                 before.append(place)
                 continue
             flush(table)
@@ -467,6 +468,9 @@ class RocksStore:
         found = self.table(table)
         return tuple((i.columns, i.unique) for i in found.indexes), found.counters.auto_increment
 
+    def flush_ahead(self) -> bool:
+        return self._engine.flush_ahead()
+
     def checkpoint(self, path: str) -> None:
         """A consistent copy (hard links) at `path`, which must not exist; `storage.snapshot` reads it."""
         self._engine.checkpoint(path)
@@ -483,13 +487,6 @@ class RocksStore:
                 into.fitting.again()
             self._done[seq % meta.RECENT_RESULTS] = Done(epoch, seq)
             self.last_epoch, self.last_seq = epoch, seq
-
-
-def _joins(statement: Statement, first: Statement) -> bool:
-    """Can the INSERT be run in one with those from `first` on?"""
-    return (isinstance(statement, Insert) and isinstance(first, Insert)
-            and statement.on_duplicate == first.on_duplicate == "error" and statement.columns == first.columns
-            and isinstance(statement.rows, (list, tuple)) and isinstance(first.rows, (list, tuple)))
 
 
 def _present(values: list[bytes | None], ordinals: Codes) -> tuple[list[bytes], Codes]:

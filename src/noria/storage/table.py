@@ -28,6 +28,7 @@ from noria.storage.encoding import keys_of, rows_of, unpack_rows
 
 if TYPE_CHECKING:
     from noria.storage.fitting import Fitting
+    from noria.storage.indexing import IndexBuild
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Table:
         self._define(definition)
         self.indexes: list[Index] = list(indexes)
         self.building: list[Index] = []  # written like the others, and not looked up yet (`indexing`)
+        self.awaited: list[IndexBuild] = []  # whose entries Spark makes: they are told of writes
         self.counters = Counters()
 
     def _define(self, definition: TableDef) -> None:
@@ -102,6 +104,16 @@ class Table:
     def maintained(self) -> list[Index]:
         """The indexes that every write changes."""
         return [*self.indexes, *self.building] if self.building else self.indexes
+
+    @property
+    def unfinished(self) -> list[Index]:
+        """The indexes that are not looked up yet."""
+        return [*self.building, *(b.index for b in self.awaited if b.index not in self.building)]
+
+    def abandon(self) -> None:
+        """Nothing is built any more."""
+        self.building.clear()
+        self.awaited.clear()
 
     @property
     def unique_indexes(self) -> list[Index]:

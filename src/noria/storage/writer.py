@@ -85,6 +85,13 @@ def bare(error: SqlError) -> SqlError:
     return SqlError(error.code, error.state, error.message)
 
 
+def joins(statement: Statement, first: Statement) -> bool:
+    """Can the INSERT be run in one with those from `first` on?"""
+    return (isinstance(statement, Insert) and isinstance(first, Insert)
+            and statement.on_duplicate == first.on_duplicate == "error" and statement.columns == first.columns
+            and isinstance(statement.rows, (list, tuple)) and isinstance(first.rows, (list, tuple)))
+
+
 def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> list[WriteResult]:
     """Run plain INSERTs of the same columns, which clients sent at the same time, as one; one after the
     other only if one of them fails."""

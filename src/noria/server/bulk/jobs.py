@@ -2,6 +2,7 @@
 
     query      a SELECT that no view answers
     bootstrap  the first state of a full node over large tables
+    index      the entries of an index of a large table
     load       files → SST files built by Spark's tasks → one `Ingest`
     backup     a checkpoint for the command line to copy
     verify     every view recomputed and compared
@@ -30,7 +31,7 @@ from noria.control.supervisor import DriverGone, JobError, NoDriver, Supervisor
 from noria.core import limits
 from noria.core.errors import SqlError, too_many_jobs, unknown_table
 from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPARK_QUEUE
-from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Read, Snapshot
+from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Read, Snapshot, Wanted
 from noria.plan.mir import Mir
 from noria.plan.optimizer import told
 from noria.plan.view import ViewDef
@@ -41,6 +42,7 @@ from noria.server.rows import python_rows
 from noria.sql.commands import BatchQuery
 
 if TYPE_CHECKING:  # at run time they are imported by the jobs that need them: pyspark is no part of serving
+    from noria.spark.jobs.index import Made
     from noria.spark.jobs.verify import Maintained, VerifyReport
     from noria.spark.loading.load import LoadReport
 
@@ -79,7 +81,7 @@ class Bulk:
         try:
             yield path
         finally:
-            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+            await asyncio.shield(asyncio.to_thread(shutil.rmtree, path, ignore_errors=True))  # even if cancelled here
 
     @asynccontextmanager
     async def _in_slot(self, slots: Slots) -> AsyncIterator[None]:
@@ -148,13 +150,31 @@ class Bulk:
                                             tables=list(self._program.tables()), out=str(place / "rows"))
             await self._asked(Bootstrap(view.name, node, replayed.files))
 
+    # ------------------------------------------------------------ indexes
+    @asynccontextmanager
+    async def index(self, wanted: Wanted) -> AsyncIterator[Made]:
+        """Files with the entries of an index of the table as it is now, as long as the block runs."""
+        async with self._in_slot(self._first_states), self._place("index") as place:
+            checkpoint = await self._snapshot(place)
+            yield await self._repeated("noria.spark.jobs.index:index", checkpoint=checkpoint, table=wanted.table,
+                                       columns=wanted.columns, out=str(place / "sst"))
+
     async def _repeated(self, job: str, **arguments: Any) -> Any:
         """A job's result, however many drivers die on the way: for jobs whose input outlives a driver."""
         while True:
             try:
-                return await self._supervisor.run_job(job, pool="bulk", **arguments)
+                return await self._run(job, **arguments)
             except DriverGone:
                 shutil.rmtree(arguments["out"], ignore_errors=True)
+
+    async def _run(self, job: str, **arguments: Any) -> Any:
+        """A job's result.  Cancelled, it returns when nothing of it runs any more: so its files can go."""
+        ended = asyncio.Event()
+        try:
+            return await self._supervisor.run_job(job, pool="bulk", on_end=ended.set, **arguments)
+        except asyncio.CancelledError:
+            await ended.wait()
+            raise
 
     # ------------------------------------------------------------ load
     async def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
@@ -196,7 +216,7 @@ class Bulk:
         def tell(done: int, total: int, what: str) -> None:
             steps.put_nowait({"step": what, "done": done, "total": total})
 
-        task = asyncio.ensure_future(self._supervisor.run_job(job, progress=tell, pool="bulk", **arguments))
+        task = asyncio.ensure_future(self._run(job, progress=tell, **arguments))
         task.add_done_callback(lambda _: steps.put_nowait(None))
         try:
             while (step := await steps.get()) is not None:
@@ -204,6 +224,7 @@ class Bulk:
             yield {"result": await _told(task)}
         finally:
             task.cancel()
+            await asyncio.wait([task])
 
     # ------------------------------------------------------------ backup
     async def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:

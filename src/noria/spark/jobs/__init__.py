@@ -3,6 +3,7 @@
     snapshot    a checkpoint as DataFrames
     query       a query that no view answers
     bootstrap   the first state of a full node
+    index       the entries of an index
     verify      every view recomputed and compared
     progress    how many tasks are done
 """

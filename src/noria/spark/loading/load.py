@@ -88,39 +88,39 @@ def load(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> 
             with stages(spark, progress, f"counting rows for {spec.table.name}"):
                 job = _numbered(spark, job, spec.auto_increment)
         with stages(spark, progress, f"loading {spec.table.name}"):
-            reports = _run(spark, job, sum(s.nbytes for s in splits))
-        return _finish(spec, reports, started)
+            found = _run(spark, job, sum(s.nbytes for s in splits))
+        return _finish(spec, found, started)
     except BaseException:
         shutil.rmtree(spec.out, ignore_errors=True)
         raise
 
 
-def _finish(spec: LoadSpec, reports: Sequence[Report], started: float) -> LoadReport:
+def _finish(spec: LoadSpec, found: Sequence[Report], started: float) -> LoadReport:
     """Gather what the tasks wrote; the rejects become one file."""
-    for r in reports:
+    for r in found:
         if r.duplicate:
             raise SqlError(1062, "23000", r.duplicate)
-    rejected = sum(r.rejected for r in reports)
-    examples = tuple(e for r in reports for e in r.examples)[:5]
+    rejected = sum(r.rejected for r in found)
+    examples = tuple(e for r in found for e in r.examples)[:5]
     if spec.max_rejects is not None and rejected > spec.max_rejects:
         raise _too_many(rejected, spec.max_rejects, examples)
     if rejected:
         with open(spec.reject_file, "wb") as out:
-            for r in reports:
+            for r in found:
                 if r.reject_file:
                     with open(r.reject_file, "rb") as part:
                         shutil.copyfileobj(part, out)
                     os.unlink(r.reject_file)
     by_family: dict[str, list[tuple[bytes, str]]] = {}
-    for r in reports:
+    for r in found:
         for f in r.files:
             by_family.setdefault(f.family, []).append((f.first, f.path))
     own = family_of(spec.table)
     return LoadReport(
         spec.table.name, tuple((n, tuple(p for _, p in sorted(some))) for n, some in sorted(by_family.items())),
-        sum(f.rows for r in reports for f in r.files if f.family == own),
-        max((r.auto_increment for r in reports), default=0), rejected, spec.reject_file if rejected else "",
-        examples, sum(os.path.getsize(f.path) for r in reports for f in r.files), time.monotonic() - started)
+        sum(f.rows for r in found for f in r.files if f.family == own),
+        max((r.auto_increment for r in found), default=0), rejected, spec.reject_file if rejected else "",
+        examples, sum(os.path.getsize(f.path) for r in found for f in r.files), time.monotonic() - started)
 
 
 def _too_many(rejected: int, limit: int, examples: Sequence[str]) -> LoadRefused:
@@ -151,13 +151,13 @@ def _run(spark: SparkSession, job: Job, nbytes: int) -> list[Report]:
     wanted = 1 if nbytes < SMALL_BYTES else min(MAX_RANGES, max(_slots(spark), -(-nbytes // TARGET_BYTES)))
     splits = _numbers(spark, len(job.splits))
     if job.table.primary_key:
-        reports = _sort(splits, job, (0,), wanted)
+        found = _sort(splits, job, (0,), wanted)
     else:
-        reports = _reports(splits.mapInArrow(WriteBag(job), PARCEL_SCHEMA))
+        found = reports(splits.mapInArrow(WriteBag(job), PARCEL_SCHEMA))
     if job.indexes:
-        left_out = sorted(n for r in reports for n in r.left_out)
-        reports += _sort(splits, job, tuple(range(1, len(job.families))), wanted, left_out)
-    return reports
+        left_out = sorted(n for r in found for n in r.left_out)
+        found += _sort(splits, job, tuple(range(1, len(job.families))), wanted, left_out)
+    return found
 
 
 def _sort(splits: DataFrame, job: Job, families: tuple[int, ...], wanted: int, left_out: Sequence[int] | None = None
@@ -166,10 +166,11 @@ def _sort(splits: DataFrame, job: Job, families: tuple[int, ...], wanted: int, l
     ranges = place(job, families, wanted)
     encode = Encode(job, ranges, families, left_out is None, tuple(left_out or ()))
     parts = splits.mapInArrow(encode, PARCEL_SCHEMA).repartitionById(ranges.total, F.col("part"))
-    return _reports(parts.mapInArrow(Merge(job, ranges, families), PARCEL_SCHEMA))
+    return reports(parts.mapInArrow(Merge(job, ranges, families), PARCEL_SCHEMA))
 
 
-def _reports(rows: DataFrame) -> list[Report]:
+def reports(rows: DataFrame) -> list[Report]:
+    """What the tasks say that they did."""
     return [Report.from_bytes(bytes(r["data"])) for r in _collect(rows)]
 
 

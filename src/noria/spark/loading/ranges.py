@@ -59,7 +59,7 @@ def place(job: Job, families: Sequence[int], ranges: int) -> Ranges:
         for batch, _ in rows_of(sampled, number, None):
             for held, family in zip(seen, families, strict=True):
                 held += entries(job.table, job.families[family], _thinned(batch)).column(0).to_pylist()
-    return Ranges(tuple(_quantiles(sorted(held), ranges) for held in seen))
+    return Ranges(tuple(quantiles(sorted(held), ranges) for held in seen))
 
 
 def _spread(splits: Sequence[Split]) -> Iterator[Split]:
@@ -82,7 +82,8 @@ def _thinned(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.take(pa.array(np.linspace(0, batch.num_rows - 1, SAMPLED_ROWS).astype(np.int64)))
 
 
-def _quantiles(keys: list[bytes], ranges: int) -> tuple[bytes, ...]:
+def quantiles(keys: list[bytes], ranges: int) -> tuple[bytes, ...]:
+    """Bounds that cut these sorted keys into so many parts, or fewer."""
     if not keys:
         return ()
     return tuple(sorted({keys[len(keys) * i // ranges] for i in range(1, ranges)} - {keys[0]}))

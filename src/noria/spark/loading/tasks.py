@@ -251,18 +251,18 @@ class Encode:
                 mark.note(batch)
                 for place, family in enumerate(self.families):
                     made = entries(self.job.table, self.job.families[family], batch)
-                    yield self._parcelled(place, made.append_column("n", pa.array(places)))
+                    yield parcelled(self.ranges, place, made.append_column("n", pa.array(places)))
         if rejected is not None:
             yield rejected.report(auto_increment=mark.most).parcel()
 
 
-    def _parcelled(self, place: int, made: pa.RecordBatch) -> pa.RecordBatch:
-        """Entries of the family at this place, cut into their parts."""
-        parts = self.ranges.parts(place, made.column("key"))
-        wanted = np.unique(parts).tolist()
-        if len(wanted) == 1:
-            return _parcels(wanted, ENTRIES, [_packed(made)])
-        return _parcels(wanted, ENTRIES, [_packed(made.filter(pa.array(parts == p))) for p in wanted])
+def parcelled(ranges: Ranges, place: int, made: pa.RecordBatch) -> pa.RecordBatch:
+    """Entries, and their places, of the family at this place in `ranges`, cut into their parts."""
+    parts = ranges.parts(place, made.column("key"))
+    wanted = np.unique(parts).tolist()
+    if len(wanted) == 1:
+        return _parcels(wanted, ENTRIES, [_packed(made)])
+    return _parcels(wanted, ENTRIES, [_packed(made.filter(pa.array(parts == p))) for p in wanted])
 
 
 class Mark:

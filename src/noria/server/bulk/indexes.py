@@ -1,0 +1,69 @@
+"""Indexes of large tables, made by Spark while their worker goes on (section 5 of the paper: a migration adds what the
+new queries look up by).
+
+The worker says which index it wants; a snapshot is made, Spark's tasks write the index's entries as sorted files, and
+the worker takes them over, with what was written since.
+
+Keeps true: an index that the worker waits for is delivered, or the worker hears that it must make it itself; nobody's
+files lie about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from noria.control.supervisor import JobError, NoDriver
+from noria.core.errors import SqlError
+from noria.dataflow.packets import Ask, Done, IndexFiles, Wanted
+from noria.runtime.link import Link, WorkerGone
+
+if TYPE_CHECKING:
+    from noria.server.bulk.jobs import Bulk
+    from noria.spark.jobs.index import Made
+
+log = logging.getLogger(__name__)
+
+
+class Indexes:
+    """`run` goes on until it is cancelled."""
+
+    def __init__(self, bulk: Bulk, link: Link):
+        self._bulk, self._link = bulk, link
+
+    async def run(self) -> None:
+        """One index after the other: each has all of Spark's slots."""
+        while True:
+            wanted = (await self._link.ask(Ask(0, "wanted index"), retry=True)).value
+            try:
+                await self._unless_unwanted(wanted)
+            except (WorkerGone, SqlError) as e:  # the next worker asks for it anew, or it was dropped meanwhile
+                log.info("index of table %s: %s", wanted.table.name, e)
+
+    async def _unless_unwanted(self, wanted: Wanted) -> None:
+        made = asyncio.ensure_future(self._make(wanted))
+        unwanted = asyncio.ensure_future(self._link.ask(Ask(0, "unwanted index", wanted.ticket)))
+        try:
+            await asyncio.wait((made, unwanted), return_when=asyncio.FIRST_COMPLETED)
+            if made.done():
+                made.result()
+        finally:
+            for task in (made, unwanted):
+                task.cancel()
+            await asyncio.gather(made, unwanted, return_exceptions=True)
+
+    async def _make(self, wanted: Wanted) -> None:
+        async with contextlib.AsyncExitStack() as files:
+            try:
+                found: Made | None = await files.enter_async_context(self._bulk.index(wanted))
+            except (NoDriver, JobError, SqlError) as e:
+                log.warning("Spark cannot make an index of table %s, the worker does: %s", wanted.table.name, e)
+                found = None
+            except Exception:
+                log.exception("making an index of table %s failed, the worker makes it", wanted.table.name)
+                found = None
+            reply: Done = await self._link.ask(IndexFiles(wanted.ticket, None if found is None else found.files))
+            if reply.error is not None:
+                raise reply.error

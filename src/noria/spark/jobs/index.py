@@ -1,0 +1,106 @@
+"""The entries of an index, made by Spark's tasks from a checkpoint: sorted files for the worker to take over.
+
+Every task reads ranges of the table and makes their entries, Spark brings those of a range of the index together, and
+the task that has them sorts them and writes a file (the second half of a bulk load, `loading/tasks.py`).
+
+Keeps true: the files are disjoint and hold one entry for each row of the checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from noria.core.types import TableDef
+from noria.spark.jobs import snapshot
+from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.loading.files import Reading
+from noria.spark.loading.load import reports
+from noria.spark.loading.ranges import Ranges, quantiles
+from noria.spark.loading.tasks import PARCEL_SCHEMA, ROW_BITS, Batches, Job, Merge, parcelled
+from noria.storage.snapshot import Range, read_entries, read_tables, rows_about, split
+from noria.storage.table import Index
+
+FILE_ROWS = 2_000_000  # of a range of the index: a task sorts some 200 MB
+SAMPLED = 2_000  # entries of each range that is sampled
+
+
+@dataclass(frozen=True)
+class Made:
+    """files: absolute paths; rows: entries in all."""
+
+    files: tuple[str, ...]
+    rows: int
+
+
+def index(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, table: TableDef,
+          columns: Sequence[int], out: str) -> Made:
+    """Files of the index (not UNIQUE) of these columns, in the new directory `out`.  ValueError: the checkpoint has no
+    such table."""
+    then = next((t for t in read_tables(checkpoint).values() if t.table_id == table.table_id), None)
+    if then is None or then.keyed != table.keyed:
+        raise ValueError(f"table {table.name} is another one in the snapshot {checkpoint}")
+    made = Index.of(table, tuple(columns))
+    slots = max(1, min(int(spark.sparkContext.defaultParallelism), os.cpu_count() or 1))
+    pieces = split(checkpoint, table, snapshot.PIECES_PER_SLOT * slots, snapshot.LEAST_ROWS)
+    os.makedirs(out)
+    job = Job(table, (made,), (), {}, Reading(), out, 0, datetime.min, None)
+    parts = max(slots, -(-rows_about(checkpoint, table) // FILE_ROWS))
+    ranges = Ranges((quantiles(sorted(_sampled(checkpoint, table, made, pieces)), parts),))
+    with stages(spark, progress, f"making an index of {table.name}"):
+        numbers = spark.range(0, len(pieces), 1, len(pieces))
+        entries = numbers.mapInArrow(_Encode(checkpoint, table, made, tuple(pieces), ranges), PARCEL_SCHEMA)
+        parcels = entries.repartitionById(ranges.total, F.col("part"))
+        files = [f for r in reports(parcels.mapInArrow(Merge(job, ranges, (1,)), PARCEL_SCHEMA)) for f in r.files]
+    for f in files:
+        _to_disk(f.path)
+    return Made(tuple(f.path for f in sorted(files, key=lambda f: f.first)), sum(f.rows for f in files))
+
+
+def _to_disk(path: str) -> None:
+    """So that whoever takes the file over does not wait for that."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sampled(checkpoint: str, table: TableDef, index: Index, pieces: Sequence[Range]) -> Iterator[bytes]:
+    """Some entries of each piece of the table."""
+    for piece in pieces:
+        with closing(read_entries(checkpoint, table, index, [piece], SAMPLED)) as entries:
+            for some in islice(entries, 1):
+                yield from some.column("key").to_pylist()
+
+
+@dataclass(frozen=True)
+class _Encode:
+    """Pieces of the table to entries, each in the parcel of its part."""
+
+    checkpoint: str
+    table: TableDef
+    index: Index
+    pieces: tuple[Range, ...]
+    ranges: Ranges
+
+    def __call__(self, numbers: Batches) -> Batches:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from self._piece(number)
+
+    def _piece(self, number: int) -> Iterator[pa.RecordBatch]:
+        at = number << ROW_BITS
+        for made in read_entries(self.checkpoint, self.table, self.index, [self.pieces[number]]):
+            places = np.arange(at, at + made.num_rows)
+            yield parcelled(self.ranges, 0, made.append_column("n", pa.array(places)))
+            at += made.num_rows
