@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from noria.core.errors import SqlError, interrupted, view_gone
 from noria.dataflow import packets
 from noria.dataflow.engine import Engine
-from noria.dataflow.first_state import Build
+from noria.dataflow.first_state import Build, NewIndex
 from noria.dataflow.graph import Node
 from noria.dataflow.packets import Done, Envelope
 from noria.dataflow.surroundings import Surroundings
@@ -201,8 +201,10 @@ class Deferred:
         for build in [*builds.indexes.values(), *builds.declared.values(), *builds.fits.values(),
                       *builds.states.values()]:
             told = builds.progress(build)
+            ticket = build.ticket if isinstance(build, NewIndex) else ""
             yield {"what": told.what, "views": self._views(build), "rows": told.done, "of": told.total,
-                   "state": "failed" if told.failed else "waits" if told.waits else "runs", "why": told.waits}
+                   "state": "failed" if told.failed else "waits" if told.waits else "runs", "why": told.waits,
+                   "ticket": ticket}
 
     def _views(self, build: Build) -> list[str]:
         """Those that wait for it; the name of one that is to replace another ends with its number, behind a NUL."""

@@ -14,7 +14,6 @@ from typing import Any
 
 from noria.control.origin import asked
 from noria.core.limits import APPLY_LINE_S
-from noria.dataflow.packets import Ask
 from noria.server.answering.executor import Executor
 from noria.server.outcomes import Client
 from noria.server.sessions.sessions import Sessions
@@ -70,5 +69,5 @@ def _over(close: Any, task: asyncio.Task[Any]) -> None:
 async def _builds(executor: Executor) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     with suppress(ConnectionError):  # the worker is being restarted
-        found = await executor.ask(Ask(0, "builds"))
+        found = await executor.builds()
     return found

@@ -346,6 +346,11 @@ class Executor:
             raise reply.error
         return reply.value
 
+    async def builds(self) -> list[dict[str, Any]]:
+        """What is being built in the background (`Ask` builds)."""
+        found: list[dict[str, Any]] = await self.ask(Ask(0, "builds"))
+        return found if self._bulk is None else self._bulk.furthered(found)
+
     def stats(self) -> dict[str, Any]:
         return {
             "reads_total": self.selects + self.replies.hits, "view_hits_total": self.reads.hits,

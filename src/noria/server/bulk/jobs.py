@@ -63,6 +63,7 @@ class Bulk:
         self._supervisor, self._link, self._program = supervisor, link, program
         self._directory = directory
         self._numbers = itertools.count(1)
+        self._indexing: dict[str, tuple[int, int]] = {}  # tasks done, and of how many, by ticket
         shutil.rmtree(directory, ignore_errors=True)  # of a server that was killed
         directory.mkdir(mode=0o700, parents=True)
         self.snapshots = Snapshots(link, directory)
@@ -155,9 +156,20 @@ class Bulk:
     async def index(self, wanted: Wanted) -> AsyncIterator[Made]:
         """Files with the entries of an index of the table as it is now, as long as the block runs."""
         async with self._in_slot(self._first_states), self._place("index") as place:
+            def tell(done: int, total: int, what: str) -> None:
+                self._indexing[wanted.ticket] = done, total
+
             checkpoint = await self._snapshot(place)
-            yield await self._repeated("noria.spark.jobs.index:index", checkpoint=checkpoint, table=wanted.table,
-                                       columns=wanted.columns, out=str(place / "sst"))
+            try:
+                yield await self._repeated("noria.spark.jobs.index:index", progress=tell, checkpoint=checkpoint,
+                                           table=wanted.table, columns=wanted.columns, out=str(place / "sst"))
+            finally:
+                self._indexing.pop(wanted.ticket, None)
+
+    def furthered(self, builds: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What a worker says that is built, with how much of it Spark has done: its tasks, as a share of the rows."""
+        return [{**b, "rows": b["of"] * self._indexing[b["ticket"]][0] // self._indexing[b["ticket"]][1]}
+                if b["ticket"] in self._indexing else b for b in builds]
 
     async def _repeated(self, job: str, **arguments: Any) -> Any:
         """A job's result, however many drivers die on the way: for jobs whose input outlives a driver."""

@@ -202,7 +202,7 @@ class Explainer:
     async def _migrations(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """What is built in the background.  Who changes the program stands in SHOW PROCESSLIST, and KILL ends it; what
         a first read began goes on without it."""
-        builds = await self._executor.ask(Ask(0, "builds"))
+        builds = await self._executor.builds()
         rows = [(b["what"], ", ".join(b["views"]), b["state"], b["rows"], b["of"],
                  f"{100 * b['rows'] / b['of']:.1f}" if b["of"] else None, b["why"]) for b in builds]
         return ["Builds", "Views", "State", "Rows", "Of", "Percent", "Why"], rows
