@@ -239,3 +239,20 @@ def test_a_disk_that_is_full_when_they_come(bench: Building, tmp_path: Path, mon
     bench.idle()
     assert bench.building() == []
     whole(bench, tmp_path)
+
+
+def test_the_table_is_emptied(bench: Building, tmp_path: Path) -> None:
+    """Another table takes its place: its index is there, of no rows."""
+    alter(bench, BY_A)
+    order = wanted(bench)
+    made = files(bench, order, tmp_path)
+    table = bench.store.tables()["t"]
+    beside = replace(table, name="t\0beside", table_id=0)
+    assert bench.change(packets.Migrate((packets.CreateTable(beside),), ())).error is None
+    took = replace(bench.store.tables()["t\0beside"], name="t")
+    steps = (packets.AlterTable(replace(table, name="t\0gone")), packets.AlterTable(took), packets.DropTable("t\0gone"))
+    assert bench.change(packets.Migrate(steps, ())).error is None
+    assert deliver(bench, order, made).error is not None
+    bench.idle()
+    bench.put((1, 3))
+    assert bench.building() == []

@@ -56,7 +56,7 @@ class IndexBuild:
     @property
     def awaits(self) -> bool:
         """Does it wait for files?"""
-        return self._noted is not None and not self._begun
+        return self._noted is not None and not self._begun and self in self._table.awaited
 
     @property
     def declared(self) -> bool:
