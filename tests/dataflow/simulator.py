@@ -17,9 +17,21 @@ import numpy as np
 from dataflow.engine_rig import Rig
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import TableDef
-from noria.dataflow.between import Answer, Evict, Lost, Message, Request, Update, packed, unpacked
+from noria.dataflow.between import (
+    Answer,
+    Evict,
+    Lost,
+    Mark,
+    Marked,
+    Message,
+    Request,
+    Update,
+    packed,
+    unpacked,
+)
 from noria.dataflow.evict import evict, evictable
 from noria.dataflow.graph import Mode, Node, Remote, folded_keys
+from noria.dataflow.marks import exchanges_above
 from noria.dataflow.partition import owners
 from noria.dataflow.shards import Shards
 from noria.dataflow.validate import Rows, bag, recompute
@@ -64,6 +76,7 @@ class Cluster:
         self.rigs = [self._new(w) for w in range(workers)]
         self.rows: dict[str, list[tuple]] = {t.name: [] for t in tables}
         self.where: dict[str, list[int]] = {t.name: [] for t in tables}  # of each row: its worker
+        self.catching: tuple[ShardRig, ViewDef] | None = None
         self.sent: Counter[type] = Counter()
         self.views: list[ViewDef] = []
         for v in views:
@@ -115,6 +128,10 @@ class Cluster:
             rig.shards.serve(c[0], message)
         elif isinstance(message, Answer):
             rig.shards.answered(message)
+        elif isinstance(message, Mark):
+            rig.shards.marks.asked(c[0], message)
+        elif isinstance(message, Marked):
+            rig.shards.marks.answered(c[0], message)
         elif isinstance(message, Lost):
             if message.incarnation == self.incarnations[c[0]]:
                 self.cut.discard((to, c[0]))
@@ -156,6 +173,8 @@ class Cluster:
             self.channels[v, w].clear()
             self.cut.add((v, w))
             self.cut.discard((w, v))
+        if self.catching is not None and self.catching[0] is self.rigs[w]:
+            self.catching = None  # whoever read there has an error
         rig = self.rigs[w] = self._new(w)
         for t in self.tables:
             rows = [row for row, at in zip(self.rows[t], self.where[t], strict=True) if at == w]
@@ -233,6 +252,21 @@ class Cluster:
         rig = self.rng.choice(self.rigs)
         key = rig.random_key(self.rng, view)
         self.read(view, self.rigs[self.owner(view, rig, key)], self.across(view, rig, key), lambda rows, ordinal: None)
+
+    def catch_up(self) -> None:
+        """A worker of which a view is read has, when it has caught up, all that was committed before; it may have
+        more, so nothing is written until it has."""
+        rig, view = self.rng.choice(self.rigs), self.rng.choice(self.views)
+        self.catching = rig, view
+
+        def done() -> None:
+            self.catching = None
+            reader = rig.engine.readers.get(view.name)
+            if reader is not None and reader.state is not None and reader.live and reader.parts:
+                self._check(rig, reader, self._mine(rig, reader, self._recomputed(rig)[reader]))
+
+        rig.shards.marks.catch_up(exchanges_above(rig.engine.readers[view.name]), done)
+        rig.settle()
 
     def across(self, view: ViewDef, rig: ShardRig, key: Codes) -> Codes:
         """A key of one worker at the one that has it."""

@@ -13,6 +13,7 @@ from dataflow import simulator
 from dataflow.test_shards import run
 from noria.core.batch import Batch
 from noria.dataflow import evict, layout
+from noria.dataflow.marks import Marks
 from noria.dataflow.ops.join import Join
 from noria.dataflow.shards import Gather, Shards
 
@@ -106,10 +107,23 @@ def loss_gathers_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shards, "_gather_again", lambda self, node, worker: None)
 
 
-LOSSES: list[Callable[[pytest.MonkeyPatch], None]] = [loss_voids, loss_evicts, loss_gathers_again]
+def mark_to_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks: who is asked has caught up itself, as far as rows pass exchanges."""
+    catch_up = Marks.catch_up
+    monkeypatch.setattr(Marks, "catch_up",
+                        lambda self, depth, then, asker=-1: catch_up(self, min(depth, 1), then, asker))
+
+
+def mark_waits_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks: a full state that gathers again has not caught up."""
+    monkeypatch.setattr(Shards, "_lost_nothing", lambda self: True)
+
+
+LOSSES: list[Callable[[pytest.MonkeyPatch], None]] = [
+    loss_voids, loss_evicts, loss_gathers_again, mark_waits_for_losses]
 RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
     fifo, union_whole, gather_add, gather_drop, evict_voids, cascade_exchange, evict_below,
-    thin_passes_on, thin_only_above_states]
+    thin_passes_on, thin_only_above_states, mark_to_depth]
 
 
 @pytest.mark.parametrize("rule", RULES + LOSSES, ids=lambda r: r.__name__)

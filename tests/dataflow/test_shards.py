@@ -40,7 +40,10 @@ def run(seed: int, steps: int = 60, crashes: float = 0.0) -> None:
                 elif len(views) > 1:
                     cluster.drop_view(views.pop(0))
             if x < 0.2:
-                cluster.write()
+                if cluster.catching is None:
+                    cluster.write()
+                    if rng.random() < 0.3:
+                        cluster.catch_up()
             elif x < 0.4:
                 cluster.random_read(rng.choice(views))
             elif x < 0.5:

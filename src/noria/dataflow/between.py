@@ -67,7 +67,20 @@ class Lost:
     incarnation: int
 
 
-Message = Update | Request | Answer | Evict | Lost
+@dataclass(frozen=True)
+class Mark:
+    """To be answered when whoever gets it has caught up to this depth (`marks.py`).  ask: the asker's number of it."""
+
+    ask: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class Marked:
+    ask: int
+
+
+Message = Update | Request | Answer | Evict | Lost | Mark | Marked
 
 
 def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> Parcel:

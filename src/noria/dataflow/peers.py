@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from noria.core.batch import Batch, concat
-from noria.dataflow.between import Answer, Evict, Lost, Message, Request, Update
+from noria.dataflow.between import Answer, Evict, Lost, Mark, Marked, Message, Request, Update
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Node
 from noria.dataflow.packets import Between, Envelope
@@ -75,5 +75,9 @@ class Peers:
             self.shards.answered(message)
         elif isinstance(message, Evict):
             self.shards.evicted(sender, message)
+        elif isinstance(message, Mark):
+            self.shards.marks.asked(sender, message)
+        elif isinstance(message, Marked):
+            self.shards.marks.answered(sender, message)
         elif isinstance(message, Lost):
             self.shards.lost(sender)

@@ -29,6 +29,7 @@ from noria.core.types import Field
 from noria.dataflow import evict, layout
 from noria.dataflow.between import Answer, Evict, Message, Parcel, Request, Update, packed, unpacked
 from noria.dataflow.graph import Columns, Mode, Node, Pattern, Remote, folded_keys, here
+from noria.dataflow.marks import Marks
 from noria.dataflow.ops.exchange import Exchange
 from noria.dataflow.partition import owners
 from noria.state import probe
@@ -92,6 +93,8 @@ class Shards:
         self._parked: list[_Parked] = []
         self._thin: list[Node] = []
         self._in_tick = False
+        others = [w for w in range(workers) if w != worker]
+        self.marks = Marks(others, send, self.park, incarnation << 40, self._lost_nothing)
 
     # -------------------------------------------------------------- ticks
     @contextmanager
@@ -355,6 +358,7 @@ class Shards:
         it; full states gather again, and what differs goes on as a delta; what was asked of it is asked again, and what
         it asked is forgotten."""
         self._parked = [p for p in self._parked if p.asker != worker]
+        self.marks.lost(worker)
         self._asks = {number: ask for number, ask in self._asks.items() if ask.worker != worker}
         for g in [g for gathers in self._gathers.values() for g in gathers if worker in g.wanted]:
             g.answered[worker][:] = False
@@ -370,6 +374,10 @@ class Shards:
                     self._evict_from(worker, n, cols)
                 if n.thin:
                     self._evict_below(n)
+
+    def _lost_nothing(self) -> bool:
+        """Has no full state rows of a worker that lost some?"""
+        return not any(g.lost for gathers in self._gathers.values() for g in gathers)
 
     def _gather_again(self, node: Node, worker: int) -> None:
         if (node, ()) in self._gathers or worker not in self._asked_of(node, (), np.empty((0, 1), np.int64)):
@@ -413,7 +421,7 @@ class Shards:
                 n.stored.evict(cols, n.stored.present(cols))
 
     def idle(self) -> bool:
-        return not (self._parked or self._gathers or self._asks)
+        return not (self._parked or self._gathers or self._asks) and self.marks.idle()
 
     # -------------------------------------------------------------- values between workers
     def _node(self, number: int) -> Node | None:
