@@ -3,6 +3,8 @@
 Keeps true: from the first slice on every write maintains the index as if it were whole, so the slices need only add
 the rows that were there, as they are when their slice comes; adding an entry again changes nothing.  Nothing looks
 the index up before its entry in the catalog is committed; a crash before leaves a family that goes at the next start.
+So the entries of many rows go past the log, and are in files before that commit; where the database was opened anew
+meanwhile, the build begins again.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from noria.storage import meta
 from noria.storage.engine import Engine
 from noria.storage.table import Index, Table
 
+_UNLOGGED_ROWS = 2**16  # tables with fewer rows: a flush takes longer than a sync of their entries
+
 
 class IndexBuild:
     """Implements dataflow.protocols.IndexBuild.  readable: raises the SqlError of a damaged table."""
@@ -25,7 +29,9 @@ class IndexBuild:
         self._engine, self._table, self.index, self._readable = engine, table, index, readable
         self._after: bytes | None = None  # the key up to which rows are indexed
         self.done = 0
+        self._unlogged, self._flushing = table.counters.rows >= _UNLOGGED_ROWS, False
         engine.create_family(index.family)
+        self._life = engine.lives
         table.building.append(index)
 
     @property
@@ -44,6 +50,12 @@ class IndexBuild:
     def step(self, rows: int) -> bool:
         """Index the next rows; True when the index is whole and in use."""
         self._readable()
+        if self._life != self._engine.lives:
+            self.again()
+        if self._flushing:
+            if not self._engine.is_flushing(self.index.family):
+                self._finish()
+            return self.over
         first = None if self._after is None else self._after + b"\0"  # the least key above it
         pairs = self._engine.items(self._table.family, rows, first)
         if pairs:
@@ -53,15 +65,23 @@ class IndexBuild:
             entries = self._table.index_keys(self.index, self._table.codes([v for _, v in pairs]), keys)
             deque(map(batch.__setitem__, entries, keys), maxlen=0)
             batch.set_default_column_family(None)
-            self._engine.commit(batch, sync=False)
+            if self._unlogged:
+                self._engine.put_unlogged(batch)
+            else:
+                self._engine.commit(batch, sync=False)
             self._after, self.done = keys[-1], self.done + len(keys)
-        if len(pairs) < rows:
+        if len(pairs) == rows or self._life != self._engine.lives:
+            return False
+        if self._unlogged:
+            self._flushing = True
+            self._engine.begin_flush(self.index.family)
+        else:
             self._finish()
         return self.over
 
     def again(self) -> None:
         """Rows came beside all writes: begin at the first one again."""
-        self._after, self.done = None, 0
+        self._after, self.done, self._flushing, self._life = None, 0, False, self._engine.lives
 
     def give_up(self) -> None:
         """Without a trace."""
