@@ -27,6 +27,7 @@ from noria.plan.lower import Lowering
 from noria.plan.view import ViewDef
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore
+from noria.views import write_kernels
 from noria.views.reader import attach
 from noria.views.writer import ViewDirectory
 
@@ -58,6 +59,7 @@ def kernels(place: str | None = None) -> None:
                 symbols.intern_many(pa.array(["of no row", None], texts))
             evict.sweep(worker.engine)  # strings that nobody holds
             _read(str(views))
+            write_kernels.warm_growth()
             worker.step([packets.Envelope(1, -1, 0, packets.Evict(0, None))])
         finally:
             worker.close()

@@ -53,7 +53,7 @@ BALLAST = "noria-ballast"
 _BUFFERS = "rocksdb.cur-size-all-mem-tables"
 _FLUSHING = "rocksdb.num-immutable-mem-table"
 _FAMILY_BUFFERS = 4  # of a family: with two, all commits wait when one fills while the other is written
-_BYTES_PER_SYNC = 2**20  # of files that flushes and compactions write: else a commit's sync waits for megabytes of theirs
+_BYTES_PER_SYNC = 2**20  # of files that flushes and compactions write: else commits wait for megabytes of theirs
 BLOOM_BITS = 10  # per key: one look-up of an absent key in a hundred goes to a block
 
 
