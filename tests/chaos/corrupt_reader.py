@@ -96,7 +96,7 @@ def _region(path: Path, words: Codes, chance: random.Random) -> Codes:
 
 def _of_blocks(words: Codes) -> list[int]:
     """Versions, and the values of rows of the blocks that slots show."""
-    slots = words[layout.INDEX:layout.INDEX + int(words[layout.MASK]) + 1]
+    slots = words[layout.INDEX:layout.INDEX + int(words[layout.FIRST])]
     found: list[int] = []
     for slot in slots[slots > layout.GONE]:
         block = int(slot) & layout.OFFSET

@@ -28,7 +28,7 @@ MOST_READS = 200_000_000  # until the broken ones must have torn; they tear with
 STRIDE = hammer.WIDTH + 1
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
-SECOND_LOOK = "if load_acquire(A, block) != version or load_acquire(A, INDEX + slot) != word:"
+SECOND_LOOK = "if load_acquire(A, block) != version or load_acquire(A, at) != word:"
 NO_SECOND_LOOK = (SECOND_LOOK, "if False:")
 PLAIN_LOADS = ("from noria.state.atomics import fence, load_acquire, prefetch", """
 from noria.state.atomics import prefetch

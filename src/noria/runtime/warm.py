@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from noria.core.expressions import functions
@@ -25,8 +26,10 @@ from noria.dataflow.worker import Worker
 from noria.plan import mir
 from noria.plan.lower import Lowering
 from noria.plan.view import ViewDef
+from noria.state import slices
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore
+from noria.views import write_kernels
 from noria.views.reader import attach
 from noria.views.writer import ViewDirectory
 
@@ -58,6 +61,8 @@ def kernels(place: str | None = None) -> None:
                 symbols.intern_many(pa.array(["of no row", None], texts))
             evict.sweep(worker.engine)  # strings that nobody holds
             _read(str(views))
+            write_kernels.warm_growth()
+            slices.part_of(np.zeros((1, 1), np.int64), 2)  # of a delta, while a state is built from another one
             worker.step([packets.Envelope(1, -1, 0, packets.Evict(0, None))])
         finally:
             worker.close()

@@ -24,7 +24,7 @@ from noria.core.batch import Codes
 from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError
 
 _MAP_NORESERVE = 0x4000  # Linux; in the mmap module only from Python 3.13 on
-_STEP = 64 * 2**20  # bytes; beyond this size memory grows by steps, below it doubles
+_STEP = 16 * 2**20  # bytes; beyond this size memory grows by steps, below it doubles
 _PAGE = mmap.PAGESIZE
 _HUGE_FROM = 8 * 2**20  # bytes from which on huge pages are asked for: random access then misses the TLB less often
 _FAILED = ctypes.c_void_p(-1).value
@@ -204,6 +204,13 @@ class Memory:
         except OSError:
             return  # a file system without holes keeps it
         self.backed = keep
+
+    def let_go(self, start: int, nbytes: int) -> None:
+        """Nobody looks there any more: whole pages of it go back to the system, for good."""
+        first, end = -(-start // _PAGE) * _PAGE, (start + nbytes) // _PAGE * _PAGE
+        if first < end:
+            with suppress(OSError):  # a file system without holes keeps it
+                self._map.advise(mmap.MADV_DONTNEED if self.path is None else mmap.MADV_REMOVE, first, end - first)
 
     def unlink(self) -> None:
         """The file's name goes; the memory stays until its last array is gone."""

@@ -27,6 +27,7 @@ PENDING, FREED, OWN = -1, -2, -3  # OWN: no fold, but what `_append` is told
 LENGTH_BITS = 26  # a string is shorter than 64 MiB, as a statement is
 OFFSET_BITS = 37
 _OFFSET = (1 << OFFSET_BITS) - 1
+_BLOCK = 64  # strings whose places are asked for together
 _AHEAD = 12  # strings whose memory is asked for before it is needed
 
 _ID_BITS = 40
@@ -211,10 +212,16 @@ def intern_many(heap, starts, folds, table, data, ends, first, valid, out, done)
 def rehash(heap, starts, folds, table):
     """Fill an empty table with every string."""
     heap, starts, folds, table = bare(heap), bare(starts), bare(folds), bare(table)
-    for code in range(starts[COUNT]):
-        if folds[code] > FREED:
+    hashes, count, mask = np.empty(_BLOCK, np.uint64), starts[COUNT], np.uint64(len(table) - 1)
+    for first in range(0, count, _BLOCK):
+        last = min(first + _BLOCK, count)
+        for code in range(first, last):
             span = starts[HEADER + code]
-            _place(table, hash_bytes(heap, _at(span), _length(span)), code)
+            hashes[code - first] = hash_bytes(heap, _at(span), _length(span))
+            prefetch(table, np.int64(hashes[code - first] & mask))
+        for code in range(first, last):
+            if folds[code] > FREED:
+                _place(table, hashes[code - first], code)
 
 
 @njit(cache=True)

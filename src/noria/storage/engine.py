@@ -54,6 +54,9 @@ _BUFFERS = "rocksdb.cur-size-all-mem-tables"
 _UNFLUSHED = "rocksdb.cur-size-active-mem-table"
 _FLUSHES = "rocksdb.num-running-flushes"
 FLUSHED_AHEAD = 2**20  # bytes of a memtable that are worth a file of their own before a checkpoint makes one
+_FLUSHING = "rocksdb.num-immutable-mem-table"
+_FAMILY_BUFFERS = 4  # of a family: with two, all commits wait when one fills while the other is written
+_BYTES_PER_SYNC = 2**20  # of files that flushes and compactions write: else commits wait for megabytes of theirs
 BLOOM_BITS = 10  # per key: one look-up of an absent key in a hundred goes to a block
 
 
@@ -93,16 +96,18 @@ class Engine:
         self.reopened: Callable[[], object] = lambda: None  # called when the doubt can be settled
         self.table_of: Callable[[str], str] = lambda family: family  # the name of a family's table
         self._cache = Cache(memory.cache_bytes)
-        self._synced, self._unsynced = WriteOptions(), WriteOptions()
-        self._synced.sync = True
+        self._synced, self._unsynced, self._unlogged = WriteOptions(), WriteOptions(), WriteOptions()
+        self._synced.sync, self._unlogged.disable_wal = True, True
         self._families: dict[str, Rdict] = {}
         self._handles: dict[str, ColumnFamily] = {}
         self._condemned: list[str] = []
+        self.lives = 0  # how many times the database was opened
         self._open()
 
     # ---------------------------------------------------------------- opening and closing
     def _open(self) -> None:
         self._closed = True
+        self.lives += 1
         fresh = self._is_fresh()
         if not fresh:
             recovery.check_log(self.path, lambda: self._options(False))
@@ -202,6 +207,8 @@ class Engine:
         options.set_block_based_table_factory(blocks)
         options.set_db_write_buffer_size(memory.write_buffer_bytes)
         options.set_write_buffer_size(memory.family_buffer_bytes)
+        options.set_max_write_buffer_number(_FAMILY_BUFFERS)
+        options.set_bytes_per_sync(_BYTES_PER_SYNC)
         options.set_max_total_wal_size(memory.wal_bytes)
         options.set_level_compaction_dynamic_level_bytes(True)
         options.set_keep_log_file_num(2)
@@ -376,15 +383,23 @@ class Engine:
     def commit(self, batch: WriteBatch, sync: bool = True, shrinks: bool = False) -> None:
         """Write the batch whole; SqlError 1021 and nothing written if the disk is full.  shrinks: it makes room in the
         end, so it may use the ballast."""
-        nbytes = batch.size_in_bytes()
+        self._ready_for(batch.size_in_bytes(), shrinks)
+        self._guarded(lambda: self._db.write(batch, self._synced if sync else self._unsynced))
+        if sync:
+            self._mark.reach(self._db.latest_sequence_number())
+
+    def put_unlogged(self, batch: WriteBatch) -> None:
+        """Write past the log, so that no commit waits for these bytes to be synced: on disk when `begin_flush` of the
+        family is done, and perhaps gone in another one of `lives`."""
+        self._ready_for(batch.size_in_bytes(), False)
+        self._guarded(lambda: self._db.write(batch, self._unlogged))
+
+    def _ready_for(self, nbytes: int, shrinks: bool) -> None:
         self._unchecked_bytes += nbytes
         if self.in_doubt or self._unchecked_bytes > self.memory.reserve_bytes // 16:
             self._make_room(nbytes, shrinks)
             self._unchecked_bytes = 0
         self.settle()
-        self._guarded(lambda: self._db.write(batch, self._synced if sync else self._unsynced))
-        if sync:
-            self._mark.reach(self._db.latest_sequence_number())
 
     def _make_room(self, nbytes: int, shrinks: bool) -> None:
         """Refuse without space; what shrinks the data may go on with the room that the ballast takes."""
@@ -436,6 +451,13 @@ class Engine:
         options = IngestExternalFileOptions()
         options.set_move_files(True)
         self._guarded(lambda: self._families[name].ingest_external_file(paths, options))
+
+    def begin_flush(self, name: str) -> None:
+        """Have the family's memtable written to a file; it takes the next rows in another one."""
+        self._guarded(lambda: self._families[name].flush(wait=False))
+
+    def is_flushing(self, name: str) -> bool:
+        return bool(self._families[name].property_int_value(_FLUSHING))
 
     def flush(self) -> None:
         """Write all memtables to files: then a checkpoint takes milliseconds."""

@@ -5,7 +5,9 @@ Keeps true: from the first slice on every write maintains the index as if it wer
 the rows that were there, as they are when their slice comes; adding an entry again changes nothing.  While files are
 awaited, what writes do to the index is noted: the last state of each entry.  The files hold the entries of a
 checkpoint made since then, so with what was noted put over them the index is whole.  Nothing looks the index up before
-its entry in the catalog is committed; a crash before leaves a family that goes at the next start.
+its entry in the catalog is committed; a crash before leaves a family that goes at the next start.  So the entries of
+many rows go past the log, and are in files before that commit; where the database was opened anew meanwhile, the
+slices begin again.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from noria.storage.sst import describe
 from noria.storage.stage import Stage
 from noria.storage.table import Index, Table
 
+_UNLOGGED_ROWS = 2**16  # tables with fewer rows: a flush takes longer than a sync of their entries
+
 
 class IndexBuild:
     """Implements dataflow.protocols.IndexBuild.  readable: raises the SqlError of a damaged table; awaited: files are
@@ -38,6 +42,7 @@ class IndexBuild:
         self._after: bytes | None = None  # the key up to which rows are indexed
         self._noted: dict[bytes, bytes | None] | None = None  # entry to the row's key, None: it went
         self.done = 0
+        self._unlogged, self._flushing, self._life = table.counters.rows >= _UNLOGGED_ROWS, False, engine.lives
         if awaited:
             self._noted = {}
             table.awaited.append(self)
@@ -48,6 +53,7 @@ class IndexBuild:
         """From here on writes maintain it."""
         self._engine.create_family(self.index.family)
         self._table.building.append(self.index)
+        self._life = self._engine.lives
 
     @property
     def _begun(self) -> bool:
@@ -79,12 +85,16 @@ class IndexBuild:
         if not self._begun:
             self._begin()
             self._told_no_more()
-        whole = self._index_next(rows) if self._noted is None else self._put_noted(self._noted, rows)
+        whole = self._next_slice(rows) if self._noted is None else self._put_noted(self._noted, rows)
         if whole:
             self._finish()
         return self.over
 
-    def _index_next(self, rows: int) -> bool:
+    def _next_slice(self, rows: int) -> bool:
+        if self._life != self._engine.lives:
+            self.again()
+        if self._flushing:
+            return not self._engine.is_flushing(self.index.family)
         first = None if self._after is None else self._after + b"\0"  # the least key above it
         pairs = self._engine.items(self._table.family, rows, first)
         if pairs:
@@ -92,7 +102,12 @@ class IndexBuild:
             entries = self._table.index_keys(self.index, self._table.codes([v for _, v in pairs]), keys)
             self._put(entries, keys)
             self._after, self.done = keys[-1], self.done + len(keys)
-        return len(pairs) < rows
+        if len(pairs) == rows or self._life != self._engine.lives:
+            return False
+        if self._unlogged:
+            self._flushing = True
+            self._engine.begin_flush(self.index.family)
+        return not self._unlogged
 
     def _put_noted(self, noted: dict[bytes, bytes | None], rows: int) -> bool:
         some = dict(islice(noted.items(), rows))
@@ -108,7 +123,10 @@ class IndexBuild:
         deque(map(batch.delete, gone), maxlen=0)
         deque(map(batch.__setitem__, entries, keys), maxlen=0)
         batch.set_default_column_family(None)
-        self._engine.commit(batch, sync=False)
+        if self._unlogged and self._noted is None:
+            self._engine.put_unlogged(batch)
+        else:
+            self._engine.commit(batch, sync=False)
 
     # ---------------------------------------------------------------- from files
     def written(self, stage: Stage, delta: Batch) -> None:
@@ -160,7 +178,7 @@ class IndexBuild:
     # ---------------------------------------------------------------- its end
     def again(self) -> None:
         """Rows came beside all writes: begin at the first one again."""
-        self._after, self.done = None, 0
+        self._after, self.done, self._flushing, self._life = None, 0, False, self._engine.lives
         if self._noted is not None:
             self._noted.clear()
             if self._begun:

@@ -1,7 +1,7 @@
 """Where things lie in a view's memory: one int64 array, a file or a region of one, so that a kernel takes one
 argument.
 
-    header | index: one slot word for each place of an open-addressing hash table | slab of blocks
+    header | index: one slot word for each place of an open-addressing hash table | slab of blocks, and larger indexes
 
 * slot: EMPTY, GONE (was taken; probing goes on past it), or hash bits and the word offset of the key's block
 * block: version, row count and size class, the folded key, then for each row its weight and its columns
@@ -10,7 +10,13 @@ argument.
 Keeps true: a slot is changed by one release store, after its new block is whole.  A block that a slot showed
 is given version NO_VERSION before any other word of it is written again, and a version is never used twice:
 versions start at epoch << 40 and grow.  So a reader that finds slot and version unchanged after copying a
-block has copied one whole version.  Index and slab base never move within a file or region.
+block has copied one whole version.
+
+A view with memory of its own gets a larger index there, of twice the slots, and its keys go over some at a time, as
+rows come: INDEXED says which indexes are in use.  A key's word is in the larger one before it is GONE from the smaller
+one, so a reader that looks in the smaller one first finds it; one that finds none looks at INDEXED again.  Slots are
+numbered over all indexes that the memory ever had, so a number is of one place for good, as its stamp is; numbers of an
+index that is no more in use show nothing.
 
 A region is used again by other views.  Its STATE has a number that is never used twice: a reader expects the
 number that it was told with the region's place, and looks at it again after all that it read.  STATE is DEAD or
@@ -26,16 +32,23 @@ import numpy as np
 from numba import njit
 
 # Words of the header.
-(MAGIC, STATE, TICK, READY, EPOCH, WIDTH, KEYS, FULL, MASK, SLAB, LIVE, USED, TOP, ROOM, FREE_WORDS,
+(MAGIC, STATE, TICK, READY, INDEXED, WIDTH, KEYS, FULL, FIRST, SLAB, LIVE, USED, TOP, ROOM, FREE_WORDS,
  VERSION) = range(16)
+# INDEXED: twice the power of two of the slots, and 1 while keys go to the next index; FIRST: slots of the first one;
+# LIVE: keys; USED: slots of the newest one that are not EMPTY
 KEY_COLUMNS = 16  # positions of the key columns in a row
 FOLDS = 32  # 1 where the key column is CI text
 FREE_LISTS = 48  # for each size class the first free block, linked through the word after the version
 CLASSES = 160
-INDEX = FREE_LISTS + CLASSES  # the index starts here
+INDEXES = FREE_LISTS + CLASSES  # for each power of two where the index of so many slots is
+POWERS = 40
+EPOCH, HELD, MOST_USED, PASSED = range(INDEXES + POWERS, INDEXES + POWERS + 4)
+# HELD: distinct rows; MOST_USED: of USED, before there must be another index; PASSED: slots of the smaller index whose
+# keys have gone to the larger one
+INDEX = 256  # the first index starts here
 MAX_KEY = 16  # key columns of a view
 
-FORMAT = 0x4E4F524941_02  # "NORIA", layout 2
+FORMAT = 0x4E4F524941_03  # "NORIA", layout 3
 BUILDING, SERVING, MOVED, DEAD = range(4)  # the low bits of STATE; above them is the number
 STATE_BITS = 2
 STATES = (1 << STATE_BITS) - 1
@@ -78,6 +91,28 @@ def place(h, mask):
 def tag(h):
     """The hash bits kept in a slot, in their place; the slot stays positive."""
     return np.int64(h >> _S49) << _OFFSET_BITS
+
+
+@njit(cache=True, inline="always")
+def first_slot(A, power):
+    """The number of the first slot of the index of 2**power slots."""
+    return (np.int64(1) << power) - A[FIRST]
+
+
+@njit(cache=True, inline="always")
+def slots_in_use(A, indexed):
+    """The numbers of all slots of the indexes in use, as (first, one behind the last); indexed: a value of INDEXED."""
+    first = first_slot(A, indexed >> 1)
+    return first, first + (((indexed & 1) * 2 + 1) << (indexed >> 1))
+
+
+@njit(cache=True, inline="always")
+def place_of(A, slot, indexed):
+    """The word of a slot of an index in use."""
+    number, power = slot + A[FIRST], indexed >> 1
+    if number >> (power + 1):
+        power += 1
+    return A[INDEXES + power] + number - (np.int64(1) << power)
 
 
 @njit(cache=True, inline="always")

@@ -16,12 +16,13 @@ from noria.views.layout import (
     COUNT_MASK,
     FOLDS,
     FULL,
-    INDEX,
+    INDEXED,
+    INDEXES,
     KEY,
     KEY_COLUMNS,
     KEYS,
     LIVE,
-    MASK,
+    MOST_USED,
     OFFSET,
     ROOM,
     TOP,
@@ -32,6 +33,7 @@ from noria.views.layout import (
     class_words,
     mix,
     place,
+    place_of,
     seed,
 )
 from noria.views.slab_kernels import (
@@ -50,6 +52,7 @@ from noria.views.slab_kernels import (
     publish,
     row_key,
     same_key,
+    shown,
     table_size,
     take,
     withdraw,
@@ -69,7 +72,8 @@ def _look_ahead(A, S, table, size, cols, i, fold):
             h = seed()
             for j in range(A[KEYS]):
                 h = mix(h, folded(fold, A[FOLDS + j], cols[A[KEY_COLUMNS + j], i + distance]))
-            at = INDEX + place(h, A[MASK])
+            power = (A[INDEXED] >> 1) + (A[INDEXED] & 1)
+            at = A[INDEXES + power] + place(h, (np.int64(1) << power) - 1)
             if distance == _SLOT_AHEAD:
                 prefetch(A, at)
             else:
@@ -116,9 +120,9 @@ def group_rows(A, S, cols, weights, fold):
 def ask_ahead(A, S, g, groups):
     """Ask for the memory of later groups: first their slots, then their blocks."""
     if g + _SLOT_AHEAD < groups and S[LISTS + g + _SLOT_AHEAD] >= 0:
-        prefetch(A, INDEX + S[LISTS + g + _SLOT_AHEAD])
+        prefetch(A, place_of(A, S[LISTS + g + _SLOT_AHEAD], A[INDEXED]))
     if g + _BLOCK_AHEAD < groups and S[LISTS + g + _BLOCK_AHEAD] >= 0:
-        prefetch(A, A[INDEX + S[LISTS + g + _BLOCK_AHEAD]] & OFFSET)
+        prefetch(A, shown(A, S[LISTS + g + _BLOCK_AHEAD]) & OFFSET)
 
 
 @njit(cache=True)
@@ -131,13 +135,13 @@ def short_of_room(A, S, n, groups, new_absent):
         ask_ahead(A, S, g, groups)
         rows = S[sizes + g]
         if S[slots + g] >= 0:
-            rows += A[(A[INDEX + S[slots + g]] & OFFSET) + COUNT] & COUNT_MASK
+            rows += A[(shown(A, S[slots + g]) & OFFSET) + COUNT] & COUNT_MASK
         elif new_absent:
             fresh += 1
         else:
             continue
         words += class_words(class_of(block_words(keys, width, rows)))
-    if 10 * (A[USED] + fresh) > 7 * (A[MASK] + 1):
+    if A[USED] + fresh > A[MOST_USED]:
         S[NEED] = A[LIVE] + fresh
         return SLOTS_SHORT
     if A[TOP] + words > A[ROOM]:
@@ -244,7 +248,7 @@ def _merge_in_scratch(A, P, S, n, g, cols, weights):
     keys, width = A[KEYS], A[WIDTH]
     rows = np.int64(0)
     if slot >= 0:
-        old = A[INDEX + slot] & OFFSET
+        old = shown(A, slot) & OFFSET
         rows = A[old + COUNT] & COUNT_MASK
         for j in range(keys):
             S[ASKED + j] = A[old + KEY + j]
@@ -278,12 +282,12 @@ def _merge_in_block(A, P, S, n, g, cols, weights):
     keys, width = A[KEYS], A[WIDTH]
     rows, fresh = np.int64(0), S[LISTS + 2 * n + g]
     if slot >= 0:
-        rows = A[(A[INDEX + slot] & OFFSET) + COUNT] & COUNT_MASK
+        rows = A[(shown(A, slot) & OFFSET) + COUNT] & COUNT_MASK
     c = class_of(block_words(keys, width, rows + fresh))
     block = take(A, c)
     base = block + KEY + keys
     if slot >= 0:
-        old = A[INDEX + slot] & OFFSET
+        old = shown(A, slot) & OFFSET
         for j in range(KEY, block_words(keys, width, rows)):
             A[block + j] = A[old + j]
     else:
@@ -321,7 +325,7 @@ def merge_group(A, P, S, n, g, cols, weights):
     most = S[LISTS + 2 * n + g]
     slot = S[LISTS + g]
     if slot >= 0:
-        most += A[(A[INDEX + slot] & OFFSET) + COUNT] & COUNT_MASK
+        most += A[(shown(A, slot) & OFFSET) + COUNT] & COUNT_MASK
     if most * (A[WIDTH] + 1) <= MERGE_WORDS:
         return _merge_in_scratch(A, P, S, n, g, cols, weights)
     return _merge_in_block(A, P, S, n, g, cols, weights)

@@ -17,10 +17,9 @@ from noria.views.layout import (
     COUNT,
     COUNT_MASK,
     GONE,
-    INDEX,
+    INDEXED,
     KEY,
     LIVE,
-    MASK,
     NO_VERSION,
     OFFSET,
     READY,
@@ -31,7 +30,9 @@ from noria.views.layout import (
     class_of,
     class_words,
     mix,
+    place_of,
     seed,
+    slots_in_use,
 )
 from noria.views.read_kernels import (
     ELSEWHERE,
@@ -77,8 +78,10 @@ def words_of(width, rows):
 def _copied(A, Q, width):
     """Every entry's rows into Q, as far as they can be trusted: how many, -1: start again, -2: Q is too small."""
     rows, at = np.int64(0), np.int64(ROWS_AT)
-    for slot in range(A[MASK] + 1):
-        word = load_acquire(A, INDEX + slot)
+    indexed = load_acquire(A, INDEXED)
+    first, end = slots_in_use(A, indexed)
+    for slot in range(first, end):
+        word = load_acquire(A, place_of(A, slot, indexed))
         if word <= GONE:
             continue
         block = word & OFFSET

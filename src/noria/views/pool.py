@@ -19,10 +19,12 @@ from noria.core.batch import Codes
 from noria.core.errors import SqlError
 from noria.state.mapped import Memory
 from noria.views import files
-from noria.views.layout import FREE_LISTS, INDEX, LEAST_SLOTS, PAD, VERSION
+from noria.views.layout import FREE_LISTS, INDEX, INDEXES, LEAST_SLOTS, PAD, VERSION
 
 # (words of a region, slots of its index, regions of a file): whole pages, up to about a megabyte a file
 _SIZES = ((10 * 2**8, LEAST_SLOTS, 64), (40 * 2**8, 2**9, 16), (160 * 2**8, 2**12, 8))
+_ALL = 2**62  # slots, where none has a stamp
+_STAMPS = 2**29  # bytes of addresses for the stamps of one
 _RESERVE = 2**34  # bytes of addresses for a view of its own, four times what it needs once it needs more
 
 
@@ -40,7 +42,8 @@ class Land(Protocol):
 
     words: Codes
     stamps: Codes
-    slots: int
+    slots: int  # of the first index
+    grows: bool  # may there be larger indexes beside it?
 
     @property
     def room(self) -> int:
@@ -48,6 +51,16 @@ class Land(Protocol):
 
     def back(self, words: int) -> bool:
         """Make so many words usable; False where the view must move.  SqlError where there is no space."""
+
+    @property
+    def stamped(self) -> int:
+        """Slots whose stamps are backed."""
+
+    def back_stamps(self, slots: int) -> bool:
+        """Make the stamps of the first so many slots usable, where there are stamps; False and SqlError as above."""
+
+    def let_go(self, first: int, words: int, stamp: int, stamps: int) -> None:
+        """Nobody uses these words and stamps any more, from `first` and from `stamp` on."""
 
     def spot(self, serves: int) -> files.Spot | None:
         """For readers; None in anonymous memory."""
@@ -59,6 +72,8 @@ class Land(Protocol):
 class Own:
     """Files, or anonymous memory, for one view."""
 
+    grows = True
+
     def __init__(self, paths: tuple[str, str] | None, directory: str, slots: int, slab: int, full: bool):
         view, stamps = paths or (None, None)
         nbytes = 8 * (INDEX + slots + slab)
@@ -66,7 +81,8 @@ class Own:
         self._memory = Memory(view, max(_RESERVE, 4 * nbytes), nbytes)
         try:
             nbytes = 8 * (1 if full else slots)
-            self._stamps = Memory(stamps, nbytes, nbytes)
+            self._stamps = Memory(stamps, nbytes if full else max(_STAMPS, 8 * nbytes), nbytes)
+            self._full = full
         except SqlError:
             self._memory.unlink()
             raise
@@ -81,6 +97,23 @@ class Own:
             return False
         self._memory.back(8 * words)
         return True
+
+    @property
+    def stamped(self) -> int:
+        return self._stamps.backed // 8 if not self._full else _ALL
+
+    def back_stamps(self, slots: int) -> bool:
+        if self._full:
+            return True
+        if 8 * slots > self._stamps.reserve:
+            return False
+        self._stamps.back(8 * slots)
+        return True
+
+    def let_go(self, first: int, words: int, stamp: int, stamps: int) -> None:
+        self._memory.let_go(8 * first, 8 * words)
+        if not self._full:
+            self._stamps.let_go(8 * stamp, 8 * stamps)
 
     def spot(self, serves: int) -> files.Spot | None:
         if self._memory.path is None or self._stamps.path is None:
@@ -134,13 +167,14 @@ class Region:
     _owner: Pools
     _pool: _Pool
     number: int
+    grows = False
 
     def __post_init__(self) -> None:
         pool = self._pool
         self.slots, first = pool.slots, self.number * pool.region
         self.words: Codes = pool.memory.words[first:first + pool.region]
         self.stamps: Codes = pool.stamps.words[self.number * pool.slots:(self.number + 1) * pool.slots]
-        self.words[FREE_LISTS:INDEX + pool.slots] = 0
+        self.words[FREE_LISTS:INDEXES] = self.words[INDEX:INDEX + pool.slots] = 0
 
     @property
     def room(self) -> int:
@@ -148,6 +182,16 @@ class Region:
 
     def back(self, words: int) -> bool:
         return words <= self.room
+
+    @property
+    def stamped(self) -> int:
+        return self.slots
+
+    def back_stamps(self, slots: int) -> bool:
+        return slots <= self.slots
+
+    def let_go(self, first: int, words: int, stamp: int, stamps: int) -> None:
+        raise AssertionError("a region has one index for good")
 
     def spot(self, serves: int) -> files.Spot | None:
         pool = self._pool

@@ -21,12 +21,13 @@ from noria.views.layout import (
     COUNT,
     COUNT_MASK,
     EMPTY,
+    FIRST,
     FULL,
     GONE,
-    INDEX,
+    INDEXED,
+    INDEXES,
     KEY,
     KEYS,
-    MASK,
     NO_VERSION,
     OFFSET,
     READY,
@@ -35,8 +36,10 @@ from noria.views.layout import (
     STATES,
     TICK,
     WIDTH,
+    first_slot,
     mix,
     place,
+    place_of,
     seed,
     tag,
 )
@@ -69,25 +72,56 @@ def _has_key(A, block, Q):
 
 
 @njit(cache=True, inline="always")
-def _locate(A, Q):
-    """(slot, slot word) of the key in Q; the slot is -1 where there is none."""
-    h = _hash(A, Q)
-    mask = A[MASK]
+def _locate_in(A, Q, power, h):
+    """(place, its word) of the key in Q in the index of 2**power slots; the place is -1 where there is none."""
+    index, mask = A[INDEXES + power], (np.int64(1) << power) - 1
     t = tag(h)
     s = place(h, mask)
     looked = 0
     while looked <= mask:
-        word = load_acquire(A, INDEX + s)
+        word = load_acquire(A, index + s)
         if word == EMPTY:
             break
         if word & ~OFFSET == t and word != GONE:
             if _has_key(A, word & OFFSET, Q):
-                return s, word
-            if load_acquire(A, INDEX + s) != word:
+                return index + s, word
+            if load_acquire(A, index + s) != word:
                 continue  # the key was compared with a block that is free by now
         s = (s + 1) & mask
         looked += 1
     return np.int64(-1), np.int64(0)
+
+
+@njit(cache=True)
+def _locate_anew(A, Q, indexed, h):
+    """(place, word, slot) where the smaller index, or the only one, did not have the key."""
+    while True:
+        power = indexed >> 1
+        if indexed & 1:
+            power += 1
+            at, word = _locate_in(A, Q, power, h)
+            if at >= 0:
+                return at, word, first_slot(A, power) + at - A[INDEXES + power]
+        now = load_acquire(A, INDEXED)
+        if now == indexed:
+            return np.int64(-1), np.int64(0), np.int64(-1)
+        indexed = now
+        power = indexed >> 1
+        at, word = _locate_in(A, Q, power, h)
+        if at >= 0:
+            return at, word, first_slot(A, power) + at - A[INDEXES + power]
+
+
+@njit(cache=True, inline="always")
+def _locate(A, Q):
+    """(place, its word, slot number) of the key in Q; the place is -1 where there is none."""
+    h = _hash(A, Q)
+    indexed = load_acquire(A, INDEXED)
+    power = indexed >> 1
+    at, word = _locate_in(A, Q, power, h)
+    if at < 0:
+        return _locate_anew(A, Q, indexed, h)
+    return at, word, first_slot(A, power) + at - A[INDEXES + power]
 
 
 @njit(cache=True)
@@ -100,7 +134,7 @@ def _stamp(A, P, slot):
 
 
 @njit(cache=True, inline="always")
-def _copy_version(A, slot, word, width, Q):
+def _copy_version(A, at, word, width, Q):
     """Copy the rows of one version; returns its number of rows, -1: try again, -2: Q is too small."""
     block = word & OFFSET
     version = load_acquire(A, block)
@@ -118,7 +152,7 @@ def _copy_version(A, slot, word, width, Q):
     for j in range(words):
         Q[ROWS_AT + j] = A[start + j]
     fence()
-    if load_acquire(A, block) != version or load_acquire(A, INDEX + slot) != word:
+    if load_acquire(A, block) != version or load_acquire(A, at) != word:
         return np.int64(-1)
     if load_acquire(A, STATE) != Q[SERVES]:
         return np.int64(-1)
@@ -150,14 +184,14 @@ def read(A, P, Q):
         if load_acquire(A, READY) == 0:
             return MISS
         width, full = A[WIDTH], A[FULL]
-        slot, word = _locate(A, Q)
-        if slot < 0:
+        at, word, slot = _locate(A, Q)
+        if at < 0:
             fence()
             if load_acquire(A, STATE) != Q[SERVES]:
                 return ELSEWHERE
             Q[ROWS], Q[ENTRY_VERSION], Q[SLOT] = 0, 0, -1
             return PLAIN if full else MISS
-        rows = _copy_version(A, slot, word, width, Q)
+        rows = _copy_version(A, at, word, width, Q)
         if rows == -2:
             return TOO_LARGE
         if rows >= 0:
@@ -174,7 +208,10 @@ def entry_version(A, slot):
     state = load_acquire(A, STATE)
     if state & STATES != SERVING:
         return np.int64(NO_VERSION)
-    word = load_acquire(A, INDEX + slot)
+    indexed = load_acquire(A, INDEXED)
+    if (slot + A[FIRST]) >> (indexed >> 1) == 0:
+        return np.int64(NO_VERSION)  # of an index that is no more in use
+    word = load_acquire(A, place_of(A, slot, indexed))
     if word <= GONE:
         return np.int64(NO_VERSION)
     version = load_acquire(A, word & OFFSET)
@@ -214,17 +251,18 @@ def _larger(out, ordinal, rows):
 @njit(cache=True)
 def _look_ahead(A, P, keys, i):
     """Ask for the memory that later keys will need: first slots and stamps, then blocks."""
-    mask = A[MASK]
+    power = A[INDEXED] >> 1
+    index, mask = A[INDEXES + power], (np.int64(1) << power) - 1
     for distance in (_SLOT_AHEAD, _BLOCK_AHEAD):
         if i + distance < keys.shape[1]:
             h = seed()
             for j in range(A[KEYS]):
                 h = mix(h, keys[j, i + distance])
-            at = INDEX + place(h, mask)
+            at = index + place(h, mask)
             if distance == _SLOT_AHEAD:
                 prefetch(A, at)
                 if len(P):
-                    prefetch(P, at - INDEX)
+                    prefetch(P, first_slot(A, power) + at - index)
             else:
                 prefetch(A, load_acquire(A, at) & OFFSET)
 
@@ -256,10 +294,10 @@ def read_many(A, P, Q, keys, nothing):
         for _ in range(_TRIES):
             if load_acquire(A, STATE) != Q[SERVES]:
                 return ELSEWHERE, total, out, ordinal, missing
-            slot, word = _locate(A, Q)
-            if slot < 0:
+            at, word, slot = _locate(A, Q)
+            if at < 0:
                 break
-            rows = _copy_version(A, slot, word, width, Q)
+            rows = _copy_version(A, at, word, width, Q)
             if rows == -2:
                 return TOO_LARGE, total, out, ordinal, missing
             if rows >= 0:

@@ -14,18 +14,20 @@ from noria.state.atomics import fence, store_release
 from noria.views.layout import (
     COUNT,
     COUNT_BITS,
+    COUNT_MASK,
     EMPTY,
     FOLDS,
     FREE_LISTS,
     FREE_WORDS,
     FULL,
     GONE,
-    INDEX,
+    HELD,
+    INDEXED,
+    INDEXES,
     KEY,
     KEY_COLUMNS,
     KEYS,
     LIVE,
-    MASK,
     MAX_KEY,
     NO_VERSION,
     OFFSET,
@@ -34,14 +36,16 @@ from noria.views.layout import (
     USED,
     VERSION,
     class_words,
+    first_slot,
     mix,
     place,
+    place_of,
     seed,
     tag,
 )
 
 # What apply and fill return; details are in the first scratch words.
-DONE, SLOTS_SHORT, WORDS_SHORT, NEGATIVE, PRESENT, STRAY = range(6)
+DONE, SLOTS_SHORT, WORDS_SHORT, NEGATIVE, PRESENT, STRAY, PASSED_ALL = range(7)
 
 # Scratch: the header, one key, merge space, then lists for n rows.
 NEED, BAD_ROW = range(2)
@@ -105,28 +109,43 @@ def table_size(n):
 
 
 @njit(cache=True)
-def find(A, h, S):
-    """The slot of the key in scratch, or -1."""
-    mask = A[MASK]
+def _find_in(A, power, h, S):
+    index, mask = A[INDEXES + power], (np.int64(1) << power) - 1
     t = tag(h)
     s = place(h, mask)
     while True:
-        word = A[INDEX + s]
+        word = A[index + s]
         if word == EMPTY:
             return np.int64(-1)
         if word & ~OFFSET == t and word != GONE and _block_has_key(A, word & OFFSET, S):
-            return s
+            return first_slot(A, power) + s
         s = (s + 1) & mask
 
 
 @njit(cache=True)
+def find(A, h, S):
+    """The slot of the key in scratch, or -1."""
+    slot = _find_in(A, A[INDEXED] >> 1, h, S)
+    if slot < 0 and A[INDEXED] & 1:
+        slot = _find_in(A, (A[INDEXED] >> 1) + 1, h, S)
+    return slot
+
+
+@njit(cache=True)
 def vacant(A, h):
-    """The slot where an absent key goes."""
-    mask = A[MASK]
+    """The slot where an absent key goes: in the newest index."""
+    power = (A[INDEXED] >> 1) + (A[INDEXED] & 1)
+    index, mask = A[INDEXES + power], (np.int64(1) << power) - 1
     s = place(h, mask)
-    while A[INDEX + s] > GONE:
+    while A[index + s] > GONE:
         s = (s + 1) & mask
-    return s
+    return first_slot(A, power) + s
+
+
+@njit(cache=True, inline="always")
+def shown(A, slot):
+    """A slot's word."""
+    return A[place_of(A, slot, A[INDEXED])]
 
 
 # ------------------------------------------------------------------ blocks
@@ -160,32 +179,43 @@ def publish(A, P, slot, h, block, rows, c):
     A[VERSION] += 1
     A[block + COUNT] = rows | (c << COUNT_BITS)
     store_release(A, block, A[VERSION])
+    A[HELD] += rows
     if slot < 0:
         slot = vacant(A, h)
-        if A[INDEX + slot] == EMPTY:
+        at = place_of(A, slot, A[INDEXED])
+        if A[at] == EMPTY:
             A[USED] += 1
         A[LIVE] += 1
         if not A[FULL]:
             P[slot] = (A[TICK] + 1) >> 1
-        store_release(A, INDEX + slot, tag(h) | block)
+        store_release(A, at, tag(h) | block)
     else:
-        old = A[INDEX + slot] & OFFSET
-        store_release(A, INDEX + slot, tag(h) | block)
+        at = place_of(A, slot, A[INDEXED])
+        old = A[at] & OFFSET
+        A[HELD] -= A[old + COUNT] & COUNT_MASK
+        store_release(A, at, tag(h) | block)
         free(A, old)
 
 
 @njit(cache=True)
 def withdraw(A, slot):
     """The key is in the view no more."""
-    block, mask = A[INDEX + slot] & OFFSET, A[MASK]
-    store_release(A, INDEX + slot, GONE)
+    at = place_of(A, slot, A[INDEXED])
+    block = A[at] & OFFSET
+    store_release(A, at, GONE)
     A[LIVE] -= 1
+    A[HELD] -= A[block + COUNT] & COUNT_MASK
     free(A, block)
-    if A[INDEX + ((slot + 1) & mask)] == EMPTY:  # then no key is probed for beyond this slot
-        while A[INDEX + slot] == GONE:
-            store_release(A, INDEX + slot, EMPTY)
+    power = (A[INDEXED] >> 1) + (A[INDEXED] & 1)
+    index, mask = A[INDEXES + power], (np.int64(1) << power) - 1
+    s = at - index
+    if s < 0 or s > mask:  # of the smaller index, into which nothing goes any more
+        return
+    if A[index + ((s + 1) & mask)] == EMPTY:  # then no key is probed for beyond this slot
+        while A[index + s] == GONE:
+            store_release(A, index + s, EMPTY)
             A[USED] -= 1
-            slot = (slot - 1) & mask
+            s = (s - 1) & mask
 
 
 @njit(cache=True)

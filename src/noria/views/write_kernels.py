@@ -11,30 +11,40 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from noria.state.atomics import fence, store_release
+from noria.state.atomics import fence, prefetch, store_release
 from noria.state.bare import bare
 from noria.views.layout import (
     COUNT,
     COUNT_BITS,
     COUNT_MASK,
+    EMPTY,
+    FIRST,
     FULL,
     GONE,
+    HELD,
     INDEX,
+    INDEXED,
+    INDEXES,
     KEY,
     KEYS,
     LIVE,
-    MASK,
+    MOST_USED,
     OFFSET,
+    PASSED,
     STATE,
     TICK,
+    TOP,
     USED,
     WIDTH,
     block_words,
     class_of,
     class_words,
+    first_slot,
     mix,
     place,
+    place_of,
     seed,
+    slots_in_use,
     tag,
 )
 from noria.views.merge_kernels import ask_ahead, group_rows, merge_group, short_of_room
@@ -42,17 +52,22 @@ from noria.views.slab_kernels import (
     BAD_ROW,
     DONE,
     LISTS,
+    PASSED_ALL,
     PRESENT,
     STRAY,
     asked_key,
     find,
     row_key,
     same_key,
+    shown,
     table_size,
     take,
     vacant,
     withdraw,
 )
+
+PASS = 16  # slots of an index that is being replaced, for each row: all have passed long before the larger one is full
+_AHEAD = 12  # slots
 
 
 # ------------------------------------------------------------------ what the writer calls
@@ -61,6 +76,8 @@ def apply(A, P, S, cols, weights, fold):
     """Add a delta; rows of keys that are missing in a partial view are dropped."""
     A, P, S, cols, weights, fold = bare(A), bare(P), bare(S), bare(cols), bare(weights), bare(fold)
     n = len(weights)
+    if A[INDEXED] & 1 and _pass(A, P, PASS * n):
+        return PASSED_ALL
     groups = group_rows(A, S, cols, weights, fold)
     full = A[FULL] != 0
     code = short_of_room(A, S, n, groups, full)
@@ -120,6 +137,8 @@ def fill(A, P, S, keys, cols, weights, fold):
     cols, weights, fold = bare(cols), bare(weights), bare(fold)
     groups = keys.shape[1]
     n = max(groups, len(weights))
+    if A[INDEXED] & 1 and _pass(A, P, PASS * n):
+        return PASSED_ALL
     code = _group_fill(A, S, n, keys, cols, weights, fold)
     if code == DONE:
         code = short_of_room(A, S, n, groups, True)
@@ -139,7 +158,7 @@ def evict(A, S, keys, fold):
     for i in range(keys.shape[1]):
         slot = find(A, asked_key(A, keys, i, fold, S), S)
         if slot >= 0:
-            freed += class_words(A[(A[INDEX + slot] & OFFSET) + COUNT] >> COUNT_BITS) + 2
+            freed += class_words(A[(shown(A, slot) & OFFSET) + COUNT] >> COUNT_BITS) + 2
             withdraw(A, slot)
     return freed
 
@@ -165,7 +184,7 @@ def rows(A, P, S, keys, fold):
         if slot >= 0:
             if not A[FULL]:
                 P[slot] = (A[TICK] + 1) >> 1
-            blocks[i] = A[INDEX + slot] & OFFSET
+            blocks[i] = shown(A, slot) & OFFSET
             total += A[blocks[i] + COUNT] & COUNT_MASK
     cols, weights = np.empty((width, total), np.int64), np.empty(total, np.int64)
     ordinal = np.empty(total, np.int64)
@@ -189,13 +208,14 @@ def sample(A, P, start, most):
     A, P = bare(A), bare(P)
     size = min(most, A[LIVE])
     k = A[KEYS]
+    first, end = slots_in_use(A, A[INDEXED])
     keys = np.empty((k, size), np.int64)
     stamps, sizes = np.empty(size, np.int64), np.empty(size, np.int64)
-    found, slot = 0, start & A[MASK]
-    for _ in range(A[MASK] + 1):
+    found, slot = 0, start if first <= start < end else first
+    for _ in range(end - first):
         if found == size:
             break
-        word = A[INDEX + slot]
+        word = shown(A, slot)
         if word > GONE:
             block = word & OFFSET
             for j in range(k):
@@ -203,7 +223,7 @@ def sample(A, P, start, most):
             stamps[found] = 0 if A[FULL] else P[slot]
             sizes[found] = 8 * (class_words(A[block + COUNT] >> COUNT_BITS) + 2)
             found += 1
-        slot = (slot + 1) & A[MASK]
+        slot = slot + 1 if slot + 1 < end else first
     return keys, stamps, sizes, slot
 
 
@@ -224,23 +244,13 @@ def set_state(A, word):
 
 
 @njit(cache=True)
-def row_count(A):
-    """Distinct rows under all keys."""
-    total = 0
-    for slot in range(A[MASK] + 1):
-        word = A[INDEX + slot]
-        if word > GONE:
-            total += A[(word & OFFSET) + COUNT] & COUNT_MASK
-    return total
-
-
-@njit(cache=True)
 def column(A, c):
     """One column of every row."""
-    out = np.empty(row_count(A), np.int64)
+    out = np.empty(A[HELD], np.int64)
     at, keys, width = 0, A[KEYS], A[WIDTH]
-    for slot in range(A[MASK] + 1):
-        word = A[INDEX + slot]
+    first, end = slots_in_use(A, A[INDEXED])
+    for slot in range(first, end):
+        word = shown(A, slot)
         if word > GONE:
             row = (word & OFFSET) + KEY + keys
             for _ in range(A[(word & OFFSET) + COUNT] & COUNT_MASK):
@@ -255,8 +265,9 @@ def copied_words(A):
     """Slab words a fresh copy of the live blocks needs."""
     A = bare(A)
     total = 0
-    for slot in range(A[MASK] + 1):
-        word = A[INDEX + slot]
+    first, end = slots_in_use(A, A[INDEXED])
+    for slot in range(first, end):
+        word = shown(A, slot)
         if word > GONE:
             rows = A[(word & OFFSET) + COUNT] & COUNT_MASK
             total += class_words(class_of(block_words(A[KEYS], A[WIDTH], rows)))
@@ -268,14 +279,13 @@ def copy(A, P, B, Q):
     """Every live key of A, with its version and stamp, into the fresh memory B with stamps Q."""
     A, P, B, Q = bare(A), bare(P), bare(B), bare(Q)
     keys, width = A[KEYS], A[WIDTH]
-    for slot in range(A[MASK] + 1):
-        word = A[INDEX + slot]
+    first, end = slots_in_use(A, A[INDEXED])
+    for slot in range(first, end):
+        word = shown(A, slot)
         if word <= GONE:
             continue
         block = word & OFFSET
-        h = seed()
-        for j in range(keys):
-            h = mix(h, A[block + KEY + j])
+        h = _hash_of(A, block)
         rows = A[block + COUNT] & COUNT_MASK
         words = block_words(keys, width, rows)
         c = class_of(words)
@@ -284,7 +294,82 @@ def copy(A, P, B, Q):
             B[to + j] = A[block + j]
         B[to + COUNT] = rows | (c << COUNT_BITS)
         s = vacant(B, h)
-        B[INDEX + s] = tag(h) | to
+        B[place_of(B, s, B[INDEXED])] = tag(h) | to
         if not A[FULL]:
             Q[s] = P[slot]
     B[LIVE] = B[USED] = A[LIVE]
+    B[HELD] = A[HELD]
+
+
+@njit(cache=True)
+def _hash_of(A, block):
+    h = seed()
+    for j in range(A[KEYS]):
+        h = mix(h, A[block + KEY + j])
+    return h
+
+
+# ------------------------------------------------------------------ a larger index in the same memory
+@njit(cache=True)
+def set_index(A, power):
+    """Fresh memory has its first index, of 2**power slots."""
+    A[FIRST], A[INDEXED], A[INDEXES + power] = 1 << power, 2 * power, INDEX
+    A[HELD] = A[PASSED] = 0
+
+
+@njit(cache=True)
+def begin_growth(A):
+    """An index of twice the slots at the top of the slab, where the caller has made room: keys go there from now on."""
+    power = A[INDEXED] >> 1
+    slots = np.int64(1) << power
+    A[INDEXES + power + 1] = A[TOP]
+    A[TOP] += 2 * slots
+    A[PASSED] = A[USED] = 0
+    A[MOST_USED] = 14 * slots // 10 - A[LIVE]
+    store_release(A, INDEXED, 2 * power + 1)
+    fence()
+
+
+@njit(cache=True)
+def _pass(A, P, slots):
+    """Let the keys of so many slots of the smaller index go to the larger one; True when all have."""
+    power = A[INDEXED] >> 1
+    index, first = A[INDEXES + power], first_slot(A, power)
+    last = min(np.int64(1) << power, A[PASSED] + slots)
+    for s in range(A[PASSED], last):
+        ahead = A[index + min(s + _AHEAD, last - 1)]
+        if ahead > GONE:
+            prefetch(A, ahead & OFFSET)
+        word = A[index + s]
+        if word > GONE:
+            to = vacant(A, _hash_of(A, word & OFFSET))
+            at = place_of(A, to, A[INDEXED])
+            if A[at] == EMPTY:
+                A[USED] += 1
+            if not A[FULL]:
+                P[to] = P[first + s]
+            store_release(A, at, word)
+            store_release(A, index + s, GONE)
+    A[PASSED] = last
+    if last < np.int64(1) << power:
+        return False
+    A[MOST_USED] = np.int64(1) << power
+    store_release(A, INDEXED, 2 * (power + 1))
+    fence()
+    return True
+
+
+@njit(cache=True)
+def pass_all(A, P):
+    A, P = bare(A), bare(P)
+    _pass(A, P, np.int64(1) << (A[INDEXED] >> 1))
+
+
+def warm_growth() -> None:
+    """Compile what a large view calls when its index grows."""
+    slots = 4
+    words, stamps = np.zeros(INDEX + 3 * slots, np.int64), np.zeros(3 * slots, np.int64)
+    set_index(words, slots.bit_length() - 1)
+    words[TOP] = INDEX + slots
+    begin_growth(words)
+    pass_all(words, stamps)

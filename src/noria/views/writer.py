@@ -34,14 +34,17 @@ from noria.views.layout import (
     FORMAT,
     FREE_WORDS,
     FULL,
+    HELD,
     INDEX,
+    INDEXED,
+    INDEXES,
     KEY_COLUMNS,
     KEYS,
     LEAST_SLOTS,
     LIVE,
     MAGIC,
-    MASK,
     MAX_KEY,
+    MOST_USED,
     MOVED,
     READY,
     ROOM,
@@ -63,6 +66,7 @@ from noria.views.slab_kernels import (
     MERGE_WORDS,
     NEED,
     NEGATIVE,
+    PASSED_ALL,
     PER_ROW,
     PRESENT,
     SLOTS_SHORT,
@@ -70,6 +74,7 @@ from noria.views.slab_kernels import (
 )
 
 _FIRST_WORDS = 2**11  # of a new slab
+_PIECE_WORDS = 2**20  # of a larger index, made ready at once: some milliseconds
 _SHRINK_WORDS = 2**16  # slabs below this are not worth compacting
 _SHRINK_SLOTS = 2**10  # nor are indexes
 _EXPECT_ROWS = 10_000  # fewer are copied in less than a millisecond, should memory grow
@@ -100,6 +105,7 @@ class View:
         self._folds = any(fields[k].type.folds for k in key)
         self._keyless, self._pieces = full and not key, False
         self._cursor, self._generation, self._recorded, self._dropped = 0, 0, 0, False
+        self._gone = 0  # words of indexes that are no more in use
         land = self._allocate(LEAST_SLOTS, _FIRST_WORDS)
         words = land.words
         words[[MAGIC, TICK, EPOCH, WIDTH, KEYS, FULL, READY, VERSION]] = (
@@ -115,7 +121,8 @@ class View:
         paths = None if self._place is None else self._place.paths(self._generation)
         land = self._pools.land(slots, slab, paths, self.full)
         start = INDEX + land.slots
-        land.words[[MASK, SLAB, TOP, ROOM]] = land.slots - 1, start, start, land.room
+        land.words[[SLAB, TOP, ROOM, MOST_USED]] = start, start, land.room, _most_used(land)
+        kernels.set_index(land.words, land.slots.bit_length() - 1)
         return land
 
     def _serve(self, land: Land) -> None:
@@ -145,6 +152,47 @@ class View:
         kernels.copy(words, stamps, fresh.words, fresh.stamps)
         self._replace(fresh)
 
+    @property
+    def _slots(self) -> int:
+        """Of the newest index."""
+        indexed = int(self._words[INDEXED])
+        return 1 << (indexed >> 1) + (indexed & 1)
+
+    def _grow(self, need: int) -> bool:
+        """A larger index beside the one that is there, for so many keys; keys go to it as rows come.  False where the
+        view must move; SqlError where there is no space, and nothing changed."""
+        words, slots = self._words, self._slots
+        if int(words[INDEXED]) & 1:  # a batch of many rows: what is left is no more than they are
+            kernels.pass_all(words, self._stamps)
+            self._let_go()
+            return True
+        land, top = self._land, int(words[TOP])
+        if not land.grows or not slots // 4 <= need <= slots:  # most of it is GONE, or more come than it has
+            return False
+        piece, stamps = max(_PIECE_WORDS, slots // 4), 4 * slots - land.slots
+        backed = min(land.room + piece, top + 2 * slots), min(land.stamped + piece, stamps)
+        try:
+            if not (land.back(backed[0]) and land.back_stamps(backed[1])):
+                return False
+        except SqlError:
+            if words[MOST_USED] >= 7 * slots // 10:
+                raise
+            words[MOST_USED] = 7 * slots // 10  # it serves a little longer
+            return True
+        words[ROOM] = land.room
+        if land.room < top + 2 * slots or land.stamped < stamps:
+            words[MOST_USED] += slots // 64  # the system takes long for much memory at once
+        else:
+            kernels.begin_growth(words)
+        return True
+
+    def _let_go(self) -> None:
+        """All keys have gone to the larger index."""
+        land, slots = self._land, self._slots // 2
+        at = int(self._words[INDEXES + slots.bit_length() - 1])
+        land.let_go(at, slots, slots - land.slots, slots)
+        self._gone += slots
+
     def _replace(self, fresh: Land) -> None:
         """Readers go to memory that has the same rows."""
         old, recorded = self._land, self._recorded
@@ -153,14 +201,14 @@ class View:
         if self._place is not None:
             self._place.withdraw(recorded)
         old.release()
-        self._cursor = 0
+        self._cursor = self._gone = 0
 
     def expect(self, rows: int, keys: int) -> None:
         if rows <= _EXPECT_ROWS:
             return
         if self._keyless and not self._pieces:
             self._split(rows)
-        elif _slots_for(keys) > self._land.slots:
+        elif _slots_for(keys) > self._slots:
             self._move(_slots_for(keys), _FIRST_WORDS)
 
     def _split(self, expected: int = 0) -> None:
@@ -184,17 +232,18 @@ class View:
         """What a kernel said it needs; SqlError where there is no space, and nothing changed."""
         need = int(self._scratch.words[NEED])
         if code == SLOTS_SHORT:
-            self._move(_slots_for(need), _FIRST_WORDS)
+            if not self._grow(need):
+                self._move(_slots_for(need), _FIRST_WORDS)
         elif self._land.back(need):
             self._words[ROOM] = self._land.room
         else:
-            self._move(self._land.slots, need)
+            self._move(self._slots, need)
 
     def _shrink(self) -> None:
         """Compact when more than half of the slab is free or the index has four times the slots that it needs, if
         there is room for a copy."""
         words = self._words
-        slab, slots = int(words[TOP]) - int(words[SLAB]), self._land.slots
+        slab, slots = int(words[TOP]) - int(words[SLAB]) - self._gone, self._slots
         needed = _slots_for(int(words[LIVE]))
         if slots >= max(4 * needed, _SHRINK_SLOTS):
             needed = slots_of(needed, int(kernels.copied_words(words)) + _FIRST_WORDS)
@@ -206,7 +255,8 @@ class View:
 
     def memory(self) -> int:
         words = self._words
-        return 8 * (int(words[TOP]) - int(words[FREE_WORDS]) + len(self._stamps))
+        stamps = 0 if self.full else self._slots if not int(words[INDEXED]) & 1 else 3 * self._slots // 2
+        return 8 * (int(words[TOP]) - self._gone - int(words[FREE_WORDS]) + stamps)
 
     def held(self) -> Iterator[Codes]:
         """Every text id of rows and keys."""
@@ -217,8 +267,8 @@ class View:
             yield from self.present()
 
     def __len__(self) -> int:
-        """Rows stored.  Looks at every key: for who wants to see, not for the way of a tick."""
-        return int(kernels.row_count(self._words))
+        """Rows stored."""
+        return int(self._words[HELD])
 
     # -------------------------------------------------------------- changes
     def apply(self, delta: Batch) -> None:
@@ -256,6 +306,9 @@ class View:
         """Do what a kernel asks for, or raise."""
         if code in (SLOTS_SHORT, WORDS_SHORT):
             self._make_room(code)
+            return
+        if code == PASSED_ALL:
+            self._let_go()
             return
         scratch = self._scratch.words
         if code == NEGATIVE:
@@ -386,6 +439,11 @@ class ViewDirectory:
             remove = getattr(self.symbols, "remove_predecessors", None)
             if remove is not None:
                 remove()
+
+
+def _most_used(land: Land) -> int:
+    """Slots that may be taken before there must be another index: fewer where keys go to it some at a time."""
+    return land.slots // 2 if land.grows else 7 * land.slots // 10
 
 
 def _slots_for(keys: int) -> int:
