@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
+from noria.core.batch import Batch
+from noria.core.types import BIGINT, Field
 from noria.runtime import warm
+from noria.state import slices
 from noria.state import symbol_kernels as kernels
 from noria.state.symbols import SymbolTable
+from noria.views import write_kernels
+from noria.views.layout import INDEXED
+from noria.views.writer import ViewDirectory
 
 KERNELS = (kernels.mark, kernels.sweep, kernels.rehash, kernels.intern, kernels.intern_many, kernels.find)
 
@@ -25,3 +32,18 @@ def test_strings_of_any_batch_and_a_sweep_find_their_kernels(tmp_path: Path) -> 
             symbols.intern_many(texts)
     symbols.sweep([symbols.intern_many(pa.array(["a"]))])
     assert [tuple(k.signatures) for k in KERNELS] == before
+
+
+def test_a_view_that_grows_and_a_delta_during_a_build_find_their_kernels(tmp_path: Path) -> None:
+    warm.kernels(str(tmp_path))
+    grown = (write_kernels.begin_growth, write_kernels.pass_all, write_kernels.set_index, write_kernels.fill)
+    before = [tuple(k.signatures) for k in (*grown, slices.part_of)]
+    assert all(before)
+    view = ViewDirectory(None, SymbolTable()).create("v", [Field("a", BIGINT)], (0,), 1, False)
+    seen = set()
+    for first in (*range(0, 20_000, 500), 20_000):
+        keys = np.arange(first, first + (500 if first < 20_000 else 50_000))[None, :]
+        view.fill(keys, Batch.of(keys))
+        seen.add(int(view._words[INDEXED]) & 1)
+    slices.part_of(np.zeros((2, 3), np.int64), 4)
+    assert seen == {0, 1} and [tuple(k.signatures) for k in (*grown, slices.part_of)] == before
