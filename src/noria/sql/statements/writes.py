@@ -7,6 +7,7 @@ gives a function from values to the statement that does no more than put them in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sqlglot import exp
@@ -19,8 +20,9 @@ from noria.core.errors import (
     unknown_table,
     wrong_value_count,
 )
+from noria.core.expressions.coerce import coerce
 from noria.core.expressions.evaluate import constant
-from noria.core.expressions.expr import Col, Expr
+from noria.core.expressions.expr import Col, Const, Expr
 from noria.core.expressions.functions import (
     NULL,
     call,
@@ -33,7 +35,7 @@ from noria.core.expressions.functions import (
     zero_divisors,
 )
 from noria.core.statements import DEFAULT, NEW, ClientWrite, Delete, Insert, Update
-from noria.core.types import TableDef
+from noria.core.types import BIGINT, TEXT, Column, Kind, SqlType, TableDef
 from noria.sql.commands import Truncate
 from noria.sql.expressions.scalars import Resolver, literal_value
 from noria.sql.query.context import Catalog
@@ -223,14 +225,31 @@ def _assignments(table: TableDef, nodes: Sequence[exp.Expr], resolve: Resolver) 
         if isinstance(n.expression, exp.Column) and not n.expression.table and n.expression.name.upper() == "DEFAULT":
             out.append((target.index, _default(table, target.index)))
         else:
-            out.append((target.index, _over_new_row(table, out, resolve(n.expression))))
+            value = _over_new_row(table, out, resolve(n.expression))
+            out.append((target.index, _converted(value, target.type)))
     return tuple(out)
+
+
+def _converted(e: Expr, type: SqlType) -> Expr:
+    """The value where its assignment needs to know what it was: a FLOAT as text has the digits of one, and a member as
+    a number is its place."""
+    if e.type.kind is Kind.DOUBLE and e.type.bits == 32 and type.is_text:
+        return cast(e, TEXT)
+    return cast(e, BIGINT) if e.type.is_listed and type.kind in (Kind.INT, Kind.DECIMAL, Kind.DOUBLE) else e
 
 
 def _over_new_row(table: TableDef, done: list[tuple[int, Expr]], e: Expr) -> Expr:
     """MySQL assigns from left to right: a column assigned before stands for its new value."""
     new = dict(done)
-    return rebuilt(e, lambda c: cast(new[c.index], table.columns[c.index].type) if c.index in new else c)
+    return rebuilt(e, lambda c: _stored(new[c.index], table.columns[c.index]) if c.index in new else c)
+
+
+def _stored(e: Expr, column: Column) -> Expr:
+    """The value as the column has it: of a constant, just as it is stored."""
+    if isinstance(e, Const) and e.value is not None:
+        with suppress(SqlError):  # which the assignment itself tells of
+            return Const(column.type, False, coerce(e.value, column, 1))
+    return cast(e, column.type)
 
 
 def _default(table: TableDef, at: int) -> Expr:
