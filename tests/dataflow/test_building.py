@@ -323,7 +323,7 @@ def test_a_bulk_load_builds_full_views_again_in_slices(bench: Building) -> None:
 
 
 def test_a_whole_state_waits_for_no_index_that_is_wanted_since(bench: Building) -> None:
-    """It was in no tick while another view's index was built over its table, and was filled twice at the next change."""
+    """It was in no tick while another view's index was built, and was filled twice at the next change."""
     bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
     builds = bench.worker.engine.builds
     builds.step()

@@ -18,7 +18,7 @@ KINDS = {"i": ("INT", "BIGINT", "TINYINT", "SMALLINT", "INT UNSIGNED"), "d": ("D
          "f": ("DOUBLE",), "s": ("VARCHAR(6)",), "c": ("VARCHAR(8) COLLATE utf8mb4_bin",), "D": ("DATE",),
          "T": ("DATETIME",), "t": ("TIME",), "e": ("ENUM('b', 'a', 'B c', 'ab')", "SET('ab', 'b', 'a', 'B c')"),
          "b": ("VARBINARY(6)",)}
-# CHAR is _bin: MariaDB's ORDER BY of a CHAR without PAD SPACE pads to bytes, and puts 'á' elsewhere than 'a', its equal.
+# CHAR is _bin: ORDER BY of another CHAR without PAD SPACE pads to bytes in MariaDB, where á is then not equal to a.
 RARE = {"i": ("BOOLEAN", "MEDIUMINT", "BIGINT UNSIGNED"), "s": ("TEXT",), "c": ("CHAR(4) COLLATE utf8mb4_bin",),
         "T": ("DATETIME(3)",),
         "d": ("DECIMAL(18,2)",), "b": ("BLOB",)}

@@ -2,8 +2,8 @@
 
 `kernel(from, to)` gives a function over arrays of codes.  NULL stays NULL and an error an error; a result that
 does not fit its type is the type's greatest or least, as in MySQL's CAST, but an error where that is only our bound
-(DECIMAL of 18 digits) or negative and UNSIGNED, or no member of an ENUM or SET; text that is no date is NULL, text that is no number counts as the
-number it begins with, else 0.  Rounding is half away from zero.
+(DECIMAL of 18 digits), negative and UNSIGNED, or no member of an ENUM or SET; text that is no date is NULL, text that
+is no number counts as the number it begins with, else 0.  Rounding is half away from zero.
 """
 
 from __future__ import annotations
