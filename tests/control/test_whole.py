@@ -416,6 +416,17 @@ def test_columns_of_other_types_and_fewer(filled: Whole) -> None:
         filled.again()
 
 
+def test_a_column_that_may_be_null_from_now_on(filled: Whole) -> None:
+    """The views that read it are made anew with it; by itself the ALTER is refused."""
+    filled.apply(T.replace("a INT", "a INT NOT NULL") + PER)
+    with pytest.raises(SqlError, match="at once, with noria apply"):
+        filled.db.sql("ALTER TABLE t MODIFY a INT")
+    assert filled.apply(T + PER).target.difference.replaced == ("per",)
+    filled.db.sql("INSERT INTO t (id) VALUES (-1)")
+    assert (None, 1) in filled.db.view("per").lookup() and filled.apply(T + PER).target.difference.empty
+    filled.ask("validate")
+
+
 def test_values_that_do_not_fit_change_nothing(filled: Whole) -> None:
     text = T.replace("s VARCHAR(20)", "s VARCHAR(1)") + PER.replace("a, C", "a, MAX(id) AS m, C")
     with pytest.raises(SqlError) as e:

@@ -158,7 +158,8 @@ class Program(Readers):
             column = command.was.columns[needed[0][1]].name
             readers = dict.fromkeys(v for v, c in needed if c == needed[0][1])
             raise SqlError(3730, "HY000", f"Cannot change or drop column '{column}' of table '{command.was.name}': "
-                                          f"views need it: {_quoted(readers)}; drop these first")
+                                          f"views need it: {_quoted(readers)}; drop these first, or change them "
+                                          "and the table at once, with noria apply")
 
     def _refuse_if_told_apart(self, command: commands.AlterTable, gone: Collection[str]) -> None:
         """A view that is right for one row of each key only (GROUP BY the key) keeps that key."""

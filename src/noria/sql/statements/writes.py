@@ -35,7 +35,7 @@ from noria.core.expressions.functions import (
     zero_divisors,
 )
 from noria.core.statements import DEFAULT, NEW, ClientWrite, Delete, Insert, Update
-from noria.core.types import BIGINT, TEXT, Column, Kind, SqlType, TableDef
+from noria.core.types import Column, TableDef
 from noria.sql.commands import Truncate
 from noria.sql.expressions.scalars import Resolver, literal_value
 from noria.sql.query.context import Catalog
@@ -225,17 +225,8 @@ def _assignments(table: TableDef, nodes: Sequence[exp.Expr], resolve: Resolver) 
         if isinstance(n.expression, exp.Column) and not n.expression.table and n.expression.name.upper() == "DEFAULT":
             out.append((target.index, _default(table, target.index)))
         else:
-            value = _over_new_row(table, out, resolve(n.expression))
-            out.append((target.index, _converted(value, target.type)))
+            out.append((target.index, _over_new_row(table, out, resolve(n.expression))))
     return tuple(out)
-
-
-def _converted(e: Expr, type: SqlType) -> Expr:
-    """The value where its assignment needs to know what it was: a FLOAT as text has the digits of one, and a member as
-    a number is its place."""
-    if e.type.kind is Kind.DOUBLE and e.type.bits == 32 and type.is_text:
-        return cast(e, TEXT)
-    return cast(e, BIGINT) if e.type.is_listed and type.kind in (Kind.INT, Kind.DECIMAL, Kind.DOUBLE) else e
 
 
 def _over_new_row(table: TableDef, done: list[tuple[int, Expr]], e: Expr) -> Expr:

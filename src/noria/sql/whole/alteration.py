@@ -50,11 +50,11 @@ def alteration(was: TableDef, want: TableDef, drop: bool) -> tuple[Names, Names]
 
 
 def lost(was: TableDef, want: TableDef) -> set[str]:
-    """Folded names of the columns that go or are not what they were, for whoever reads them."""
+    """Folded names of the columns that go or are not what they were, for whoever plans over them."""
     there = {c.name.lower(): c for c in _there(want)}
     found = ((c, there.get(c.name.lower())) for c in _there(was))
     return {c.name.lower() for c, now in found
-            if now is None or now.type != c.type or (now.nullable and not c.nullable)}
+            if now is None or (now.type, now.nullable) != (c.type, c.nullable)}
 
 
 def _called(table: TableDef) -> set[str]:
