@@ -434,7 +434,7 @@ def test_values_that_do_not_fit_change_nothing(filled: Whole) -> None:
     assert e.value.code == 1406
     as_it_was(filled)
     filled.db.sql("CREATE VIEW other AS SELECT id FROM t WHERE s = ?")
-    with pytest.raises(SqlError, match="'s'.*views need it: 'other'"):
+    with pytest.raises(SqlError, match=r"'s'.*views need it: 'other'"):
         filled.apply(T.replace("s VARCHAR(20)", "s VARBINARY(20)"))
 
 
