@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -63,13 +64,14 @@ def whole(tmp_path: Path) -> Iterator[Whole]:
 
 # ------------------------------------------------------------------ random programs
 class Programs:
-    """Random programs, each made of the one before; tables get columns, come and go, as views do."""
+    """Random programs, each made of the one before; tables get columns and other types, come and go, as views do."""
 
     def __init__(self, seed: int):
         self.chance = random.Random(seed)
         self.tables: dict[str, list[str]] = {"t": ["id", "a"]}  # names and columns, integers all
         self.indexes: dict[str, list[str]] = {"t": []}
         self.defaults: dict[str, int] = {}
+        self.types: dict[str, str] = {}
         self.views: dict[str, str] = {}
         self.at_once = {v for v in ("v0", "v1", "v2", "v3") if self.chance.random() < 0.5}
         self.made = 0
@@ -82,7 +84,8 @@ class Programs:
 
     def column(self, name: str) -> str:
         key = " PRIMARY KEY" if name == "id" else ""
-        return f"{name} INT{key}" + (f" DEFAULT {self.defaults[name]}" if name in self.defaults else "")
+        default = f" DEFAULT {self.defaults[name]}" if name in self.defaults else ""
+        return f"{name} {self.types.get(name, 'INT')}{key}{default}"
 
     def keys(self, table: str) -> list[str]:
         return [f"KEY k{n} ({c})" for n, c in enumerate(self.indexes[table])]
@@ -90,7 +93,7 @@ class Programs:
     def step(self) -> None:
         for _ in range(self.chance.randrange(1, 4)):
             self.chance.choice([self.add_column, self.index, self.default, self.table, self.view, self.view, self.view,
-                                self.drop_view, self.drop_table])()
+                                self.drop_view, self.drop_table, self.drop_column, self.retype])()
 
     def some(self) -> tuple[str, str]:
         table = self.chance.choice(list(self.tables))
@@ -100,6 +103,20 @@ class Programs:
         table, _ = self.some()
         self.made += 1
         self.tables[table].append(f"c{self.made}")
+
+    def drop_column(self) -> None:
+        """And the views that name it."""
+        table, column = self.some()
+        if column not in ("id", "a"):
+            self.tables[table].remove(column)
+            self.indexes[table] = [c for c in self.indexes[table] if c != column]
+            for view in [v for v, text in self.views.items() if re.search(rf"\b{column}\b", text)]:
+                self.drop(view)
+
+    def retype(self) -> None:
+        _, column = self.some()
+        if column != "id":
+            self.types[column] = self.chance.choice(["INT", "BIGINT", "DOUBLE"])
 
     def index(self) -> None:
         table, column = self.some()
@@ -336,8 +353,8 @@ def test_somebody_else_changes_the_program(filled: Whole) -> None:
 
 
 def test_wrong_texts_change_nothing(filled: Whole) -> None:
-    for text in ("CREATE TABLE x (a INT); CREATE VIEW y AS SELECT b FROM x", T.replace("a INT", "a BIGINT"),
-                 "CREATE TABLE per (a INT)"):
+    for text in ("CREATE TABLE x (a INT); CREATE VIEW y AS SELECT b FROM x", "CREATE TABLE per (a INT)",
+                 T.replace("a INT, s VARCHAR(20)", "s VARCHAR(20), a INT")):
         for act in (filled.preview, filled.apply):
             with pytest.raises(SqlError):
                 act(text, True)
@@ -364,6 +381,61 @@ def test_views_over_new_columns(filled: Whole) -> None:
     assert filled.db.view("ks").lookup() == [(9, MANY)] and filled.apply(text).target.difference.empty
     filled.again()
     assert filled.db.view("ks").lookup() == [(9, MANY)] and filled.apply(text).target.difference.empty
+
+
+def test_columns_of_other_types_and_fewer(filled: Whole) -> None:
+    """As ALTERs of the one change, told first; views that do not look at these stay, others are made anew."""
+    more = ("CREATE VIEW by_s AS SELECT id, s FROM t WHERE s = ?;\n"
+            "CREATE MATERIALIZED VIEW ids AS SELECT COUNT(id) AS n FROM t;\n"
+            "CREATE TABLE u (id INT PRIMARY KEY, x INT, y INT, KEY xy (x, y));\n"
+            "CREATE VIEW by_x AS SELECT id FROM u WHERE x = ?;\n")
+    filled.apply(T + PER + more)
+    filled.db.sql("INSERT INTO u VALUES (1, 2, 3)")
+    assert filled.db.sql("SELECT COUNT(*) FROM t WHERE a > 4 AND s = 's1'").rows
+    text = (T.replace("a INT", "a VARCHAR(9)") + PER + more).replace("x INT, y INT, KEY xy (x, y)", "y DOUBLE")
+    text = text.replace("by_x AS SELECT id FROM u WHERE x = ?", "by_y AS SELECT y FROM u WHERE id = ?")
+    before = filled.exported()
+    with pytest.raises(SqlError, match=r"has a column 'x' .* --drop drops it .* ALTER TABLE `u` RENAME COLUMN `x` TO"):
+        filled.apply(text)
+    shown = filled.preview(text, True)
+    assert filled.exported() == before
+    assert [line for line in shown.lines() if line[0] in "~-"] == [
+        "~ table t: ALTER TABLE `t` MODIFY COLUMN `a` varchar(9)",
+        "~ table u: ALTER TABLE `u` DROP INDEX `xy`, DROP COLUMN `x`, MODIFY COLUMN `y` double",
+        next(line for line in shown.lines() if line.startswith("~ view per: ")), "- view by_x"]
+    assert "    the values of x in 1 rows are lost" in shown.lines()
+    assert f"    the values of a in {MANY:,} rows are converted" in shown.lines()
+    done = filled.apply(text, True, expected=shown.digest).target.difference
+    assert done.replaced == ("per",) and set(done.views_kept) == {"by_s", "ids"}
+    for _ in range(2):
+        assert filled.apply(text, True).target.difference.empty
+        assert ("3", len([i for i in range(MANY) if i % 7 == 3])) in filled.db.view("per").lookup()
+        assert filled.db.view("ids").lookup() == [(MANY,)] and filled.db.view("by_y").lookup(1) == [(3.0,)]
+        assert filled.db.sql("SELECT * FROM u").rows == [(1, 3.0)]
+        filled.ask("validate")
+        filled.again()
+
+
+def test_a_column_that_may_be_null_from_now_on(filled: Whole) -> None:
+    """The views that read it are made anew with it; by itself the ALTER is refused."""
+    filled.apply(T.replace("a INT", "a INT NOT NULL") + PER)
+    with pytest.raises(SqlError, match="at once, with noria apply"):
+        filled.db.sql("ALTER TABLE t MODIFY a INT")
+    assert filled.apply(T + PER).target.difference.replaced == ("per",)
+    filled.db.sql("INSERT INTO t (id) VALUES (-1)")
+    assert (None, 1) in filled.db.view("per").lookup() and filled.apply(T + PER).target.difference.empty
+    filled.ask("validate")
+
+
+def test_values_that_do_not_fit_change_nothing(filled: Whole) -> None:
+    text = T.replace("s VARCHAR(20)", "s VARCHAR(1)") + PER.replace("a, C", "a, MAX(id) AS m, C")
+    with pytest.raises(SqlError) as e:
+        filled.apply(text)
+    assert e.value.code == 1406
+    as_it_was(filled)
+    filled.db.sql("CREATE VIEW other AS SELECT id FROM t WHERE s = ?")
+    with pytest.raises(SqlError, match=r"'s'.*views need it: 'other'"):
+        filled.apply(T.replace("s VARCHAR(20)", "s VARBINARY(20)"))
 
 
 def test_another_primary_key(filled: Whole) -> None:

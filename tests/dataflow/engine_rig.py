@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,14 +12,18 @@ from noria.core.batch import Batch
 from noria.core.errors import SqlError, interrupted
 from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.plain_symbols import PlainSymbols
-from noria.core.types import TableDef
+from noria.core.types import BESIDE, TableDef
 from noria.core.values import encode
+from noria.dataflow import packets
+from noria.dataflow.changes import Changes
 from noria.dataflow.engine import Engine
 from noria.dataflow.evict import evict, evictable, held
 from noria.dataflow.graph import Node
 from noria.dataflow.oneshot import OneShot
+from noria.dataflow.surroundings import Surroundings
 from noria.dataflow.work import Work
 from noria.plan.lower import Lowering
+from noria.plan.mir import Base, rebased
 from noria.plan.view import ViewDef
 from reference import random_plans
 from reference.memory_store import MemoryStore
@@ -52,6 +57,7 @@ class Rig:
             self.engine.builds.at_once_rows = -1
         self.story = self.engine.trace = self.engine.story
         self.lowering = Lowering(self.engine)
+        self._changes = Changes(self.engine, self.store, self.lowering, Surroundings(), None)
         self.tables = {t.name: t for t in tables}
         self.rows: dict[str, list[tuple]] = {t.name: [] for t in tables}
         for t in tables:
@@ -60,8 +66,15 @@ class Rig:
             self.add_view(v)
 
     def add_view(self, view: ViewDef) -> None:
+        self._changes.views[view.name] = view
         self.lowering.add_view(view)
         self.engine.relayout()
+
+    def change(self, *steps: packets.MigrationStep) -> None:
+        """All of these, or none and SqlError, as a worker makes them."""
+        error = self._changes.change(steps)
+        if error is not None:
+            raise error
 
     def build_some(self) -> None:
         """Some slices of a few rows each."""
@@ -93,6 +106,7 @@ class Rig:
         return cancelled
 
     def drop_view(self, name: str) -> None:
+        del self._changes.views[name]
         self.lowering.drop_view(name)
         self.engine.relayout()
 
@@ -131,6 +145,11 @@ class Rig:
             self.store.put(table, delta)
         self.engine.builds.again(table)
         self.engine.reload(table)
+
+    def empty(self, table: str) -> None:
+        """TRUNCATE of few rows: one write."""
+        if self.rows[table]:
+            self.write([(table, row, -1) for row in list(self.rows[table])])
 
     def random_changes(self, rng: random.Random, most: int = 5
                        ) -> tuple[list[tuple[str, tuple, int]], dict[str, list[tuple]]]:
@@ -186,3 +205,56 @@ class Rig:
         keys = n.stored.present(cols)
         if keys.shape[1]:
             evict(self.engine, n, cols, np.ascontiguousarray(keys[:, [rng.randrange(keys.shape[1])]]))
+
+
+class Emptying:
+    """TRUNCATE of many rows, as `control/truncating.py` makes it: an empty table beside the one of this name, a twin of
+    each of its views over that, and, when all are whole, one change of names."""
+
+    def __init__(self, rig: Rig, table: str, number: int):
+        """number: of a table that there has not been."""
+        self._rig, self._was, self.over = rig, rig.tables[table], False
+        self._beside = replace(self._was, name=f"{table}{BESIDE}{number}", table_id=number)
+        self._twins = dict[str, ViewDef]()
+        rig.change(packets.CreateTable(self._beside))
+
+    def step(self, rng: random.Random, views: list[ViewDef]) -> None:
+        """The twins that these views, all of the graph, lack are made, or that is cancelled; or, where all are whole,
+        the names change."""
+        mine = [v for v in views if self._was.name in v.plan.table_names]
+        missing = {v.name: replace(self._over(v, self._beside), name=v.name + BESIDE) for v in mine
+                   if v.name not in self._twins}
+
+        def make() -> None:
+            self._rig.change(*map(packets.AddView, missing.values()))
+            self._twins |= missing
+
+        if not missing and all(self._rig.engine.ready(t.name) for t in self._twins.values()):
+            self._switch(mine)
+        elif rng.random() < 0.3:
+            self._rig.given_up(rng, make)
+        else:
+            make()
+
+    def _over(self, view: ViewDef, table: TableDef) -> ViewDef:
+        return replace(view, plan=rebased(view.plan, self._was.name, lambda b: Base(table)))
+
+    def _switch(self, mine: list[ViewDef]) -> None:
+        table = replace(self._beside, name=self._was.name)
+        gone = replace(self._was, name=f"{self._was.name}{BESIDE}{self._was.table_id}")
+        now = {v.name for v in mine}
+        drops = [*now, *(t.name for name, t in self._twins.items() if name not in now)]
+        self._rig.change(*map(packets.DropView, drops), packets.AlterTable(gone), packets.AlterTable(table),
+                         *(packets.RenameView(self._twins[n].name, n) for n in now), packets.DropTable(gone.name))
+        self._rig.tables[table.name], self._rig.rows[table.name] = table, []
+        self.over = True
+
+    def emptied(self, view: ViewDef) -> ViewDef:
+        """A view of before, after the change of names."""
+        return self._over(view, self._rig.tables[self._was.name])
+
+    def give_up(self) -> None:
+        """All goes on as it was."""
+        self._rig.change(*(packets.DropView(t.name) for t in self._twins.values()),
+                         packets.DropTable(self._beside.name))
+        self.over = True

@@ -320,3 +320,21 @@ def test_a_bulk_load_builds_full_views_again_in_slices(bench: Building) -> None:
     assert bench.replies == [packets.Done(WAITING)]
     assert bench.all_of("counts") == Counter(Counter(bench.rows.values()).items())
     validate(bench.worker.engine)
+
+
+def test_a_whole_state_waits_for_no_index_that_is_wanted_since(bench: Building) -> None:
+    """It was in no tick while another view's index was built, and was filled twice at the next change."""
+    bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
+    builds = bench.worker.engine.builds
+    builds.step()
+    bench.define("CREATE VIEW by_b AS SELECT id FROM t WHERE b = ?")
+    index = next(iter(builds.indexes.values()))
+    while len(builds.states) == 2:
+        index.rows = 1
+        builds.step()
+    assert builds.indexes, "the index was there before the state: nothing was shown"
+    bench.put((ROWS, 3))
+    bench.define("CREATE VIEW by_id AS SELECT a FROM t WHERE id = ?")
+    bench.idle()
+    validate(bench.worker.engine)
+    assert bench.all_of("counts") == Counter(Counter(bench.rows.values()).items())

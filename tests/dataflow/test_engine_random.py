@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataflow.engine_rig import Rig
+from dataflow.engine_rig import Emptying, Rig
 from noria.core.batch import Batch
+from noria.core.errors import SqlError
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE
 from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
@@ -67,6 +68,7 @@ def run(seed: int, steps: int = 40, counted: bool = False) -> None:
 def _play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | None, steps: int) -> None:
     scans: list[SlicedQuery] = []
     chance = random.Random(rng.random())
+    emptying: Emptying | None = None
     for step in range(steps):
         if step % 5 == 0:
             rig.sweep()
@@ -74,6 +76,19 @@ def _play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | No
         if chance.random() < 0.3:
             scans += SlicedQuery.of(rig, chance, chance.choice([*views, late] if late else views))
         scans = [s for s in scans if chance.random() < 0.4 or not s.step(rig, chance)]
+        if emptying is None and chance.random() < 0.06:
+            emptying = random_truncate(rig, chance)
+        elif emptying is not None and chance.random() < 0.5:
+            if chance.random() < 0.05:
+                emptying.give_up()
+            else:
+                emptying.step(chance, views)
+                if emptying.over:
+                    scans = [s for s in scans if not s.is_stale(rig)]
+                    views[:] = map(emptying.emptied, views)
+                    late = late and emptying.emptied(late)
+            emptying = None if emptying.over else emptying
+            validate(rig.engine)
         if rng.random() < 0.2:
             ask_once(rig, rng, rng.choice([*views, late] if late else views))
         x = rng.random()
@@ -129,6 +144,16 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "PART_ROWS", 1)
 
 
+def random_truncate(rig: Rig, chance: random.Random) -> Emptying | None:
+    """At once, or begun."""
+    table, number = chance.choice(list(rig.tables)), max(t.table_id for t in rig.tables.values()) + 1
+    if chance.random() < 0.3:
+        rig.empty(table)
+        validate(rig.engine)
+        return None
+    return Emptying(rig, table, number)
+
+
 def ask_once(rig: Rig, rng: random.Random, view: ViewDef) -> None:
     """A view, in the graph or not, as a one-shot: of some keys or a range, with or without rows of its reader's own."""
     delta, rows_of = None, {t: list(rows) for t, rows in rig.rows.items()}
@@ -172,6 +197,7 @@ class SlicedQuery:
 
     def __init__(self, rig: Rig, view: ViewDef, scan: Scan, told: ViewDef, asked: Asked):
         self.view, self.scan, self.asked, self.told = view, scan, asked, told
+        (self.table,) = (rig.tables[name] for name in view.plan.table_names)
         self.begin(rig)
 
     def begin(self, rig: Rig) -> None:
@@ -188,6 +214,16 @@ class SlicedQuery:
         scan = Scan(rig.engine, shot, top, asked)
         rig.engine.scans.append(scan)
         return [SlicedQuery(rig, view, scan, told, asked)]
+
+    def is_stale(self, rig: Rig) -> bool:
+        """Is the table another one since?  Then it is told, and ends."""
+        if rig.tables[self.table.name] == self.table:
+            return False
+        self.scan.look()
+        with pytest.raises(SqlError, match="has changed"):
+            self.scan.step()
+        rig.engine.scans.remove(self.scan)
+        return True
 
     def step(self, rig: Rig, chance: random.Random) -> bool:
         """A slice; is it the last?  Then the answer is compared."""

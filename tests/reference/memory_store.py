@@ -64,6 +64,12 @@ class MemoryStore:
     def drop_table(self, name: str) -> None:
         del self._defs[name], self._rows[name]
 
+    def alter_table(self, table: TableDef, fits: bool = False) -> None:
+        """The table of this id has another name."""
+        was = next(t for t in self._defs.values() if t.table_id == table.table_id)
+        del self._defs[was.name]
+        self._defs[table.name], self._rows[table.name] = table, self._rows.pop(was.name)
+
     def tables(self) -> dict[str, TableDef]:
         return dict(self._defs)
 

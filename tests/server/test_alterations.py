@@ -307,7 +307,7 @@ def test_random_changes_beside_sqlite(tmp_path: Path, seed: int, monkeypatch: py
     ("ALTER TABLE t MODIFY x INT", 1054), ("ALTER TABLE t MODIFY c INT NOT NULL", 1138),
     ("ALTER TABLE t MODIFY d VARCHAR(2)", 1406), ("ALTER TABLE t MODIFY d INT", 1366),
     ("ALTER TABLE t MODIFY id VARCHAR(9)", 3730), ("ALTER TABLE t MODIFY c INT AUTO_INCREMENT", 1075),
-    ("ALTER TABLE t MODIFY at DATETIME", 1235), ("ALTER TABLE t MODIFY c INT AFTER c", 1054),
+    ("ALTER TABLE t MODIFY c INT AFTER c", 1054),
     ("ALTER TABLE t MODIFY c TINYINT", 1264), ("ALTER TABLE t DROP c, DROP c", 1091),
     ("ALTER TABLE t RENAME TO v", 1050), ("RENAME TABLE t TO T", 1050), ("RENAME TABLE t TO u, u TO v", 1050),
     ("RENAME TABLE nosuch TO u", 1146), ("RENAME TABLE t TO u, t TO w", 1146), ("RENAME TABLE v TO w", 1146),
@@ -531,3 +531,12 @@ def test_tables_that_are_called_otherwise(tmp_path: Path) -> None:
                     db.sql(f"CREATE MATERIALIZED VIEW total AS SELECT COUNT(*) AS n FROM {name}")
                     db.sql(f"INSERT INTO {name} VALUES (1, 1), (1, 2), (2, 1)")
                 assert sorted(db.view("coarse").lookup()) == [(1, 2), (2, 1)] and db.view("total").lookup() == [(3,)]
+
+
+def test_members_and_floats_become_what_they_are(tmp_path: Path) -> None:
+    """A member as a number is its place; a FLOAT as text has the digits of one."""
+    with noria.open(tmp_path) as db:
+        db.sql("CREATE TABLE f (id INT PRIMARY KEY, e ENUM('a', 'b'), s SET('a', 'b'), x FLOAT)")
+        db.sql("INSERT INTO f VALUES (1, 'b', 'a,b', 0.1), (2, NULL, NULL, NULL), (3, 'a', '', 1.23456789)")
+        db.sql("ALTER TABLE f MODIFY e INT, MODIFY s BIGINT, MODIFY x VARCHAR(9)")
+        assert sorted(db.sql("SELECT * FROM f").rows) == [(1, 2, 3, "0.1"), (2, None, None, None), (3, 1, 0, "1.23457")]

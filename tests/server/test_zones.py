@@ -81,3 +81,18 @@ def test_what_would_need_the_zone_is_refused(db: Any, text: str) -> None:
         Elsewhere(db).sql(text)
     assert e.value.code == 1235 and "time_zone" in e.value.message
     db.sql(text)
+
+
+def test_a_column_becomes_a_timestamp_as_of_utc(db: Any) -> None:
+    """And back; elsewhere it is refused, as the values there may be those of another zone."""
+    db.sql("INSERT INTO t (id, ts, dt) VALUES (1, '2026-01-01 01:00:00', '2026-07-01 12:00:00')")
+    for text in ("MODIFY ts DATETIME", "MODIFY dt TIMESTAMP NULL"):
+        with pytest.raises(SqlError, match="time_zone"):
+            Elsewhere(db).sql(f"ALTER TABLE t {text}")
+        db.sql(f"ALTER TABLE t {text}")
+    Elsewhere(db).sql("ALTER TABLE t MODIFY id BIGINT")
+    assert Elsewhere(db).sql("SELECT ts, dt FROM t").rows == [(datetime(2026, 1, 1, 1), datetime(2026, 7, 1, 14))]
+    db.sql("UPDATE t SET ts = '1950-01-01'")
+    with pytest.raises(SqlError) as e:
+        db.sql("ALTER TABLE t MODIFY ts TIMESTAMP NULL")
+    assert e.value.code == 1292

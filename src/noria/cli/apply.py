@@ -27,7 +27,8 @@ def command(
         help="CREATE TABLE, CREATE VIEW, CREATE INDEX and ALTER TABLE statements; - for standard input.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     drop: Annotated[bool, typer.Option(
-        "--drop", help="Drop the tables, with their rows, and the views that the file does not have.")] = False,
+        "--drop", help="Drop the tables, with their rows, the views, and the columns, with their values, that the "
+                       "file does not have.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     url: Url = DEFAULT_URL,
 ) -> None:

@@ -11,6 +11,7 @@ from noria.control.names import fold
 from noria.control.target import NewView, Target
 from noria.dataflow.rehearsal import NodePlan, Rehearsal, ViewPlan
 from noria.dataflow.render import size
+from noria.sql.commands import AlterTable
 from noria.sql.whole.written import quoted, table_text
 
 
@@ -46,6 +47,7 @@ class Preview:
             yield f"+ table {t.name}: {' '.join(table_text(t, t.first_id).split())}"
         for name, parts in d.altered:
             yield f"~ table {name}: ALTER TABLE {quoted(name)} {', '.join(parts)}"
+            yield from self._values_of(name)
             yield from self._indexes_of(name)
         for name in d.tables_dropped:
             yield f"- table {name}: its {rows.get(name, 0):,} rows are lost"
@@ -56,8 +58,19 @@ class Preview:
         yield from (f"- view {name}" for name in d.views_dropped)
         yield from self._summary()
 
+    def _values_of(self, name: str) -> Iterator[str]:
+        """What becomes of those of columns that are there."""
+        altered, rows = self._altered(name), self.rehearsal.rows.get(name, 0)
+        sources = {c.source for c in altered.table.columns[len(altered.was.columns):]}
+        for at, (was, now) in enumerate(zip(altered.was.columns, altered.table.columns, strict=False)):
+            if now.dropped and not was.dropped:
+                yield f"    the values of {was.name} in {rows:,} rows are {'converted' if at in sources else 'lost'}"
+
+    def _altered(self, name: str) -> AlterTable:
+        return next(a for a in self.target.altered if a.table.name == name)
+
     def _indexes_of(self, name: str) -> Iterator[str]:
-        altered = next(a for a in self.target.altered if a.table.name == name)
+        altered = self._altered(name)
         had = {i.columns for i in altered.was.indexes}
         for index in altered.table.indexes:
             if index.columns not in had:

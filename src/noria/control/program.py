@@ -153,12 +153,13 @@ class Program(Readers):
 
     def _refuse_if_read(self, command: commands.AlterTable, gone: Collection[str]) -> None:
         views = (*(v for n, v in self._views.items() if n not in gone), *self._beside.values())
-        needed = [(v.name.partition("\0")[0], c) for v in views for c in _lost(command, v)]
+        needed = [(v.name.partition("\0")[0], c) for v in views for c in lost(command, v)]
         if needed:
             column = command.was.columns[needed[0][1]].name
             readers = dict.fromkeys(v for v, c in needed if c == needed[0][1])
             raise SqlError(3730, "HY000", f"Cannot change or drop column '{column}' of table '{command.was.name}': "
-                                          f"views need it: {_quoted(readers)}; drop these first")
+                                          f"views need it: {_quoted(readers)}; drop these first, or change them "
+                                          "and the table at once, with noria apply")
 
     def _refuse_if_told_apart(self, command: commands.AlterTable, gone: Collection[str]) -> None:
         """A view that is right for one row of each key only (GROUP BY the key) keeps that key."""
@@ -185,7 +186,7 @@ class Program(Readers):
         table = stamped(command.was, command.table, self.schema + 1, self._as_of.values())
         loses = loses_unique(command.was, table)  # an index that views may look up by
         adhoc = [n for n, v in self._adhoc.items()
-                 if _lost(command, v) or (loses and command.was.name in tables_of(v.plan))]
+                 if lost(command, v) or (loses and command.was.name in tables_of(v.plan))]
         drops = tuple(packets.DropView(self._adhoc[n].name) for n in adhoc)
         await self._migrate((*drops, packets.AlterTable(table)), self.recipe())
         for n in adhoc:
@@ -487,7 +488,7 @@ def loses_unique(was: TableDef, table: TableDef) -> bool:
     return bool({i.columns for i in was.indexes if i.unique} - {i.columns for i in table.indexes if i.unique})
 
 
-def _lost(command: commands.AlterTable, view: ViewDef) -> list[int]:
+def lost(command: commands.AlterTable, view: ViewDef) -> list[int]:
     """The columns that the view needs, and that are not what they were afterwards."""
     mine = [(b.table, columns) for b, columns in used(view.plan).items() if b.table.table_id == command.was.table_id]
     return [c for was, columns in mine for c in sorted(columns) if changed(was, command.table, c)]

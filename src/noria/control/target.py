@@ -88,7 +88,7 @@ def target(d: Difference, want: Outline, running: Becoming, schema: int, last_id
     tables = dict(running.known) | {fold(t.name): t for t in (*created, *(a.table for a in altered))}
     gone = {fold(n) for n in (*d.replaced, *d.views_dropped)}
     becoming = Becoming(tables, {n: v for n, v in running.views.items() if n not in gone})
-    then = max([schema, *(c.added for t in tables.values() for c in t.columns)])
+    then = max([schema, *(n for t in tables.values() for c in t.columns for n in (c.added, c.dropped))])
     new, early = {fold(n) for n in (*d.made, *d.replaced)}, {fold(n) for n in d.early}
     views = []
     for name in sorted((n for n in want.views if n in new), key=lambda n: n not in early):
@@ -129,4 +129,5 @@ def _view(wanted: View, becoming: Becoming, changes: Iterable[int], early: bool)
 
 
 def _widths(view: ViewDef) -> Mapping[str, int]:
-    return {fold(name): len(t.columns) for name, t in tables_of(view.plan).items()}
+    """How many columns each table has for it."""
+    return {fold(name): len(t.shown) for name, t in tables_of(view.plan).items()}

@@ -22,7 +22,7 @@ from noria.control.holding import reading
 from noria.control.names import beside, fold, without_numbers
 from noria.control.origin import instead
 from noria.control.preview import Preview
-from noria.control.program import loses_unique
+from noria.control.program import loses_unique, lost
 from noria.control.published import published
 from noria.control.readers import Parting
 from noria.control.target import Becoming, NewView, Target, target
@@ -178,7 +178,7 @@ class WholeProgram(Truncating):
             async with self._lock:
                 self._check(planned.version)
                 t = replace(planned.target, views=tuple(views))
-                adhoc = [*self._over(t.difference.tables_dropped), *self._looking_up(t)]
+                adhoc = list(dict.fromkeys([*self._over(t.difference.tables_dropped), *self._looking_up(t)]))
                 for name in (*(a.was.name for a in t.altered), *t.difference.tables_dropped):
                     run.may_change(name)
                 run.tell("changing the program")
@@ -226,9 +226,11 @@ class WholeProgram(Truncating):
         return [n for n, v in self._adhoc.items() if gone & {fold(t) for t in tables_of(v.plan)}]
 
     def _looking_up(self, t: Target) -> list[str]:
-        """Ad-hoc views over tables that lose a UNIQUE index, which they may look rows up by."""
+        """Ad-hoc views that need a column which changes, or over tables that lose a UNIQUE index, which they may look
+        rows up by."""
         losing = {a.was.name for a in t.altered if loses_unique(a.was, a.table)}
-        return [n for n, v in self._adhoc.items() if losing & tables_of(v.plan).keys()]
+        return [n for n, v in self._adhoc.items()
+                if losing & tables_of(v.plan).keys() or any(lost(a, v) for a in t.altered)]
 
     def _steps(self, t: Target, adhoc: Sequence[str], parting: Parting) -> tuple[packets.MigrationStep, ...]:
         return (*map(packets.CreateTable, t.created), *(packets.AlterTable(a.table) for a in t.altered),

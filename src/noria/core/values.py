@@ -41,7 +41,7 @@ from noria.core.expressions.coerce import (
 from noria.core.limits import ERROR_CODE, MAX_INT, NULL_CODE
 from noria.core.statements import DEFAULT
 from noria.core.symbols import Symbols
-from noria.core.types import Column, Kind, SqlType
+from noria.core.types import BIGINT, DOUBLE, Column, Kind, SqlType
 
 Doubles = npt.NDArray[np.float64]
 DAY_MICROS = 86_400_000_000
@@ -430,6 +430,11 @@ def recode_all(codes: Codes, source: SqlType, column: Column, first_row: int, sy
     return recode(codes, source, column, first_row, symbols)
 
 
+def _six_digits(code: int) -> int:
+    value = float(decode_doubles(np.array([code], np.int64)).item())
+    return int(encode_doubles(np.array([float(f"{value:.6g}")])).item())
+
+
 def recode(codes: Codes, source: SqlType, column: Column, first_row: int, symbols: Symbols) -> Codes:
     """Codes of `source` as codes of a column that they are assigned to, with the checks of `convert`."""
     if len(codes) and int(codes.min()) <= ERROR_CODE:
@@ -438,6 +443,10 @@ def recode(codes: Codes, source: SqlType, column: Column, first_row: int, symbol
         if not column.nullable:
             raise null_not_allowed(column.name)
     target = column.type
+    if source.is_listed and target.is_number:  # a member's place
+        source = BIGINT
+    if source.kind is Kind.DOUBLE and source.bits == 32 and target.is_text:  # with the digits of a FLOAT
+        codes, source = np.array([c if c == NULL_CODE else _six_digits(c) for c in codes.tolist()], np.int64), DOUBLE
     if source == target and not target.is_number:
         return codes
     plain = not (particular(target) or target.is_listed or source.is_bytes or target.declared == "char")

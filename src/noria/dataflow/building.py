@@ -220,9 +220,14 @@ class Builds:
                 self.state(build.anew() if isinstance(build, Promotion) else FirstState(n))
 
     # -------------------------------------------------------------- the graph has changed
+    def on_the_way(self) -> set[Node]:
+        """What states derive from that are being filled."""
+        filled = {s.node for s in self._begun()}
+        return {a for n in self.engine.graph.nodes if n in filled or n.stash is not None for a in here(n)}
+
     def relaid(self, before: Mapping[Node, Lookups]) -> None:
-        """After a layout: forget what nobody wants any more, and say who is in ticks.  before: of nodes in use, what
-        made them look something up."""
+        """After a layout: forget what nobody wants any more, and say who is in ticks.  before: of nodes in use, and of
+        those on the way to a state that is being filled, what made them look something up."""
         nodes = set(self.engine.graph.nodes)
         for n in [n for n in self.states if n not in nodes]:
             self._turns.remove(self.states.pop(n))
@@ -363,6 +368,7 @@ class Builds:
             del self.indexes[build.base, build.columns]
         elif isinstance(build, FirstState | Delivered | Gathered):
             del self.states[build.node]
+            build.node.live, build.node.inert = True, False  # whatever index somebody waits for meanwhile
         if not _beside(build):
             self.settle()
             return

@@ -94,15 +94,15 @@ class Changes:
                 return view_gone(s.view)
         undo: list[Callable[[], None]] = []
         left_out = dict(self.left_out)
-        waiting = {lookup for lookup, made in self._engine.builds.indexes.items()
-                   if not self._store.finds(made.table, made.columns)}
+        found = {(base, columns) for table, bases in self._engine.bases.items() for base in bases
+                 for columns in base.pulled if columns and self._store.finds(table, columns)}
         dropped = [self.views[s.view] for s in steps if isinstance(s, packets.DropView) and s.view in self.views]
         try:
             for s in steps:
                 undo.append(self._apply(s))
             self._engine.relayout(self._large)
             self._engine.builds.declare()
-            self._refuse_lost_lookups(steps, waiting)
+            self._refuse_lost_lookups(steps, found)
             self._commit(steps, commit)
         except InvariantViolation:
             raise
@@ -238,10 +238,10 @@ class Changes:
     def _refuse_lost_lookups(self, steps: Sequence[packets.MigrationStep], before: Container[tuple[Node, Columns]]
                              ) -> None:
         """What is in use goes on looking rows up: a UNIQUE index goes where another one is there at once.  before: what
-        found no index anyway."""
+        found an index."""
         for table in [s.table.name for s in steps if isinstance(s, packets.AlterTable)]:
             for base in self._engine.bases.get(table, ()):
-                if any(columns and (base, columns) not in before and not self._store.finds(table, columns)
+                if any((base, columns) in before and not self._store.finds(table, columns)
                        for columns in base.pulled):
                     raise SqlError(INDEX_NEEDED, "HY000", f"Cannot drop an index of '{table}': views look rows up by "
                                    "it; another one is being built for them (SHOW NORIA MIGRATIONS): try again when it "

@@ -241,7 +241,8 @@ class Engine:
         rested = {n: {few for coarser in n.coarser.values() for few in coarser} for n in nodes
                   if n.state is not None and not n.full}
         plan = self._planned()
-        before = {n: (n.primaries, n.full_below) for n in nodes if n.live}
+        used = self.builds.on_the_way()
+        before = {n: (n.primaries, n.full_below) for n in nodes if n.live or n in used}
         for n in nodes:
             n.indexes = list(plan.indexes[n]) if n in plan.indexes else []
             n.users = {cols: list(u) for cols, u in plan.users[n].items()} if n in plan.users else {}
@@ -413,7 +414,8 @@ class Engine:
         """The table's rows changed on disk, beside any delta.  Partial states that derive from it forget everything.
         Full ones are built again: of much, in slices; their views wait for that, and nobody else does."""
         bases = set(self.bases.get(table, ()))
-        below = [n for n in self.graph.nodes if n.op.stateful and bases & set(ancestors(n))]
+        below = [n for n in self.graph.nodes if n.op.stateful and bases & set(ancestors(n))
+                 and n not in self.builds.dormant]
         for n in below:
             if not n.full:
                 n.op.forget(self, n)

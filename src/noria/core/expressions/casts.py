@@ -2,8 +2,8 @@
 
 `kernel(from, to)` gives a function over arrays of codes.  NULL stays NULL and an error an error; a result that
 does not fit its type is the type's greatest or least, as in MySQL's CAST, but an error where that is only our bound
-(DECIMAL of 18 digits) or negative and UNSIGNED; text that is no date is NULL, text that is no number counts as the
-number it begins with, else 0.  Rounding is half away from zero.
+(DECIMAL of 18 digits), negative and UNSIGNED, or no member of an ENUM or SET; text that is no date is NULL, text that
+is no number counts as the number it begins with, else 0.  Rounding is half away from zero.
 """
 
 from __future__ import annotations
@@ -139,6 +139,8 @@ def doubles_to_codes(values: npt.NDArray[np.float64]) -> Codes:
 # ------------------------------------------------------------------ kernels
 def kernel(source: SqlType, target: SqlType) -> Kernel:
     """The cast as a function over codes."""
+    if target.is_listed and source != target:
+        return _to_members(source, target)
     if source.is_text and target.is_text:
         return _between_texts(source, target)
     if source.is_text:
@@ -352,6 +354,20 @@ def _moments(source: SqlType, target: SqlType) -> Kernel:
         return lambda codes, _: codes
     unit = 10 ** (6 - target.scale)
     return lambda codes, _: with_specials(codes, (codes + unit // 2) // unit * unit)
+
+
+def _to_members(source: SqlType, target: SqlType) -> Kernel:
+    """A member or a list of them by text, or by its number; an error where there is no such."""
+    column = Column("", target)
+
+    def one(code: int, symbols: Symbols) -> int:
+        try:
+            return encode(coerce(decode(code, source, symbols), column, 1), target, symbols)
+        except SqlError:
+            return ERROR_CODE
+
+    return lambda codes, symbols: per_distinct(
+        codes, lambda c: np.array([one(code, symbols) for code in c.tolist()], np.int64))
 
 
 def _to_text(source: SqlType, target: SqlType) -> Kernel:

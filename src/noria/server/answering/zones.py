@@ -22,7 +22,7 @@ from noria.core.expressions.functions import call, cast, literal
 from noria.core.types import DATETIME
 from noria.plan.mir import Join, Mir
 from noria.server.outcomes import ResultSet
-from noria.sql.commands import Select
+from noria.sql.commands import AlterTable, Select
 
 _OFFSET = re.compile(r"([+-])(\d{1,2}):(\d{2})")
 _HAS_ZONE = re.compile(r"\d:\d+(?:\.\d+)?\s*(?:Z|[+-]\d{1,2}:\d{2})\s*$")
@@ -117,6 +117,15 @@ def assigned_in_utc(e: Expr, offset: timedelta) -> Expr:
     refuse_computing(e)
     moment = cast(e, dataclasses.replace(DATETIME, scale=6))
     return call("add_micros", moment, literal(offset // MICROSECOND), literal(-1))
+
+
+def refuse_converting(command: AlterTable) -> None:
+    """Values that become TIMESTAMP, or were, are converted as of UTC."""
+    was, columns = command.was.columns, command.table.columns
+    made = [(was[c.source], c) for c in columns[len(was):] if c.source is not None]
+    if any(a.type.timestamp is not b.type.timestamp for a, b in (*zip(was, columns, strict=False), *made)):
+        raise not_supported("a change from or to TIMESTAMP in a session whose time_zone is not UTC",
+                            "SET time_zone = '+00:00' first, if the values are those of UTC")
 
 
 def refuse_computing(e: Expr | None) -> None:

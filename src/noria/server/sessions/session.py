@@ -257,6 +257,8 @@ class Session:
     async def _define(self, command: sql.Command) -> Ok:
         if isinstance(command, sql.Truncate):
             self._transaction.check_write(bool(self.variables["transaction_read_only"]))
+        if self.offset and isinstance(command, sql.AlterTable):
+            zones.refuse_converting(command)
         self._end_transaction()
         for name in sql.tables_changed(command):
             self._executor.locks.check(self, name)

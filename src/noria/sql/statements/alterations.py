@@ -332,11 +332,11 @@ def _modify_column(table: TableDef, part: exp.Expr) -> TableDef:
     at = _position(table, node.name if before is None else before.name)
     column, primary, unique = column_of(_bare(node))
     _check_unknown(table, column.name, at)
-    table, at = _changed(table, at, column, part)
+    table, at = _changed(table, at, column)
     return _keyed(_placed(table, at, node), at, primary, unique)
 
 
-def _changed(table: TableDef, at: int, column: Column, part: exp.Expr) -> tuple[TableDef, int]:
+def _changed(table: TableDef, at: int, column: Column) -> tuple[TableDef, int]:
     """With the column defined so, and where that is."""
     was = table.columns[at]
     if at in table.primary_key:
@@ -345,7 +345,7 @@ def _changed(table: TableDef, at: int, column: Column, part: exp.Expr) -> tuple[
     keyed = any(at in columns for columns in (table.primary_key, *(i.columns for i in table.indexes)))
     if coded_alike(was.type, column.type) and not (keyed and was.type.collation is not column.type.collation):
         return _with(table, at, column), at
-    return _converted(table, at, column, part), len(table.columns)
+    return _converted(table, at, column), len(table.columns)
 
 
 def coded_alike(was: SqlType, type: SqlType) -> bool:
@@ -362,12 +362,8 @@ def coded_alike(was: SqlType, type: SqlType) -> bool:
     return was.scale == type.scale or was.kind in (Kind.INT, Kind.TEXT)
 
 
-def _converted(table: TableDef, at: int, column: Column, part: exp.Expr) -> TableDef:
+def _converted(table: TableDef, at: int, column: Column) -> TableDef:
     """A new column that has the values of the old one, which goes."""
-    was = table.columns[at].type
-    if was.timestamp is not column.type.timestamp:
-        raise refuse("TIMESTAMP from another type, or into one: what a moment is called depends on a time zone", part,
-                     "add a column and fill it with an UPDATE")
     new, place = len(table.columns), table.shown.index(at)
     made = _with_column(table, replace(column, name=gone(new), initial=None, added=0, source=at))
     columns = [replace(i, columns=tuple(new if c == at else c for c in i.columns)) for i in made.indexes]
@@ -395,7 +391,7 @@ def _text(table: TableDef, part: exp.Expr) -> TableDef:
     for at in table.shown:
         column = table.columns[at]
         if has_collation(column.type) and column.type.collation is not to:
-            table, _ = _changed(table, at, replace(column, type=replace(column.type, collation=to)), part)
+            table, _ = _changed(table, at, replace(column, type=replace(column.type, collation=to)))
     return table
 
 

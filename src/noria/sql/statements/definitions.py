@@ -210,7 +210,8 @@ def _default(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 
 def default_of(c: Column, value: exp.Expr) -> Column:
-    """The column with this DEFAULT."""
+    """The column with this DEFAULT, which may stand in parentheses."""
+    value = value.unnest()
     if _is_now(value):
         _check_now(value, c, 1067, "Invalid default value")
         return replace(c, default_now=True)

@@ -7,6 +7,7 @@ gives a function from values to the statement that does no more than put them in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sqlglot import exp
@@ -19,8 +20,9 @@ from noria.core.errors import (
     unknown_table,
     wrong_value_count,
 )
+from noria.core.expressions.coerce import coerce
 from noria.core.expressions.evaluate import constant
-from noria.core.expressions.expr import Col, Expr
+from noria.core.expressions.expr import Col, Const, Expr
 from noria.core.expressions.functions import (
     NULL,
     call,
@@ -33,7 +35,7 @@ from noria.core.expressions.functions import (
     zero_divisors,
 )
 from noria.core.statements import DEFAULT, NEW, ClientWrite, Delete, Insert, Update
-from noria.core.types import TableDef
+from noria.core.types import Column, TableDef
 from noria.sql.commands import Truncate
 from noria.sql.expressions.scalars import Resolver, literal_value
 from noria.sql.query.context import Catalog
@@ -230,7 +232,15 @@ def _assignments(table: TableDef, nodes: Sequence[exp.Expr], resolve: Resolver) 
 def _over_new_row(table: TableDef, done: list[tuple[int, Expr]], e: Expr) -> Expr:
     """MySQL assigns from left to right: a column assigned before stands for its new value."""
     new = dict(done)
-    return rebuilt(e, lambda c: cast(new[c.index], table.columns[c.index].type) if c.index in new else c)
+    return rebuilt(e, lambda c: _stored(new[c.index], table.columns[c.index]) if c.index in new else c)
+
+
+def _stored(e: Expr, column: Column) -> Expr:
+    """The value as the column has it: of a constant, just as it is stored."""
+    if isinstance(e, Const) and e.value is not None:
+        with suppress(SqlError):  # which the assignment itself tells of
+            return Const(column.type, False, coerce(e.value, column, 1))
+    return cast(e, column.type)
 
 
 def _default(table: TableDef, at: int) -> Expr:

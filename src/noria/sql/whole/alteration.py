@@ -16,14 +16,18 @@ Names = tuple[str, ...]
 COPY = "make a new table, copy the rows, and drop the old one"
 
 
-def alteration(was: TableDef, want: TableDef) -> tuple[Names, Names]:
-    """The parts of the ALTER TABLE that leads from one definition to another, and what no ALTER TABLE can do."""
+def alteration(was: TableDef, want: TableDef, drop: bool) -> tuple[Names, Names]:
+    """The parts of the ALTER TABLE that leads from one definition to another, and what no ALTER TABLE can do.
+    drop: columns that the other definition has not go, with their values."""
     columns = {c.name.lower(): c for c in _there(was)}
     wrong = [*_order_differs(was, want)]
     key = key_of(want)
-    wrong += [f"table '{was.name}' has a column '{c.name}' that the new program has not: {COPY}"
-              for c in _there(was) if c.name.lower() not in {w.name.lower() for w in _there(want)}]
-    parts: list[str] = []
+    gone = [c for c in _there(was) if c.name.lower() not in _called(want)]
+    if not drop:
+        wrong += [f"table '{was.name}' has a column '{c.name}' that the new program has not: --drop drops it with its "
+                  f"values; if it is to be called otherwise, ALTER TABLE {quoted(was.name)} RENAME COLUMN "
+                  f"{quoted(c.name)} TO … first" for c in gone]
+    parts = [f"DROP COLUMN {quoted(c.name)}" for c in gone]
     for c in _there(want):
         old = columns.get(c.name.lower())
         if old is None:
@@ -32,8 +36,7 @@ def alteration(was: TableDef, want: TableDef) -> tuple[Names, Names]:
                 wrong.append(f"column '{c.name}' of table '{was.name}' is new: a new column is added behind the "
                              f"others, without AUTO_INCREMENT; else {COPY}")
         elif _bare(old) != _bare(replace(c, nullable=old.nullable) if c.name.lower() in key else c):
-            wrong.append(f"column '{c.name}' of table '{was.name}' is {_kind(old)}, and {_kind(c)} in the new program: "
-                         f"{COPY}")
+            parts.append(f"MODIFY COLUMN {column_text(c)}")
         elif _default(old) != _default(c):
             parts.append(f"ALTER COLUMN {quoted(c.name)} " +
                          (f"SET DEFAULT {default_text(c)}" if _default(c) else "DROP DEFAULT"))
@@ -44,6 +47,18 @@ def alteration(was: TableDef, want: TableDef) -> tuple[Names, Names]:
     if want.first_id > was.first_id:
         added = (*added, f"AUTO_INCREMENT = {want.first_id}")
     return (*dropped, *parts, *added), tuple(wrong)
+
+
+def lost(was: TableDef, want: TableDef) -> set[str]:
+    """Folded names of the columns that go or are not what they were, for whoever plans over them."""
+    there = {c.name.lower(): c for c in _there(want)}
+    found = ((c, there.get(c.name.lower())) for c in _there(was))
+    return {c.name.lower() for c, now in found
+            if now is None or (now.type, now.nullable) != (c.type, c.nullable)}
+
+
+def _called(table: TableDef) -> set[str]:
+    return {c.name.lower() for c in _there(table)}
 
 
 def _there(table: TableDef) -> list[Column]:
@@ -72,10 +87,6 @@ def _default(c: Column) -> tuple[object, ...]:
     if c.default_now:
         return ("now",)
     return (c.default,) if c.has_default and c.default is not None else ()
-
-
-def _kind(c: Column) -> str:
-    return column_text(replace(c, has_default=False, default_now=False)).removeprefix(f"{quoted(c.name)} ")
 
 
 def key_of(table: TableDef) -> Names:

@@ -17,7 +17,7 @@ from noria.core.types import TableDef
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
 from noria.sql.text.syntax import parse_tokens, tokenize
-from noria.sql.whole.alteration import Names, alteration, key_of
+from noria.sql.whole.alteration import Names, alteration, key_of, lost
 from noria.sql.whole.meaning import Tables, planned, same_view
 from noria.sql.whole.outline import Outline
 from noria.sql.whole.restated import restated
@@ -53,7 +53,7 @@ def difference(have: Outline, want: Outline, drop: bool) -> Difference:
     altered: dict[str, Names] = {}
     for name, table in want.tables.items():
         if (was := have.tables.get(name)) is not None:
-            parts, wrong = alteration(was, table)
+            parts, wrong = alteration(was, table, drop)
             refused += wrong
             if parts:
                 altered[was.name] = parts
@@ -108,7 +108,19 @@ def unchanged(name: str, have: Outline, want: Outline) -> bool:
     if found is not None and same_view(was.definition, found):
         return True
     there, then = _at_last(name, have), _at_last(name, want)
-    return there is not None and then is not None and same_view(there, then)
+    return (there is not None and then is not None and same_view(there, then)) or _untouched(name, have, want)
+
+
+def _untouched(name: str, have: Outline, want: Outline) -> bool:
+    """Do both texts mean the same over the tables as they will be, where the columns that change have names that nobody
+    knows?"""
+    there = {n: lost(t, want.tables[n]) for n, t in have.tables.items() if n in want.tables}
+    catalog = Tables(_over(want, _hide, there), {n: v.definition for n, v in want.views.items()})
+    was, now = have.views[name].text, want.views[name].text
+    try:
+        return any(there.values()) and not _has_star(was) and same_view(planned(was, catalog), planned(now, catalog))
+    except SqlError:  # one names what changes, or goes
+        return False
 
 
 def _at_last(name: str, program: Outline) -> ViewDef | None:
@@ -119,9 +131,11 @@ def _at_last(name: str, program: Outline) -> ViewDef | None:
 
 
 def _early(have: Outline, want: Outline, changed: set[str]) -> set[str]:
-    """Of the views to be made, those that need no table, key and column that is new, nor a view that does."""
+    """Of the views to be made, those that need no table, key and column that is new, no table that loses or converts
+    one, nor a view that does."""
     early: dict[str, ViewDef] = {}
-    there = {n for n, t in have.tables.items() if n in want.tables and key_of(t) == key_of(want.tables[n])}
+    there = {n for n, t in have.tables.items() if n in want.tables and key_of(t) == key_of(want.tables[n])
+             and not lost(t, want.tables[n])}
     for name, view in want.views.items():
         if name in have.views and name not in changed:
             continue

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from noria.core.errors import not_supported
 from noria.core.types import TableDef
 from noria.plan.view import ViewDef
-from noria.sql.whole.alteration import alteration
+from noria.sql.whole.alteration import alteration, lost
 from noria.sql.whole.difference import now
 from noria.sql.whole.meaning import Tables, planned
 from noria.sql.whole.restated import restated
@@ -46,8 +46,8 @@ def _staged(tables: Sequence[TableDef], views: Sequence[Kept], last: int) -> str
             if was is None:
                 said.append(table_text(then, then.first_id))
             else:
-                parts, wrong = alteration(was, then)
-                if wrong:
+                parts, wrong = alteration(was, then, False)
+                if wrong or lost(was, then):
                     raise not_supported(f"the text of a program with views that are older than changes of the table "
                                         f"{table.name}, and that mean something else since,",
                                         "say what they mean now: CREATE OR REPLACE VIEW")
