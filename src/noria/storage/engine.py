@@ -56,7 +56,7 @@ _FLUSHES = "rocksdb.num-running-flushes"
 FLUSHED_AHEAD = 2**20  # bytes of a memtable that are worth a file of their own before a checkpoint makes one
 _FLUSHING = "rocksdb.num-immutable-mem-table"
 _FAMILY_BUFFERS = 4  # of a family: with two, all commits wait when one fills while the other is written
-_BYTES_PER_SYNC = 2**20  # of files that flushes and compactions write: else commits wait for megabytes of theirs
+_BYTES_PER_SYNC = 2**20  # of files of rows: else commits wait for megabytes of theirs
 BLOOM_BITS = 10  # per key: one look-up of an absent key in a hundred goes to a block
 
 
@@ -82,6 +82,7 @@ def table_options(options: Options | None = None) -> Options:
     """What files on disk look like; Spark's tasks write theirs the same way."""
     options = options or Options(raw_mode=True)
     options.set_compression_type(DBCompressionType.lz4())
+    options.set_bytes_per_sync(_BYTES_PER_SYNC)
     return options
 
 
@@ -208,7 +209,6 @@ class Engine:
         options.set_db_write_buffer_size(memory.write_buffer_bytes)
         options.set_write_buffer_size(memory.family_buffer_bytes)
         options.set_max_write_buffer_number(_FAMILY_BUFFERS)
-        options.set_bytes_per_sync(_BYTES_PER_SYNC)
         options.set_max_total_wal_size(memory.wal_bytes)
         options.set_level_compaction_dynamic_level_bytes(True)
         options.set_keep_log_file_num(2)
