@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dataflow.test_contained import Bench
@@ -17,6 +18,7 @@ from noria.core.expressions import functions
 from noria.core.expressions.expr import col, const
 from noria.core.statements import Delete, Insert
 from noria.core.types import INT
+from noria.core.values import to_arrow
 from noria.dataflow import packets
 from noria.dataflow.ops.aggregate import Aggregate
 from noria.dataflow.packets import Envelope
@@ -107,6 +109,36 @@ def test_a_full_view_is_built_between_writes(bench: Building) -> None:
     validate(bench.worker.engine)
     assert bench.all_of("counts") == Counter(Counter(bench.rows.values()).items())
     assert bench.building() == []
+
+
+def test_what_is_written_before_the_snapshot_of_a_first_state_counts_once(
+        bench: Building, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was in the snapshot, and among what was kept back since the view was made."""
+    worker = bench.worker
+    monkeypatch.setattr(worker._changes, "_large", 1_000)
+    made = bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
+    ((_, number, _),) = made.bootstrap
+    bench.put(*((ROWS + i, i % 7) for i in range(50)))
+    bench.delete_below(20)
+    assert bench.send(packets.Snapshot(1, str(tmp_path / "checkpoint"), node=number)).error is None
+    node = next(n for n in worker.engine.graph.nodes if n.id == number)
+    rows = worker.engine.everything(node.parents[0])  # what Spark computes over the snapshot
+    columns = {f"c{i}": to_arrow(c, f.type, worker._symbols)
+               for i, (c, f) in enumerate(zip(rows.columns, node.parents[0].fields, strict=True))}
+    files = pa.RecordBatch.from_pydict({**columns, "weight": pa.array(rows.weights)})
+    monkeypatch.setattr(worker, "_read_files", lambda _: [files])
+    bench.put(*((2 * ROWS + i, i % 7) for i in range(50)))
+    bench.send(packets.Snapshot(2, str(tmp_path / "other")))  # for nobody
+    bench.delete_below(40)
+    start = packets.Bootstrap("counts", number, (), WAITING)
+    bench.replies += [r.body for r in worker.step([Envelope(1, -1, 0, start)])]
+    assert not bench.replies
+    bench.put(*((3 * ROWS + i, i % 7) for i in range(50)))
+    bench.send(packets.Snapshot(3, str(tmp_path / "late"), node=number))  # sent twice
+    bench.idle()
+    assert packets.Done(WAITING) in bench.replies
+    validate(worker.engine)
+    assert bench.all_of("counts") == Counter(Counter(bench.rows.values()).items())
 
 
 @pytest.mark.parametrize("other", ["few", "u"])  # in a plan it is left of t, and right of it

@@ -400,8 +400,15 @@ class Engine:
                 self._forget(n)
                 self._forget_below(n)
 
+    def snapshot_for(self, number: int) -> None:
+        """A snapshot of the base tables is taken for the first state of the node with this number (none: of no node):
+        deltas until now are in it."""
+        for n in self.graph.nodes:
+            if n.id == number and n.stash is not None and n not in self.builds.states:
+                n.stash = []
+
     def bootstrap(self, node: Node, rows: Iterator[Batch]) -> None:
-        """Begin the first state from input rows as of a snapshot, then the deltas since."""
+        """Begin the first state from input rows as of the snapshot for it, then the deltas since."""
         if node.stash is None:
             raise ValueError(f"{node} does not wait for a first state")
         self.builds.state(Delivered(node, rows))

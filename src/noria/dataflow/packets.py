@@ -180,11 +180,13 @@ class Rehearse:
 class Snapshot:
     """Make a checkpoint of the base tables at `path`.  The answer: {"watermark": …, "views": …}, with `views` the
     contents of every view at that moment, if asked for: name -> (rows, present keys or None), Arrow tables in
-    the form of `dataflow/export.py`."""
+    the form of `dataflow/export.py`.  node: the checkpoint is for the first state of the node with this number: what
+    was kept back for it so far is in the checkpoint."""
 
     request: int
     path: str
     views: bool = False
+    node: int = -1
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ class Ingest:
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """First state of a full node, computed by Spark from a snapshot taken after the Migrate that made the node:
+    """First state of a full node, computed by Spark from a snapshot that was taken for it (`Snapshot.node`):
     Parquet files of the node's input rows, in the form of `dataflow/export.py`."""
 
     view: str

@@ -416,6 +416,7 @@ class Worker:
             return packets.Done(body.request, error=error)
         except StoreBroken as error:  # of the copy: its directory went with whoever asked
             return packets.Done(body.request, error=SqlError(1105, "HY000", f"no snapshot was made: {error}"))
+        self.engine.snapshot_for(body.node)
         views = {name: export.view_tables(self.engine, name, self._symbols) for name in self.engine.readers
                  if body.views and self.engine.ready(name)}
         return packets.Done(body.request, {"watermark": self.watermark(), "views": views})

@@ -92,9 +92,9 @@ class Bulk:
         finally:
             give()
 
-    async def _snapshot(self, place: Path) -> str:
+    async def _snapshot(self, place: Path, node: int = -1) -> str:
         path = place / "checkpoint"
-        await self._asked(Snapshot(0, str(path)))
+        await self._asked(Snapshot(0, str(path), node=node))
         return str(path)
 
     async def _asked(self, packet: Any) -> Any:
@@ -146,7 +146,7 @@ class Bulk:
     async def bootstrap(self, view: ViewDef, node: int, plan: Mir) -> None:
         """Compute a node's input rows over a snapshot taken now; deltas since then wait in the worker."""
         async with self._in_slot(self._first_states), self._place("bootstrap") as place:
-            checkpoint = await self._snapshot(place)
+            checkpoint = await self._snapshot(place, node)
             replayed = await self._repeated("noria.spark.jobs.bootstrap:bootstrap", checkpoint=checkpoint, plan=plan,
                                             tables=list(self._program.tables()), out=str(place / "rows"))
             await self._asked(Bootstrap(view.name, node, replayed.files))
