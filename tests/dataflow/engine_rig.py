@@ -66,8 +66,13 @@ class Rig:
             self.add_view(v)
 
     def add_view(self, view: ViewDef) -> None:
-        self._changes.views[view.name] = view
-        self.lowering.add_view(view)
+        self.add_views([view])
+
+    def add_views(self, views: list[ViewDef]) -> None:
+        """As one change."""
+        for view in views:
+            self._changes.views[view.name] = view
+            self.lowering.add_view(view)
         self.engine.relayout()
 
     def change(self, *steps: packets.MigrationStep) -> None:
@@ -106,7 +111,7 @@ class Rig:
         return cancelled
 
     def drop_view(self, name: str) -> None:
-        del self._changes.views[name]
+        self._changes.views.pop(name, None)  # a worker that took the graph over was never told of it
         self.lowering.drop_view(name)
         self.engine.relayout()
 

@@ -109,7 +109,7 @@ def test_strings_of_a_sweep_over_ten_times_the_limit_go_with_the_keys_that_had_t
 
     texts = {f"somebody with a long name {i}": f"a town of which there are few {i // 3}" for i in range(store_rows)}
 
-    def lookup(table: str, columns: tuple[int, ...], keys: np.ndarray, wanted: object = None
+    def lookup(table: str, columns: tuple[int, ...], keys: np.ndarray, wanted: object = None, most: int = 0
                ) -> tuple[Batch, np.ndarray]:
         names = [symbols.text(int(k)) for k in keys[0]]
         rows = [(symbols.intern(n), symbols.intern(texts[n])) for n in names if n in texts]

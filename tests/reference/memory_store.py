@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import numpy as np
+import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
+from noria.dataflow.protocols import TooManyRows
 from noria.state.table import Table
 
 
@@ -44,6 +46,36 @@ class IndexBuild:
 
     def give_up(self) -> None:
         self.over = True
+
+
+class KeyedScan:
+    """Places are ordinals of keys with primary keys."""
+
+    def __init__(self, store: MemoryStore, table: str, columns: tuple[int, ...], keys: Codes):
+        self._store, self._table, self._columns, self._keys = store, table, columns, keys
+        self._after: tuple[int, bytes] = (-1, b"")
+        self.over = False
+
+    def next(self, rows: int) -> tuple[Batch, Codes]:
+        found, ordinals = self._store.lookup(self._table, self._columns, self._keys)
+        places = self._places(found, ordinals)
+        left = sorted((p, i) for i, p in enumerate(places) if p > self._after)
+        self.over = len(left) <= rows
+        some = np.array([i for _, i in left[:rows]], np.int64)
+        if len(some):
+            self._after = left[len(some) - 1][0]
+        return found.take(some), ordinals[some]
+
+    def _places(self, rows: Batch, ordinals: Codes) -> list[tuple[int, bytes]]:
+        positions = self._store.positions(self._table, rows)
+        assert positions is not None
+        return list(zip(ordinals.tolist(), positions, strict=True))
+
+    def passed(self, rows: Batch, ordinals: Codes) -> npt.NDArray[np.bool_]:
+        return np.array([self.over or p <= self._after for p in self._places(rows, ordinals)], np.bool_)
+
+    def same(self) -> bool:
+        return self._table in self._store.tables()
 
 
 class MemoryStore:
@@ -104,10 +136,15 @@ class MemoryStore:
     def put(self, table: str, delta: Batch) -> None:
         self._rows[table].apply(delta)
 
-    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Collection[int] | None = None
-               ) -> tuple[Batch, Codes]:
+    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Collection[int] | None = None,
+               most: int = 0) -> tuple[Batch, Codes]:
         rows, ordinal = self._rows[table].lookup(columns, np.ascontiguousarray(keys))
+        if most and self._defs[table].primary_key and len(rows) > most:
+            raise TooManyRows
         return self._blanked(table, rows, texts), ordinal
+
+    def begin_lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> KeyedScan:
+        return KeyedScan(self, table, columns, keys)
 
     def finds(self, table: str, columns: tuple[int, ...]) -> bool:
         return columns in self._rows[table].indexes

@@ -22,6 +22,7 @@ from noria.dataflow import layout, ranged
 from noria.dataflow.building import Builds
 from noria.dataflow.first_state import Delivered, FirstState, Gathered
 from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys, here, nearest
+from noria.dataflow.lookups import Lookup, Lookups
 from noria.dataflow.profile import Clock, Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
 from noria.dataflow.published import view_of
@@ -46,7 +47,8 @@ class Engine:
         self.store, self.symbols, self.views = store, symbols, views
         self.graph = Graph()
         self.builds = Builds(self)
-        self.scans: list[Scan] = []  # one-shots that read a table in slices
+        self.lookups = Lookups(self)
+        self.scans: list[Scan | Lookup] = []  # what reads a table in slices
         self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns that is read of it
         self.readers: dict[str, Node] = {}
         self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
@@ -146,6 +148,10 @@ class Engine:
     # -------------------------------------------------------------- reading upstream
     def texts_of(self, base: Node) -> None:
         """All: states hold whole rows."""
+
+    def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
+        """Rows of a base table from the store, or those that were read of it in slices."""
+        return self.lookups.rows(table, base, cols, keys)
 
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         """node's rows whose cols equal a key, with the key's ordinal; keys may repeat, NULL equals NULL.  Where a

@@ -96,6 +96,9 @@ class Puller(Protocol):
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         """node's rows whose cols equal a key, with the key's ordinal; keys may repeat, NULL equals NULL."""
 
+    def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
+        """`fetch` of a base table, from the store."""
+
     def note(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None) -> None:
         """An event for whoever follows them."""
 
@@ -222,6 +225,10 @@ class Operator:
     def make_state(self, engine: Engine, node: Node) -> None:
         """Make, change or drop node.state so that it fits node.full and node.indexes."""
         raise NotImplementedError
+
+    def looks_at(self, node: Node) -> frozenset[int] | None:
+        """The columns of its input on which its rows depend, as far as anybody below looks at them; None: all."""
+        return None
 
     def begin(self, engine: Engine, node: Node, rows: int, keys: int) -> None:
         """Before the first slice of a full node's first state.  rows: about so many will come; keys: at least so many
@@ -416,6 +423,12 @@ def nearest(n: Node) -> set[Node]:
     for p in n.parents:
         found |= {p} if p.op.stateful else nearest(p)
     return found
+
+
+def looked_at(node: Node) -> frozenset[int] | None:
+    """The columns of a node that anybody below looks at; None: all."""
+    wanted = [child.op.looks_at(child) for child, _ in node.children]
+    return None if None in wanted else frozenset(c for w in wanted if w is not None for c in w)
 
 
 def folded_keys(symbols: Symbols, folds: Sequence[bool], keys: Codes) -> Codes:

@@ -109,6 +109,11 @@ class OneShot:
         self._whole[node] = rows
 
     # -------------------------------------------------------------- by key
+    def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
+        """As `Puller` says."""
+        rows, ordinal = self.store.lookup(table, cols, keys, self.texts_of(base))
+        return base.narrowed(rows), ordinal
+
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         """As `Puller` says."""
         if self.work is not None:

@@ -79,6 +79,26 @@ class Fitting(Protocol):
     def give_up(self) -> None: ...
 
 
+class TooManyRows(Exception):
+    """A lookup has more rows than it may have at once."""
+
+
+class KeyedScan(Protocol):
+    """The rows of a table under keys, in slices; `place`: as far as it has come.  over: has it come to the end?"""
+
+    @property
+    def over(self) -> bool: ...
+
+    def next(self, rows: int) -> tuple[Batch, Codes]:
+        """About so many rows more, as they are now, and the ordinals of their keys."""
+
+    def passed(self, rows: Batch, ordinals: Codes) -> npt.NDArray[np.bool_]:
+        """Which rows of the table, under the keys of these ordinals, it has passed or would have."""
+
+    def same(self) -> bool:
+        """Is the table what it was, and what it is looked up by?"""
+
+
 class BaseStore(Protocol):
     """The durable base tables of one worker's shard.  Codes of text are ids of the worker's symbol table."""
 
@@ -145,11 +165,15 @@ class BaseStore(Protocol):
         the net delta of each table.  A repeated (epoch, seq) changes nothing, returns its first results and
         no deltas.  work: asked between slices of a scan, before the commit."""
 
-    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Texts = None
+    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Texts = None, most: int = 0
                ) -> tuple[Batch, Codes]:
         """Rows whose columns equal a key, NULL equal to NULL as in GROUP BY, and for each row the ordinal of its
         key.  (Joins and clients never ask for NULL.)  texts: columns whose texts are looked at, None: all; in the
-        place of others there may be NULL."""
+        place of others there may be NULL.  most: TooManyRows where there are more (0: any), of a table with a primary
+        key."""
+
+    def begin_lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> KeyedScan:
+        """The rows of a table with a primary key under distinct keys, in slices."""
 
     def finds(self, table: str, columns: tuple[int, ...]) -> bool:
         """Can rows be looked up by these columns?"""

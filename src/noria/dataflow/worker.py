@@ -41,6 +41,7 @@ from noria.dataflow.deferred import Deferred
 from noria.dataflow.engine import Engine
 from noria.dataflow.envelopes import number_of, refused, runs
 from noria.dataflow.graph import Remote
+from noria.dataflow.lookups import LongLookup
 from noria.dataflow.oneshot import TooMuch
 from noria.dataflow.packets import Envelope
 from noria.dataflow.peers import Peers
@@ -142,11 +143,12 @@ class Worker:
         """Some of what is built in the background, and the replies that waited for it."""
         self._deferred.build(budget_ms)
         self._scans.step(budget_ms)
+        failed = self.engine.lookups.step(budget_ms, self.around, self._again, self._internal)
         if self._peers is not None:
             self._peers.shards.settle()
         late, self._late = self._late, []
         return late + [Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
-                       for e, reply in (*self._deferred.answered(), *self._scans.answered())]
+                       for e, reply in (*self._deferred.answered(), *self._scans.answered(), *failed)]
 
     # -------------------------------------------------------------- other workers
     def outgoing(self) -> list[tuple[int, Envelope]]:
@@ -162,14 +164,17 @@ class Worker:
             raise TickFailed(f"what came from other workers could not be taken in: {bug!r}") from bug
 
     def _read_when_there(self, body: packets.Read, e: Envelope) -> packets.Packet | None:
-        """At once, or when what other workers have is here; or nobody wants it any more."""
+        """At once, or when what other workers have is here, or what is much on disk; or nobody wants it any more."""
         try:
-            return self._read(body)
+            with self.engine.lookups.bounded(e):
+                return self._read(body)
+        except LongLookup as wanted:
+            self.engine.lookups.wait(e, wanted)
         except Remote as r:
             assert self._peers is not None
             number = number_of(e)
             self._peers.shards.wait(r, lambda: self._again(e), unwanted=lambda: self.around.unwanted(number))
-            return None
+        return None
 
     def _again(self, e: Envelope) -> None:
         if (reply := self._answered(e)) is not None:
@@ -228,11 +233,15 @@ class Worker:
         with self._telling():
             if self._grows:
                 self.hold_limit()
-            self._grows = bool(self.engine.builds) or bool(self._scans)
+            self._grows = self._goes_on()
             self.engine.advance()
             untidy = [self._store.tidy(), leaving.give_back()]
             replies = self._build(budget_ms)
-            return replies, any(untidy) or bool(self.engine.builds) or bool(self._scans) or self._deferred.looks
+            return replies, any(untidy) or self._goes_on() or self._deferred.looks
+
+    def _goes_on(self) -> bool:
+        """Is there something to do in slices?"""
+        return bool(self.engine.builds) or bool(self._scans) or bool(self.engine.lookups)
 
     def close(self) -> None:
         self._store.close()
@@ -268,8 +277,8 @@ class Worker:
         except SqlError as error:
             return packets.Done(e.seq, error=error)
         self.engine.work = None
-        self.engine.builds.again(body.table)
-        self._scans.again(body.table)
+        for slices in (self.engine.builds, self._scans, self.engine.lookups):
+            slices.again(body.table)
         try:
             self.engine.reload(body.table)
         except Exception as bug:
@@ -296,6 +305,7 @@ class Worker:
         elif (error := self._changes.change(body.steps, commit)) is not None:
             return packets.Migrated(e.seq, error)
         self._scans.look()
+        self.engine.lookups.look()
         if self._peers is not None and body.version:
             self._peers.reached(body.version)
         views = [s.view.name for s in body.steps if isinstance(s, packets.AddView)]
@@ -325,7 +335,7 @@ class Worker:
         return self._deferred.until_whole(e, node)
 
     # -------------------------------------------------------------- reads and questions
-    def _read(self, body: packets.Read) -> packets.Packet:
+    def _read(self, body: packets.Read) -> packets.Rows:
         view = self._changes.views.get(body.view)
         if body.view in self._changes.left_out:
             return packets.Rows(body.request, None, self._changes.left_out[body.view])
@@ -389,8 +399,9 @@ class Worker:
         self.engine.work = Work(self.around.clock, min(r.limit_ms for r in reads) // 2)
         try:
             keys = [self._codes(r.keys, view.key_fields) for r in reads]
-            self.engine.read(view.name, np.concatenate(keys, axis=1))
-        except (SqlError, Remote):
+            with self.engine.lookups.bounded():
+                self.engine.read(view.name, np.concatenate(keys, axis=1))
+        except (SqlError, Remote, LongLookup):
             pass  # told to each reader when it is answered
         except InvariantViolation:
             raise
@@ -434,8 +445,11 @@ class Worker:
         return packets.Done(body.request)
 
     def _ask(self, body: packets.Ask) -> packets.Packet:
-        if body.what == "graph":
-            return packets.Done(body.request, render.nodes(self.engine))
+        answers: dict[str, Callable[[], Any]] = {
+            "graph": lambda: render.nodes(self.engine), "builds": self._deferred.progress,
+            "graph plan": self._changes.graph_plan, "history": self._store.history, "stats": self.stats}
+        if body.what in answers:
+            return packets.Done(body.request, answers[body.what]())
         if body.what == "explain":
             if body.argument in self._changes.left_out:
                 return packets.Done(body.request, error=self._changes.left_out[body.argument])
@@ -447,14 +461,6 @@ class Worker:
         if body.what == "validate":
             validate.validate(self.engine)
             return packets.Done(body.request, "every state equals its recomputation")
-        if body.what == "builds":
-            return packets.Done(body.request, self._deferred.progress())
-        if body.what == "graph plan":
-            return packets.Done(body.request, self._changes.graph_plan())
-        if body.what == "history":
-            return packets.Done(body.request, self._store.history())
-        if body.what == "stats":
-            return packets.Done(body.request, self.stats())
         if body.what == "table":
             indexes, auto_increment = self._store.load_needs(body.argument)
             return packets.Done(body.request, {"indexes": indexes, "auto_increment": auto_increment})
@@ -468,7 +474,6 @@ class Worker:
             reply = self._read(body.read)
         finally:
             self.engine.profile = None
-        assert isinstance(reply, packets.Rows)
         if reply.error is not None:
             return packets.Done(body.request, error=reply.error)
         return packets.Done(body.request, {"rows": reply.rows.num_rows, **profile.shown()})

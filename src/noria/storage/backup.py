@@ -100,7 +100,7 @@ def _describe(base: Path, made: str, version: str, files: dict[str, list[Any]]) 
         tables = [table_from_json(t) for t in json.loads(stored)["tables"]] if stored else []
         rows = {t.name: Counters.from_bytes(family.get(b"counters:" + family_of(t).encode()) or bytes(24)).rows
                 for t in tables}
-        done = [Done.from_bytes(v) for v in reading.values_under(family, b"done:")]
+        done = [Done.from_bytes(v) for v in reading.values_under(family, b"done:")[0]]
         last = max(((d.epoch, d.seq) for d in done), default=(0, 0))
         fence = int(family.get(meta.FENCE) or b"0")
         sequence = int(db.latest_sequence_number())

@@ -308,10 +308,12 @@ class Engine:
         except Exception as e:
             raise self.unreadable(name, e) from e
 
-    def values_with_prefix(self, name: str, prefix: bytes) -> list[bytes]:
-        """Values of all keys that start with the prefix, in key order."""
+    def values_with_prefix(self, name: str, prefix: bytes, most: int = 2**62, after: bytes | None = None
+                           ) -> tuple[list[bytes], bytes | None]:
+        """Values of keys that start with the prefix, in key order from the one behind `after` on, so many at most; the
+        last key, None at the end."""
         try:
-            return reading.values_under(self._families[name], prefix)
+            return reading.values_under(self._families[name], prefix, most, after)
         except Exception as e:
             raise self.unreadable(name, e) from e
 

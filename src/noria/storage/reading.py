@@ -10,7 +10,7 @@ binding, which `Engine` makes an error of the table).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 from rocksdict import Rdict, ReadOptions
@@ -26,18 +26,27 @@ def below(end: bytes | None) -> ReadOptions:
     return bounds
 
 
-def values_under(family: Rdict, prefix: bytes) -> list[bytes]:
-    """Values of all keys that start with the prefix, in key order."""
+def values_under(family: Rdict, prefix: bytes, most: int = 2**62, after: bytes | None = None
+                 ) -> tuple[list[bytes], bytes | None]:
+    """Values of keys that start with the prefix, in key order from the one behind `after` on, so many at most; the last
+    key, None at the end."""
     bounds = below(successor(prefix))
     cursor = family.iter(bounds)
-    cursor.seek(prefix)
+    cursor.seek(prefix if after is None else after + b"\0")
     value, step = cursor.value, cursor.next
-    found = []
-    while (one := value()) is not None:  # one call less for a row than asking `valid`
+    found: list[bytes] = []
+    last: bytes | None = None
+    for _ in repeat(None, most - 1):
+        if (one := value()) is None:  # one call less for a row than asking `valid`
+            break
         found.append(one)
         step()
+    else:
+        if (one := value()) is not None:
+            found.append(one)
+            last = cursor.key()
     cursor.status()
-    return found
+    return found, last
 
 
 def count_under(family: Rdict, prefix: bytes, most: int) -> int:

@@ -25,7 +25,7 @@ from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.dataflow.packets import Note, Noted
 from noria.dataflow.work import Work
-from noria.storage import bulk, meta
+from noria.storage import bulk, lookups, meta
 from noria.storage.catalog import Done
 from noria.storage.encoding import first_codes
 from noria.storage.engine import Engine, Memory
@@ -376,34 +376,22 @@ class RocksStore:
     def hold_memory(self, limit: int) -> None:
         self._engine.hold(Memory.within(limit))
 
-    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Texts = None) -> tuple[Batch, Codes]:
+    def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Texts = None, most: int = 0
+               ) -> tuple[Batch, Codes]:
         """As the protocol says; needs a key or index whose first columns these are (`add_index`)."""
         source = self._readable(table)
-        access = source.access(columns)
-        if access is None:
-            raise KeyError(f"no index of {table} on columns {columns}: add_index first")
-        index, order = access
-        ordinals = np.arange(keys.shape[1])
-        if not len(ordinals):
+        index, order = lookups.access(source, columns)
+        if not keys.shape[1]:
             return Batch.empty(source.width), np.empty(0, np.int64)
-        prefixes = source.columns_key([keys[columns.index(c)] for c in order], order)
+        starts = lookups.prefixes(source, columns, order, keys)
         if index is None and order == source.key:
-            values, ordinals = _present(self._engine.get(source.family, prefixes), ordinals)
+            values, ordinals = lookups.present(self._engine.get(source.family, starts), np.arange(len(starts)))
         else:
-            values, ordinals = self._under(source, index, prefixes, ordinals)
+            values, ordinals = lookups.under(self._engine, source, index, starts, most)
         return Batch.of(source.codes(values, texts)), ordinals
 
-    def _under(self, source: Table, index: Index | None, prefixes: list[bytes], ordinals: Codes
-               ) -> tuple[list[bytes], Codes]:
-        """Packed rows under each prefix, and the ordinal of each row's prefix."""
-        engine = self._engine
-        family = source.family if index is None else index.family
-        found = [engine.values_with_prefix(family, prefix) for prefix in prefixes]
-        ordinals = np.repeat(ordinals, [len(f) for f in found])
-        values = [v for some in found for v in some]
-        if index is None or not values:
-            return values, ordinals
-        return _present(engine.get(source.family, values), ordinals)
+    def begin_lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> lookups.KeyedScan:
+        return lookups.KeyedScan(self._engine, self._readable(table), columns, keys)
 
     def finds(self, table: str, columns: tuple[int, ...]) -> bool:
         return self.table(table).access(columns) is not None
@@ -411,14 +399,11 @@ class RocksStore:
     def within(self, table: str, columns: tuple[int, ...], keys: Codes, rows: int) -> bool:
         """As the protocol says."""
         source = self._readable(table)
-        access = source.access(columns)
-        if access is None:
-            raise KeyError(f"no index of {table} on columns {columns}: add_index first")
-        index, order = access
+        index, order = lookups.access(source, columns)
         if order == (source.key if index is None else index.columns) and (index is None or index.unique):
             return int(keys.shape[1]) <= rows
         family = source.family if index is None else index.family
-        for prefix in source.columns_key([keys[columns.index(c)] for c in order], order):
+        for prefix in lookups.prefixes(source, columns, order, keys):
             rows -= self._engine.count_with_prefix(family, prefix, rows + 1)
             if rows < 0:
                 return False
@@ -487,11 +472,3 @@ class RocksStore:
                 into.fitting.again()
             self._done[seq % meta.RECENT_RESULTS] = Done(epoch, seq)
             self.last_epoch, self.last_seq = epoch, seq
-
-
-def _present(values: list[bytes | None], ordinals: Codes) -> tuple[list[bytes], Codes]:
-    """The values that are there, and their ordinals."""
-    if None not in values:
-        return values, ordinals  # type: ignore[return-value]  # none of them is None
-    rows = [r for r, v in enumerate(values) if v is not None]
-    return [v for v in values if v is not None], ordinals[rows]

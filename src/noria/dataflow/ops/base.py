@@ -45,8 +45,7 @@ class Base(Stateful):
 
     def lookup(self, engine: Puller, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """From disk."""
-        rows, ordinal = engine.store.lookup(self.table.name, cols, keys, engine.texts_of(node))
-        return node.narrowed(rows), ordinal
+        return engine.looked_up(self.table.name, node, cols, keys)
 
     def describe(self) -> str:
         return f"table {self.table.name.partition(BESIDE)[0]}"

@@ -6,10 +6,10 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes
 from noria.core.expressions import evaluate
-from noria.core.expressions.expr import Expr
+from noria.core.expressions.expr import Expr, columns_of
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Need, Node, Pattern, Puller
+from noria.dataflow.graph import Columns, Need, Node, Pattern, Puller, looked_at
 from noria.dataflow.ops.stateless import Stateless
 
 
@@ -17,6 +17,7 @@ class Filter(Stateless):
     def __init__(self, fields: tuple[Field, ...], predicate: Expr):
         self._fields, self._text = fields, str(predicate)
         self._predicate = evaluate.predicate(predicate)
+        self._looks_at = columns_of(predicate)
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -26,6 +27,10 @@ class Filter(Stateless):
 
     def needs(self, node: Node, cols: Columns) -> list[Need]:
         return [Need(0, cols)]
+
+    def looks_at(self, node: Node) -> frozenset[int] | None:
+        below = looked_at(node)
+        return None if below is None else below | self._looks_at
 
     def map(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
         mask = self._predicate(rows, engine.symbols)

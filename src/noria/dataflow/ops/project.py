@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes
 from noria.core.expressions import evaluate
-from noria.core.expressions.expr import Col, Const, Expr
+from noria.core.expressions.expr import Col, Const, Expr, columns_of
 from noria.core.types import Field
 from noria.core.values import encode
 from noria.dataflow.engine import Engine
@@ -33,6 +33,7 @@ class Project(Stateless):
         self._constants = {i: e for i, e in enumerate(exprs) if isinstance(e, Const)}
         self._only_copies = list(self._copies.values()) if len(self._copies) == len(exprs) else None
         self._compiled = [evaluate.compile(e) for e in exprs]
+        self._looks_at = frozenset(c for e in exprs for c in columns_of(e))
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -47,6 +48,9 @@ class Project(Stateless):
             names = ", ".join(self._fields[c].name for c in computed)
             raise Untraceable(node, f"{names} is computed, so no index above can answer it")
         return [Need(0, tuple(copies))]
+
+    def looks_at(self, node: Node) -> frozenset[int]:
+        return self._looks_at
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         return Partition((None,), placed(inputs[0], {c: i for i, c in reversed(self._copies.items())}))
