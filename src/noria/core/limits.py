@@ -74,6 +74,7 @@ HTTP_ARROW_BYTES = 256 * 2**20  # of an Arrow body, status 413 beyond; the Pytho
 BUILD_AT_ONCE_ROWS = 2_000  # a first state or an index over fewer base rows is built at once: some milliseconds
 TRUNCATE_AT_ONCE_ROWS = 10_000  # a table of no more is emptied in one commit and tick: 20 ms
 LONG_LOOKUP_ROWS = 20_000  # of a table under keys that a read misses: more come in slices, some 20 ms at once
+LOOKUP_SLICE_MS = 10  # of one of these: somebody waits for it
 LONG_LOOKUPS = 4  # under way at once: each keeps up to REQUEST_BYTES
 BUILD_SLICE_MS = 3  # one over more in the background, so long at a time: nobody waits for more than a slice
 GIVING_UP_S = 10  # a change that was cancelled is waited for so long, until it is taken back

@@ -22,7 +22,7 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation, SqlError, interrupted, too_much_at_once, took_too_long
-from noria.core.limits import BUILD_SLICE_MS, LONG_LOOKUP_ROWS, LONG_LOOKUPS, NULL_CODE, REQUEST_BYTES
+from noria.core.limits import LONG_LOOKUP_ROWS, LONG_LOOKUPS, LOOKUP_SLICE_MS, NULL_CODE, REQUEST_BYTES
 from noria.dataflow.envelopes import number_of, refused
 from noria.dataflow.graph import Columns, Node, distinct, folded_keys, looked_at
 from noria.dataflow.packets import Envelope, Packet
@@ -293,9 +293,9 @@ class Lookups:
             self.engine.work = outer
         took = clock() - start
         lookup.spent_ns += took
-        if took > BUILD_SLICE_MS * 1_000_000:
+        if took > LOOKUP_SLICE_MS * 1_000_000:
             lookup.rows = max(lookup.rows // 2, 1)
-        elif took < BUILD_SLICE_MS * 500_000:
+        elif took < LOOKUP_SLICE_MS * 500_000:
             lookup.rows = min(lookup.rows * 2, MOST_ROWS)
 
     def _go_on(self, reader: _Reader, run: Callable[[Envelope], None]) -> None:

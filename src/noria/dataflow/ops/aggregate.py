@@ -43,6 +43,9 @@ class Aggregate(Stateful):
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         return by_groups(inputs[0], self.group, {c: i for i, c in enumerate(self.group)})
 
+    def looks_at(self, node: Node) -> frozenset[int]:
+        return frozenset((*self.group, *(s.column for s in self._specs)))
+
     def lookups(self) -> list[Columns | None]:
         again = any(Groups.pulls_again(s) for s in self._specs) or any(
             self._fields[j].type.folds for j in range(len(self.group)))
