@@ -370,3 +370,33 @@ def test_a_whole_state_waits_for_no_index_that_is_wanted_since(bench: Building) 
     bench.idle()
     validate(bench.worker.engine)
     assert bench.all_of("counts") == Counter(Counter(bench.rows.values()).items())
+
+
+def test_a_full_state_gets_an_index_without_being_built_in_one_go(bench: Building) -> None:
+    """A new view looks an aggregate up by another column: all of its rows were put into a new table at once."""
+    bench.define("CREATE TABLE k (id INT PRIMARY KEY, n INT)")
+    bench.change(packets.Write((Insert("k", (0, 1), tuple((i, i % 5) for i in range(50))),)))
+    grouped = "SELECT id, a, COUNT(*) AS n FROM t GROUP BY id, a"
+    bench.define(f"CREATE VIEW one AS {grouped} HAVING n >= 1")
+    bench.idle()
+    engine = bench.worker.engine
+    (node,) = (n for n in engine.graph.nodes if isinstance(n.op, Aggregate))
+    state = node.state
+    made = bench.define(f"CREATE VIEW both AS SELECT k.id, COUNT(*) AS c FROM k JOIN ({grouped}) AS g ON g.a = k.n "
+                        "GROUP BY k.id HAVING c >= 0")
+    assert node.state is state, "its table was made anew"
+    assert made.filling == ("both",)
+    assert any(b["what"].startswith(f"first state of n{node.id},") for b in bench.building()), bench.building()
+    bench.put((ROWS + 1, 3))
+    assert sum(bench.all_of("one").values()) == len(bench.rows)
+    bench.delete_below(5)
+    bench.idle()
+    assert node.state is not state
+    validate(engine)
+    by_a = Counter(bench.rows.values())
+    assert bench.all_of("both") == Counter((i, by_a[i % 5]) for i in range(50))
+    indexes = set(node.stored.table.indexes)
+    bench.send(packets.Migrate((packets.DropView("both"),), ("",), False))
+    assert set(node.stored.table.indexes) == indexes, "its table was made anew"
+    bench.put((ROWS + 2, 3))
+    validate(engine)

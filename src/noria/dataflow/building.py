@@ -4,8 +4,8 @@ Keeps true:
 * a node is built when everything that it derives from is whole; until its own state is, it is *inert*: in no tick of
   the graph, and no view over it is read
 * a partial node whose lookups need an index is inert until the index is there; it keeps nothing, so it misses nothing
-* a partial node in use that must become full stays as it is until its full state is there, built beside it; until then
-  what needs it full is *dormant*: in no layout
+* a partial node in use that must become full, or a full one that lacks an index, stays as it is until the state that is
+  wanted is there, built beside it; until then what needs that is *dormant*: in no layout
 * what is in use looks up by indexes that are there: what a new layout wants of it besides, it does when they are
 * what a build cannot go on for ends this build, with its error, and nothing else
 """
@@ -214,10 +214,14 @@ class Builds:
             if (build is not None or n.stash is not None) and bases & set(ancestors(n)):
                 if build is not None:
                     self._turns.remove(build)
-                if not isinstance(build, Promotion):
-                    n.stash, n.inert = None, True
-                    n.op.forget(self.engine, n)
-                self.state(build.anew() if isinstance(build, Promotion) else FirstState(n))
+                if isinstance(build, Promotion) and not n.full:
+                    self.state(build.anew())
+                    continue
+                if isinstance(build, Promotion):
+                    n.indexes = build.indexes
+                n.stash, n.inert = None, True
+                n.op.forget(self.engine, n)
+                self.state(FirstState(n))
 
     # -------------------------------------------------------------- the graph has changed
     def on_the_way(self) -> set[Node]:
@@ -371,6 +375,8 @@ class Builds:
             build.node.live, build.node.inert = True, False  # whatever index somebody waits for meanwhile
         if not _beside(build):
             self.settle()
+            if self.dormant:  # a load had what they wait for built again
+                self._try(build, self.engine.relayout)
             return
         if isinstance(build, Promotion):
             build.put()

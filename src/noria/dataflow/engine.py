@@ -299,10 +299,14 @@ class Engine:
         return planned
 
     def _wanted(self, plan: layout.Layout) -> dict[Node, list[Columns]]:
-        """Partial states in use, over much, that are full in a layout; with their indexes there."""
-        return {n: list(plan.indexes[n]) for n in plan.full if n.live and not n.full and self._is_much(n)}
+        """States in use, of much, that are full in a layout and so far partial, or lack an index; with their indexes
+        there."""
+        return {n: list(plan.indexes[n]) for n in plan.full if n.live and self._is_much(n)
+                and not (n.full and (n.state is None or n.state.fits(list(plan.indexes[n]))))}
 
     def _is_much(self, node: Node) -> bool:
+        if node.full:
+            return node.state is not None and len(node.stored) > self.builds.at_once_rows
         return self.shards is not None or sum(m.op.size(self, m) for m in nearest(node)) > self.builds.at_once_rows
 
     def _make_fit(self, n: Node, plan: layout.Layout, promoted: list[Node], large: int | None) -> None:

@@ -156,27 +156,30 @@ class FirstState(Build):
 
 
 class Promotion(FirstState):
-    """The full state that a partial one in use is to become: built beside it, then put in its place."""
+    """The full state that a partial one in use is to become, or a full one that lacks an index: built beside it, then
+    put in its place."""
 
     def __init__(self, node: Node, indexes: list[Columns]):
         super().__init__(node)
-        self._indexes = indexes
+        self.indexes = indexes
 
     def refit(self) -> None:
         """Its indexes are those of the layout in which the node is full."""
 
     def _state(self, engine: Engine, shadow: Node) -> None:
-        shadow.indexes = self._indexes
+        shadow.indexes = self.indexes
         shadow.op.make_state(engine, shadow)
 
     def anew(self) -> Promotion:
-        return Promotion(self.node, self._indexes)
+        return Promotion(self.node, self.indexes)
 
     def put(self) -> None:
         """The node is full from now on."""
         assert self._shadow is not None
         n = self.node
-        n.full, n.state, n.ranges, n.indexes = True, self._shadow.state, {}, self._indexes
+        if not n.full:
+            n.ranges = {}
+        n.full, n.state, n.indexes = True, self._shadow.state, self.indexes
 
 
 class Delivered(Build):

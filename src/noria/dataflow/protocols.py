@@ -225,6 +225,9 @@ class State(Protocol):
     @property
     def full(self) -> bool: ...
 
+    def fits(self, indexes: Sequence[Columns]) -> bool:
+        """Are these indexes there?"""
+
     def fit(self, indexes: Sequence[Columns]) -> None:
         """These indexes and no others; the keys of a new one are missing."""
 

@@ -23,6 +23,9 @@ class Published:
     def full(self) -> bool:
         return self.view.full
 
+    def fits(self, indexes: Sequence[Columns]) -> bool:
+        return True
+
     def fit(self, indexes: Sequence[Columns]) -> None:
         """It has the one that readers know."""
 

@@ -134,6 +134,9 @@ class Groups:
     def full(self) -> bool:
         return self.table.full
 
+    def fits(self, indexes: Sequence[Columns]) -> bool:
+        return self.table.fits(indexes)
+
     def fit(self, indexes: Sequence[Columns]) -> None:
         self.table.fit(indexes)
 

@@ -51,6 +51,7 @@ from noria.state.mapped import reserve_words
 
 _NO_FOLD = np.zeros(1, np.int64)
 LINE = 8  # words of a cache line
+IDLE_ROWS = 2_000  # of a full table: with more, dropping an index takes longer than keeping it
 SMALLEST = 16  # rows and entries a fresh arena has room for
 LARGE = 2**15  # rows from which on an arena grows where it is; a smaller one is made anew in a few milliseconds
 RESERVE = 2**27  # rows, and keys of each index, that a large arena has addresses for: some 30 GB of them
@@ -91,6 +92,7 @@ class Table:
         self.width, self.identity, self.folds, self.name = width, identity or width, tuple(folds), name
         self._symbols = symbols if any(folds) else None
         self.indexes: list[Columns] = []
+        self._idle: set[Columns] = set()  # those that nobody looks up by
         self.full = full
         self._cursor: dict[Columns, int] = {}
         self.arena = self._arena(SMALLEST, [], [])
@@ -154,7 +156,11 @@ class Table:
     def reserve(self, n: int) -> None:
         """Room for n more rows and n more keys in every index."""
         if not growth.make_room(self.arena, n):
-            self._reshape(max(len(self) + n, self._roomy()), self.indexes, n)
+            self._reshape(max(len(self) + n, self._roomy()), self._busy(), n)
+
+    def _busy(self) -> list[Columns]:
+        """The indexes that somebody looks up by."""
+        return [c for c in self.indexes if c not in self._idle]
 
     def _roomy(self) -> int:
         """Rows that the arena has hash slots for."""
@@ -179,12 +185,18 @@ class Table:
                 self.evict(cols, self.present(cols))
             self._reshape(self._roomy(), [c for c in self.indexes if c != cols])
 
+    def fits(self, indexes: Sequence[Columns]) -> bool:
+        """Are these indexes there?"""
+        return set(indexes) <= set(self.indexes)
+
     def fit(self, indexes: Sequence[Columns]) -> None:
-        """These indexes and no others."""
+        """These indexes and no others; of a large full table others go when it is made anew."""
         for cols in indexes:
             self.add_index(cols)
-        for cols in [c for c in self.indexes if c not in indexes]:
-            self.drop_index(cols)
+        self._idle = {c for c in self.indexes if c not in indexes}
+        if not self.full or len(self) <= IDLE_ROWS:
+            for cols in self._idle:
+                self.drop_index(cols)
 
     # -------------------------------------------------------------- updates
     def apply(self, delta: Batch) -> Batch:
@@ -272,4 +284,4 @@ class Table:
     def shrink(self) -> None:
         """Give slack back when most of the arena is empty."""
         if self._roomy() > 4 * max(len(self), SMALLEST):
-            self._reshape(2 * int(self.arena[LIVE]), self.indexes)
+            self._reshape(2 * int(self.arena[LIVE]), self._busy())
