@@ -41,6 +41,9 @@ class TableView:
         folds = [self.folds[c] for c in self.key]
         return distinct(folded_keys(self.symbols, folds, keys))
 
+    def present_count(self):
+        return self.present().shape[1]
+
     def coldest(self, most):
         return self.table.coldest(self.key, most)
 

@@ -242,6 +242,9 @@ class State(Protocol):
     def present(self, cols: Columns) -> Codes:
         """All present keys, folded."""
 
+    def present_count(self, cols: Columns) -> int:
+        """How many there are."""
+
     def coldest(self, cols: Columns, most: int) -> Cold:
         """A sample of the present keys, in which old ones are."""
 
@@ -298,6 +301,9 @@ class ViewState(Protocol):
 
     def present(self) -> Codes:
         """All present keys (for a full view: keys that have rows), folded."""
+
+    def present_count(self) -> int:
+        """How many there are."""
 
     def coldest(self, keys: int) -> tuple[Codes, Codes, Codes]:
         """About that many least recently read present keys (sampled), their stamps (ticks) and sizes in bytes."""

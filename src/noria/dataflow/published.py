@@ -41,6 +41,9 @@ class Published:
     def present(self, cols: Columns) -> Codes:
         return self.view.present()
 
+    def present_count(self, cols: Columns) -> int:
+        return self.view.present_count()
+
     def coldest(self, cols: Columns, most: int) -> Cold:
         return Cold(*self.view.coldest(most))
 

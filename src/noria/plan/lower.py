@@ -269,7 +269,7 @@ class Lowering:
         if reader.full:
             return not any(n.op.size(self.engine, n) for n in above if not n.parents)
         ranges = any(len(r.starts) for r in reader.ranges.values())
-        return reader.state is None or not (ranges or reader.state.present(view.key).shape[1])
+        return reader.state is None or not (ranges or reader.state.present_count(view.key))
 
     def is_idle(self, view: str) -> bool:
         """Has nothing been read of the view yet?"""

@@ -149,6 +149,9 @@ class Groups:
     def present(self, cols: Columns) -> Codes:
         return self.table.present(cols)
 
+    def present_count(self, cols: Columns) -> int:
+        return self.table.present_count(cols)
+
     def coldest(self, cols: Columns, most: int) -> Cold:
         return self.table.coldest(cols, most)
 

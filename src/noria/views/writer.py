@@ -361,6 +361,9 @@ class View:
         keys: Codes = kernels.sample(self._words, self._stamps, 0, 2**62)[0]
         return keys
 
+    def present_count(self) -> int:
+        return int(self._words[LIVE])
+
     def coldest(self, keys: int) -> tuple[Codes, Codes, Codes]:
         """The coldest quarter of a sample that goes around the slots, call by call."""
         found, stamps, sizes, self._cursor = kernels.sample(self._words, self._stamps, self._cursor, 4 * keys)
