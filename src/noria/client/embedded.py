@@ -39,7 +39,8 @@ class EmbeddedTransport:
         self._claim = Claim(Path(path).absolute())
         self._run_dir = make_run_dir(self._claim.data_dir)
         limit = DEFAULT_MEMORY_BYTES if memory_limit is None else memory_limit
-        config = WorkerConfig(0, 1, "", self._claim.data_dir, self._run_dir, self._claim.epoch, memory_limit=limit)
+        config = WorkerConfig(0, 1, "", self._claim.data_dir, self._run_dir, self._claim.epoch, memory_limit=limit,
+                              spark=False)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="noria", daemon=True)
         self._thread.start()

@@ -52,8 +52,8 @@ class FrontEndGone(Exception):
 @dataclass(frozen=True)
 class WorkerConfig:
     """What a worker process is told.  `endpoint`: where the front end listens; `epoch`: the front end's;
-    `factory`: "module:function" that opens the shard, `build_worker` but for tests.  Incarnations are not told:
-    each process takes its own at the fence."""
+    `factory`: "module:function" that opens the shard, `build_worker` but for tests; `spark`: is there one, for what
+    is much?  Incarnations are not told: each process takes its own at the fence."""
 
     worker: int
     workers: int
@@ -64,6 +64,7 @@ class WorkerConfig:
     lease_ms: int = LEASE_MS
     memory_limit: int = DEFAULT_MEMORY_BYTES
     factory: str = "noria.runtime.worker_main:build_worker"
+    spark: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.worker < self.workers:
@@ -307,9 +308,9 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
                        memory=Memory.within(config.memory_limit))
     views = ViewDirectory(str(published), symbols, incarnation)
     core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
-                       memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS, large_index=WORKER_INDEX_ROWS,
-                       read_files=_record_batches, pid=os.getpid(), around=around, workers=config.workers,
-                       incarnation=incarnation)
+                       memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS if config.spark else None,
+                       large_index=WORKER_INDEX_ROWS if config.spark else 0, read_files=_record_batches,
+                       pid=os.getpid(), around=around, workers=config.workers, incarnation=incarnation)
     return core  # type: ignore[no-any-return]  # imported in here only
 
 
