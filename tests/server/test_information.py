@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import noria
+from e2e.mariadb import INSTALLED, MariaDb
 from noria.client import Database
 from noria.core.errors import SqlError
 
@@ -52,6 +54,39 @@ def test_columns(db: Database) -> None:
         ("n", "int", None, 10, 0, "", None, "", "YES", 1, None),
         ("made", "datetime", None, None, None, "", None, "MUL", "YES", 0, None),
         ("j", "json", None, None, None, "", None, "", "YES", 0, None)]
+
+
+EVERY = """
+    CREATE TABLE every (a TINYINT PRIMARY KEY AUTO_INCREMENT, b TINYINT UNSIGNED, c SMALLINT, d MEDIUMINT, e INT NOT NULL,
+    f BIGINT, g BIGINT UNSIGNED, h DECIMAL(9, 3), i FLOAT, j DOUBLE, k CHAR(7), l VARCHAR(300), m TEXT, n TINYTEXT,
+    o MEDIUMTEXT, p LONGTEXT, q BLOB, r VARBINARY(9), s BINARY(4), t ENUM('aé', 'bcd'), u SET('x', 'yz'), v DATE,
+    w DATETIME(3), x TIMESTAMP NULL, y TIME, z YEAR, UNIQUE KEY eg (e, g), KEY f (f, a), KEY le (l), UNIQUE KEY h (h))"""
+
+
+@pytest.mark.mariadb
+@pytest.mark.skipif(not INSTALLED, reason="Debian's MariaDB server is not installed")
+def test_as_mariadb_tells(tmp_path: Path) -> None:
+    oracle = MariaDb(tmp_path)
+    texts = [
+        "SELECT column_name, data_type, character_maximum_length, character_octet_length, numeric_precision, "
+        "numeric_scale, datetime_precision, is_nullable, column_key, extra FROM information_schema.columns "
+        "WHERE table_name = 'every' AND table_schema = DATABASE() ORDER BY ordinal_position",
+        "SELECT index_name, non_unique, seq_in_index, column_name, nullable, index_type FROM "
+        "information_schema.statistics WHERE table_name = 'every' ORDER BY index_name, seq_in_index",
+        "SELECT k.constraint_name, constraint_type, column_name, ordinal_position FROM "
+        "information_schema.key_column_usage k JOIN information_schema.table_constraints c USING (table_schema, "
+        "table_name, constraint_name) WHERE table_name = 'every' ORDER BY k.constraint_name, ordinal_position",
+        "SELECT table_catalog, table_name, table_type FROM information_schema.tables WHERE table_schema = 'noria'"]
+    try:
+        with noria.open(tmp_path / "data") as db, oracle.connect("noria").cursor() as cursor:
+            cursor.execute(EVERY)
+            db.sql(EVERY)
+            for text in texts:
+                cursor.execute(text)
+                told = list(cursor.fetchall())
+                assert told and rows(db, text) == told
+    finally:
+        oracle.close()
 
 
 def test_show_columns_tells_the_keys_of_the_columns_that_are_left(db: Database) -> None:

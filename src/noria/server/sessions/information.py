@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from noria.control.program import Program
-from noria.core.types import Column, Field, Kind, TableDef
+from noria.core.types import Column, Field, Kind, SqlType, TableDef
 from noria.server.outcomes import ResultSet
 from noria.server.sessions import inspection
 from noria.server.sessions.over_rows import run
@@ -67,8 +67,10 @@ def _of_type(field: Field) -> Values:
     type, text = field.type, field.type.sql().split(" COLLATE")[0]
     out: Values = {"column_type": text, "data_type": text.split("(")[0].split(" ")[0]}
     if type.is_listed or (type.kind is Kind.TEXT and not type.is_json):
-        length = max(map(len, type.members), default=0) if type.is_listed else type.length or 65535
-        out |= {"character_maximum_length": length, "character_octet_length": length * (1 if type.is_bytes else 4)}
+        most = _longest(type)
+        long = not type.is_listed and not type.length  # counted in bytes
+        out |= {"character_maximum_length": most,
+                "character_octet_length": most if long or type.is_bytes else most * 4}
         if not type.is_bytes:
             out |= {"character_set_name": "utf8mb4", "collation_name": type.collation.value}
     elif type.kind is Kind.INT and type.declared != "year":
@@ -82,6 +84,17 @@ def _of_type(field: Field) -> Values:
     return out
 
 
+def _longest(type: SqlType) -> int:
+    """In characters; in bytes of BYTES, and of what has no length of its own."""
+    if type.kind is Kind.ENUM:
+        return max(map(len, type.members))
+    if type.kind is Kind.SET:
+        return sum(map(len, type.members)) + len(type.members) - 1
+    return type.length or _LENGTHS.get(type.declared, 2**16 - 1)
+
+
+_LENGTHS = {prefix + kind: most - 1 for prefix, most in (("tiny", 2**8), ("medium", 2**24), ("long", 2**32))
+            for kind in ("text", "blob")}
 _DIGITS = {8: 3, 16: 5, 24: 7, 32: 10, 64: 19}
 
 

@@ -41,8 +41,8 @@ from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
 
 COPY = "create a new table, copy the rows, and drop the old one"
-NUMBER = ("in this order: ADD COLUMN without AUTO_INCREMENT and key, number the rows that are there with UPDATE, then make "
-          "it a key and MODIFY it to have AUTO_INCREMENT, in one ALTER TABLE")
+NUMBER = ("in this order: ADD COLUMN without AUTO_INCREMENT and key, number the rows that are there with UPDATE, then "
+          "make it a key and MODIFY it to have AUTO_INCREMENT, in one ALTER TABLE")
 SET = "add the column, set its values with an UPDATE, then make it a key"
 
 
