@@ -177,6 +177,7 @@ STATEMENTS = (
     "ALTER TABLE stories DROP PRIMARY KEY, ADD PRIMARY KEY (id)", "ALTER TABLE stories ADD (z INT UNIQUE, y INT)",
     "ALTER TABLE stories RENAME COLUMN z TO y, RENAME COLUMN y TO z",
     "ALTER TABLE stories CONVERT TO CHARACTER SET utf8mb4, ENGINE = InnoDB",
+    "ALTER TABLE stories ADD FOREIGN KEY (author) REFERENCES users (id)",
     "ALTER TABLE stories ADD n INT AUTO_INCREMENT UNIQUE",
     "TRUNCATE TABLE tags",
     "INSERT INTO stories (id, author) VALUES (1, 1), (2, 1)", "INSERT IGNORE INTO stories (id) VALUES (1)",
@@ -184,7 +185,9 @@ STATEMENTS = (
     "INSERT INTO stories (id) VALUES (1) ON DUPLICATE KEY UPDATE author = author + 1",
     "INSERT INTO tags SELECT id, title FROM stories", "UPDATE stories SET author = author + 1 WHERE id > 0",
     "UPDATE stories SET author = 1 ORDER BY id LIMIT 1", "DELETE FROM stories WHERE author = 2",
-    "DELETE FROM stories ORDER BY id LIMIT 1", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT s",
+    "DELETE FROM stories ORDER BY id LIMIT 1",
+    "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()", "BEGIN", "COMMIT",
+    "ROLLBACK", "SAVEPOINT s",
     "SET time_zone = '+00:00'", "LOAD DATA INFILE 'f' INTO TABLE stories", "CALL p()", "GRANT ALL ON *.* TO x",
     "LOCK TABLES stories READ",
 )

@@ -412,6 +412,37 @@ def test_members_are_written_as_they_are_read(tmp_path: Path) -> None:
             db.sql("DROP TABLE t")
 
 
+def test_what_is_said_to_do_instead_of_a_new_column_with_auto_increment_does(tmp_path: Path) -> None:
+    with noria.open(tmp_path / "data") as db:
+        db.sql("CREATE TABLE t (name VARCHAR(9))")
+        db.sql("CREATE TABLE none (name VARCHAR(9))")
+        db.sql("INSERT INTO t VALUES ('a'), ('b')")
+        with pytest.raises(SqlError, match="in this order: ADD COLUMN without AUTO_INCREMENT"):
+            db.sql("ALTER TABLE t ADD COLUMN id INT AUTO_INCREMENT PRIMARY KEY FIRST")
+        for table in ("t", "none"):
+            db.sql(f"ALTER TABLE {table} ADD COLUMN id INT FIRST")
+            db.sql(f"UPDATE {table} SET id = 1 WHERE name = 'a'")
+            db.sql(f"UPDATE {table} SET id = 2 WHERE name = 'b'")
+            db.sql(f"ALTER TABLE {table} ADD PRIMARY KEY (id), MODIFY id INT AUTO_INCREMENT")
+        assert db.sql("INSERT INTO t (name) VALUES ('c')").last_insert_id == 3
+        assert db.sql("INSERT INTO none (name) VALUES ('c')").last_insert_id == 1
+        assert sorted(db.sql("SELECT id, name FROM t").rows) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+@pytest.mark.parametrize("text, code, said", [
+    ("ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES u (id)", 1235, "FOREIGN KEY yet; leave it out, and keep"),
+    ("ADD FOREIGN KEY (a) REFERENCES u (id)", 1235, "FOREIGN KEY yet; leave it out, and keep"),
+    ("ADD CONSTRAINT c CHECK (a > 1)", 1235, "CHECK yet; leave it out, and check"),
+    ("DROP FOREIGN KEY f", 1091, "Can't DROP 'f'"), ("DROP CHECK c", 1091, "Can't DROP 'c'"),
+    ("DROP CONSTRAINT c", 1091, "Can't DROP 'c'")])
+def test_what_is_not_enforced_is_refused_with_what_to_do(tmp_path: Path, text: str, code: int, said: str) -> None:
+    with noria.open(tmp_path / "data") as db:
+        db.sql("CREATE TABLE t (a INT)")
+        with pytest.raises(SqlError, match=said) as e:
+            db.sql(f"ALTER TABLE t {text}")
+        assert e.value.code == code
+
+
 def test_statements_of_before_go_on(tmp_path: Path) -> None:
     """Prepared ones too: they are planned anew."""
     with noria.open(tmp_path / "data") as db:

@@ -19,7 +19,17 @@ from noria.core.statements import DEFAULT, Delete, Insert, Update
 from noria.core.types import TableDef
 from noria.plan.mir import show
 from noria.plan.view import ViewDef
-from noria.sql.commands import Command, CreateTable, CreateView, Explain, Item, Select, SelectItems, Timed
+from noria.sql.commands import (
+    Command,
+    CreateTable,
+    CreateView,
+    Explain,
+    Information,
+    Item,
+    Select,
+    SelectItems,
+    Timed,
+)
 from sql.catalogs import DictCatalog
 
 SCRIPTS = sorted(Path(__file__).parent.glob("golden/*.txt"))
@@ -37,6 +47,8 @@ def described(command: Command) -> list[str]:
         return ["at 2026-01-30 12:00:00", *described(command.at(datetime(2026, 1, 30, 12), timedelta()))]
     if isinstance(command, Select):
         return _select(command)
+    if isinstance(command, Information):
+        return ["information", *show(command.query.plan, 1).splitlines()]
     if isinstance(command, Insert):
         lines = [f"insert {command.table} {command.columns} {command.on_duplicate}"]
         rows = [", ".join("DEFAULT" if v is DEFAULT else str(v) if isinstance(v, Expr) else repr(v) for v in r)

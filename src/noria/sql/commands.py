@@ -118,6 +118,17 @@ class Select:
         return self.batch.fields
 
 
+@dataclass(frozen=True)
+class Information:
+    """A SELECT from information_schema, over what the program has."""
+
+    query: BatchQuery
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.query.fields
+
+
 def as_batch(select: Select, reason: str = "") -> BatchQuery:
     """A bound SELECT as a query for Spark, whether or not a view could answer it.
 
@@ -265,8 +276,8 @@ class LockTables:
 
 
 Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | DropView | Select | Timed
-           | SelectItems | Explain | Show | SetVariable | Use | CreateDatabase | DropDatabase | Transaction | Kill
-           | Nothing | LockTables | Insert | Update | Delete)
+           | SelectItems | Information | Explain | Show | SetVariable | Use | CreateDatabase | DropDatabase
+           | Transaction | Kill | Nothing | LockTables | Insert | Update | Delete)
 
 
 def tables_changed(command: Command) -> tuple[str, ...]:
@@ -292,7 +303,7 @@ class Prepared:
     @property
     def fields(self) -> tuple[Field, ...]:
         """The columns of its result; none for a statement without one."""
-        if isinstance(self.command, Select | Timed):
+        if isinstance(self.command, Select | Timed | Information):
             return self.command.fields
         if isinstance(self.command, SelectItems):
             return tuple(i.field for i in self.command.items)

@@ -19,7 +19,7 @@ from noria.sql.commands import Command, CreateView, Explain, Nothing, Prepared, 
 from noria.sql.expressions import clock
 from noria.sql.query.context import Catalog, Context
 from noria.sql.query.purposes import block_of, select_of
-from noria.sql.statements import alterations, definitions, session, writes
+from noria.sql.statements import alterations, definitions, information, session, writes
 from noria.sql.statements.database import check_names
 from noria.sql.statements.without_from import select_items
 from noria.sql.text import literal_rows
@@ -91,6 +91,8 @@ def _understood(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
         return Prepared(Explain(inner.command, analyze, text[rest[0].start:]), inner.parameters,
                         lambda values: Explain(inner.binder(values), analyze))
     statement = parse_tokens(tokens, text)
+    if isinstance(statement.tree, _SELECTS) and information.asks(statement.nodes):
+        return _information(statement)
     check_names(statement.nodes)
     command, binder = _command(statement, catalog)
     return Prepared(command, statement.parameters, binder)
@@ -118,7 +120,7 @@ def _explained(tokens: list[Token]) -> list[Token]:
 
 def _command(statement: Statement, catalog: Catalog) -> tuple[Command, Binder]:
     tree = statement.tree
-    if isinstance(tree, (exp.Select, exp.SetOperation, exp.Subquery)):
+    if isinstance(tree, _SELECTS):
         return (_timed if clock.asks(statement.nodes) else _select)(statement, tree.unnest(), catalog)
     if isinstance(tree, exp.Insert):
         return _write(writes.insert(statement, tree, catalog), statement)
@@ -141,6 +143,15 @@ def _command(statement: Statement, catalog: Catalog) -> tuple[Command, Binder]:
     if isinstance(tree, exp.Condition):  # a bare name or expression: sqlglot takes it for a text of its own
         raise parse_error(f"near '{snippet(tree)}'")
     raise not_supported(f"this statement: {snippet(tree)}")
+
+
+_SELECTS = (exp.Select, exp.SetOperation, exp.Subquery)
+
+
+def _information(statement: Statement) -> Prepared:
+    tree, nodes = statement.tree.unnest(), statement.nodes
+    return Prepared(information.select(tree, nodes, None), statement.parameters,
+                    lambda values: information.select(tree, nodes, values))
 
 
 def _fixed(command: Command) -> tuple[Command, Binder]:

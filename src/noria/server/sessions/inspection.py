@@ -23,6 +23,8 @@ from noria.sql.statements.database import DATABASE
 from noria.sql.statements.show_conditions import holding
 from noria.sql.whole.written import now_text, quoted, table_text
 
+ENGINE = "NORIA"
+
 
 class About(Protocol):
     """What answers need to know of the session."""
@@ -130,7 +132,7 @@ def like(pattern: str) -> Callable[[str], bool]:
     return lambda name: re.fullmatch(regex, name, re.IGNORECASE | re.DOTALL) is not None
 
 
-def _relations(program: Program) -> list[tuple[str, str]]:
+def relations(program: Program) -> list[tuple[str, str]]:
     """Names and kinds of what can be selected from."""
     found = [(t.name, "BASE TABLE") for t in program.tables()]
     found += [(v.name, "VIEW") for v in program.views()]
@@ -138,7 +140,7 @@ def _relations(program: Program) -> list[tuple[str, str]]:
 
 
 def _tables(command: Show, program: Program, about: About) -> ResultSet:
-    rows = _relations(program)
+    rows = relations(program)
     name = f"Tables_in_{DATABASE}" + (f" ({command.like})" if command.like is not None else "")
     return texts([name, "Table_type"], rows) if command.full else texts([name], [r[:1] for r in rows])
 
@@ -161,10 +163,10 @@ def columns_of(name: str, program: Program) -> list[tuple[Field, Column | None, 
 def _columns(command: Show, program: Program, about: About) -> ResultSet:
     rows = []
     for i, (field, column, table) in enumerate(columns_of(command.target, program)):
-        default = None if column is None else _default(column)
-        extra = "" if column is None else _extra(column)
+        default = None if column is None else default_of(column)
+        extra = "" if column is None else extra_of(column)
         kind = field.type.sql().split(" COLLATE")[0]
-        row = [field.name, kind, "YES" if field.nullable else "NO", _key(i, table), default, extra]
+        row = [field.name, kind, "YES" if field.nullable else "NO", key_of(i, table), default, extra]
         if command.full:
             row.insert(2, field.type.collation.value if field.type.is_text else None)
             row += ["select,insert,update", ""]
@@ -175,20 +177,22 @@ def _columns(command: Show, program: Program, about: About) -> ResultSet:
     return texts(names, rows)
 
 
-def _extra(column: Column) -> str:
+def extra_of(column: Column) -> str:
     said = ["auto_increment"] * column.auto_increment + ["DEFAULT_GENERATED"] * column.default_now
     return " ".join(said + [f"on update {now_text(column)}"] * column.update_now)
 
 
-def _default(column: Column) -> str | None:
+def default_of(column: Column) -> str | None:
     if column.default_now:
         return now_text(column)
     return None if not column.has_default or column.default is None else str(column.default)
 
 
-def _key(column: int, table: TableDef | None) -> str:
+def key_of(at: int, table: TableDef | None) -> str:
+    """PRI, UNI or MUL: of the column that is shown there."""
     if table is None:
         return ""
+    column = table.shown[at]
     if column in table.primary_key:
         return "PRI"
     for index in table.indexes:
@@ -220,13 +224,17 @@ def _index(command: Show, program: Program, about: About) -> ResultSet:
     table = program.table(command.target)
     if table is None:
         raise unknown_table(command.target)
-    keys = [("PRIMARY", True, table.primary_key)] if table.primary_key else []
-    keys += [(i.name, i.unique, i.columns) for i in table.indexes]
     rows = [(table.name, int(not unique), name, n + 1, table.columns[c].name, "A", None, None, None,
              "YES" if table.columns[c].nullable else "", "BTREE", "", "")
-            for name, unique, columns in keys for n, c in enumerate(columns)]
+            for name, unique, columns in keys_of(table) for n, c in enumerate(columns)]
     return texts(["Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name", "Collation", "Cardinality",
                   "Sub_part", "Packed", "Null", "Index_type", "Comment", "Index_comment"], rows)
+
+
+def keys_of(table: TableDef) -> list[tuple[str, bool, tuple[int, ...]]]:
+    """The names of its keys and indexes, whether they are unique, and their columns; the primary one first."""
+    keys = [("PRIMARY", True, table.primary_key)] if table.primary_key else []
+    return keys + [(i.name, i.unique, i.columns) for i in table.indexes]
 
 
 def _variables(command: Show, program: Program, about: About) -> ResultSet:
@@ -253,8 +261,8 @@ def _databases(command: Show, program: Program, about: About) -> ResultSet:
 
 
 def _table_status(command: Show, program: Program, about: About) -> ResultSet:
-    rows = [(n, "NORIA" if kind == "BASE TABLE" else None, "utf8mb4_0900_ai_ci", "" if kind != "VIEW" else "VIEW")
-            for n, kind in _relations(program)]
+    rows = [(n, ENGINE if kind == "BASE TABLE" else None, "utf8mb4_0900_ai_ci", "" if kind != "VIEW" else "VIEW")
+            for n, kind in relations(program)]
     return texts(["Name", "Engine", "Collation", "Comment"], rows)
 
 
@@ -285,7 +293,7 @@ _SHOW: dict[str, Callable[[Show, Program, About], ResultSet]] = {
     "schemas": _databases,
     "table status": _table_status,
     "engines": _fixed(["Engine", "Support", "Comment", "Transactions", "XA", "Savepoints"],
-                      ("NORIA", "DEFAULT", "Base tables on RocksDB, views kept fresh", "NO", "NO", "NO")),
+                      (ENGINE, "DEFAULT", "Base tables on RocksDB, views kept fresh", "NO", "NO", "NO")),
     "character set": _fixed(["Charset", "Description", "Default collation", "Maxlen"],
                             ("utf8mb4", "UTF-8 Unicode", "utf8mb4_0900_ai_ci", 4)),
     "charset": _fixed(["Charset", "Description", "Default collation", "Maxlen"],

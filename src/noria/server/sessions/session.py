@@ -40,7 +40,7 @@ from noria.server.outcomes import (
     ResultSet,
     Warning_,
 )
-from noria.server.sessions import inspection
+from noria.server.sessions import information, inspection
 from noria.server.sessions.explain import Explainer
 from noria.server.sessions.running import Processes, Running, hinted_ms
 from noria.server.sessions.transaction import Transaction
@@ -232,6 +232,8 @@ class Session:
             return await self._define(command)
         if isinstance(command, sql.SelectItems):
             return inspection.select_items(command, self)
+        if isinstance(command, sql.Information):
+            return information.answer(command, self._executor.program)
         if isinstance(command, sql.Kill):
             self._processes.kill(command.number, command.connection)
             return Ok()

@@ -22,6 +22,7 @@ from noria.sql.commands import AlterTable, Command
 from noria.sql.expressions.types import collation
 from noria.sql.query.context import Catalog
 from noria.sql.statements.definitions import (
+    NOT_ENFORCED,
     charset,
     check_name,
     checked,
@@ -40,6 +41,8 @@ from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
 
 COPY = "create a new table, copy the rows, and drop the old one"
+NUMBER = ("in this order: ADD COLUMN without AUTO_INCREMENT and key, number the rows that are there with UPDATE, then "
+          "make it a key and MODIFY it to have AUTO_INCREMENT, in one ALTER TABLE")
 SET = "add the column, set its values with an UPDATE, then make it a key"
 
 
@@ -186,7 +189,9 @@ def _add(table: TableDef, part: exp.Expr) -> TableDef:
         elif isinstance(node, exp.IndexColumnConstraint):
             table = _with_index(table, *index_of(node))
         else:
-            raise refuse("this in ALTER TABLE … ADD", node, COPY)
+            (inner,) = node.expressions if isinstance(node, exp.Constraint) and len(node.expressions) == 1 else (node,)
+            what, instead = NOT_ENFORCED.get(type(inner), ("this in ALTER TABLE … ADD", COPY))
+            raise refuse(what, node, instead)
     return table
 
 
@@ -225,7 +230,7 @@ def _add_column(table: TableDef, part: exp.Expr) -> TableDef:
     column, primary, unique = column_of(_bare(part))
     _check_unknown(table, column.name)
     if column.auto_increment:
-        raise refuse("a new column with AUTO_INCREMENT", part, SET + " and MODIFY it to have AUTO_INCREMENT")
+        raise refuse("a new column with AUTO_INCREMENT", part, NUMBER)
     column = replace(column, nullable=column.nullable and not primary)
     at = len(table.columns)
     return _keyed(_placed(_with_column(table, column), at, part), at, primary, unique)
@@ -424,7 +429,13 @@ def _how(table: TableDef, part: exp.Expr) -> TableDef:
     return table
 
 
-_DROPS = {"COLUMN": _without_column, "INDEX": _without_index, "KEY": _without_index, "CONSTRAINT": _without_index}
+def _without_constraint(table: TableDef, name: str) -> TableDef:
+    """There are no foreign keys and no CHECK."""
+    raise _no_key(name)
+
+
+_DROPS = {"COLUMN": _without_column, "INDEX": _without_index, "KEY": _without_index, "CONSTRAINT": _without_index,
+          "FOREIGN KEY": _without_constraint, "CHECK": _without_constraint}
 _PARTS: dict[type, Callable[[TableDef, exp.Expr], TableDef]] = {
     exp.ColumnDef: _add_column, exp.AddConstraint: _add, exp.Drop: _drop, exp.RenameIndex: _rename_index,
     exp.RenameColumn: _rename_column, exp.ModifyColumn: _modify_column, exp.AlterColumn: _alter_column,

@@ -355,18 +355,21 @@ def key_column(node: exp.Expr, unique: bool) -> str:
     return node.name
 
 
-def _refused(what: str, instead: str) -> Callable[[_Draft, exp.Expr], None]:
-    def handler(draft: _Draft, node: exp.Expr) -> None:
-        raise refuse(what, node, instead)
+NOT_ENFORCED: dict[type, tuple[str, str]] = {
+    exp.ForeignKey: ("FOREIGN KEY", "leave it out, and keep the tables consistent in the application"),
+    exp.CheckColumnConstraint: ("CHECK", "leave it out, and check in the application"),
+}
 
-    return handler
+
+def _not_enforced(draft: _Draft, node: exp.Expr) -> None:
+    what, instead = NOT_ENFORCED[type(node)]
+    raise refuse(what, node, instead)
 
 
 _PARTS: dict[type, Callable[[_Draft, exp.Expr], None]] = {
     exp.ColumnDef: _column, exp.PrimaryKey: _primary_key, exp.UniqueColumnConstraint: _unique,
     exp.IndexColumnConstraint: _index, exp.Constraint: _constraint,
-    exp.ForeignKey: _refused("FOREIGN KEY", "leave it out, and keep the tables consistent in the application"),
-    exp.CheckColumnConstraint: _refused("CHECK", "leave it out, and check in the application"),
+    **dict.fromkeys(NOT_ENFORCED, _not_enforced),
 }
 
 

@@ -1,0 +1,156 @@
+"""The rows of information_schema: what the program has, as it is at the moment.
+
+Keeps true: columns are those of `sql/statements/information.py`; what Noria does not know of a table is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from noria.control.program import Program
+from noria.core.types import Column, Field, Kind, SqlType, TableDef
+from noria.server.outcomes import ResultSet
+from noria.server.sessions import inspection
+from noria.server.sessions.over_rows import run
+from noria.sql.commands import Information
+from noria.sql.statements.database import DATABASE
+from noria.sql.statements.information import RELATIONS
+
+Values = dict[str, Any]  # by the column's name in lower case; the others are NULL
+_COLLATION = "utf8mb4_0900_ai_ci"
+
+
+def answer(command: Information, program: Program) -> ResultSet:
+    query = command.query
+    rows = run(query.plan, lambda name: [
+        tuple(row.get(c.name.lower()) for c in RELATIONS[name].columns) for row in _ROWS[name](program)])
+    return ResultSet(query.fields, [row[:query.visible] for row in rows])
+
+
+def _named(program: Program) -> Iterator[tuple[Values, str, str]]:
+    """What can be selected from: the columns that name it, its name and its kind."""
+    for name, kind in inspection.relations(program):
+        yield {"table_catalog": "def", "table_schema": DATABASE, "table_name": name}, name, kind
+
+
+def _schemata(program: Program) -> Iterator[Values]:
+    yield {"catalog_name": "def", "schema_name": DATABASE, "default_character_set_name": "utf8mb4",
+           "default_collation_name": _COLLATION}
+
+
+def _tables(program: Program) -> Iterator[Values]:
+    for names, _, kind in _named(program):
+        if kind == "VIEW":
+            yield {**names, "table_type": kind, "table_comment": "VIEW"}
+        else:
+            yield {**names, "table_type": kind, "engine": inspection.ENGINE, "table_collation": _COLLATION,
+                   "create_options": "", "table_comment": ""}
+
+
+def _columns(program: Program) -> Iterator[Values]:
+    for names, name, _ in _named(program):
+        for at, (field, column, table) in enumerate(inspection.columns_of(name, program)):
+            yield {**names, **_of_type(field), **_of_column(column), "column_name": field.name,
+                   "ordinal_position": at + 1, "is_nullable": "YES" if field.nullable else "NO",
+                   "column_key": inspection.key_of(at, table), "privileges": "select,insert,update",
+                   "column_comment": "", "generation_expression": ""}
+
+
+def _of_column(column: Column | None) -> Values:
+    if column is None:
+        return {"column_default": None, "extra": ""}
+    return {"column_default": inspection.default_of(column), "extra": inspection.extra_of(column)}
+
+
+def _of_type(field: Field) -> Values:
+    type, text = field.type, field.type.sql().split(" COLLATE")[0]
+    out: Values = {"column_type": text, "data_type": text.split("(")[0].split(" ")[0]}
+    if type.is_listed or (type.kind is Kind.TEXT and not type.is_json):
+        most = _longest(type)
+        long = not type.is_listed and not type.length  # counted in bytes
+        out |= {"character_maximum_length": most,
+                "character_octet_length": most if long or type.is_bytes else most * 4}
+        if not type.is_bytes:
+            out |= {"character_set_name": "utf8mb4", "collation_name": type.collation.value}
+    elif type.kind is Kind.INT and type.declared != "year":
+        out |= {"numeric_precision": _DIGITS[type.bits] + (type.bits == 64 and type.unsigned), "numeric_scale": 0}
+    elif type.kind is Kind.DECIMAL:
+        out |= {"numeric_precision": type.precision, "numeric_scale": type.scale}
+    elif type.kind is Kind.DOUBLE:
+        out |= {"numeric_precision": 12 if type.bits == 32 else 22}
+    elif type.kind in (Kind.DATETIME, Kind.TIME):
+        out |= {"datetime_precision": type.scale}
+    return out
+
+
+def _longest(type: SqlType) -> int:
+    """In characters; in bytes of BYTES, and of what has no length of its own."""
+    if type.kind is Kind.ENUM:
+        return max(map(len, type.members))
+    if type.kind is Kind.SET:
+        return sum(map(len, type.members)) + len(type.members) - 1
+    return type.length or _LENGTHS.get(type.declared, 2**16 - 1)
+
+
+_LENGTHS = {prefix + kind: most - 1 for prefix, most in (("tiny", 2**8), ("medium", 2**24), ("long", 2**32))
+            for kind in ("text", "blob")}
+_DIGITS = {8: 3, 16: 5, 24: 7, 32: 10, 64: 19}
+
+
+def _statistics(program: Program) -> Iterator[Values]:
+    for table in program.tables():
+        for name, unique, columns in inspection.keys_of(table):
+            for n, c in enumerate(columns):
+                yield {**_constrained(table), "index_schema": DATABASE, "index_name": name,
+                       "non_unique": int(not unique), "seq_in_index": n + 1,
+                       "column_name": table.columns[c].name, "collation": "A",
+                       "nullable": "YES" if table.columns[c].nullable else "", "index_type": "BTREE", "comment": "",
+                       "index_comment": "", "is_visible": "YES"}
+
+
+def _constrained(table: TableDef) -> Values:
+    return {"table_catalog": "def", "constraint_catalog": "def", "table_schema": DATABASE,
+            "constraint_schema": DATABASE, "table_name": table.name}
+
+
+def _constraints(program: Program) -> Iterator[tuple[Values, TableDef, str, tuple[int, ...]]]:
+    for table in program.tables():
+        for name, unique, columns in inspection.keys_of(table):
+            if unique:
+                yield {**_constrained(table), "constraint_name": name}, table, name, columns
+
+
+def _table_constraints(program: Program) -> Iterator[Values]:
+    for named, _, name, _ in _constraints(program):
+        yield {**named, "constraint_type": "PRIMARY KEY" if name == "PRIMARY" else "UNIQUE", "enforced": "YES"}
+
+
+def _key_column_usage(program: Program) -> Iterator[Values]:
+    for named, table, _, columns in _constraints(program):
+        for n, c in enumerate(columns):
+            yield {**named, "column_name": table.columns[c].name, "ordinal_position": n + 1}
+
+
+def _views(program: Program) -> Iterator[Values]:
+    for view in program.views():
+        yield {"table_catalog": "def", "table_schema": DATABASE, "table_name": view.name, "view_definition": view.text,
+               "check_option": "NONE", "is_updatable": "NO", "security_type": "DEFINER",
+               "character_set_client": "utf8mb4", "collation_connection": _COLLATION}
+
+
+def _engines(program: Program) -> Iterator[Values]:
+    yield {"engine": inspection.ENGINE, "support": "DEFAULT", "comment": "Base tables on RocksDB, views kept fresh",
+           "transactions": "NO", "xa": "NO", "savepoints": "NO"}
+
+
+def _none(program: Program) -> Iterator[Values]:
+    """There are no foreign keys and no CHECK."""
+    return iter(())
+
+
+_ROWS: dict[str, Callable[[Program], Iterator[Values]]] = {
+    "schemata": _schemata, "tables": _tables, "columns": _columns, "statistics": _statistics,
+    "table_constraints": _table_constraints, "key_column_usage": _key_column_usage, "referential_constraints": _none,
+    "check_constraints": _none, "views": _views, "engines": _engines,
+}

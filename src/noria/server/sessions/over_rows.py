@@ -1,0 +1,146 @@
+"""A plan over few rows that are at hand: those of information_schema.
+
+Keeps true: the rows are those that Spark would give for the plan; what it does not know of is refused.  It is for
+some thousands of rows, and looks at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import not_supported
+from noria.core.expressions.evaluate import certain
+from noria.core.expressions.evaluate import compile as compiled
+from noria.core.limits import NULL_CODE
+from noria.core.plain_symbols import PlainSymbols
+from noria.core.types import Field
+from noria.core.values import decode, encode
+from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, UnionAll
+
+Row = tuple[int, ...]  # codes
+Rows = Callable[[str], Sequence[Sequence[Any]]]
+
+
+def run(plan: Mir, rows: Rows) -> list[tuple[Any, ...]]:
+    """The plan's rows, in its order.  rows: of a table by name, as Python values."""
+    runner = _Run(rows)
+    return [tuple(decode(c, f.type, runner.symbols) for c, f in zip(row, plan.fields, strict=True))
+            for row in runner.run(plan)]
+
+
+class _Run:
+    def __init__(self, rows: Rows):
+        self._rows = rows
+        self.symbols = PlainSymbols()
+
+    def run(self, plan: Mir) -> list[Row]:
+        if isinstance(plan, Base):
+            return [tuple(encode(v, f.type, self.symbols) for v, f in zip(row, plan.fields, strict=True))
+                    for row in self._rows(plan.table.name)]
+        if isinstance(plan, Limit):
+            rows = self.run(plan.input)[plan.offset:]
+            return rows if plan.limit is None else rows[:plan.limit]
+        if isinstance(plan, UnionAll):
+            return self.run(plan.left) + self.run(plan.right)
+        step = _STEPS.get(type(plan))
+        if step is None:
+            raise not_supported("this in a query of information_schema", "ask for the rows, and work on them")
+        return step(self, plan)
+
+    def filter(self, plan: Filter) -> list[Row]:
+        batch = self._batch(plan.input)
+        return batch.where(certain(plan.predicate)(batch, self.symbols)).rows()
+
+    def project(self, plan: Project) -> list[Row]:
+        batch = self._batch(plan.input)
+        return _rows([compiled(e)(batch, self.symbols) for e in plan.exprs])
+
+    def join(self, plan: Join) -> list[Row]:
+        left, right = self.run(plan.left), self.run(plan.right)
+        places = [[pair[side] for pair in plan.on] for side in (0, 1)]
+        by_key: dict[Row, list[int]] = {}
+        for n, key in enumerate(self._keys(right, plan.right.fields, places[1])):
+            if all(c != NULL_CODE or i in plan.null_safe for i, c in enumerate(key)):
+                by_key.setdefault(key, []).append(n)
+        keys = self._keys(left, plan.left.fields, places[0])
+        pairs = [(n, m) for n, key in enumerate(keys) for m in by_key.get(key, ())]
+        if plan.residual is not None and pairs:
+            both = Batch.from_rows([left[n] + right[m] for n, m in pairs], plan.width)
+            mask = certain(plan.residual)(both, self.symbols).tolist()
+            pairs = [pair for pair, kept in zip(pairs, mask, strict=True) if kept]
+        out = [left[n] + right[m] for n, m in pairs]
+        if plan.outer:
+            matched = {n for n, _ in pairs}
+            out += [row + (NULL_CODE,) * plan.right.width for n, row in enumerate(left) if n not in matched]
+        return out
+
+    def distinct(self, plan: Distinct) -> list[Row]:
+        rows = self.run(plan.input)
+        return list(dict(zip(self._keys(rows, plan.fields, range(plan.width)), rows, strict=True)).values())
+
+    def aggregate(self, plan: Aggregate) -> list[Row]:
+        rows, fields = self.run(plan.input), plan.input.fields
+        groups: dict[Row, list[Row]] = {} if plan.group else {(): []}
+        for key, row in zip(self._keys(rows, fields, plan.group), rows, strict=True):
+            groups.setdefault(key, []).append(row)
+        return [tuple(members[0][c] for c in plan.group) + tuple(self._fold(a, members, fields) for a in plan.aggs)
+                for members in groups.values()]
+
+    def _fold(self, agg: Agg, rows: list[Row], fields: Sequence[Field]) -> int:
+        if agg.column is None:
+            return len(rows)
+        column = agg.column
+        some = [row for row in rows if row[column] != NULL_CODE]
+        if agg.function == "count":
+            return len(some)
+        if agg.function not in ("min", "max"):
+            raise not_supported(f"{agg.function.upper()} in a query of information_schema", "work it out of the rows")
+        ordered = self._sorted(some, fields, ((column, agg.function == "max"),))
+        return ordered[0][column] if ordered else NULL_CODE
+
+    def sort(self, plan: Sort) -> list[Row]:
+        return self._sorted(self.run(plan.input), plan.fields, plan.order)
+
+    def _sorted(self, rows: list[Row], fields: Sequence[Field], order: Sequence[tuple[int, bool]]) -> list[Row]:
+        for column, descending in reversed(order):
+            rows = sorted(rows, key=lambda row, c=column: self._rank(row[c], fields[c]),  # type: ignore[misc]
+                          reverse=descending)
+        return rows
+
+    def _rank(self, code: int, field: Field) -> tuple[bool, int | bytes]:
+        """NULL comes first, and texts by their collation."""
+        if code == NULL_CODE:
+            return False, 0
+        if not field.type.is_text:
+            return True, code
+        return True, self.symbols.text(self._folded(code, field)).encode()
+
+    def _folded(self, code: int, field: Field) -> int:
+        return int(self.symbols.fold_table[code]) if field.type.folds and code != NULL_CODE else code
+
+    def _keys(self, rows: list[Row], fields: Sequence[Field], columns: Sequence[int]) -> list[Row]:
+        """What is equal where SQL calls the values equal."""
+        folds: Codes = self.symbols.fold_table
+        out = []
+        for c in columns:
+            codes = [row[c] for row in rows]
+            out.append([int(folds[k]) if k != NULL_CODE else k for k in codes] if fields[c].type.folds else codes)
+        return list(zip(*out, strict=True)) if out else [()] * len(rows)
+
+    def _batch(self, plan: Mir) -> Batch:
+        return Batch.from_rows(self.run(plan), plan.width)
+
+
+_STEPS: dict[type[Mir], Callable[[_Run, Any], list[Row]]] = {
+    Filter: _Run.filter, Project: _Run.project, Join: _Run.join, Distinct: _Run.distinct,
+    Aggregate: _Run.aggregate, Sort: _Run.sort,
+}
+
+
+def _rows(columns: Sequence[Codes]) -> list[Row]:
+    return [tuple(row) for row in np.stack(columns).T.tolist()]

@@ -1,0 +1,96 @@
+"""SELECT from information_schema, which migration tools ask what there is.
+
+    SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()
+
+It is planned as any other query that is not maintained, over tables that have their rows when they are asked for
+(`server/sessions/information.py`).  Keeps true: such a query names these tables only, and DATABASE() is the one that
+there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError
+from noria.core.types import BIGINT, TEXT, Column, TableDef
+from noria.plan.view import ViewDef
+from noria.sql.commands import Information
+from noria.sql.query.context import Context
+from noria.sql.query.purposes import batch_of, block_of
+from noria.sql.statements.database import DATABASE, check_database
+from noria.sql.text.refusals import refuse
+
+SCHEMA = "information_schema"
+_NUMBERS = frozenset("""table_rows avg_row_length data_length auto_increment character_maximum_length
+    character_octet_length numeric_precision numeric_scale datetime_precision ordinal_position
+    position_in_unique_constraint non_unique seq_in_index cardinality sub_part""".split())
+_COLUMNS = {
+    "schemata": "catalog_name schema_name default_character_set_name default_collation_name sql_path",
+    "tables": "table_catalog table_schema table_name table_type engine version row_format table_rows avg_row_length "
+              "data_length auto_increment create_time update_time table_collation create_options table_comment",
+    "columns": "table_catalog table_schema table_name column_name ordinal_position column_default is_nullable "
+               "data_type character_maximum_length character_octet_length numeric_precision numeric_scale "
+               "datetime_precision character_set_name collation_name column_type column_key extra privileges "
+               "column_comment generation_expression",
+    "statistics": "table_catalog table_schema table_name non_unique index_schema index_name seq_in_index column_name "
+                  "collation cardinality sub_part packed nullable index_type comment index_comment is_visible "
+                  "expression",
+    "table_constraints": "constraint_catalog constraint_schema constraint_name table_schema table_name "
+                         "constraint_type enforced",
+    "key_column_usage": "constraint_catalog constraint_schema constraint_name table_catalog table_schema table_name "
+                        "column_name ordinal_position position_in_unique_constraint referenced_table_schema "
+                        "referenced_table_name referenced_column_name",
+    "referential_constraints": "constraint_catalog constraint_schema constraint_name unique_constraint_catalog "
+                               "unique_constraint_schema unique_constraint_name match_option update_rule delete_rule "
+                               "table_name referenced_table_name",
+    "check_constraints": "constraint_catalog constraint_schema constraint_name check_clause",
+    "views": "table_catalog table_schema table_name view_definition check_option is_updatable definer security_type "
+             "character_set_client collation_connection",
+    "engines": "engine support comment transactions xa savepoints",
+}
+RELATIONS = {
+    name: TableDef(name, tuple(Column(c.upper(), BIGINT if c in _NUMBERS else TEXT) for c in columns.split()))
+    for name, columns in _COLUMNS.items()}
+
+
+class _Relations:
+    """The `Catalog` of such queries."""
+
+    def table(self, name: str) -> TableDef:
+        found = RELATIONS.get(name.lower())
+        if found is None:
+            there = ", ".join(sorted(RELATIONS))
+            raise SqlError(1109, "42S02", f"Unknown table '{name}' in {SCHEMA}; there are {there}")
+        return found
+
+    def view(self, name: str) -> ViewDef | None:
+        return None
+
+
+def asks(nodes: Sequence[exp.Expr]) -> bool:
+    """Does any of them name a table of information_schema?"""
+    return any(isinstance(n, exp.Table) and _is_ours(n) for n in nodes)
+
+
+def select(tree: exp.Expr, nodes: Sequence[exp.Expr], values: Sequence[object] | None) -> Information:
+    """values: of its parameters; None while they have none."""
+    named = {n.alias.lower() for n in nodes if isinstance(n, exp.CTE)}
+    for node in nodes:
+        other = isinstance(node, exp.Table) and not _is_ours(node)
+        if other and (node.args.get("db") or node.name.lower() not in named):
+            raise refuse(f"a query of {SCHEMA} and of other tables", node, "ask for each by itself")
+        if isinstance(node, exp.Column) and node.args.get("db") and not _is_ours(node):
+            check_database(node.args["db"].name)
+    here = tree.transform(lambda n: exp.Literal.string(DATABASE) if _asks_database(n) else n)
+    return Information(batch_of(here, Context(_Relations(), block_of, "batch", values), f"is of {SCHEMA}"))
+
+
+def _is_ours(node: exp.Expr) -> bool:
+    db = node.args.get("db")
+    return db is not None and not node.args.get("catalog") and db.name.lower() == SCHEMA
+
+
+def _asks_database(node: exp.Expr) -> bool:
+    return isinstance(node, exp.CurrentSchema | exp.CurrentDatabase)
