@@ -57,10 +57,12 @@ def test_columns(db: Database) -> None:
 
 
 EVERY = """
-    CREATE TABLE every (a TINYINT PRIMARY KEY AUTO_INCREMENT, b TINYINT UNSIGNED, c SMALLINT, d MEDIUMINT, e INT NOT NULL,
+    CREATE TABLE every (
+    a TINYINT PRIMARY KEY AUTO_INCREMENT, b TINYINT UNSIGNED, c SMALLINT, d MEDIUMINT, e INT NOT NULL,
     f BIGINT, g BIGINT UNSIGNED, h DECIMAL(9, 3), i FLOAT, j DOUBLE, k CHAR(7), l VARCHAR(300), m TEXT, n TINYTEXT,
     o MEDIUMTEXT, p LONGTEXT, q BLOB, r VARBINARY(9), s BINARY(4), t ENUM('aé', 'bcd'), u SET('x', 'yz'), v DATE,
-    w DATETIME(3), x TIMESTAMP NULL, y TIME, z YEAR, UNIQUE KEY eg (e, g), KEY f (f, a), KEY le (l), UNIQUE KEY h (h))"""
+    w DATETIME(3), x TIMESTAMP NULL, y TIME, z YEAR,
+    UNIQUE KEY eg (e, g), KEY f (f, a), KEY le (l), UNIQUE KEY h (h))"""
 
 
 @pytest.mark.mariadb
