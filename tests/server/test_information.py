@@ -12,6 +12,7 @@ import noria
 from e2e.mariadb import INSTALLED, MariaDb
 from noria.client import Database
 from noria.core.errors import SqlError
+from noria.server.sessions import over_rows
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +58,12 @@ def test_columns(db: Database) -> None:
 
 
 EVERY = """
-    CREATE TABLE every (a TINYINT PRIMARY KEY AUTO_INCREMENT, b TINYINT UNSIGNED, c SMALLINT, d MEDIUMINT, e INT NOT NULL,
+    CREATE TABLE every (
+    a TINYINT PRIMARY KEY AUTO_INCREMENT, b TINYINT UNSIGNED, c SMALLINT, d MEDIUMINT, e INT NOT NULL,
     f BIGINT, g BIGINT UNSIGNED, h DECIMAL(9, 3), i FLOAT, j DOUBLE, k CHAR(7), l VARCHAR(300), m TEXT, n TINYTEXT,
     o MEDIUMTEXT, p LONGTEXT, q BLOB, r VARBINARY(9), s BINARY(4), t ENUM('aé', 'bcd'), u SET('x', 'yz'), v DATE,
-    w DATETIME(3), x TIMESTAMP NULL, y TIME, z YEAR, UNIQUE KEY eg (e, g), KEY f (f, a), KEY le (l), UNIQUE KEY h (h))"""
+    w DATETIME(3), x TIMESTAMP NULL, y TIME, z YEAR,
+    UNIQUE KEY eg (e, g), KEY f (f, a), KEY le (l), UNIQUE KEY h (h))"""
 
 
 @pytest.mark.mariadb
@@ -137,3 +140,12 @@ def test_what_is_not_there_is_refused(db: Database, text: str, code: int, said: 
     with pytest.raises(SqlError, match=said) as e:
         db.sql(text)
     assert e.value.code == code
+
+
+def test_a_join_of_everything_with_everything_is_refused(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is worked out where everybody's statements begin."""
+    monkeypatch.setattr(over_rows, "INFORMATION_ROWS", 50)
+    assert len(rows(db, "SELECT 1 FROM information_schema.tables a, information_schema.tables b")) == 9
+    with pytest.raises(SqlError) as e:
+        rows(db, "SELECT 1 FROM information_schema.columns a, information_schema.columns b")
+    assert e.value.code == 3024

@@ -15,6 +15,7 @@ ONE_SHOT_ROWS = 20_000  # of tables and states, read for an answer without a vie
 ONE_SHOT_MS = 50  # so long may it keep the worker: then likewise
 ONE_SHOT_BYTES = 32 * 2**20  # an intermediate result of it
 ONE_SHOT_SCAN_ROWS = 5_000_000  # of one table, read in slices for it: some seconds
+INFORMATION_ROWS = 50_000  # of a join in a query of information_schema
 ONE_SHOT_SCANS = 8  # under way at once: each keeps up to ONE_SHOT_BYTES
 VIEWS_BEGUN = 16  # for SELECTs asked again, waiting to be made: beyond, one-shots go on without
 ASKED_SELECTS = 10_000  # the last ones are remembered, to know which are asked again

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from noria.core.batch import Batch, Codes
-from noria.core.errors import not_supported
+from noria.core.errors import not_supported, took_too_much
 from noria.core.expressions.evaluate import certain
 from noria.core.expressions.evaluate import compile as compiled
-from noria.core.limits import NULL_CODE
+from noria.core.limits import INFORMATION_ROWS, NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Field
 from noria.core.values import decode, encode
@@ -68,6 +68,8 @@ class _Run:
             if all(c != NULL_CODE or i in plan.null_safe for i, c in enumerate(key)):
                 by_key.setdefault(key, []).append(n)
         keys = self._keys(left, plan.left.fields, places[0])
+        if sum(len(by_key.get(key, ())) for key in keys) > INFORMATION_ROWS:
+            raise took_too_much(INFORMATION_ROWS)
         pairs = [(n, m) for n, key in enumerate(keys) for m in by_key.get(key, ())]
         if plan.residual is not None and pairs:
             both = Batch.from_rows([left[n] + right[m] for n, m in pairs], plan.width)
