@@ -244,3 +244,18 @@ def test_a_load_meanwhile_is_in_the_answer(bench: Popular, monkeypatch: pytest.M
     assert bench.change(packets.Ingest("t", (), 50, 0)).error is None
     bench.idle()
     assert [answer(r) for r in bench.replies if isinstance(r, packets.Rows)] == [Counter([(0, 150, 150)])]
+
+
+def test_who_asks_for_a_key_under_way_reads_nothing_of_it(bench: Popular, monkeypatch: pytest.MonkeyPatch) -> None:
+    popular(bench)
+    bench.ask(2**40, "counts", 0)
+
+    def lookup(*args: Any) -> Any:
+        raise AssertionError("the key was read a second time")
+
+    monkeypatch.setattr(bench.worker.engine.store, "lookup", lookup)
+    bench.ask(2**40 + 1, "counts", 1, 0)
+    assert len(bench.worker.engine.scans) == 1
+    monkeypatch.undo()
+    bench.idle()
+    assert [answer(r) for r in bench.replies] == 2 * [Counter([(0, 100, 100)])]

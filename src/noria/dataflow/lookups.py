@@ -119,6 +119,10 @@ class Lookup:
             self._nets, part = 2 * len(net) <= len(part) or len(part) < FIRST_ROWS, net
         self._parts.append(part)
 
+    def has_any(self, keys: Codes) -> bool:
+        """Are some of these folded keys its own?"""
+        return len(probe.pairs(np.ascontiguousarray(keys), self.keys)[0]) > 0
+
     def found(self, cols: Columns, keys: Codes) -> tuple[Batch, Codes, Codes]:
         """Its rows under some of these folded keys, the ordinals of theirs, and which keys are not its own."""
         at, own = probe.pairs(keys, self.keys)
@@ -183,13 +187,16 @@ class Lookups:
     def rows(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """The rows of a base table under keys, which may repeat, and the ordinals of their keys.  LongLookup: they are
         too many."""
-        known = [k for k in self._under_way if k.base is base and k.cols == cols and k.over and not k.stale]
+        known = [k for k in self._under_way if k.base is base and k.cols == cols and not k.stale]
         if not known or not self.most:
             return self._from_store(table, base, cols, keys)
         parts, ordinals = list[Batch](), list[Codes]()
         at = np.arange(keys.shape[1])
         wanted = folded(self.engine, base, cols, keys)
         for lookup in known:
+            if not lookup.over and lookup.has_any(wanted[:, at]):
+                raise LongLookup(base, cols, lookup.keys)
+        for lookup in (k for k in known if k.over):
             rows, which, rest = lookup.found(cols, np.ascontiguousarray(wanted[:, at]))
             parts.append(rows)
             ordinals.append(at[which])
