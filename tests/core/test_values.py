@@ -114,7 +114,8 @@ TINY, UNSIGNED = SqlType(Kind.INT, bits=8), SqlType(Kind.INT, bits=64, unsigned=
 CHAR3 = SqlType(Kind.TEXT, length=3)
 STAMP = SqlType(Kind.DATETIME, timestamp=True)
 GOOD = [
-    (INT, "12", 12), (INT, " 12 ", 12), (INT, "12.5", 13), (INT, "-12.5", -13), (INT, 2.5, 3), (INT, 1e3, 1000),
+    (INT, "12", 12), (INT, " 12 ", 12), (INT, "12.5", 13), (INT, "-12.5", -13), (INT, 1e3, 1000),
+    (INT, 2.5, 2), (INT, 3.5, 4), (INT, Decimal("2.5"), 3),
     (INT, Decimal("0.5"), 1), (INT, True, 1), (INT, b"7", 7), (INT, "1e2", 100), (BOOL, False, 0), (TINY, -128, -128),
     (UNSIGNED, MAX_INT, MAX_INT), (BIGINT, MIN_INT, MIN_INT), (INT, date(2020, 1, 2), 20200102),
     (DOUBLE, "1.5", 1.5), (DOUBLE, 3, 3.0), (DOUBLE, Decimal("0.1"), 0.1),

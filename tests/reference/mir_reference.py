@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 from math import isfinite
 from typing import Any
 
@@ -467,7 +467,8 @@ def _cast(e: Call, v: Any) -> Any:
     else:
         high = 10**target.precision - 1
         low = 0 if target.unsigned else -high
-    scaled = int(_EXACT.scaleb(exact, target.scale).to_integral_value(ROUND_HALF_UP, _EXACT)) if exact.adjusted() < 60 \
+    rounding = ROUND_HALF_EVEN if isinstance(v, float) and target.kind is Kind.INT else ROUND_HALF_UP
+    scaled = int(_EXACT.scaleb(exact, target.scale).to_integral_value(rounding, _EXACT)) if exact.adjusted() < 60 \
         else int(exact)
     if scaled < 0 and target.unsigned:
         return ERROR

@@ -3,7 +3,8 @@
 `kernel(from, to)` gives a function over arrays of codes.  NULL stays NULL and an error an error; a result that
 does not fit its type is the type's greatest or least, as in MySQL's CAST, but an error where that is only our bound
 (DECIMAL of 18 digits), negative and UNSIGNED, or no member of an ENUM or SET; text that is no date is NULL, text that
-is no number counts as the number it begins with, else 0.  Rounding is half away from zero.
+is no number counts as the number it begins with, else 0.  Rounding is half away from zero, of a double to an integer
+half to even.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -241,20 +242,21 @@ def _limited(codes: Codes, digits: int, target: SqlType) -> Codes:
     return np.where(((scaled < low) | (scaled > high)) & (scaled > ERROR_CODE), ERROR_CODE, scaled)
 
 
-def _whole(number: Decimal, target: SqlType) -> int:
+def _whole(number: Decimal, target: SqlType, rounding: str = ROUND_HALF_UP) -> int:
     low, high = _bounds(target)
     if number.adjusted() > 40:
         code = 10**40 if number > 0 else -(10**40)
     else:
-        code = int(_WIDE.scaleb(number, target.scale).to_integral_value(ROUND_HALF_UP, _WIDE)) if number else 0
+        code = int(_WIDE.scaleb(number, target.scale).to_integral_value(rounding, _WIDE)) if number else 0
     if low <= code <= high:
         return code
     return ERROR_CODE if not clips(target) or (code < 0 and low == 0) else high if code > high else low
 
 
 def _from_doubles(values: npt.NDArray[np.float64], target: SqlType) -> Codes:
-    """Each double by its shortest decimal digits: 1.005 to two digits is 1.01."""
-    return np.array([_whole(Decimal(repr(v)), target) for v in values.tolist()], np.int64)
+    """Each double by its shortest decimal digits: 1.005 to two digits is 1.01, and 2.5 to an integer 2."""
+    rounding = ROUND_HALF_EVEN if target.kind is Kind.INT else ROUND_HALF_UP
+    return np.array([_whole(Decimal(repr(v)), target, rounding) for v in values.tolist()], np.int64)
 
 
 def _between_texts(source: SqlType, target: SqlType) -> Kernel:

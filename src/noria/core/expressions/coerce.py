@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from math import isfinite
 from typing import Any
 
@@ -96,20 +96,21 @@ def _number(value: Any, kind: str, column: Column, row: int) -> Decimal:
     return number
 
 
-def _rounded(number: Decimal, scale: int, column: Column, row: int) -> int:
-    """number * 10**scale, rounded half away from zero."""
+def _rounded(number: Decimal, scale: int, column: Column, row: int, rounding: str = ROUND_HALF_UP) -> int:
+    """number * 10**scale, rounded half away from zero if nothing else is said."""
     if number.adjusted() > 40:
         raise out_of_range(column.name, row)
     if number.adjusted() < -40:
         return 0
-    return int(_WIDE.scaleb(number, scale).to_integral_value(ROUND_HALF_UP, _WIDE))
+    return int(_WIDE.scaleb(number, scale).to_integral_value(rounding, _WIDE))
 
 
 def _integer(value: Any, column: Column, row: int) -> int:
     if isinstance(value, int):
         number = int(value)
     else:
-        number = _rounded(_number(value, "integer", column, row), 0, column, row)
+        rounding = ROUND_HALF_EVEN if isinstance(value, float) else ROUND_HALF_UP
+        number = _rounded(_number(value, "integer", column, row), 0, column, row, rounding)
     if column.type.declared == "year":
         return _year(value, number, column, row)
     low, high = integer_bounds(column)
