@@ -132,7 +132,19 @@ def like(pattern: str) -> Callable[[str], bool]:
     return lambda name: re.fullmatch(regex, name, re.IGNORECASE | re.DOTALL) is not None
 
 
-def relations(program: Program) -> list[tuple[str, str]]:
+class Relations(Protocol):
+    """What can be selected from."""
+
+    def table(self, name: str) -> TableDef | None: ...
+
+    def view(self, name: str) -> ViewDef | None: ...
+
+    def tables(self) -> Iterable[TableDef]: ...
+
+    def views(self) -> Iterable[ViewDef]: ...
+
+
+def relations(program: Relations) -> list[tuple[str, str]]:
     """Names and kinds of what can be selected from."""
     found = [(t.name, "BASE TABLE") for t in program.tables()]
     found += [(v.name, "VIEW") for v in program.views()]
@@ -149,7 +161,7 @@ def _views(command: Show, program: Program, about: About) -> ResultSet:
     return texts(["View"], sorted((v.name,) for v in program.views()))
 
 
-def columns_of(name: str, program: Program) -> list[tuple[Field, Column | None, TableDef | None]]:
+def columns_of(name: str, program: Relations) -> list[tuple[Field, Column | None, TableDef | None]]:
     """The columns of a table or view; of a table with their definitions."""
     table = program.table(name)
     if table is not None:
