@@ -301,7 +301,9 @@ def test_what_spark_computes_is_over_no_rows(filled: Emptied, monkeypatch: pytes
         raise SqlError(1105, "HY000", show(plan))
 
     with monkeypatch.context() as m:
-        m.setattr(filled.transport._link._worker._changes, "_large", 10)
+        worker = filled.transport._link._worker
+        m.setattr(worker._changes, "_large", 10)
+        m.setattr(worker.engine, "_large", 10)
         m.setattr(filled.program.first_states, "bootstrap", bootstrap)
         with pytest.raises(SqlError) as e:
             filled.db.sql("TRUNCATE t")
