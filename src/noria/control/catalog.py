@@ -21,7 +21,26 @@ from noria.sql.whole.exported import Kept, text_of_now
 log = logging.getLogger(__name__)
 
 
-class Catalog:
+class Relations:
+    """What can be selected from, by folded names: tables, and named views in the order of their creation."""
+
+    def __init__(self, tables: dict[str, TableDef], views: dict[str, ViewDef]):
+        self._tables, self._views = tables, views
+
+    def table(self, name: str) -> TableDef | None:
+        return self._tables.get(fold(name))
+
+    def view(self, name: str) -> ViewDef | None:
+        return self._views.get(fold(name))
+
+    def tables(self) -> Iterable[TableDef]:
+        return self._tables.values()
+
+    def views(self) -> Iterable[ViewDef]:
+        return self._views.values()
+
+
+class Catalog(Relations):
     """What statements are parsed against.
 
     `version` grows with every change of a named thing: what was parsed under another version is parsed again.
@@ -32,8 +51,7 @@ class Catalog:
     """
 
     def __init__(self) -> None:
-        self._tables: dict[str, TableDef] = {}
-        self._views: dict[str, ViewDef] = {}  # named ones, in the order of their creation
+        super().__init__({}, {})
         self._texts: dict[str, str] = {}  # named view -> its CREATE VIEW
         self._uses: dict[str, set[str]] = {}  # named view -> named views its text reads
         self._as_of: dict[str, int] = {}  # named view -> after how many changes of columns its text was written
@@ -48,17 +66,9 @@ class Catalog:
         self.version = self.generation = 0
         self.on_forget: Callable[[ViewDef], None] = lambda view: None  # told of each definition that is no more
 
-    def table(self, name: str) -> TableDef | None:
-        return self._tables.get(fold(name))
-
-    def view(self, name: str) -> ViewDef | None:
-        return self._views.get(fold(name))
-
-    def tables(self) -> Iterable[TableDef]:
-        return self._tables.values()
-
-    def views(self) -> Iterable[ViewDef]:
-        return self._views.values()
+    def now(self) -> Relations:
+        """The tables and views of this moment, whatever changes since."""
+        return Relations(dict(self._tables), dict(self._views))
 
     def adhoc(self) -> Iterable[ViewDef]:
         return self._adhoc.values()

@@ -375,7 +375,8 @@ class Builds:
             build.node.live, build.node.inert = True, False  # whatever index somebody waits for meanwhile
         if not _beside(build):
             self.settle()
-            if self.dormant:  # a load had what they wait for built again
+            if self.dormant and not any(map(_beside, self.states.values())):
+                # a load had what these wait for built again in its own place
                 self._try(build, self.engine.relayout)
             return
         if isinstance(build, Promotion):

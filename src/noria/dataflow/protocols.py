@@ -84,7 +84,7 @@ class TooManyRows(Exception):
 
 
 class KeyedScan(Protocol):
-    """The rows of a table under keys, in slices; `place`: as far as it has come.  over: has it come to the end?"""
+    """The rows of a table under keys, in slices.  over: has it come to the end?"""
 
     @property
     def over(self) -> bool: ...

@@ -21,6 +21,7 @@ from typing import Any
 
 from noria.storage import meta, reading
 from noria.storage.catalog import Done, family_of, table_from_json
+from noria.storage.disk import sync
 from noria.storage.engine import META, open_read_only
 from noria.storage.errors import StoreError
 from noria.storage.mark import Mark
@@ -79,10 +80,10 @@ def make(checkpoint: Path, target: Path, made: str, version: str, progress: Prog
             if left.name not in copied:
                 left.unlink()  # RocksDB's notes of the look into it
         _write(building / NAME, json.dumps(asdict(about), indent=1).encode())
-        _sync(building / BASE)
-        _sync(building)
+        sync(building / BASE)
+        sync(building)
         building.rename(target)
-        _sync(target.parent)
+        sync(target.parent)
     except OSError as e:
         raise BackupError(f"cannot write the backup {target}: {e.strerror or e} ({e.filename or building}); what was "
                           "written of it is removed") from e
@@ -150,11 +151,11 @@ def restore(source: Path, data_dir: Path, progress: Progress) -> About:
             done += about.files[name][0]
         _owned(building, about)
         for directory in (base, base.parent, building):
-            _sync(directory)
+            sync(directory)
         if data_dir.exists():
             data_dir.rmdir()
         building.rename(data_dir)
-        _sync(data_dir.parent)
+        sync(data_dir.parent)
     except OSError as e:
         raise BackupError(f"cannot write {data_dir}: {e.strerror or e} ({e.filename or building}); nothing was put in "
                           "place") from e
@@ -220,11 +221,3 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

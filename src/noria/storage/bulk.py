@@ -18,6 +18,7 @@ from rocksdict import WriteBatch
 from noria.core.errors import SqlError
 from noria.storage import meta
 from noria.storage.catalog import Done
+from noria.storage.disk import sync
 from noria.storage.engine import META, Engine
 from noria.storage.errors import StoreError
 from noria.storage.sst import SstFile, describe
@@ -99,18 +100,10 @@ def _stage(engine: Engine, files: dict[str, list[SstFile]]) -> dict[str, list[st
                 os.link(file.path, target)
             except OSError:  # another file system
                 shutil.copyfile(file.path, target)
-            _sync(target)
+            sync(target)
             staged.setdefault(family, []).append(name)
-    _sync(directory)
+    sync(directory)
     return staged
-
-
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # ------------------------------------------------------------------ checks: nothing is changed before all hold

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from noria.control.catalog import Relations
 from noria.control.holding import reading
 from noria.control.program import Program
 from noria.core.errors import SqlError, not_supported, unknown_table
@@ -130,18 +131,6 @@ def like(pattern: str) -> Callable[[str], bool]:
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
     regex = "".join({"%": ".*", "_": "."}.get(p, re.escape(p[-1])) for p in parts)
     return lambda name: re.fullmatch(regex, name, re.IGNORECASE | re.DOTALL) is not None
-
-
-class Relations(Protocol):
-    """What can be selected from."""
-
-    def table(self, name: str) -> TableDef | None: ...
-
-    def view(self, name: str) -> ViewDef | None: ...
-
-    def tables(self) -> Iterable[TableDef]: ...
-
-    def views(self) -> Iterable[ViewDef]: ...
 
 
 def relations(program: Relations) -> list[tuple[str, str]]:

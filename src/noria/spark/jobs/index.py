@@ -27,6 +27,7 @@ from noria.spark.loading.files import Reading
 from noria.spark.loading.load import reports
 from noria.spark.loading.ranges import Ranges, quantiles
 from noria.spark.loading.tasks import PARCEL_SCHEMA, ROW_BITS, Batches, Job, Merge, parcelled
+from noria.storage.disk import sync
 from noria.storage.snapshot import Range, read_entries, read_tables, rows_about, split
 from noria.storage.table import Index
 
@@ -62,17 +63,8 @@ def index(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, t
         parcels = entries.repartitionById(ranges.total, F.col("part"))
         files = [f for r in reports(parcels.mapInArrow(Merge(job, ranges, (1,)), PARCEL_SCHEMA)) for f in r.files]
     for f in files:
-        _to_disk(f.path)
+        sync(f.path)  # so that whoever takes it over does not wait for that
     return Made(tuple(f.path for f in sorted(files, key=lambda f: f.first)), sum(f.rows for f in files))
-
-
-def _to_disk(path: str) -> None:
-    """So that whoever takes the file over does not wait for that."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _sampled(checkpoint: str, table: TableDef, index: Index, pieces: Sequence[Range]) -> Iterator[bytes]:
