@@ -226,8 +226,8 @@ class Cluster:
         self.tick(rig, deltas, [])
 
     def home(self, table: str, row: tuple) -> int:
-        key = self.tables[table].primary_key
-        if not key:
+        key = self.tables[table].sharded_by
+        if key is None:
             return self.rng.randrange(self.workers)
         rig = self.rigs[0]
         codes = np.array([[c] for c in rig.codes(table, row)], np.int64)[list(key)]

@@ -260,6 +260,14 @@ class TableDef:
         return self.order or tuple(i for i, c in enumerate(self.columns) if not c.dropped)
 
     @cached_property
+    def sharded_by(self) -> tuple[int, ...] | None:
+        """Columns that tell the worker of a row: those that the primary key and all UNIQUE indexes have in common,
+        because one worker alone keeps a key's values apart; none of them: worker 0 has all rows.  None: without any
+        key a row may be anywhere."""
+        keys = [k for k in (self.primary_key, *(i.columns for i in self.indexes if i.unique)) if k]
+        return tuple(c for c in keys[0] if all(c in k for k in keys)) if keys else None
+
+    @cached_property
     def altered(self) -> bool:
         """Has it other columns than it was made with?"""
         return any(c.added or c.dropped for c in self.columns)

@@ -55,7 +55,8 @@ class Base(Stateful):
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         """A bag's rows may be anywhere."""
-        return Partition((), (self.table.primary_key,) if self.table.primary_key else SPREAD)
+        by = self.table.sharded_by
+        return Partition((), SPREAD if by is None else (by,))
 
     def make_state(self, engine: Engine, node: Node) -> None:
         for cols in sorted(node.pulled | {cols for base, cols in engine.builds.promised if base is node}):
