@@ -1,0 +1,138 @@
+"""Statements over several shards: whole at all workers concerned, or at none (DESIGN section 7).
+
+    Prepare at all but the coordinator → Write at the coordinator: the decision → Decide at the others
+
+The coordinator is the participant with the least number.  Each worker sees groups and other changes in the order in
+which they were submitted, and takes no other change between a `Prepare` and its `Decide`: so nothing needs a lock, and
+as a worker waits only for lesser ones, no two wait for each other.
+
+Keeps true: nobody is told before the decision is durable; what was prepared is decided as the coordinator has it,
+whoever died meanwhile, the front end too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from noria.core.statements import Statement, WriteResult
+from noria.dataflow.packets import Decide, Hello, Prepare, Write, Wrote
+from noria.runtime.changes import Change
+
+log = logging.getLogger(__name__)
+AGAIN_S = 1.0  # between two tries of what a full disk keeps from being committed
+
+
+class Participant(Protocol):
+    """What a group needs of one worker's link."""
+
+    hello: Hello | None
+
+    @property
+    def held(self) -> str: ...
+
+    def submit(self, body: Change) -> asyncio.Future[Any]: ...
+
+    def cancel(self, change: asyncio.Future[Any]) -> None: ...
+
+    async def up(self) -> None: ...
+
+    async def first(self, body: Change) -> Any: ...
+
+
+class Groups:
+    """epoch: of the front end; names of groups are unique with it."""
+
+    def __init__(self, links: Sequence[Participant], epoch: int):
+        self._links, self._epoch = links, epoch
+        self._numbers = itertools.count(1)
+        self._running: dict[asyncio.Task[list[WriteResult]], dict[int, asyncio.Future[Any]]] = {}
+        self._committed: set[str] = set()  # decided, and not yet known to be done by all
+        self._done: dict[int, list[str]] = {}  # by coordinator: decisions that nobody will ask for any more
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    # ------------------------------------------------------------ a statement
+    def begin(self, parts: Mapping[int, Statement]) -> asyncio.Task[list[WriteResult]]:
+        """What the statement's parts did, by ascending worker; errors come in results."""
+        name = f"{self._epoch}.{next(self._numbers)}"
+        first, *others = sorted(parts)
+        prepares = {w: self._links[w].submit(Prepare((parts[w],), name, first)) for w in others}
+        task = asyncio.ensure_future(self._run(name, first, parts[first], prepares))
+        self._running[task] = prepares
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[list[WriteResult]]) -> None:
+        del self._running[task]
+
+    def give_up(self, task: asyncio.Task[list[WriteResult]]) -> None:
+        """As far as it has not been decided."""
+        for w, prepare in self._running.get(task, {}).items():
+            if not prepare.done():
+                self._links[w].cancel(prepare)
+
+    async def _run(self, name: str, first: int, part: Statement, prepares: dict[int, asyncio.Future[Any]]
+                   ) -> list[WriteResult]:
+        replies = dict(zip(prepares, await asyncio.gather(*prepares.values(), return_exceptions=True), strict=True))
+        prepared = [w for w, r in replies.items() if isinstance(r, Wrote) and r.results[0].error is None]
+        if len(prepared) < len(replies):
+            await self._decide(name, prepared, False)
+            return _failures(list(replies.values()))
+        try:
+            forget = tuple(self._done.pop(first, ()))
+            wrote: Wrote = await self._links[first].submit(Write((part,), name, forget))
+        except Exception as e:
+            if await self._found_out(first, name):
+                await self._decide(name, prepared, True)
+            else:
+                await self._decide(name, prepared, False)
+            raise e
+        if wrote.results[0].error is not None:
+            await self._decide(name, prepared, False)
+            return list(wrote.results)
+        self._committed.add(name)
+        decided = await self._decide(name, prepared, True)
+        self._committed.discard(name)
+        self._done.setdefault(first, []).append(name)
+        return [wrote.results[0], *decided]
+
+    async def _decide(self, name: str, workers: Sequence[int], commit: bool) -> list[WriteResult]:
+        """At all of these; one that finds its disk full is asked until it does not."""
+        async def one(w: int) -> WriteResult:
+            while True:
+                reply: Wrote = await self._links[w].submit(Decide(name, commit))
+                if not reply.results or reply.results[0].error is None:
+                    return reply.results[0] if reply.results else WriteResult()
+                log.warning("worker %d cannot commit what is decided (%s): again", w, reply.results[0].error)
+                await asyncio.sleep(AGAIN_S)
+
+        return list(await asyncio.gather(*map(one, workers)))
+
+    async def _found_out(self, first: int, name: str) -> bool:
+        """Did the coordinator commit?  Nobody could tell; its next life does."""
+        await self._links[first].up()
+        hello = self._links[first].hello
+        return hello is not None and name in hello.decided
+
+    # ------------------------------------------------------------ after a crash
+    async def resolve(self, hello: Hello, decided: Callable[[int], Sequence[str]]) -> None:
+        """Within the worker's `on_hello`: what it has prepared and nobody is at any more is decided.  decided: which
+        groups a coordinator has committed."""
+        link = self._links[hello.worker]
+        for name, coordinator in hello.prepared:
+            if link.held != name:
+                commit = name in self._committed or name in decided(coordinator)
+                await link.first(Decide(name, commit))
+
+
+def _failures(replies: Sequence[Any]) -> list[WriteResult]:
+    """An error that a worker told, else what kept one from answering."""
+    for r in replies:
+        if isinstance(r, Wrote) and r.results[0].error is not None:
+            return [r.results[0]]
+    raise next(r for r in replies if isinstance(r, BaseException))

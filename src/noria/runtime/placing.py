@@ -1,0 +1,209 @@
+"""Which workers a write statement concerns, and what each of them is to do (DESIGN section 7).  Pure.
+
+Keeps true: a row is sent to the worker that has all rows of its key; what no worker would take is sent whole to one,
+which says why; AUTO_INCREMENT values are given here, because they tell where a row goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from noria.core.batch import Codes
+from noria.core.errors import SqlError, not_supported
+from noria.core.expressions.coerce import integer_bounds
+from noria.core.expressions.expr import Col, Expr
+from noria.core.expressions.points import bounded
+from noria.core.keys import shard_of
+from noria.core.limits import NULL_CODE
+from noria.core.plain_symbols import PlainSymbols
+from noria.core.statements import NEW, Clear, Delete, Insert, Statement, Update, WriteResult
+from noria.core.types import TableDef
+from noria.core.values import convert, default_code, encode
+
+
+@dataclass
+class Numbers:
+    """The last AUTO_INCREMENT value of each table, by its id."""
+
+    last: dict[int, int] = field(default_factory=dict)
+
+    def reached(self, table: TableDef, value: int) -> None:
+        self.last[table.table_id] = max(self.last.get(table.table_id, 0), value)
+
+    def forget(self, table: TableDef) -> None:
+        self.last.pop(table.table_id, None)
+
+    def next(self, table: TableDef, count: int) -> int:
+        """The first of so many new values.  SqlError 1467 where the column has none left."""
+        column = table.columns[table.auto_increment or 0]
+        last = self.last.get(table.table_id, 0)
+        if last + count > integer_bounds(column)[1]:
+            raise SqlError(1467, "HY000", "Failed to read auto-increment value from storage engine: "
+                           f"the values of column '{column.name}' are used up")
+        self.last[table.table_id] = last + count
+        return last + 1
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A statement by worker.  made: the first AUTO_INCREMENT value that was given to its rows, 0: none was.  whole: the
+    INSERT, and its table, of which each worker has but some rows."""
+
+    parts: dict[int, Statement]
+    made: int = 0
+    whole: tuple[Insert, TableDef] | None = None
+
+    def result(self, results: Sequence[WriteResult]) -> WriteResult:
+        """What the whole statement did."""
+        error = next((r.error for r in results if r.error is not None), None)
+        if error is not None:
+            told = None if self.whole is None else _wrong(*self.whole)
+            return WriteResult(error=told or error)
+        affected = sum(r.affected for r in results)
+        return WriteResult(affected, self.made if affected else 0, sum(r.matched for r in results))
+
+
+def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers, turn: int) -> Placed:
+    """turn: who takes rows that may be anywhere."""
+    by = table.sharded_by
+    _refuse_moving(statement, table)
+    if by == ():
+        return Placed({0: statement})
+    if isinstance(statement, Insert):
+        return _insert(statement, table, workers, numbers, turn)
+    where = statement.where if isinstance(statement, Update | Delete) else None
+    return Placed(dict.fromkeys(_concerned(where, table, workers), statement))
+
+
+def renumbers(statement: Statement, table: TableDef) -> bool:
+    """May it set an AUTO_INCREMENT column to what is not given here?"""
+    if table.auto_increment is None or isinstance(statement, Delete):
+        return False
+    return isinstance(statement, Clear) or any(c == table.auto_increment for c, _ in statement.assignments)
+
+
+def _concerned(where: Expr | None, table: TableDef, workers: int) -> list[int]:
+    """Who may have rows for which the condition holds."""
+    by, types = table.sharded_by or (), [c.type for c in table.columns]
+    points = bounded(where, types)
+    if not by or not all(c in points for c in by):
+        return list(range(workers))
+    symbols = PlainSymbols()
+    values = list(product(*(points[c] for c in by)))
+    if not values:
+        return [0]
+    codes = [np.array([encode(v[i], types[c], symbols) for v in values], np.int64) for i, c in enumerate(by)]
+    return sorted(set(map(int, shard_of(codes, [types[c] for c in by], workers, symbols))))
+
+
+def _refuse_moving(statement: Statement, table: TableDef) -> None:
+    """A row does not go from one worker to another."""
+    if not isinstance(statement, Insert | Update):
+        return
+    moved = [c for c, e in statement.assignments if c in (table.sharded_by or ()) and not _stays(c, e)]
+    if moved:
+        raise not_supported(f"changing column '{table.columns[moved[0]].name}' of {table.name}, by which its rows are "
+                            "spread over workers", "delete the row and insert it again, or run one worker")
+
+
+def _stays(column: int, value: Expr) -> bool:
+    return isinstance(value, Col) and value.index in (column, NEW + column)
+
+
+# ------------------------------------------------------------------ INSERT
+def _insert(statement: Insert, table: TableDef, workers: int, numbers: Numbers, turn: int) -> Placed:
+    made = 0
+    try:
+        if table.auto_increment is not None:
+            statement, made = _numbered(statement, table, numbers)
+        if table.sharded_by is None:
+            return Placed({turn % workers: statement}, made)
+        whose = _owners(statement, table, workers)
+    except SqlError:
+        return Placed({0: statement})  # who says the same, or what is wrong before
+    first = int(whose[0]) if len(whose) else 0
+    if len(whose) < 2 or (whose == first).all():
+        return Placed({first: statement}, made)
+    return Placed({w: statement._replace(rows=_taken(statement.rows, np.flatnonzero(whose == w)))
+                   for w in np.unique(whose).tolist()}, made, (statement, table))
+
+
+def _wrong(statement: Insert, table: TableDef) -> SqlError | None:
+    """What is wrong with a value, told with the number that its row has in the whole statement."""
+    try:
+        for position in statement.columns:
+            _codes(statement, table, position, PlainSymbols())
+    except SqlError as e:
+        return e
+    return None
+
+
+def _taken(rows: Any, places: Codes) -> Any:
+    if isinstance(rows, (pa.RecordBatch, pa.Table)):
+        return rows.take(pa.array(places))
+    return [rows[i] for i in places.tolist()]
+
+
+def _owners(statement: Insert, table: TableDef, workers: int) -> Codes:
+    """The worker of each row."""
+    by, symbols = table.sharded_by or (), PlainSymbols()
+    codes = [_codes(statement, table, c, symbols) for c in by]
+    return shard_of(codes, [table.columns[c].type for c in by], workers, symbols)
+
+
+def _codes(statement: Insert, table: TableDef, position: int, symbols: PlainSymbols) -> Codes:
+    """What a column's values are stored as."""
+    column, rows = table.columns[position], statement.rows
+    if position not in statement.columns:
+        return np.full(len(rows), default_code(column, symbols), np.int64)
+    place = statement.columns.index(position)
+    values = rows.column(place) if isinstance(rows, (pa.RecordBatch, pa.Table)) else [_value(r, place) for r in rows]
+    return convert(values, column, 1, symbols)
+
+
+def _value(row: Sequence[Any], place: int) -> Any:
+    if place >= len(row):
+        raise SqlError(1136, "21S01", "Column count doesn't match value count")
+    return row[place]
+
+
+def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Insert, int]:
+    """The statement with the values that its rows ask for, and the first of these."""
+    at = table.auto_increment
+    assert at is not None
+    codes = _codes(statement, table, at, PlainSymbols())
+    wanted = np.flatnonzero((codes == NULL_CODE) | (codes == 0))
+    given = codes[(codes != NULL_CODE) & (codes != 0)]
+    if not len(wanted):
+        if len(given):
+            numbers.reached(table, int(given.max()))
+        return statement, 0
+    codes = codes.copy()
+    made: list[int] = []
+    for row, code in enumerate(codes.tolist()):  # in row order: a greater one that is given raises what follows
+        if code in (NULL_CODE, 0):
+            codes[row] = numbers.next(table, 1)
+            made.append(int(codes[row]))
+        else:
+            numbers.reached(table, code)
+    return _with_column(statement, at, codes), made[0]
+
+
+def _with_column(statement: Insert, position: int, codes: Codes) -> Insert:
+    """The statement with these integers in a column."""
+    rows, columns = statement.rows, statement.columns
+    place = columns.index(position) if position in columns else len(columns)
+    columns = columns if position in columns else (*columns, position)
+    if isinstance(rows, (pa.RecordBatch, pa.Table)):
+        arrays = [*rows.columns[:place], pa.array(codes), *rows.columns[place + 1:]]
+        rows = pa.RecordBatch.from_arrays([a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays],
+                                          [str(c) for c in columns])
+    else:
+        rows = [(*row[:place], code, *row[place + 1:]) for row, code in zip(rows, codes.tolist(), strict=True)]
+    return statement._replace(columns=columns, rows=rows)

@@ -1,0 +1,481 @@
+"""The front end's side of several workers: one `Link` over one for each (DESIGN section 7).
+
+    a write      to the worker that has its rows; of several, as a group (`groups.py`)
+    a read       to the worker that has its key (`spread.py`)
+    a change of the program    at worker 0, whose catalog decides; then at all others
+    questions    to all, their answers as one (`answers.py`)
+
+When a worker comes up while others serve it takes their graph over; when none serves, worker 0's catalog says what the
+program is, and the others follow it.
+
+Keeps true: all workers that are up have the same tables and the same graph; changes of the program happen one at a
+time, in the order asked; a worker that is down keeps nobody waiting who needs nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from noria.core.errors import SqlError, interrupted
+from noria.core.limits import HEARTBEAT_MS
+from noria.core.statements import WriteResult
+from noria.core.types import TableDef
+from noria.dataflow.packets import (
+    AddView,
+    AlterTable,
+    Ask,
+    CreateTable,
+    Done,
+    DropView,
+    Evict,
+    Hello,
+    Ingest,
+    Migrate,
+    Migrated,
+    MigrationStep,
+    Packet,
+    Query,
+    Read,
+    Rehearse,
+    RenameView,
+    Rows,
+    SetLimit,
+    Snapshot,
+    Write,
+    Wrote,
+)
+from noria.runtime.answers import AT_LEADER, as_one
+from noria.runtime.changes import Change, WorkerGone
+from noria.runtime.groups import Groups
+from noria.runtime.inprocess import InProcessLink
+from noria.runtime.link import LinkState, LinkStats, OnHello, WorkerLink
+from noria.runtime.mirror import Mirror, between, of_tables, of_views, without_idle
+from noria.runtime.placing import Numbers, Placed, placed, renumbers
+from noria.runtime.routes import Routes
+from noria.runtime.spread import merged, split
+
+log = logging.getLogger(__name__)
+LEADER = 0
+SomeLink = WorkerLink | InProcessLink
+How = Callable[[SomeLink, Packet], Awaitable[Any]]
+
+
+class ShardedLink:
+    """See `Link`.  links: of the workers, by number.  on_hello: is given worker 0's Hello when all workers come up
+    together; on_worker: each Hello."""
+
+    def __init__(self, links: Sequence[SomeLink], epoch: int, *, on_hello: OnHello | None = None,
+                 on_worker: Callable[[Hello], None] = lambda hello: None):
+        self.links, self.workers = links, len(links)
+        self.on_hello, self._on_worker = on_hello, on_worker
+        self.stats = LinkStats()
+        self.routes = Routes(self.workers)
+        self.version = 0  # of the program
+        self._mirror = Mirror()
+        self._next: tuple[int, Mirror] | None = None  # what a change under way leads to: its version, and that
+        self._numbers, self._turn = Numbers(), 0
+        self._groups = Groups(links, epoch)
+        self._migrating = asyncio.Lock()
+        self._at_leader: tuple[asyncio.Task[Any], asyncio.Future[Any]] | None = None  # a change of the program there
+        self._inner: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # of what was submitted: what it waits for
+        self._hellos: dict[int, Hello] = {}
+        self._gate = asyncio.Event()  # set when all workers may serve that came up together
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._limit: SetLimit | None = None
+        self._paused: list[tuple[Change, asyncio.Future[Any]]] | None = None
+        self._answered = [0] * self.workers  # writes, by worker
+        self._caught_up = [[0] * self.workers for _ in links]
+        self._snapshotting = asyncio.Lock()
+        for w, link in enumerate(links):
+            link.on_hello = partial(self._appeared, w)
+
+    # ------------------------------------------------------------ life
+    @property
+    def state(self) -> LinkState:
+        """That of the worker that is farthest from serving."""
+        states = [link.state for link in self.links]
+        order = (LinkState.CLOSED, LinkState.DOWN, LinkState.RECOVERING)
+        return next((s for s in order if s in states), LinkState.UP)
+
+    @property
+    def why(self) -> str:
+        down = [link for link in self.links if link.state is not LinkState.UP]
+        return "; ".join(f"worker {link.worker}: {link.why}" for link in down) or self.links[0].why
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        await asyncio.gather(*(link.start() for link in self.links))
+
+    async def close(self) -> None:
+        for link in self.links:
+            await link.close()
+        for task in (*self._tasks, *self._inner.values()):
+            task.cancel()
+
+    async def up(self) -> None:
+        for link in self.links:
+            await link.up()
+
+    def settled(self) -> bool:
+        return not self._groups and not self._migrating.locked() and all(link.settled() for link in self.links)
+
+    # ------------------------------------------------------------ workers come
+    async def _appeared(self, worker: int, hello: Hello) -> None:
+        """Returns when the worker may serve."""
+        self._hellos[worker] = hello
+        self._caught_up[worker] = [0] * self.workers
+        self._on_worker(hello)
+        donor = next((link for link in self.links if link.state is LinkState.UP), None)
+        if donor is not None:
+            await self._take_over(self.links[worker], hello, donor)
+            return
+        if self._gate.is_set():
+            self._gate = asyncio.Event()
+        gate = self._gate
+        if all(link.state is LinkState.RECOVERING for link in self.links):
+            self._later(self._start_all(gate))
+        await gate.wait()
+
+    async def _start_all(self, gate: asyncio.Event) -> None:
+        """All workers came up, and none has the program.  Where one is lost on the way all begin again."""
+        try:
+            await self._bring_back()
+            gate.set()
+        except Exception as e:
+            log.warning("starting %d workers failed, so they start again: %r", self.workers, e)
+            for link in self.links:
+                link.restart(f"not all workers could be started: {e}")
+
+    async def _bring_back(self) -> None:
+        hellos = [self._hellos[w] for w in range(self.workers)]
+        self._mirror = Mirror.of(hellos[LEADER].tables, hellos[LEADER].recipe)
+        for link in self.links[1:]:
+            await link.replay(_catalog_only)
+        for hello in hellos:
+            await self._groups.resolve(hello, lambda w: hellos[w].decided)
+        for hello in hellos[1:]:
+            await self._follow(self.links[hello.worker], hello)
+        if self.on_hello is not None:
+            await self.on_hello(hellos[LEADER])
+        plan = (await self.links[LEADER].recover(Ask(0, "graph plan"))).value
+        for link in self.links[1:]:
+            await self._adopt(link, plan, self._mirror)
+        await self._renumber(self._mirror.tables.values(), lambda link, b: link.recover(b))
+
+    async def _follow(self, link: SomeLink, hello: Hello) -> None:
+        """The worker's catalog becomes what the program is."""
+        have = Mirror.of(hello.tables, hello.recipe)
+        steps = between(have, self._mirror)
+        if steps or have.recipe != self._mirror.recipe:
+            reply: Migrated = await link.first(Migrate(steps, self._mirror.recipe))
+            if reply.error is not None:
+                raise reply.error
+
+    async def _adopt(self, link: SomeLink, plan: dict[str, Any], mirror: Mirror) -> None:
+        steps = tuple(AddView(v) for v in mirror.views.values())
+        reply: Migrated = await link.recover(Migrate(steps, mirror.recipe, False, adopt=plan["plan"],
+                                                     version=plan["version"]))
+        if reply.error is not None:
+            raise reply.error
+
+    async def _take_over(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
+        """One came up while others serve: it gets their graph, and what they have learned since is done there again."""
+        missed: list[Migrate] = []
+
+        def catalog_only(body: Change) -> Change:
+            if isinstance(body, Migrate):
+                missed.append(body)
+            return _catalog_only(body)
+
+        await link.replay(catalog_only)
+        await self._groups.resolve(hello, lambda w: ())
+        if self._limit is not None:
+            await link.recover(self._limit)
+        try:
+            plan = (await donor.ask(Ask(0, "graph plan"))).value
+        except WorkerGone as e:
+            raise RuntimeError(f"worker {donor.worker} ended, whose graph it was to have: {e}") from None
+        mirror = self._mirror
+        if self._next is not None and plan["version"] == self._next[0]:
+            mirror = self._next[1]
+        await self._adopt(link, plan, mirror)
+        for body in missed:
+            if body.version > plan["version"]:
+                await link.recover(replace(body, steps=of_views(body.steps), durable=False))
+
+    # ------------------------------------------------------------ changes
+    def submit(self, body: Change) -> asyncio.Future[Any]:
+        self.stats.changes += 1
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._paused is not None:
+            self._paused.append((body, future))
+        else:
+            self._begin(body, future)
+        return future
+
+    def _begin(self, body: Change, future: asyncio.Future[Any]) -> None:
+        if isinstance(body, Write):
+            self._write(body, future)
+        else:
+            task = asyncio.ensure_future(self._migrate(body) if isinstance(body, Migrate) else
+                                         self.links[LEADER].change(body))
+            self._passes_on(task, future, task.result)
+
+    def _passes_on(self, inner: asyncio.Future[Any], future: asyncio.Future[Any], result: Callable[[], Any]) -> None:
+        """What becomes of the one becomes of the other."""
+        self._inner[future] = inner
+
+        def done(_: asyncio.Future[Any]) -> None:
+            del self._inner[future]
+            if future.done():
+                return
+            try:
+                future.set_result(result())
+            except asyncio.CancelledError:
+                future.set_exception(WorkerGone("the front end is stopping"))
+            except Exception as e:
+                future.set_exception(e)
+                future.exception()
+
+        inner.add_done_callback(done)
+
+    def _write(self, body: Write, future: asyncio.Future[Any]) -> None:
+        (statement,) = body.statements
+        table = self._mirror.tables.get(statement.table)
+        if table is not None and renumbers(statement, table):
+            written: asyncio.Future[Any] = self._loop.create_future()
+            task = asyncio.ensure_future(self._and_renumber(written, table))
+            self._passes_on(task, future, task.result)
+            future = written
+        self._turn += 1
+        try:
+            parts = Placed({LEADER: statement}) if table is None else placed(statement, table, self.workers,
+                                                                             self._numbers, self._turn)
+        except SqlError as e:
+            future.set_result(Wrote(0, (WriteResult(error=e),)))
+            return
+        if len(parts.parts) == 1:
+            ((worker, part),) = parts.parts.items()
+            inner = self.links[worker].submit(Write((part,)))
+            self._passes_on(inner, future, lambda: self._wrote(parts, inner.result().results))
+        else:
+            task = self._groups.begin(parts.parts)
+            self._passes_on(task, future, lambda: self._wrote(parts, task.result()))
+
+    def _wrote(self, parts: Placed, results: Sequence[WriteResult]) -> Wrote:
+        for w in parts.parts:
+            self._answered[w] += 1
+        return Wrote(0, (parts.result(results),), tuple((w, self._answered[w]) for w in parts.parts))
+
+    async def _and_renumber(self, write: asyncio.Future[Any], table: TableDef) -> Any:
+        """A write that may have set an AUTO_INCREMENT column, and what that is at then."""
+        reply: Wrote = await write
+        self._numbers.forget(table)
+        await self._renumber([table])
+        return reply
+
+    def _later(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel(self, change: asyncio.Future[Any]) -> None:
+        for body, future in self._paused or ():
+            if future is change:
+                self._paused.remove((body, future))  # type: ignore[union-attr]
+                future.set_exception(interrupted())
+                return
+        inner = self._inner.get(change)
+        if isinstance(inner, asyncio.Task):
+            self._groups.give_up(inner)
+            if self._at_leader is not None and self._at_leader[0] is inner:
+                self.links[LEADER].cancel(self._at_leader[1])
+        elif inner is not None:
+            for link in self.links:
+                link.cancel(inner)
+
+    async def change(self, body: Change) -> Any:
+        return await self.submit(body)
+
+    async def request(self, body: Packet) -> Any:
+        return await (self.change(body) if isinstance(body, Write | Migrate | Ingest) else self.ask(body))
+
+    # ------------------------------------------------------------ the program
+    async def _migrate(self, body: Migrate) -> Migrated:
+        async with self._migrating:
+            if (error := self._mirror.refusal(body.steps)) is not None:
+                return Migrated(0, error)
+            body = replace(body, steps=without_idle(body.steps), version=self.version + 1)
+            sent = self.links[LEADER].submit(body)
+            task = asyncio.current_task()
+            assert task is not None
+            self._at_leader = task, sent
+            try:
+                first: Migrated = await sent
+            finally:
+                self._at_leader = None
+            if first.error is not None:
+                return first
+            after = self._mirror.after(body.steps, body.recipe if body.durable else self._mirror.recipe)
+            self.version, self._next = body.version, (body.version, after)
+            try:
+                others = await self._at_others(replace(body, limit_ms=0))
+            finally:
+                self._next = None
+            replies = [first, *(r for r in others if isinstance(r, Migrated) and r.error is None)]
+            if len(replies) < self.workers:
+                return await self._undo(body, [first, *others])
+            self._mirror = after
+        made = [s.table for s in body.steps if isinstance(s, CreateTable | AlterTable)]
+        await self._renumber(made)
+        self._learn(body.steps, first)
+        return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)), yielded=())
+
+    async def _at_others(self, body: Migrate) -> list[Any]:
+        return await asyncio.gather(*(link.change(body) for link in self.links[1:]), return_exceptions=True)
+
+    async def _undo(self, body: Migrate, replies: Sequence[Any]) -> Migrated:
+        """One worker could not follow: those that have are taken back."""
+        self.version += 1
+        back = Migrate(self._mirror.inverse(body.steps), self._mirror.recipe, body.durable, version=self.version)
+        nothing = replace(back, steps=())
+        await asyncio.gather(*(link.change(back if isinstance(r, Migrated) and r.error is None else nothing)
+                               for link, r in zip(self.links, replies, strict=True)), return_exceptions=True)
+        for r in replies:
+            if isinstance(r, Migrated) and r.error is not None:
+                return r
+        raise next(r for r in replies if isinstance(r, BaseException))
+
+    async def recover(self, body: Packet) -> Any:
+        """Only within `on_hello`: worker 0 takes the program; the others take it over from there."""
+        if not isinstance(body, Migrate):
+            return await self._all(body, lambda link, b: link.recover(b))
+        self.version += 1
+        reply: Migrated = await self.links[LEADER].recover(replace(body, version=self.version))
+        if reply.error is None:
+            self._mirror = self._mirror.after(body.steps, self._mirror.recipe, [v for v, _ in reply.failed])
+            self._learn(body.steps, reply)
+        return reply
+
+    async def _renumber(self, tables: Iterable[TableDef], how: How = lambda link, b: link.ask(b, True)) -> None:
+        """The AUTO_INCREMENT values that these have reached."""
+        for table in [t for t in tables if t.auto_increment is not None and t.name in self._mirror.tables]:
+            found = await self._all(Ask(0, "table", table.name), how)
+            self._numbers.reached(table, found.value["auto_increment"])
+
+    # ------------------------------------------------------------ questions
+    async def ask(self, body: Packet, retry: bool = False) -> Any:
+        self.stats.asks += 1
+        if isinstance(body, Read):
+            return await self._read(body, retry)
+        if isinstance(body, Ask) and body.what == "analyze" and body.read is not None:
+            return await self._analyze(body, retry)
+        if isinstance(body, Rehearse | Query) or (isinstance(body, Ask) and body.what in AT_LEADER):
+            return await self.links[LEADER].ask(body, retry)
+        if isinstance(body, Snapshot):
+            return await self._snapshot(body)
+        if isinstance(body, SetLimit):
+            self._limit = body
+        return await self._all(body, lambda link, b: link.ask(b, retry))
+
+    async def _all(self, body: Packet, how: How) -> Any:
+        """All answers as one; an error of any is the answer."""
+        replies: list[Done] = await asyncio.gather(*(how(link, body) for link in self.links))
+        for r in replies:
+            if r.error is not None:
+                return r
+        if isinstance(body, Ask):
+            return replace(replies[0], value=as_one(body.what, [r.value for r in replies]))
+        total = sum(r.value for r in replies) if isinstance(body, Evict) else replies[0].value
+        return replace(replies[0], value=total)
+
+    # ------------------------------------------------------------ reads
+    async def _read(self, body: Read, retry: bool) -> Rows:
+        view = self._mirror.views.get(body.view)
+        if view is None:
+            reply: Rows = await self.links[LEADER].ask(body, retry)  # which says that it is gone
+            return reply
+        parts = split(body, self.routes, view)
+        if len(parts) == 1:
+            ((worker, part),) = parts.items()
+            only: Rows = await self.links[worker].ask(part, retry)
+            return only
+        replies: list[Rows] = await asyncio.gather(*(self.links[w].ask(part, retry) for w, part in parts.items()))
+        return merged(body, dict(zip(parts, replies, strict=True)))
+
+    async def _analyze(self, body: Ask, retry: bool) -> Any:
+        """At the first worker that has something of it."""
+        assert body.read is not None
+        view = self._mirror.views.get(body.read.view)
+        parts = {LEADER: body.read} if view is None else split(body.read, self.routes, view)
+        worker, read = next(iter(parts.items()))
+        return await self.links[worker].ask(replace(body, read=read), retry)
+
+    # ------------------------------------------------------------ what a session has written
+    async def catch_up(self, writes: Mapping[int, int]) -> None:
+        """Of the workers that are up; one that comes up has everything."""
+        lacking = [v for v in range(self.workers) if self.links[v].state is LinkState.UP
+                   and any(self._caught_up[v][w] < number for w, number in writes.items() if v != w)]
+        if self.routes.depth:
+            await asyncio.gather(*map(self._catch_up, lacking))
+
+    async def _catch_up(self, worker: int) -> None:
+        answered = tuple(self._answered)
+        reply: Done = await self.links[worker].ask(Ask(0, "caught up", str(self.routes.depth)), True)
+        if reply.error is not None:
+            raise reply.error
+        self._caught_up[worker] = list(map(max, self._caught_up[worker], answered))
+
+    # ------------------------------------------------------------ all tables at one moment
+    async def _snapshot(self, body: Snapshot) -> Done:
+        """A checkpoint of each worker, in a directory of its own; what is written meanwhile waits."""
+        async with self._snapshotting:
+            self._paused = []
+            try:
+                await self._under_way()
+                if body.views:
+                    await asyncio.gather(*map(self._catch_up, range(self.workers)))
+                Path(body.path).mkdir(mode=0o700)
+                replies: list[Done] = await asyncio.gather(*(
+                    link.ask(replace(body, path=f"{body.path}/worker-{link.worker}")) for link in self.links))
+            finally:
+                paused, self._paused = self._paused, None
+                for change, future in paused:
+                    if not future.done():
+                        self._begin(change, future)
+        for r in replies:
+            if r.error is not None:
+                return r
+        views = {name: [r.value["views"][name] for r in replies if name in r.value["views"]]
+                 for name in replies[LEADER].value["views"]}
+        return replace(replies[LEADER], value={"watermark": sum((r.value["watermark"] for r in replies), ()),
+                                               "views": views})
+
+    async def _under_way(self) -> None:
+        """When nothing is under way any more; WorkerGone where a worker that it needs is not there."""
+        while True:
+            if self.state is not LinkState.UP:
+                raise WorkerGone(self.why)
+            if not self._inner:
+                return
+            await asyncio.wait(set(self._inner.values()), timeout=HEARTBEAT_MS / 1000)
+
+    def _learn(self, steps: Sequence[MigrationStep], reply: Migrated) -> None:
+        """Where the keys of views are."""
+        for s in steps:
+            if isinstance(s, RenameView):
+                self.routes.rename(s.view, s.name)
+            elif isinstance(s, DropView):
+                self.routes.forget(s.view)
+        self.routes.learn(reply.routes)
+
+
+def _catalog_only(body: Change) -> Change:
+    """A change of the program, for a worker that has no graph yet."""
+    return replace(body, steps=of_tables(body.steps), version=0) if isinstance(body, Migrate) else body

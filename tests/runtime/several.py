@@ -1,0 +1,76 @@
+"""Several worker processes behind one link, with all of a server above it but Spark and sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from noria.control.whole import WholeProgram
+from noria.core.limits import OFF_LOOP_ROWS
+from noria.runtime.link import WorkerLink
+from noria.runtime.sharded import ShardedLink
+from noria.runtime.wire import private_endpoint
+from noria.runtime.worker_main import WorkerConfig, views_dir
+from noria.server.answering.executor import Executor
+from noria.server.outcomes import Outcome, ResultSet
+from noria.server.sessions.sessions import Sessions
+from noria.views.reader import attach
+from runtime.processes import spawn, within
+
+
+class Several:
+    """epoch: of this front end; a later one takes the same directory over."""
+
+    def __init__(self, path: Path, workers: int, epoch: int = 1):
+        run_dir = path / "run"
+        ends = [private_endpoint(run_dir, f"front-{w}") for w in range(workers)]
+        self.configs = [replace(WorkerConfig(w, workers, ends[w], path / "data", run_dir, epoch, spark=False),
+                                lease_ms=20_000) for w in range(workers)]
+        self.children: list[subprocess.Popen[bytes]] = []
+        self.alive: dict[int, subprocess.Popen[bytes]] = {}
+        self.links = [WorkerLink(ends[w], epoch, w) for w in range(workers)]
+        for w, link in enumerate(self.links):
+            link.on_lost = lambda why, w=w: self.spawn(w)
+        self.link = ShardedLink(self.links, epoch)
+        self.program = WholeProgram(self.link)
+        self.link.on_hello = self.program.welcome
+        self.executor = Executor(self.program, self.link,
+                                 lambda w=9: attach(str(views_dir(run_dir, w, workers)), OFF_LOOP_ROWS), None, 0)
+        self.sessions = Sessions(self.executor)
+
+    def spawn(self, w: int) -> None:
+        self.alive[w] = spawn(self.configs[w])
+        self.children.append(self.alive[w])
+
+    async def start(self) -> None:
+        await self.link.start()
+        for w in range(len(self.links)):
+            self.spawn(w)
+        await within(self.link.up(), 120)
+
+    async def sql(self, text: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """The rows of the last statement, sorted."""
+        outcome: Outcome = (await within(self.sessions.run(text, parameters), 60))[-1]
+        return sorted(map(tuple, outcome.rows), key=str) if isinstance(outcome, ResultSet) else []
+
+    async def stop(self) -> None:
+        for link in self.links:
+            link.on_lost = None
+        await self.link.close()
+        for child in self.children:
+            try:
+                await asyncio.to_thread(child.wait, 10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+            child.communicate()
+
+    async def die(self) -> None:
+        """As a front end that is killed: nobody says goodbye."""
+        for link in self.links:
+            link.on_lost = None
+        for child in self.alive.values():
+            child.kill()
+        await self.stop()

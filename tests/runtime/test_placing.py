@@ -1,0 +1,126 @@
+"""Where rows go: the workers of a statement, checked against the hash of each row's key."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from noria.core.errors import SqlError
+from noria.core.expressions.expr import Col, Const
+from noria.core.expressions.functions import call
+from noria.core.keys import shard_of
+from noria.core.plain_symbols import PlainSymbols
+from noria.core.statements import DEFAULT, NEW, Clear, Delete, Insert, Update, WriteResult
+from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
+from noria.core.values import encode
+from noria.runtime.placing import Numbers, placed
+
+ID, NAME, OTHER = range(3)
+
+
+def table(**more: Any) -> TableDef:
+    columns = (Column("id", INT, False), Column("name", TEXT, True), Column("other", BIGINT, True))
+    return TableDef("t", columns, **{"primary_key": (ID,), "table_id": 7, **more})
+
+
+def home(t: TableDef, row: tuple[Any, ...], workers: int) -> int:
+    by, symbols = t.sharded_by, PlainSymbols()
+    assert by
+    codes = [np.array([encode(row[c], t.columns[c].type, symbols)]) for c in by]
+    return int(shard_of(codes, [t.columns[c].type for c in by], workers, symbols)[0])
+
+
+@pytest.mark.parametrize("key", [(ID,), (NAME,), (NAME, ID)])
+@pytest.mark.parametrize("as_arrow", [False, True])
+def test_each_row_goes_to_its_worker_once_and_in_order(key: tuple[int, ...], as_arrow: bool) -> None:
+    rng, t = random.Random(str(key)), table(primary_key=key)
+    for workers in (2, 3, 5):
+        rows = [(rng.randrange(1000), rng.choice(["a", "A", "b", "é", "xyz"]), i) for i in range(rng.randrange(1, 60))]
+        given: Any = rows if not as_arrow else pa.RecordBatch.from_arrays(
+            [pa.array(c) for c in zip(*rows, strict=True)], ["id", "name", "other"])
+        parts = placed(Insert("t", (ID, NAME, OTHER), given), t, workers, Numbers(), 0).parts
+        seen = []
+        for w, part in parts.items():
+            assert isinstance(part, Insert)
+            mine = part.rows if not as_arrow else list(zip(*(c.to_pylist() for c in part.rows.columns), strict=True))
+            assert [home(t, r, workers) for r in mine] == [w] * len(mine)
+            assert [r[OTHER] for r in mine] == sorted(r[OTHER] for r in mine)
+            seen += mine
+        assert sorted(seen, key=lambda r: r[OTHER]) == rows
+
+
+def test_a_condition_on_the_key_concerns_its_workers_only() -> None:
+    t = table()
+    one = Update("t", ((OTHER, Const(BIGINT, False, 1)),), call("eq", Col(INT, False, ID), Const(INT, False, 5)))
+    assert list(placed(one, t, 3, Numbers(), 0).parts) == [home(t, (5,), 3)]
+    some = Delete("t", call("in", Col(INT, False, ID), *(Const(INT, False, i) for i in (1, 2))))
+    assert list(placed(some, t, 3, Numbers(), 0).parts) == sorted({home(t, (1,), 3), home(t, (2,), 3)})
+    others = call("eq", Col(BIGINT, True, OTHER), Const(BIGINT, False, 5))
+    assert list(placed(Delete("t", others), t, 3, Numbers(), 0).parts) == [0, 1, 2]
+    assert list(placed(Clear("t", 10), t, 3, Numbers(), 0).parts) == [0, 1, 2]
+
+
+def test_keys_that_have_nothing_in_common_are_kept_apart_by_worker_0() -> None:
+    t = table(indexes=(IndexDef("u", (NAME,), True),))
+    parts = placed(Insert("t", (ID, NAME), [(i, str(i)) for i in range(50)]), t, 3, Numbers(), 0).parts
+    assert list(parts) == [0]
+    assert list(placed(Delete("t", None), t, 3, Numbers(), 0).parts) == [0]
+
+
+def test_rows_without_a_key_take_turns() -> None:
+    t = table(primary_key=())
+    insert = Insert("t", (ID, NAME), [(1, "a"), (2, "b")])
+    assert [list(placed(insert, t, 3, Numbers(), turn).parts) for turn in range(4)] == [[0], [1], [2], [0]]
+    assert list(placed(Delete("t", call("eq", Col(INT, False, ID), Const(INT, False, 5))), t, 3, Numbers(), 0).parts
+                ) == [0, 1, 2]
+
+
+def test_values_that_nobody_gave_are_given_here() -> None:
+    columns = (Column("id", INT, False, auto_increment=True), Column("name", TEXT, True))
+    t, numbers = TableDef("t", columns, (0,), table_id=3), Numbers({3: 10})
+    several = placed(Insert("t", (0, 1), [(None, "a"), (20, "b"), (0, "c"), (DEFAULT, "d")]), t, 3, numbers, 0)
+    assert sorted(r for p in several.parts.values() for r in p.rows) == [(11, "a"), (20, "b"), (21, "c"), (22, "d")]
+    assert several.made == 11
+    one = placed(Insert("t", (1,), [("e",)]), t, 3, numbers, 0)
+    ((worker, part),) = one.parts.items()
+    assert part == Insert("t", (1, 0), [("e", 23)]) and worker == home(t, (23,), 3)
+    batch = placed(Insert("t", (1,), pa.RecordBatch.from_arrays([pa.array(["x", "y"])], ["name"])), t, 3, numbers, 0)
+    assert sorted(i for p in batch.parts.values() for i in p.rows.column(1).to_pylist()) == [24, 25]
+    assert one.result([WriteResult(1)]) == WriteResult(1, 23)
+    assert one.result([WriteResult(0)]) == WriteResult()
+
+
+def test_what_no_worker_would_take_goes_to_one_whole() -> None:
+    for rows in ([("x", "a"), (2, "b")], [(2, "b"), ()], [(None, "a")]):
+        assert list(placed(Insert("t", (ID, NAME), rows), table(), 3, Numbers(), 0).parts) == [0]
+
+
+def test_what_is_wrong_is_told_of_the_row_that_the_client_sent() -> None:
+    rows = [(i, "a", 5) for i in range(9)] + [(9, "a", 2**70)]
+    insert = Insert("t", (ID, NAME, OTHER), rows)
+    parts = placed(insert, table(), 3, Numbers(), 0)
+    told = parts.result([WriteResult(error=SqlError(1264, "22003", "at row 2")), WriteResult(1), WriteResult(1)])
+    assert told.error is not None and "at row 10" in told.error.message
+    taken = SqlError(1062, "23000", "taken")
+    assert placed(insert._replace(rows=rows[:9]), table(), 3, Numbers(), 0).result(
+        [WriteResult(1), WriteResult(error=taken), WriteResult(1)]) == WriteResult(error=taken)
+
+
+def test_a_row_stays_where_it_is() -> None:
+    moves = ((ID, Const(INT, False, 1)),)
+    for statement in (Update("t", moves, None), Insert("t", (ID,), [(1,)], "update", moves)):
+        with pytest.raises(SqlError, match="by which its rows are spread over workers"):
+            placed(statement, table(), 2, Numbers(), 0)
+    same = Insert("t", (ID,), [(1,)], "update", ((ID, Col(INT, False, NEW + ID)),))
+    assert len(placed(same, table(), 2, Numbers(), 0).parts) == 1
+
+
+def test_one_error_is_the_statements_and_counts_are_added() -> None:
+    done = placed(Delete("t", None), table(), 2, Numbers(), 0)
+    assert done.result([WriteResult(2, 0, 3), WriteResult(1, 0, 1)]) == WriteResult(3, 0, 4)
+    error = SqlError(1062, "23000", "taken")
+    assert done.result([WriteResult(2), WriteResult(error=error)]) == WriteResult(error=error)
