@@ -18,6 +18,19 @@ settings.register_profile(
 settings.load_profile("noria")
 
 
+WORKERS = int(os.environ.get("NORIA_WORKERS", "1"))  # of databases that tests open in their own process
+
+
+@pytest.fixture(autouse=WORKERS > 1)
+def several_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Databases of this process have WORKERS workers, whatever a test thinks."""
+    import noria.client
+    from noria.client.embedded import EmbeddedTransport
+
+    monkeypatch.setattr(EmbeddedTransport.__init__, "__defaults__", (None, WORKERS))
+    monkeypatch.setattr(noria.client.open, "__defaults__", (None, WORKERS))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """local[2], loopback only, no UI, UTC, as quiet as Spark gets."""

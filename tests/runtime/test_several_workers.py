@@ -54,7 +54,7 @@ class Front:
             if not hello.recipe:
                 return
             other = self.links[(w + 1) % WORKERS]
-            plan = (await other.ask(packets.Ask(0, "graph plan"))).value
+            plan = (await other.ask(packets.Ask(0, "graph plan"))).value["plan"]
             restored = packets.Migrate(tuple(self.views), durable=False, version=self.version, adopt=plan)
             assert (await self.links[w].recover(restored)).error is None
         return back

@@ -47,7 +47,7 @@ def test_a_password_is_not_printed() -> None:
     assert "secret" not in repr(Settings(Path("d"), password="secret"))
 
 
-@pytest.mark.parametrize("wrong", [{"workers": 2}, {"mysql_port": 65536}, {"memory_bytes": 1}])
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"workers": 65}, {"mysql_port": 65536}, {"memory_bytes": 1}])
 def test_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(SettingsError):
         Settings(Path("d"), **wrong)

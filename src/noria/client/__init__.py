@@ -17,9 +17,10 @@ def connect(url: str = "http://127.0.0.1:8080") -> Database:
     return Database(HttpTransport(url))
 
 
-def open(path: str | PathLike[str], memory_limit: int | None = None) -> Database:
+def open(path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1) -> Database:
     """A database inside this process, without Spark: the same tables and views over the same API.  The
-    directory is created if it is missing and refused if another process has it open."""
+    directory is created if it is missing and refused if another process has it open.  workers: among how many shards
+    tables and views are spread; they share this process, so it is for tests of what a server of several does."""
     from noria.client.embedded import EmbeddedTransport
 
-    return Database(EmbeddedTransport(path, memory_limit))
+    return Database(EmbeddedTransport(path, memory_limit, workers))

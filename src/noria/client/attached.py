@@ -33,7 +33,11 @@ class SharedView:
     def __init__(self, transport: Transport, name: str, keys: Callable[[Any], pa.Table]):
         self.name, self.misses = name, 0
         self._transport, self._keys = transport, keys
-        path = transport.attachment()["path"]
+        about = transport.attachment()
+        path = about["path"]
+        if about.get("workers", 1) > 1:
+            raise ConnectionError(f"this server has {about['workers']} workers, whose views are not attached: use "
+                                  "lookup()")
         if not Path(path).is_dir():
             raise ConnectionError(f"the views are in {path} of the server's host, which is not there on this host: "
                                   "attach on the server's host, or use lookup()")

@@ -21,6 +21,8 @@ from noria.control.whole import WholeProgram
 from noria.core.errors import unknown_table
 from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_EXECUTION_MS, OFF_LOOP_ROWS
 from noria.runtime.inprocess import InProcessLink
+from noria.runtime.link import Link
+from noria.runtime.sharded import ShardedLink
 from noria.runtime.worker_main import WorkerConfig
 from noria.server.answering.executor import Executor
 from noria.server.outcomes import Ok, ResultSet
@@ -35,12 +37,12 @@ REPLY_BYTES = 0  # kept replies are MySQL packets, which nobody asks for here
 
 
 class EmbeddedTransport:
-    def __init__(self, path: str | PathLike[str], memory_limit: int | None = None):
+    def __init__(self, path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1):
         self._claim = Claim(Path(path).absolute())
         self._run_dir = make_run_dir(self._claim.data_dir)
         limit = DEFAULT_MEMORY_BYTES if memory_limit is None else memory_limit
-        config = WorkerConfig(0, 1, "", self._claim.data_dir, self._run_dir, self._claim.epoch, memory_limit=limit,
-                              spark=False)
+        config = WorkerConfig(0, workers, "", self._claim.data_dir, self._run_dir, self._claim.epoch,
+                              memory_limit=limit // workers, spark=False)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="noria", daemon=True)
         self._thread.start()
@@ -51,7 +53,10 @@ class EmbeddedTransport:
             raise
 
     async def _start(self, config: WorkerConfig) -> None:
-        self._link = InProcessLink(config)
+        links = [InProcessLink(config.for_worker(w)) for w in range(config.workers)]
+        for link in links if config.workers > 1 else ():
+            link.others = links
+        self._link: Link = links[0] if config.workers == 1 else ShardedLink(links, config.epoch)
         self._program = WholeProgram(self._link, hold_ms=MAX_EXECUTION_MS)
         self._link.on_hello = self._program.welcome
         views = str(self._run_dir / "views")

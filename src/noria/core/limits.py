@@ -47,6 +47,7 @@ MAX_ALIAS_CHARS = 256  # of a column that a SELECT names
 MAX_PACKET_BYTES = 64 * 2**20  # max_allowed_packet: a longer statement is refused
 VERIFY_KEYS = 200  # of a view of which fewer are present, so many are derived for `noria verify` to compare
 DEFAULT_MEMORY_BYTES = 2**30  # a limit by default: users of such systems ask for one first
+MAX_WORKERS = 64  # each has a process, a channel to each other, and a slot of Spark's
 STORE_SHARE = 1 / 8  # of a memory limit is for the store: half its block cache, half its write buffers
 LEASE_MS = 2_000  # a worker that has not heard from its front end for so long exits
 KERNEL_S = 120  # a process that computes without a sign of life for so long is given up

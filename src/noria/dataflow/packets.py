@@ -34,6 +34,21 @@ class Write:
     """Statements committed in one synced batch, each whole or not at all, acknowledged together."""
 
     statements: tuple[Statement, ...]
+    group: str = ""
+    forget: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Prepare:
+    statements: tuple[Statement, ...]
+    group: str
+    coordinator: int
+
+
+@dataclass(frozen=True)
+class Decide:
+    group: str
+    commit: bool
 
 
 @dataclass(frozen=True)
@@ -283,12 +298,17 @@ class Hello:
     last_seq: int
     recipe: tuple[str, ...]
     tables: tuple[TableDef, ...]
+    prepared: tuple[tuple[str, int], ...] = ()
+    decided: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Wrote:
+    """at: of several workers, who has written, and which of its writes this is."""
+
     seq: int
     results: tuple[WriteResult, ...]
+    at: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -314,6 +334,7 @@ class Migrated:
     failed: tuple[tuple[str, SqlError], ...] = ()
     filling: tuple[str, ...] = ()
     yielded: tuple[str, ...] = ()
+    routes: tuple[tuple[str, tuple[int, ...], int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -327,8 +348,8 @@ class Done:
 
 
 Packet = (
-    Write | Read | Query | Migrate | Rehearse | Snapshot | Ingest | Bootstrap | IndexFiles | Evict | Ask | Fit
-    | SetLimit | Between | Hello | Wrote | Rows | Migrated | Done
+    Write | Prepare | Decide | Read | Query | Migrate | Rehearse | Snapshot | Ingest | Bootstrap | IndexFiles | Evict
+    | Ask | Fit | SetLimit | Between | Hello | Wrote | Rows | Migrated | Done
 )
 
 

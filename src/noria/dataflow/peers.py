@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from noria.core.batch import Batch, concat
 from noria.dataflow.between import Answer, Evict, Lost, Mark, Marked, Message, Request, Update
@@ -45,6 +46,12 @@ class Peers:
         self.version = version
         waited, self._ahead = self._ahead, defaultdict(list)
         self._handle([(sender, b) for sender, bodies in waited.items() for b in bodies])
+
+    def stayed(self, version: int) -> None:
+        """The program is of this version after all: so is what was sent on the way to another."""
+        self.version = version
+        self._outbox = [(to, replace(e, body=replace(e.body, version=version)) if isinstance(e.body, Between) else e)
+                        for to, e in self._outbox]
 
     def _handle(self, messages: Sequence[tuple[int, Between]]) -> None:
         arrived: dict[Node, list[Batch]] = {}

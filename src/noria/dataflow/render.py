@@ -10,6 +10,7 @@ from typing import Any
 from noria.core.types import Field
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Node, ancestors
+from noria.dataflow.partition import ONE
 from noria.dataflow.ranged import sources
 
 
@@ -31,6 +32,8 @@ def _node(engine: Engine, n: Node) -> dict[str, Any]:
         "reuse": n.reuse,
         "columns": [f.name for f in n.fields],
         "state": state,
+        "spread": "" if engine.shards is None else _spread(n),
+        "pulls": "" if engine.shards is None or not n.op.remote else _pulls(n),
         "why": n.why_full if state == "full" else _why_partial(n) if state == "partial" else "",
         "indexes": [[n.fields[c].name for c in cols] for cols in n.indexes] if n.op.stateful else [],
         "ranges": {n.fields[c].name: len(r.starts) for (c,), r in n.ranges.items()},
@@ -56,6 +59,28 @@ def _building(engine: Engine, n: Node) -> str:
         return "waits for what it derives from" if n.inert and n.op.stateful else ""
     told = engine.builds.progress(build)
     return told.waits or f"{told.done} of {told.total} rows"
+
+
+def _spread(n: Node) -> str:
+    """Of several workers: which of them has which rows."""
+    if not n.parts:
+        return "rows at any worker"
+    return "at worker 0" if n.parts == ONE else "spread by " + " or ".join(_names(n, p) for p in dict.fromkeys(n.parts))
+
+
+def _pulls(n: Node) -> str:
+    """Whom an exchange asks for the rows of a key, and why."""
+    if n.full:
+        return "asks all workers once, for all rows"
+    (above,) = n.parents
+    told = []
+    for cols in n.indexes:
+        part = next((p for p in above.parts if set(p) <= set(cols)), None)
+        told.append(f"a pull by {_names(n, cols)} asks " + (
+            f"all workers (broad): {_names(n, cols)} does not tell where rows of n{above.id} are" if part is None else
+            "worker 0 (narrow)" if not part else
+            f"one worker (narrow): rows of n{above.id} are spread by {_names(n, part)}"))
+    return "; ".join(told)
 
 
 _COLUMN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|#(\d+)""")
@@ -122,6 +147,10 @@ def line(d: Mapping[str, Any], view: str) -> str:
     parts = [f"n{d['id']}: {d['does']}"]
     if d["parents"]:
         parts.append("from " + ", ".join(f"n{p}" for p in d["parents"]))
+    if d["spread"]:
+        parts.append(d["spread"])
+    if d["pulls"]:
+        parts.append(d["pulls"])
     if d["state"] == "full":
         parts.append(f"full: {d['why']}")
     elif d["state"] != "none":

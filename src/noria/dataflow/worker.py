@@ -294,6 +294,7 @@ class Worker:
             if body.durable:
                 self._store.set_recipe(body.recipe, e.epoch, e.seq, body.note)
 
+        before = 0 if self._peers is None else self._peers.version
         if self._peers is not None and body.version:
             self._peers.version = body.version  # what is sent on the way is of it
         failed: tuple[tuple[str, SqlError], ...] = ()
@@ -303,6 +304,8 @@ class Worker:
             failed = tuple(self._changes.each(body.steps))
             commit()
         elif (error := self._changes.change(body.steps, commit)) is not None:
+            if self._peers is not None:
+                self._peers.stayed(before)
             return packets.Migrated(e.seq, error)
         self._scans.look()
         self.engine.lookups.look()
@@ -314,7 +317,13 @@ class Worker:
                                 tuple(self._waiting(made)), failed,
                                 tuple(v for v in made if not self.engine.ready(v)),
                                 tuple(s.view for s in body.steps if isinstance(s, packets.DropView) and s.idle
-                                      and s.view not in self.engine.readers))
+                                      and s.view not in self.engine.readers), tuple(map(self._route, made)))
+
+    def _route(self, view: str) -> Any:
+        from noria.dataflow.marks import exchanges_above
+        node = self.engine.readers[view]
+        part = next((p for p in node.parts if set(p) <= set(node.op.key)), ()) if self._peers else ()
+        return view, tuple(node.op.key.index(c) for c in part), exchanges_above(node)
 
     def _rehearse(self, body: packets.Rehearse) -> packets.Packet:
         return packets.Done(body.request, self._changes.rehearse(body.steps))
@@ -447,9 +456,11 @@ class Worker:
     def _ask(self, body: packets.Ask) -> packets.Packet:
         answers: dict[str, Callable[[], Any]] = {
             "graph": lambda: render.nodes(self.engine), "builds": self._deferred.progress,
-            "graph plan": self._changes.graph_plan, "history": self._store.history, "stats": self.stats}
+            "graph plan": self._graph_plan, "history": self._store.history, "stats": self.stats}
         if body.what in answers:
             return packets.Done(body.request, answers[body.what]())
+        if body.what == "caught up":
+            return packets.Done(body.request)
         if body.what == "explain":
             if body.argument in self._changes.left_out:
                 return packets.Done(body.request, error=self._changes.left_out[body.argument])
@@ -465,6 +476,10 @@ class Worker:
             indexes, auto_increment = self._store.load_needs(body.argument)
             return packets.Done(body.request, {"indexes": indexes, "auto_increment": auto_increment})
         return packets.Done(body.request, error=SqlError(1235, "42000", f"A worker cannot be asked '{body.what}'"))
+
+    def _graph_plan(self) -> dict[str, Any]:
+        """What another worker can adopt, and which version of the program it is."""
+        return {"plan": self._changes.graph_plan(), "version": 0 if self._peers is None else self._peers.version}
 
     def _analyze(self, body: packets.Ask) -> packets.Packet:
         """One read, watched node by node."""

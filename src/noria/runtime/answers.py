@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-AT_LEADER = frozenset(("graph", "explain", "history", "graph plan"))  # all workers would say the same
+AT_LEADER = frozenset(("explain", "history", "graph plan"))  # all workers would say the same
+_COUNTS = ("rows", "bytes", "saves", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions")  # of a node
 _MOST = ("nodes", "views", "tick", "sweeps")  # of the counters, those of which all workers have as many
 
 
@@ -15,10 +16,18 @@ def as_one(what: str, values: Sequence[Any]) -> Any:
         return _stats(values)
     if what == "table":
         return {**values[0], "auto_increment": max(v["auto_increment"] for v in values)}
+    if what == "graph":
+        return [_node(same) for same in zip(*values, strict=True)]
     if what == "builds":
         return [{**build, "what": f"{build['what']} (worker {w})"} for w, builds in enumerate(values)
                 for build in builds]
     return values[0]
+
+
+def _node(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A node of the graph, which all workers have: together."""
+    counts = {name: sum(n[name] for n in same) for name in _COUNTS}
+    return {**same[0], **counts, "building": next((n["building"] for n in same if n["building"]), "")}
 
 
 def _stats(values: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -4,9 +4,9 @@ Concurrent single-statement writes are merged into one `Write` (group commit: on
 and their results split again.  No I/O here: `link.py` and `inprocess.py` move the packets.
 
 Keeps true: sequence numbers grow by one and are sent in order; a change keeps its number until it is answered,
-so a worker that has it already answers with its first results.  A change is blamed for a death that came while the
-worker was at it; where that is not known, one that was alone in flight is, and after a death changes go one at a
-time until one is answered.
+so a worker that has it already answers with its first results; behind a `Prepare` goes nothing but its `Decide`.
+A change is blamed for a death that came while the worker was at it; where that is not known, one that was alone in
+flight is, and after a death changes go one at a time until one is answered.
 """
 
 from __future__ import annotations
@@ -19,12 +19,23 @@ from typing import Any
 from noria.core.errors import interrupted
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POISON_DEATHS, WRITES_IN_FLIGHT
 from noria.core.statements import Insert, Statement
-from noria.dataflow.packets import Done, Ingest, Migrate, Migrated, Packet, Rows, Write, Wrote
+from noria.dataflow.packets import (
+    Decide,
+    Done,
+    Ingest,
+    Migrate,
+    Migrated,
+    Packet,
+    Prepare,
+    Rows,
+    Write,
+    Wrote,
+)
 from noria.runtime.blame import Blame, refused
 
 FIRST_REQUEST = 2**40  # questions are numbered apart from changes: a Done of an Ingest carries its seq
 
-Change = Write | Migrate | Ingest
+Change = Write | Prepare | Decide | Migrate | Ingest
 Changed = Wrote | Migrated | Done
 
 
@@ -60,18 +71,25 @@ class Flight:
 
 @dataclass
 class ChangeQueue:
-    """Order of arrival is order of commit.  One packet is in flight, and one large write behind it."""
+    """Order of arrival is order of commit.  One packet is in flight, and one large write behind it.  held: the group
+    that is prepared, or about to be: only what is decided of it may go."""
 
     last_seq: int = 0
     waiting: deque[tuple[Change, asyncio.Future[Any]]] = field(default_factory=deque)
     flying: deque[Flight] = field(default_factory=deque)
     groups: int = 0
     statements: int = 0
+    held: str = ""
     _careful: bool = False
 
     @property
     def settled(self) -> bool:
         return not self.waiting and not self.flying
+
+    @property
+    def sent(self) -> bool:
+        """Is a worker at something?"""
+        return any(f.sent for f in self.flying)
 
     def add(self, body: Change, future: asyncio.Future[Any]) -> None:
         self.waiting.append((body, future))
@@ -91,14 +109,30 @@ class ChangeQueue:
     def _take(self) -> Flight | None:
         if not self.waiting or len(self.flying) >= (WRITES_IN_FLIGHT if _large(self.waiting[0][0]) else 1):
             return None
+        if self.held and not self._decision_first():
+            return None
         first, future = self.waiting.popleft()
+        self.held = first.group if isinstance(first, Prepare) else ""
+        flight = self.begun(first, future)
+        if isinstance(first, Write) and not first.group:
+            self._merge(flight, first)
+        return flight
+
+    def begun(self, body: Change, future: asyncio.Future[Any]) -> Flight:
+        """A change as the next one."""
         self.last_seq += 1
         self.groups += 1
-        flight = Flight(self.last_seq, first, [(1, future)])
-        if isinstance(first, Write):
-            self._merge(flight, first)
+        flight = Flight(self.last_seq, body, [(1, future)])
         self.flying.append(flight)
         return flight
+
+    def _decision_first(self) -> bool:
+        """What was decided of the group that is held comes before all that waits, if it is there."""
+        decision = next((c for c in self.waiting if isinstance(c[0], Decide) and c[0].group == self.held), None)
+        if decision is not None:
+            self.waiting.remove(decision)
+            self.waiting.appendleft(decision)
+        return decision is not None
 
     def _merge(self, flight: Flight, first: Write) -> None:
         """Put the writes that wait behind the first one into its packet, within the bounds of a group."""
@@ -107,7 +141,7 @@ class ChangeQueue:
         rows = sum(map(_rows, statements))
         while self.waiting and len(statements) < GROUP_STATEMENTS and rows < GROUP_ROWS:
             body, future = self.waiting[0]
-            if not isinstance(body, Write):
+            if not isinstance(body, Write) or body.group:
                 break
             more = sum(map(_rows, body.statements))
             if rows + more > GROUP_ROWS or len(statements) + len(body.statements) > GROUP_STATEMENTS:
@@ -127,6 +161,8 @@ class ChangeQueue:
             return False
         self.flying.remove(flight)
         self._careful = self._careful and any(not f.sent for f in self.flying)
+        if isinstance(flight.body, Prepare) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
+            self.held = ""
         flight.answer(reply)
         return True
 
@@ -140,6 +176,7 @@ class ChangeQueue:
                 blame.note(sent[0].body)
             if sent[0].deaths >= POISON_DEATHS:
                 self.flying.remove(sent[0])
+                self.held = ""
                 sent[0].fail(WorkerGone(f"the worker ended {POISON_DEATHS} times while it applied this change (last: "
                                         f"{why}), so it is given up: read back whether it took effect"))
         for flight in self.flying:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from noria.core.limits import IDLE_MS
@@ -19,17 +20,19 @@ from noria.dataflow.packets import Envelope, Hello, Ingest, Migrate, Packet, Wri
 from noria.dataflow.surroundings import Surroundings
 from noria.runtime.changes import Change, WorkerGone
 from noria.runtime.lineage import Lineage
-from noria.runtime.link import FRONT_END, LinkState, LinkStats, OnHello, ReplyBook
+from noria.runtime.link import FRONT_END, LinkState, LinkStats, Member, OnHello, ReplyBook
 from noria.runtime.worker_main import HostedWorker, WorkerConfig, open_worker
 
 log = logging.getLogger(__name__)
 
 
-class InProcessLink:
-    """See `runtime.link.Link`.  `config.endpoint` is not used."""
+class InProcessLink(Member):
+    """See `runtime.link.Link`.  `config.endpoint` is not used.  others: of several workers, all links by number."""
+
+    others: Sequence[InProcessLink] = ()
 
     def __init__(self, config: WorkerConfig, *, on_hello: OnHello | None = None):
-        self.config, self.on_hello = config, on_hello
+        self.config, self.on_hello, self.worker = config, on_hello, config.worker
         self.state, self.since, self.why = LinkState.DOWN, time.monotonic(), "not started"
         self.stats = LinkStats()
         self.hello: Hello | None = None
@@ -123,6 +126,15 @@ class InProcessLink:
         self._arrived.append(Envelope(self.config.epoch, FRONT_END, seq, body))
         self._soon()
 
+    def take(self, message: Envelope) -> None:
+        """Of another worker."""
+        self._arrived.append(message)
+        self._soon()
+
+    def restart(self, why: str) -> None:
+        """A worker in this process ends with it."""
+        self._broken(WorkerGone(why))
+
     def _soon(self) -> None:
         if self._stepping is None and self.state in (LinkState.UP, LinkState.RECOVERING):
             self._stepping = self._loop.call_soon(self._step)
@@ -143,6 +155,8 @@ class InProcessLink:
             return
         for reply in replies:
             self.stats.dropped += not self._book.take(reply.body)
+        for to, message in self._worker.outgoing() if self.others else ():
+            self.others[to].take(message)
         self.stats.groups = self._book.changes.groups
         if more or self._book.changes.waiting or self._arrived:
             self._soon()

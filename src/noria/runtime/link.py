@@ -16,7 +16,7 @@ import asyncio
 import enum
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,7 +31,7 @@ from noria.dataflow.packets import (
     Write,
 )
 from noria.runtime import wire
-from noria.runtime.changes import Change, ReplyBook, WorkerGone
+from noria.runtime.changes import Change, Flight, ReplyBook, WorkerGone
 from noria.runtime.lineage import Process
 from noria.runtime.pulse import Computing, Doing, Heart
 from noria.runtime.wire import Kind, Reader, Signal, WireError
@@ -63,11 +63,19 @@ class LinkStats:
 
 
 class Link(Protocol):
-    """What the front end needs of a worker, wherever it runs."""
+    """What the front end needs of its workers, wherever they run, and however many (`workers`)."""
 
-    state: LinkState
-    stats: LinkStats
+    workers: int
     on_hello: OnHello | None
+
+    @property
+    def stats(self) -> LinkStats: ...
+
+    @property
+    def state(self) -> LinkState: ...
+
+    @property
+    def why(self) -> str: ...
 
     async def start(self) -> None: ...
 
@@ -88,6 +96,50 @@ class Link(Protocol):
     async def recover(self, body: Packet) -> Any: ...
 
     async def request(self, body: Packet) -> Any: ...
+
+    async def catch_up(self, writes: Mapping[int, int]) -> None:
+        """Returns when whoever is asked from now on has all that came of these writes (`Wrote.at`)."""
+
+
+class Member:
+    """What a link of one worker is to `ShardedLink` beside: what it does before its worker serves."""
+
+    workers = 1
+    state: LinkState
+    _book: ReplyBook
+    _loop: asyncio.AbstractEventLoop
+
+    def _send(self, body: Packet, seq: int) -> None:
+        raise NotImplementedError
+
+    async def catch_up(self, writes: Mapping[int, int]) -> None:
+        """There is no other worker to wait for."""
+
+    async def replay(self, changed: Callable[[Change], Change]) -> None:
+        """Only within `on_hello`: the changes that the last worker left unanswered, before anything else."""
+        for flight in tuple(self._book.changes.flying):
+            flight.body = changed(flight.body)
+            await self._at_once(flight)
+
+    async def first(self, body: Change) -> Any:
+        """Only within `on_hello`: a change that goes before all that waits."""
+        if self.state is not LinkState.RECOVERING:
+            raise WorkerGone("a change came out of its turn: the worker is not being brought back")
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        await self._at_once(self._book.changes.begun(body, answer))
+        return answer.result()
+
+    async def _at_once(self, flight: Flight) -> None:
+        done: asyncio.Future[Any] = self._loop.create_future()
+        flight.parts.append((0, done))
+        flight.sent, flight.tries = True, flight.tries + 1
+        self._send(flight.body, flight.seq)
+        await done
+
+    @property
+    def held(self) -> str:
+        """The group of which something is prepared here, and not decided."""
+        return self._book.changes.held
 
 
 class _Connection(asyncio.Protocol):
@@ -118,7 +170,7 @@ class _Connection(asyncio.Protocol):
         self._link._disconnected(self)
 
 
-class WorkerLink:
+class WorkerLink(Member):
     """See `Link`.  To be used from the event loop that started it."""
 
     def __init__(self, endpoint: str, epoch: int, worker: int = 0, *, lease_ms: int = LEASE_MS,
@@ -352,6 +404,11 @@ class WorkerLink:
             self._send(asked.body, seq=0)
         self._pump()
 
+    def restart(self, why: str) -> None:
+        """End the worker; another one comes."""
+        self._kill_peer()
+        self._lost(why)
+
     def _kill_peer(self) -> None:
         """End the worker's process, if it still is the one that said Hello; a stopped one dies as well."""
         if self._peer is not None and self._peer.process is not None:
@@ -370,7 +427,7 @@ class WorkerLink:
     def _lost(self, why: str) -> None:
         if self._peer is None:
             return
-        if self.state is LinkState.UP:
+        if self.state is LinkState.UP or self._book.changes.sent:
             self._book.worker_died(why, self._at())
         self._newest = self._peer.incarnation + 1
         self._forget_peer()

@@ -68,13 +68,11 @@ How = Callable[[SomeLink, Packet], Awaitable[Any]]
 
 class ShardedLink:
     """See `Link`.  links: of the workers, by number.  on_hello: is given worker 0's Hello when all workers come up
-    together; on_worker: each Hello."""
+    together."""
 
-    def __init__(self, links: Sequence[SomeLink], epoch: int, *, on_hello: OnHello | None = None,
-                 on_worker: Callable[[Hello], None] = lambda hello: None):
-        self.links, self.workers = links, len(links)
-        self.on_hello, self._on_worker = on_hello, on_worker
-        self.stats = LinkStats()
+    def __init__(self, links: Sequence[SomeLink], epoch: int, *, on_hello: OnHello | None = None):
+        self.links, self.workers, self.on_hello = links, len(links), on_hello
+        self._asked = LinkStats()
         self.routes = Routes(self.workers)
         self.version = 0  # of the program
         self._mirror = Mirror()
@@ -108,6 +106,13 @@ class ShardedLink:
         down = [link for link in self.links if link.state is not LinkState.UP]
         return "; ".join(f"worker {link.worker}: {link.why}" for link in down) or self.links[0].why
 
+    @property
+    def stats(self) -> LinkStats:
+        """changes and asks: as they came here."""
+        each = [link.stats for link in self.links]
+        return replace(self._asked, groups=sum(s.groups for s in each), workers=sum(s.workers for s in each),
+                       losses=sum(s.losses for s in each), dropped=sum(s.dropped for s in each))
+
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         await asyncio.gather(*(link.start() for link in self.links))
@@ -130,7 +135,6 @@ class ShardedLink:
         """Returns when the worker may serve."""
         self._hellos[worker] = hello
         self._caught_up[worker] = [0] * self.workers
-        self._on_worker(hello)
         donor = next((link for link in self.links if link.state is LinkState.UP), None)
         if donor is not None:
             await self._take_over(self.links[worker], hello, donor)
@@ -211,7 +215,7 @@ class ShardedLink:
 
     # ------------------------------------------------------------ changes
     def submit(self, body: Change) -> asyncio.Future[Any]:
-        self.stats.changes += 1
+        self._asked.changes += 1
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._paused is not None:
             self._paused.append((body, future))
@@ -371,7 +375,7 @@ class ShardedLink:
 
     # ------------------------------------------------------------ questions
     async def ask(self, body: Packet, retry: bool = False) -> Any:
-        self.stats.asks += 1
+        self._asked.asks += 1
         if isinstance(body, Read):
             return await self._read(body, retry)
         if isinstance(body, Ask) and body.what == "analyze" and body.read is not None:

@@ -78,7 +78,8 @@ class WorkerConfig:
         return self.data_dir / f"worker-{self.worker}"
 
     def for_worker(self, worker: int) -> WorkerConfig:
-        return replace(self, worker=worker)
+        return replace(self, worker=worker, endpoint=link_endpoint(self.run_dir, worker, self.workers)
+                       if self.workers > 1 else self.endpoint)
 
 
 class HostedWorker(Protocol):
@@ -95,6 +96,16 @@ class HostedWorker(Protocol):
         """Of one of several: what other workers are to get."""
 
     def close(self) -> None: ...
+
+
+def link_endpoint(run_dir: Path, worker: int, workers: int) -> str:
+    """Where the front end listens for a worker."""
+    return f"ipc://{run_dir}/link" + ("" if workers == 1 else f"-{worker}")
+
+
+def views_dir(run_dir: Path, worker: int, workers: int) -> Path:
+    """Where a worker publishes its views."""
+    return run_dir / ("views" if workers == 1 else f"views-{worker}")
 
 
 def open_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -> HostedWorker:
@@ -301,7 +312,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     from noria.views.writer import ViewDirectory
 
     warm.kernels()
-    published = config.run_dir / ("views" if config.workers == 1 else f"views-{config.worker}")
+    published = views_dir(config.run_dir, config.worker, config.workers)
     published.mkdir(mode=0o700, parents=True, exist_ok=True)
     symbols = SymbolTable(str(published))
     store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation,

@@ -33,10 +33,11 @@ from noria.dataflow.packets import Ask, Done, Evict, Hello, SetLimit
 from noria.dataflow.render import size
 from noria.plan.view import ViewDef
 from noria.runtime import warm
-from noria.runtime.link import LinkState, WorkerLink
+from noria.runtime.link import Link, LinkState, WorkerLink
 from noria.runtime.pulse import doing_path
 from noria.runtime.resources import raise_open_files
-from noria.runtime.worker_main import WorkerConfig
+from noria.runtime.sharded import ShardedLink
+from noria.runtime.worker_main import WorkerConfig, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.applying import applied
 from noria.server.bulk.indexes import Indexes
@@ -123,8 +124,6 @@ class Node:
         self.settings = settings
         self.user, self.password = settings.user, settings.password
         self._closers: list[tuple[str, Callable[[], Awaitable[None] | None]]] = []
-        self._restarts = -1
-        self._worker_pid = 0
         self._worker_limit: int | None = None  # set while running, and again for each new worker
         self._warnings = 0
         self.ready_line = ""
@@ -141,13 +140,15 @@ class Node:
         self._permit = LoadPermit(settings.load_dirs, make_token(settings.data_dir))
         run_dir = make_run_dir(settings.data_dir, settings.run_root)
         self._closers.append(("run directory", lambda: remove_run_dir(run_dir)))
-        self.views_dir = run_dir / "views"
-        self.link = WorkerLink(f"ipc://{run_dir}/link", claim.epoch, on_hello=self._hello, note=log.info,
-                               doing=doing_path(run_dir, 0))
+        self.run_dir, several = run_dir, settings.workers
+        self.links = [WorkerLink(link_endpoint(run_dir, w, several), claim.epoch, w, note=log.info,
+                                 doing=doing_path(run_dir, w)) for w in range(several)]
+        self.link: Link = self.links[0] if several == 1 else ShardedLink(self.links, claim.epoch)
+        self.link.on_hello = self._hello
         self.program = WholeProgram(self.link)
         await self.link.start()
-        worker_bytes = int(settings.memory_bytes * WORKER_MEMORY_SHARE)
-        workers = WorkerConfig(0, settings.workers, self.link.endpoint, settings.data_dir, run_dir, claim.epoch,
+        worker_bytes = int(settings.memory_bytes * WORKER_MEMORY_SHARE) // several
+        workers = WorkerConfig(0, several, self.links[0].endpoint, settings.data_dir, run_dir, claim.epoch,
                                memory_limit=worker_bytes)
         spark = SparkSettings(settings.master, settings.workers, settings.data_dir / "spark",
                               sockets_dir=run_dir / "spark")
@@ -159,7 +160,8 @@ class Node:
         self._closers.append(("worker", self.link.close))
         self.bulk = Bulk(self.batch, self.link, self.program, settings.data_dir / "snapshots")
         self.program.first_states.bootstrap = self.bulk.bootstrap
-        self.executor = Executor(self.program, self.link, lambda: attach(str(self.views_dir), OFF_LOOP_ROWS), self.bulk,
+        self.executor = Executor(self.program, self.link,
+                                 lambda w: attach(str(views_dir(run_dir, w, several)), OFF_LOOP_ROWS), self.bulk,
                                  reply_bytes(settings.memory_bytes))
         self.sessions = Sessions(self.executor)
         # A first compilation must not hold up a lease or a client; Spark starts meanwhile.
@@ -168,8 +170,9 @@ class Node:
         self.batch.start_soon()
         watching = asyncio.ensure_future(self._watch_memory())
         self._closers.append(("watch over memory", lambda: _stopped(watching)))
-        indexing = asyncio.ensure_future(Indexes(self.bulk, self.link).run())
-        self._closers.append(("making of indexes", lambda: _stopped(indexing)))
+        if several == 1:  # several workers make their indexes themselves
+            indexing = asyncio.ensure_future(Indexes(self.bulk, self.link).run())
+            self._closers.append(("making of indexes", lambda: _stopped(indexing)))
         await self._listen(*ports)
 
     async def _worker_up(self) -> None:
@@ -236,8 +239,6 @@ class Node:
             self.mysql.abort()
 
     async def _hello(self, hello: Hello) -> None:
-        self._restarts += 1
-        self._worker_pid = hello.pid
         await self.program.welcome(hello)
         if self._worker_limit is not None:
             await self.link.recover(SetLimit(self._worker_limit))
@@ -245,12 +246,13 @@ class Node:
     # ------------------------------------------------------------ what HTTP asks
     def health(self) -> dict[str, Any]:
         up = self.link.state is LinkState.UP
+        pids = [0 if link.hello is None else link.hello.pid for link in self.links]
         return {"status": "ok" if up else "recovering", "worker": self.link.state.value, "spark": self.supervisor.state,
-                "worker_pid": self._worker_pid, "why": "" if up else self.link.why}
+                "worker_pid": pids[0], "worker_pids": pids, "why": "" if up else self.link.why}
 
     async def stats(self) -> dict[str, Any]:
         numbers = self.executor.stats()
-        numbers.update(connections=len(self.mysql.connections), worker_restarts_total=max(0, self._restarts),
+        numbers.update(connections=len(self.mysql.connections), worker_restarts_total=self._restarts(),
                        worker_up=int(self.link.state is LinkState.UP), front_memory=_resident(os.getpid()),
                        spark_memory=sum(map(_resident, (*self.supervisor.processes(), *self.batch.processes()))),
                        memory_warnings_total=self._warnings)
@@ -259,6 +261,9 @@ class Node:
                 worker = await asyncio.wait_for(self.ask("stats"), 2)
                 numbers.update({f"worker_{k}": v for k, v in worker.items() if isinstance(v, (int, float))})
         return numbers
+
+    def _restarts(self) -> int:
+        return max(0, sum(link.stats.workers for link in self.links) - len(self.links))
 
     async def _watch_memory(self) -> None:
         """Tell in the log when what can never be evicted exceeds the limit; again once it has doubled."""
@@ -324,7 +329,8 @@ class Node:
         return self.sessions.views()
 
     def attachment(self) -> dict[str, Any]:
-        return {"path": str(self.views_dir), "host": socket.gethostname(), "pid": os.getpid(),
+        return {"path": str(views_dir(self.run_dir, 0, len(self.links))), "workers": len(self.links), "host": socket.gethostname(),
+                "pid": os.getpid(),
                 "load_token": str(self.settings.data_dir / TOKEN_FILE)}
 
     async def run_sql(self, sql: str, parameters: list[Any]) -> list[Outcome]:

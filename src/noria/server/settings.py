@@ -16,7 +16,7 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from noria.core.limits import DEFAULT_MEMORY_BYTES
+from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_WORKERS
 from noria.views import files
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -53,8 +53,8 @@ class Settings:
     run_root: Path | None = None  # where the run directory goes; None: /dev/shm, else the data directory
 
     def __post_init__(self) -> None:
-        if self.workers != 1:
-            raise SettingsError(f"--workers {self.workers}: this version runs exactly 1 worker; leave it out")
+        if not 1 <= self.workers <= MAX_WORKERS:
+            raise SettingsError(f"--workers {self.workers}: from 1 to {MAX_WORKERS}")
         for name, port in (("--mysql-port", self.mysql_port), ("--http-port", self.http_port)):
             if not 0 <= port <= 65535:
                 raise SettingsError(f"{name} {port} is no port: 0 (any free one) to 65535")

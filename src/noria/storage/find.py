@@ -16,15 +16,14 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.core.errors import value_overflow
 from noria.core.expressions import evaluate
-from noria.core.expressions.expr import Call, Col, Const, Expr, conjuncts
+from noria.core.expressions.expr import Call, Expr
+from noria.core.expressions.points import bounded
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
-from noria.core.types import Kind, SqlType
 from noria.core.values import encode
 from noria.storage.stage import Stage
 
 KEY_WORDS = 8  # what a row's key takes in memory, in columns
-MAX_POINTS = 10_000  # an IN list, or a product of them, beyond this is a scan
 _SAFE = frozenset("eq ne lt le gt ge nseq and or not xor is_null is_true in like".split())  # never overflow
 
 
@@ -86,7 +85,7 @@ def _candidates(
 ) -> Iterator[tuple[list[bytes] | None, list[bytes]]]:
     """Keys (None: `table.keys` gives them) and packed rows among which all wanted ones are."""
     table = stage.table
-    points = _points(where, table.types)
+    points = bounded(where, table.types)
     access = _best_access(stage, set(points))
     if access is None:
         yield from stage.scan()
@@ -115,41 +114,3 @@ def _best_access(stage: Stage, columns: set[int]) -> Any:
         if length and (best is None or length > len(best[1])):
             best = index, of[:length]
     return best
-
-
-def _points(where: Expr | None, types: tuple[SqlType, ...]) -> dict[int, list[Any]]:
-    """Columns that the condition bounds to a list of values (never NULL): `=` and IN among its terms."""
-    points: dict[int, list[Any]] = {}
-    total = 1
-    for term in conjuncts(where):
-        found = _point(term, types)
-        if found is not None and found[0] not in points and total * len(found[1]) <= MAX_POINTS:
-            points[found[0]] = found[1]
-            total *= max(len(found[1]), 1)
-    return points
-
-
-def _point(term: Expr, types: tuple[SqlType, ...]) -> tuple[int, list[Any]] | None:
-    if not isinstance(term, Call) or term.op not in ("eq", "in"):
-        return None
-    first, *rest = term.args
-    if term.op == "eq" and isinstance(first, Const):
-        first, rest = rest[0], [first]
-    if not isinstance(first, Col):
-        return None
-    values = []
-    for item in rest:
-        if not isinstance(item, Const) or not _same_codes(types[first.index], item.type, item.value):
-            return None
-        if item.value is not None:
-            values.append(item.value)
-    return first.index, values
-
-
-def _same_codes(column: SqlType, other: SqlType, value: Any) -> bool:
-    """Does `column = value` compare codes (of text: folded or not) as keys on disk do?"""
-    if value is None:
-        return True
-    if column.kind is not other.kind:
-        return False
-    return column.kind is not Kind.DECIMAL or column.scale == other.scale

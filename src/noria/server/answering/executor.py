@@ -10,7 +10,7 @@ view can answer is answered by Spark over a snapshot, and the reply carries a wa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -302,6 +302,15 @@ class Executor:
             raise result.error
         return result
 
+    def written_at(self, done: asyncio.Future[Any]) -> tuple[tuple[int, int], ...]:
+        """Which writes it was, of several workers: what `catch_up` is given."""
+        at: tuple[tuple[int, int], ...] = done.result().at
+        return at
+
+    async def catch_up(self, writes: Mapping[int, int]) -> None:
+        """Returns when whoever is asked next has these writes."""
+        await self._link.catch_up(writes)
+
     def _at_its_time(self, statement: Insert | Update | Delete, offset: timedelta) -> Insert | Update | Delete:
         """The statement with the time where it asks for it."""
         table = self.program.table(statement.table)
@@ -327,7 +336,9 @@ class Executor:
         (batch,) = rows.combine_chunks().to_batches(max_chunksize=rows.num_rows)
         done = self.submit(Insert(table.name, columns, batch, on_duplicate))
         await asyncio.wait((done,))
-        return self.result_of(done).affected
+        affected = self.result_of(done).affected
+        await self.catch_up(dict(self.written_at(done)))  # there is no session that would wait for it when it reads
+        return affected
 
     def refuse_zero(self, statement: Insert) -> None:
         """Under NO_AUTO_VALUE_ON_ZERO 0 is no wish for a generated value, and a table takes it for one."""

@@ -79,13 +79,18 @@ class Session:
         self.row_count = -1
         self._transaction = Transaction()
         self.offset = timedelta()  # of the session's clock from UTC
-        self.keepable = True  # what is kept is in UTC
+        self._unseen: dict[int, int] = {}  # its writes that some worker may not know of yet (`Wrote.at`)
         self._executor.locks.unlock(self)
         self._set_status()
 
     def _set_status(self) -> None:
         self.status = (AUTOCOMMIT if self.variables["autocommit"] else 0) | (
             IN_TRANSACTION if self._transaction.open else 0)
+
+    @property
+    def keepable(self) -> bool:
+        """What is kept is in UTC, and may lack what this session has just written."""
+        return not (self.offset or self._unseen)
 
     def close(self) -> None:
         """The client is gone: so are its locks and what it asked, but for a write that has been sent on."""
@@ -133,7 +138,8 @@ class Session:
         self._said = text
         try:
             if compiled.direct and not self.offset:
-                answer = self._executor.select(compiled, values, self._client.keeps, self._tell)
+                answer = self._seen_select(compiled, values) if self._unseen else self._executor.select(
+                    compiled, values, self._client.keeps, self._tell)
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
                     return answer
@@ -280,7 +286,24 @@ class Session:
         self.running.limit(limit)
         return await answer
 
+    async def _seen_select(self, compiled: Compiled, values: Sequence[Any]) -> ResultSet:
+        """A SELECT by a session that has just written."""
+        await self.see_own()
+        answer = self._executor.select(compiled, values, self._client.keeps, self._tell)
+        return answer if isinstance(answer, ResultSet) else await answer
+
+    async def see_own(self) -> None:
+        """Returns when whoever may be asked has what this session wrote."""
+        unseen = self._unseen
+        if not unseen:
+            return
+        self._tell("waiting for its own writes")
+        await self._executor.catch_up(unseen)
+        if self._unseen is unseen:
+            self._unseen = {}
+
     async def _select(self, command: sql.Select) -> ResultSet:
+        await self.see_own()
         if not self.offset:
             return await self._executor.select_bound(command, self._tell)
         in_utc = await self._executor.select_bound(zones.in_utc(command, self.offset), self._tell)
@@ -301,6 +324,8 @@ class Session:
             raise self._noted(SqlError(1105, "HY000", str(e))) from e
         except SqlError as e:
             raise self._noted(e) from None
+        if at := self._executor.written_at(done):
+            self._unseen = {**self._unseen, **dict(at)}
         self.warnings = ()
         self._transaction.wrote(result.affected, bool(self.variables["autocommit"]))
         if result.last_insert_id:
@@ -375,7 +400,6 @@ class Session:
         self.variables.update(kept)
         self._set_status()
         self.offset = zones.offset_of(self.variables["time_zone"])
-        self.keepable = not self.offset
         return [("Warning", 1235, text) for text in warnings]
 
 

@@ -39,7 +39,9 @@ class Sessions:
         """The statements of a text in a session of their own; raises the first error."""
         session = self.connect(Client("root", DATABASE, self.processes.number(), "localhost", False))
         try:
-            return await complete(session, text, parameters)
+            outcomes = await complete(session, text, parameters)
+            await session.see_own()  # nobody would wait for it in the next one
+            return outcomes
         finally:
             session.close()
 

@@ -48,7 +48,18 @@ Report = Callable[[WorkersStarted | WorkersEnded], None]
 
 
 def host_workers(session: Any, config: WorkerConfig, report: Report, stopping: threading.Event) -> None:
-    """Run the barrier job, again and again, until `stopping` is set.  Blocks."""
+    """Run the job of each worker, again and again, until `stopping` is set.  Blocks."""
+    from pyspark import InheritableThread
+
+    threads = [InheritableThread(_host_worker, args=(session, config.for_worker(w), report, stopping))
+               for w in range(config.workers)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+
+
+def _host_worker(session: Any, config: WorkerConfig, report: Report, stopping: threading.Event) -> None:
     context = session.sparkContext
     attempt = failures = 0
     while not stopping.is_set():
@@ -58,7 +69,7 @@ def host_workers(session: Any, config: WorkerConfig, report: Report, stopping: t
         context.setLocalProperty("spark.scheduler.pool", JOB_GROUP)  # as much as all batch jobs
         context.setJobGroup(JOB_GROUP, "the workers of noria", interruptOnCancel=True)
         try:
-            numbers = context.parallelize(range(config.workers), config.workers)
+            numbers = context.parallelize([config.worker], 1)
             ends = numbers.barrier().mapPartitions(partial(_task, config)).collect()
             why = ", ".join(f"worker {number}: {end}" for number, end in ends)
         except Exception as e:
