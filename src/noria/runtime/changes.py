@@ -72,7 +72,8 @@ class Flight:
 @dataclass
 class ChangeQueue:
     """Order of arrival is order of commit.  One packet is in flight, and one large write behind it.  held: the group
-    that is prepared, or about to be: only what is decided of it may go."""
+    that is prepared, or about to be: only what is decided of it may go.  gated: groups whose `Write` keeps its place,
+    and all that waits behind it, until it may go."""
 
     last_seq: int = 0
     waiting: deque[tuple[Change, asyncio.Future[Any]]] = field(default_factory=deque)
@@ -80,6 +81,7 @@ class ChangeQueue:
     groups: int = 0
     statements: int = 0
     held: str = ""
+    gated: set[str] = field(default_factory=set)
     _careful: bool = False
 
     @property
@@ -109,7 +111,7 @@ class ChangeQueue:
     def _take(self) -> Flight | None:
         if not self.waiting or len(self.flying) >= (WRITES_IN_FLIGHT if _large(self.waiting[0][0]) else 1):
             return None
-        if self.held and not self._decision_first():
+        if (self.held and not self._decision_first()) or getattr(self.waiting[0][0], "group", None) in self.gated:
             return None
         first, future = self.waiting.popleft()
         self.held = first.group if isinstance(first, Prepare) else ""

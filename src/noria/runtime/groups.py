@@ -2,9 +2,8 @@
 
     Prepare at all but the coordinator → Write at the coordinator: the decision → Decide at the others
 
-The coordinator is the participant with the least number.  Each worker sees groups and other changes in the order in
-which they were submitted, and takes no other change between a `Prepare` and its `Decide`: so nothing needs a lock, and
-as a worker waits only for lesser ones, no two wait for each other.
+The coordinator is the participant with the least number.  A group has its place in the queues of all its workers at
+once, and what stands behind it waits until it is decided there: so nothing needs a lock, and no two wait for each other.
 
 Keeps true: nobody is told before the decision is durable; what was prepared is decided as the coordinator has it,
 whoever died meanwhile, the front end too.
@@ -34,6 +33,10 @@ class Participant(Protocol):
     @property
     def held(self) -> str: ...
 
+    def gate(self, group: str) -> None: ...
+
+    def release(self, group: str) -> None: ...
+
     def submit(self, body: Change) -> asyncio.Future[Any]: ...
 
     def cancel(self, change: asyncio.Future[Any]) -> None: ...
@@ -61,8 +64,11 @@ class Groups:
         """What the statement's parts did, by ascending worker; errors come in results."""
         name = f"{self._epoch}.{next(self._numbers)}"
         first, *others = sorted(parts)
+        self._links[first].gate(name)
+        write = Write((parts[first],), name, tuple(self._done.pop(first, ())))
+        decision = self._links[first].submit(write)
         prepares = {w: self._links[w].submit(Prepare((parts[w],), name, first)) for w in others}
-        task = asyncio.ensure_future(self._run(name, first, parts[first], prepares))
+        task = asyncio.ensure_future(self._run(write, first, decision, prepares))
         self._running[task] = prepares
         task.add_done_callback(self._ended)
         return task
@@ -76,16 +82,20 @@ class Groups:
             if not prepare.done():
                 self._links[w].cancel(prepare)
 
-    async def _run(self, name: str, first: int, part: Statement, prepares: dict[int, asyncio.Future[Any]]
-                   ) -> list[WriteResult]:
+    async def _run(self, write: Write, first: int, decision: asyncio.Future[Any],
+                   prepares: dict[int, asyncio.Future[Any]]) -> list[WriteResult]:
+        name = write.group
         replies = dict(zip(prepares, await asyncio.gather(*prepares.values(), return_exceptions=True), strict=True))
         prepared = [w for w, r in replies.items() if isinstance(r, Wrote) and r.results[0].error is None]
         if len(prepared) < len(replies):
+            self._links[first].cancel(decision)
+            self._links[first].release(name)
+            self._done.setdefault(first, []).extend(write.forget)
             await self._decide(name, prepared, False)
             return _failures(list(replies.values()))
+        self._links[first].release(name)
         try:
-            forget = tuple(self._done.pop(first, ()))
-            wrote: Wrote = await self._links[first].submit(Write((part,), name, forget))
+            wrote: Wrote = await decision
         except Exception as e:
             if await self._found_out(first, name):
                 await self._decide(name, prepared, True)

@@ -135,6 +135,9 @@ class InProcessLink(Member):
         """A worker in this process ends with it."""
         self._broken(WorkerGone(why))
 
+    def _pump(self) -> None:
+        self._soon()
+
     def _soon(self) -> None:
         if self._stepping is None and self.state in (LinkState.UP, LinkState.RECOVERING):
             self._stepping = self._loop.call_soon(self._step)

@@ -136,6 +136,17 @@ class Member:
         self._send(flight.body, flight.seq)
         await done
 
+    def gate(self, group: str) -> None:
+        """The group's `Write` keeps its place when it is submitted, and waits."""
+        self._book.changes.gated.add(group)
+
+    def release(self, group: str) -> None:
+        self._book.changes.gated.discard(group)
+        self._pump()
+
+    def _pump(self) -> None:
+        raise NotImplementedError
+
     @property
     def held(self) -> str:
         """The group of which something is prepared here, and not decided."""

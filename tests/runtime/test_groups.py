@@ -1,0 +1,215 @@
+"""Statements over several shards under random schedules and crashes: whole at all workers or at none, and what was told
+is true.  Workers here are models that keep what `Prepare`, `Write` and `Decide` promise to keep."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from noria.core.errors import SqlError
+from noria.core.statements import Delete, WriteResult
+from noria.dataflow.packets import Decide, Hello, Prepare, Write, Wrote
+from noria.runtime.changes import Change, ReplyBook, WorkerGone
+from noria.runtime.groups import Groups
+
+TAKEN = SqlError(1062, "23000", "taken")
+
+
+class Shard:
+    """What a worker has on disk.  A statement is a Delete of a "table", whose name says what it does."""
+
+    def __init__(self, number: int):
+        self.number = number
+        self.rows: list[str] = []
+        self.prepared: dict[str, tuple[Any, int]] = {}
+        self.decided: set[str] = set()
+        self.done: dict[int, Wrote] = {}
+        self.last = 0
+
+    def hello(self) -> Hello:
+        prepared = tuple((g, c) for g, (_, c) in self.prepared.items())
+        return Hello(self.number, 1, 1, self.last, (), (), prepared=prepared, decided=tuple(self.decided))
+
+    def handle(self, seq: int, body: Any) -> Wrote:
+        if seq in self.done:
+            return self.done[seq]
+        assert seq == self.last + 1, (seq, self.last)
+        self.last = seq
+        self.done[seq] = Wrote(seq, self._results(body))
+        return self.done[seq]
+
+    def _results(self, body: Any) -> tuple[WriteResult, ...]:
+        if isinstance(body, Decide):
+            found = self.prepared.pop(body.group, None)
+            if found is None or not body.commit:
+                return ()
+            return self._apply(found[0])
+        assert not self.prepared, "a change came between a Prepare and its Decide"
+        if any(f"fail at {self.number}" in s.table for s in body.statements):
+            return tuple(WriteResult(error=TAKEN) for _ in body.statements)
+        if isinstance(body, Prepare):
+            self.prepared[body.group] = body.statements, body.coordinator
+            return tuple(WriteResult(1) for _ in body.statements)
+        self.decided -= set(body.forget)
+        if body.group:
+            self.decided.add(body.group)
+        return self._apply(body.statements)
+
+    def _apply(self, statements: Any) -> tuple[WriteResult, ...]:
+        self.rows += [s.table for s in statements]
+        return tuple(WriteResult(1) for _ in statements)
+
+
+class Line:
+    """A link to a shard that may die with what is on its way, or after it was done and before it was told."""
+
+    def __init__(self, shard: Shard, rng: random.Random, come_back: Callable[[Line], Any]):
+        self.shard, self._rng, self._come_back = shard, rng, come_back
+        self._book, self._up, self.hello = ReplyBook(), True, shard.hello()
+
+    @property
+    def held(self) -> str:
+        return self._book.changes.held
+
+    def gate(self, group: str) -> None:
+        self._book.changes.gated.add(group)
+
+    def release(self, group: str) -> None:
+        self._book.changes.gated.discard(group)
+
+    def submit(self, body: Change) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._book.changes.add(body, future)
+        return future
+
+    def cancel(self, change: asyncio.Future[Any]) -> None:
+        self._book.changes.give_up(change)
+
+    async def up(self) -> None:
+        while not self._up:
+            await asyncio.sleep(0)
+
+    async def first(self, body: Change) -> Any:
+        flight = self._book.changes.begun(body, asyncio.get_running_loop().create_future())
+        flight.sent = True
+        self._book.take(self.shard.handle(flight.seq, flight.body))
+
+    async def step(self, kill: float) -> None:
+        if not self._up:
+            for f in tuple(self._book.changes.flying):
+                self._book.take(self.shard.handle(f.seq, f.body))
+            self.hello = self.shard.hello()
+            await self._come_back(self)
+            self._up = True
+            return
+        flight = self._book.changes.next()
+        if flight is None:
+            return
+        dies = self._rng.random() < kill
+        reply = self.shard.handle(flight.seq, flight.body) if not dies or self._rng.random() < 0.5 else None
+        if dies:
+            self._up = False
+            for f in self._book.changes.flying:
+                f.sent = False
+        elif reply is not None:
+            self._book.take(reply)
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("NORIA_GROUP_SEEDS", "60"))))
+def test_whole_or_not_at_all(seed: int) -> None:
+    async def test() -> None:
+        rng = random.Random(seed)
+        shards = [Shard(w) for w in range(3)]
+        ended: dict[str, set[str]] = {}  # of earlier front ends: what is known of their statements
+        for epoch in range(1, 4):
+            await front_end(rng, shards, epoch, ended)
+        for shard in shards:
+            assert not shard.prepared and len(set(shard.rows)) == len(shard.rows)
+
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: dict[str, set[str]]) -> None:
+    """One front end's life: some statements, and an end in their midst."""
+    groups: Groups
+
+    async def come_back(line: Line) -> None:
+        await groups.resolve(line.hello, lambda w: ())
+
+    lines = [Line(s, rng, come_back) for s in shards]
+    for line in lines:
+        line.shard.last, line.shard.done = 0, {}
+    groups = Groups(lines, epoch)
+    for line in lines:
+        await groups.resolve(line.hello, lambda w: tuple(shards[w].decided))
+    check(shards, ended)
+    tasks: dict[str, tuple[asyncio.Future[Any], list[int]]] = {}
+    last = rng.randrange(100, 400)
+    for turn in range(last):
+        if rng.random() < 0.3:
+            name, some = f"{epoch}:{turn}", sorted(rng.sample(range(3), rng.randint(1, 3)))
+            if rng.random() < 0.2:
+                name += f" fail at {rng.choice(some)}"
+            if len(some) > 1:
+                tasks[name] = groups.begin({w: Delete(name, None) for w in some}), some
+            else:
+                tasks[name] = lines[some[0]].submit(Write((Delete(name, None),))), some
+        if rng.random() < 0.05:
+            task = rng.choice(list(tasks.values()) or [None])
+            if isinstance(task, tuple) and isinstance(task[0], asyncio.Task):
+                groups.give_up(task[0])
+        await rng.choice(lines).step(0.1)
+        await asyncio.sleep(0)
+    if epoch == 3:
+        while not all(task.done() for task, _ in tasks.values()):
+            await rng.choice(lines).step(0.1)
+            await asyncio.sleep(0)
+        for line in lines:  # what is on its way, and was not waited for
+            for _ in range(20):
+                await line.step(0)
+                await asyncio.sleep(0)
+    for name, (task, some) in tasks.items():
+        ended[name] = verdict(task), set(some)  # type: ignore[assignment]
+        task.cancel()
+    await asyncio.gather(*(t for t, _ in tasks.values()), return_exceptions=True)
+    if epoch == 3:
+        check(shards, ended)
+
+
+def verdict(task: asyncio.Future[Any]) -> str:
+    if not task.done() or task.cancelled():
+        return "unknown"
+    if task.exception() is not None:
+        return "failed" if isinstance(task.exception(), SqlError) else "unknown"
+    results = task.result().results if isinstance(task.result(), Wrote) else task.result()
+    return "failed" if any(r.error for r in results) else "done"
+
+
+def check(shards: list[Shard], ended: dict[str, Any]) -> None:
+    """Each statement of a front end that is no more is at all its workers or at none, as was told."""
+    for name, (told, some) in ended.items():
+        there = {s.number for s in shards if name in s.rows}
+        assert there in (set(), some), (name, told, there, some)
+        if told != "unknown":
+            assert bool(there) == (told == "done"), (name, told, there)
+
+
+def test_a_worker_that_is_gone_is_told() -> None:
+    async def test() -> None:
+        shard = Shard(0)
+        line = Line(shard, random.Random(1), lambda line: None)
+        lost = Line(Shard(1), random.Random(1), lambda line: None)
+        groups = Groups([line, lost], 1)
+        task = groups.begin({0: Delete("a", None), 1: Delete("a", None)})
+        await asyncio.sleep(0)
+        lost._book.fail(WorkerGone("it is gone"))
+        with pytest.raises(WorkerGone):
+            await task
+        assert not shard.rows
+
+    asyncio.run(test())
