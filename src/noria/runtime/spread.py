@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from noria.dataflow.packets import Read, Rows
@@ -12,7 +10,7 @@ from noria.runtime.routes import Routes
 
 def split(body: Any, routes: Routes, view: Any) -> dict[int, Any]:
     if body.between is not None:
-        return {w: body for w in range(routes.workers)}
+        return dict.fromkeys(range(routes.workers), body)
     keys = body.keys
     if isinstance(keys, pa.RecordBatch):
         keys = list(zip(*(c.to_pylist() for c in keys.columns), strict=True)) if keys.num_columns else [()] * keys.num_rows
