@@ -44,7 +44,7 @@ from noria.dataflow.graph import Remote
 from noria.dataflow.lookups import LongLookup
 from noria.dataflow.oneshot import TooMuch
 from noria.dataflow.packets import Envelope
-from noria.dataflow.peers import Peers
+from noria.dataflow.peers import Peers, routed
 from noria.dataflow.profile import Profile
 from noria.dataflow.protocols import BaseStore, StoreBroken, ViewFactory
 from noria.dataflow.slicing import Asked, Scans
@@ -87,7 +87,7 @@ class Worker:
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
             packets.Write: self._write, packets.Read: self._read_when_there, packets.Query: self._query,
-            packets.Migrate: self._migrate, packets.Ingest: self._ingest, packets.Bootstrap: self._bootstrap,
+            packets.Migrate: lambda b, e: routed(self._peers, b, self._migrate(b, e)), packets.Ingest: self._ingest, packets.Bootstrap: self._bootstrap,
             packets.Fit: lambda _, e: self._deferred.until_fits(e),
         }
         self._answers: dict[type, Callable[[Any], Any]] = {
@@ -286,7 +286,7 @@ class Worker:
         return packets.Done(e.seq, body.rows)
 
     # -------------------------------------------------------------- the program
-    def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Packet:
+    def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Migrated:
         if body.durable and self._store.applied() >= (e.epoch, e.seq):
             return packets.Migrated(e.seq)  # a resend: the recovered program has it already
 
