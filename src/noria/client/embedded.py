@@ -55,7 +55,8 @@ class EmbeddedTransport:
         self._program = WholeProgram(self._link, hold_ms=MAX_EXECUTION_MS)
         self._link.on_hello = self._program.welcome
         views = str(self._run_dir / "views")
-        self._executor = Executor(self._program, self._link, lambda: attach(views, OFF_LOOP_ROWS), None, REPLY_BYTES)
+        self._executor = Executor(self._program, self._link, lambda worker: attach(views, OFF_LOOP_ROWS), None,
+                                  REPLY_BYTES)
         self._sessions = Sessions(self._executor)
         await self._link.start()
 

@@ -122,8 +122,8 @@ class Deferred:
         return Done(body.request, error=error)
 
     def until_caught_up(self, e: Envelope, depth: str) -> packets.Packet | None:
-        """Answered when this worker has, beyond so many exchanges, what others had committed (`marks.py`); of one worker
-        at once."""
+        """Answered when this worker has what others had committed, beyond so many exchanges (`marks.py`); of one at
+        once."""
         assert isinstance(e.body, packets.Ask)
         done = Done(e.body.request)
         if self._engine.shards is None:

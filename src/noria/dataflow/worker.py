@@ -87,8 +87,8 @@ class Worker:
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
             packets.Write: self._write, packets.Read: self._read_when_there, packets.Query: self._query,
-            packets.Migrate: lambda b, e: routed(self._peers, b, self._migrate(b, e)), packets.Ingest: self._ingest, packets.Bootstrap: self._bootstrap,
-            packets.Fit: lambda _, e: self._deferred.until_fits(e),
+            packets.Migrate: lambda b, e: routed(self._peers, b, self._migrate(b, e)), packets.Ingest: self._ingest,
+            packets.Bootstrap: self._bootstrap, packets.Fit: lambda _, e: self._deferred.until_fits(e),
         }
         self._answers: dict[type, Callable[[Any], Any]] = {
             packets.Snapshot: self._snapshot,

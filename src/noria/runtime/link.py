@@ -34,6 +34,7 @@ from noria.runtime import wire
 from noria.runtime.changes import Change, ReplyBook, WorkerGone
 from noria.runtime.lineage import Process
 from noria.runtime.pulse import Computing, Doing, Heart
+from noria.runtime.routes import Routes
 from noria.runtime.wire import Kind, Reader, Signal, WireError
 
 __all__ = ["Link", "LinkState", "LinkStats", "ReplyBook", "WorkerGone", "WorkerLink"]
@@ -63,8 +64,9 @@ class LinkStats:
 
 
 class Link(Protocol):
-    """What the front end needs of a worker, wherever it runs."""
+    """What the front end needs of a worker, wherever it runs; of several, `routes` says which has a view's key."""
 
+    routes: Routes
     state: LinkState
     stats: LinkStats
     on_hello: OnHello | None
@@ -127,7 +129,7 @@ class WorkerLink:
         self.endpoint, self.epoch, self.worker = endpoint, epoch, worker
         self.on_hello, self.on_lost = on_hello, on_lost
         self.state, self.since, self.why = LinkState.DOWN, clock(), "no worker has appeared yet"
-        self.stats = LinkStats()
+        self.stats, self.routes = LinkStats(), Routes(1)
         self.hello: Hello | None = None
         self._note: Note = note or (lambda text: None)
         self._clock, self._lease_s = clock, lease_ms / 1000

@@ -1,8 +1,8 @@
 """Which worker has the rows of a key of a view.  Pure.
 
 Keeps true: `owner` of a key, `owners` of many and `shard_of` of their codes are one function, of the values alone: the
-worker that the data-flow hashes the key's rows to.  A view that nobody told of has no owner: error 1412, as for one that
-was defined anew.
+worker that the data-flow hashes the key's rows to.  A view that nobody told of has no owner: error 1412, as for one
+that was defined anew.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     one key        its worker
     several keys   those who own some; `__key` numbers them as whoever asks does
-    a range        all who may have values of it; `__key` numbers the values found, ascending where the key is shown
+    a range        all who may have values of it; `__key` numbers the values found, in the order of the rows
     no key         worker 0
 
 Keeps true: the rows are those that one worker would have found; an error of any worker is the answer.
@@ -37,7 +37,8 @@ class Parts(dict[int, Read]):
     """What each worker is asked of a read.  ordinals: of each worker's keys, as whoever asks numbers them; range: whose
     values are asked for (None: they are not shown)."""
 
-    def __init__(self, whole: Read, parts: Mapping[int, Read], ordinals: Mapping[int, Codes], range: Values | None = None):
+    def __init__(self, whole: Read, parts: Mapping[int, Read], ordinals: Mapping[int, Codes],
+                 range: Values | None = None):
         super().__init__(parts)
         self.whole, self.ordinals, self.range = whole, ordinals, range
 
@@ -96,7 +97,8 @@ def _ranged(parts: Parts, tables: list[pa.Table]) -> pa.Table:
     if read.first is not None and len(order) > read.first:
         last = codes[order[read.first - 1]]
         order = order[codes[order] >= last] if read.descending else order[codes[order] <= last]
-    return _numbered_anew(rows, np.unique(codes, return_inverse=True)[1]).take(pa.array(order))
+    ranks = np.unique(codes, return_inverse=True)[1]
+    return _numbered_anew(rows, ranks.max(initial=0) - ranks if read.descending else ranks).take(pa.array(order))
 
 
 def _keys(rows: pa.Table) -> Codes:

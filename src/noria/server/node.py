@@ -159,8 +159,8 @@ class Node:
         self._closers.append(("worker", self.link.close))
         self.bulk = Bulk(self.batch, self.link, self.program, settings.data_dir / "snapshots")
         self.program.first_states.bootstrap = self.bulk.bootstrap
-        self.executor = Executor(self.program, self.link, lambda: attach(str(self.views_dir), OFF_LOOP_ROWS), self.bulk,
-                                 reply_bytes(settings.memory_bytes))
+        self.executor = Executor(self.program, self.link, lambda worker: attach(str(self.views_dir), OFF_LOOP_ROWS),
+                                 self.bulk, reply_bytes(settings.memory_bytes))
         self.sessions = Sessions(self.executor)
         # A first compilation must not hold up a lease or a client; Spark starts meanwhile.
         await asyncio.gather(self.supervisor.start(), asyncio.to_thread(warm.kernels, str(run_dir)))
