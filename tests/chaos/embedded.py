@@ -50,7 +50,7 @@ class Embedded:
         self.link = InProcessLink(self.config)
         self.program = WholeProgram(self.link)
         self.link.on_hello = self.program.welcome
-        self.executor = Executor(self.program, self.link, lambda: attach(str(self.views)), None, 2**22)
+        self.executor = Executor(self.program, self.link, lambda worker: attach(str(self.views)), None, 2**22)
         self.sessions = Sessions(self.executor)
         self.run(self.link.start())
         for text in (*program, *rows):

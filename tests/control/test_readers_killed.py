@@ -38,7 +38,7 @@ class Database:
         self.program = Truncating(self.link)
         self.link.on_hello = self.program.welcome
         views = str(self.nursery.config.run_dir / "views")
-        self.executor = Executor(self.program, self.link, lambda: attach(views), None, 0)
+        self.executor = Executor(self.program, self.link, lambda worker: attach(views), None, 0)
         self.sessions = Sessions(self.executor)
         self.kill_at, self.before = 0, False
         self._submit, self.link.submit = self.link.submit, self._killing  # type: ignore[method-assign]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noria.core.keys import folded_texts, shard_of
+from noria.core.keys import folded_texts, hasher, shard_of, shard_of_key
+from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
-from noria.core.types import BIGINT, DATE, DOUBLE, TEXT, TEXT_BIN
-from noria.core.values import encode, from_arrow
+from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, TEXT, TEXT_BIN, Collation, Kind, SqlType
+from noria.core.values import arrow_type, encode, from_arrow
 
 
 def test_the_answer_never_changes() -> None:
@@ -46,6 +47,30 @@ def test_numbers_and_dates_by_code(rows: list[tuple[float, date]]) -> None:
     floats, dates = (pa.array(c) for c in zip(*rows, strict=True))
     codes = [from_arrow(floats, DOUBLE, PlainSymbols()), from_arrow(dates, DATE, PlainSymbols())]
     assert (shard_of([floats, dates], [DOUBLE, DATE], 5) == shard_of(codes, [DOUBLE, DATE], 5)).all()
+
+
+LISTED = ("a", "b", "c")
+VALUES = {
+    BIGINT: st.integers(MIN_INT, MAX_INT), DOUBLE: st.floats(allow_nan=False),
+    SqlType(Kind.DECIMAL, precision=18, scale=4): st.decimals(-10**13, 10**13, places=4), DATE: st.dates(),
+    DATETIME: st.datetimes(), SqlType(Kind.TIME, scale=6): st.timedeltas(timedelta(-30), timedelta(30)),
+    SqlType(Kind.ENUM, members=LISTED): st.sampled_from(LISTED),
+    SqlType(Kind.SET, members=LISTED): st.sets(st.sampled_from(LISTED)).map(lambda s: ",".join(sorted(s))),
+    TEXT: st.text() | st.text(max_size=200).map(lambda t: t * 3), TEXT_BIN: st.text(),
+    SqlType(Kind.TEXT, collation=Collation.BYTES): st.binary() | st.binary().map(lambda b: b * 9),
+}
+
+
+@given(st.data(), st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=4), st.integers(1, 9))
+def test_one_key_is_where_many_are(data: st.DataObject, types: list[SqlType], workers: int) -> None:
+    keys = data.draw(st.lists(st.tuples(*(st.none() | VALUES[t] for t in types)), min_size=1))
+    hashers = [hasher(t) for t in types]
+    one = [shard_of_key(key, hashers, workers) for key in keys]
+    columns = [pa.array(c, arrow_type(t)) for c, t in zip(zip(*keys, strict=True), types, strict=True)]
+    symbols = PlainSymbols()
+    codes = [np.array([encode(k[i], t, symbols) for k in keys], np.int64) for i, t in enumerate(types)]
+    assert one == shard_of(codes, types, workers, symbols).tolist()
+    assert one == shard_of(columns, types, workers).tolist()
 
 
 def test_shards_are_even() -> None:

@@ -38,17 +38,23 @@ VIEWS = {
 WORKERS = 3
 
 
+def opened(path: Path, worker: int, workers: int, views: str | None) -> Worker:
+    """A worker on a real store."""
+    symbols = SymbolTable(views)
+    return Worker(RocksStore(str(path), symbols), symbols, ViewDirectory(views, symbols), Lowering, worker=worker,
+                  workers=workers)
+
+
 class Three:
     def __init__(self, path: Path, rng: random.Random):
         self.rng, self.catalog, self.version = rng, DictCatalog(), 0
         self.channels: dict[tuple[int, int], deque[Envelope]] = {}
         self.seqs, self.request, self.replies = [0] * WORKERS, 2**40, dict[int, Any]()
-        self.workers: list[Worker] = []
-        for w in range(WORKERS):
-            symbols = SymbolTable(None)
-            store = RocksStore(str(path / str(w)), symbols)
-            self.workers.append(Worker(store, symbols, ViewDirectory(None, symbols), Lowering, worker=w,
-                                       workers=WORKERS))
+        self.workers = [opened(path / str(w), w, WORKERS, self.views_of(path, w)) for w in range(WORKERS)]
+
+    def views_of(self, path: Path, w: int) -> str | None:
+        """Where a worker publishes its views; None: in memory of its own."""
+        return None
 
     def step(self, w: int, envelopes: list[Envelope]) -> list[Any]:
         out = self.workers[w].step(envelopes)

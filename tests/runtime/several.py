@@ -38,7 +38,7 @@ class Several:
         self.program = WholeProgram(self.link)
         self.link.on_hello = self.program.welcome
         self.executor = Executor(self.program, self.link,
-                                 lambda w=9: attach(str(views_dir(run_dir, w, workers)), OFF_LOOP_ROWS), None, 0)
+                                 lambda w: attach(str(views_dir(run_dir, w, workers)), OFF_LOOP_ROWS), None, 0)
         self.sessions = Sessions(self.executor)
 
     def spawn(self, w: int) -> None:

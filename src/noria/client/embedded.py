@@ -23,7 +23,7 @@ from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_EXECUTION_MS, OFF_LOOP_R
 from noria.runtime.inprocess import InProcessLink
 from noria.runtime.link import Link
 from noria.runtime.sharded import ShardedLink
-from noria.runtime.worker_main import WorkerConfig
+from noria.runtime.worker_main import WorkerConfig, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.outcomes import Ok, ResultSet
 from noria.server.rows import arrow_rows
@@ -59,8 +59,9 @@ class EmbeddedTransport:
         self._link: Link = links[0] if config.workers == 1 else ShardedLink(links, config.epoch)
         self._program = WholeProgram(self._link, hold_ms=MAX_EXECUTION_MS)
         self._link.on_hello = self._program.welcome
-        views = str(self._run_dir / "views")
-        self._executor = Executor(self._program, self._link, lambda: attach(views, OFF_LOOP_ROWS), None, REPLY_BYTES)
+        self._executor = Executor(
+            self._program, self._link,
+            lambda w: attach(str(views_dir(self._run_dir, w, config.workers)), OFF_LOOP_ROWS), None, REPLY_BYTES)
         self._sessions = Sessions(self._executor)
         await self._link.start()
 

@@ -40,7 +40,7 @@ class Deferred:
         self.questions: dict[str, Callable[[Envelope, str], packets.Packet | None]] = {  # what answers an `Ask` later
             "built": self.until_built, "indexed": self.until_indexed, "unwanted index": self.until_unwanted,
             "looked up": lambda e, table: self.until_indexed(e, table, True),
-            "wanted index": lambda e, _: self.until_wanted(e)}
+            "wanted index": lambda e, _: self.until_wanted(e), "caught up": self.until_caught_up}
         self._next_at = 0  # nanoseconds: not before then is there another slice on a busy worker
 
     # -------------------------------------------------------------- who waits
@@ -120,6 +120,17 @@ class Deferred:
                 error = e
         made.build.in_slices()  # does nothing where files came
         return Done(body.request, error=error)
+
+    def until_caught_up(self, e: Envelope, depth: str) -> packets.Packet | None:
+        """Answered when this worker has what others had committed, beyond so many exchanges (`marks.py`); of one at
+        once."""
+        assert isinstance(e.body, packets.Ask)
+        done = Done(e.body.request)
+        if self._engine.shards is None:
+            return done
+        there: list[Done] = []
+        self._engine.shards.marks.catch_up(int(depth), lambda: there.append(done))
+        return self._later(_Waiting(e, done.request, lambda: next(iter(there), None), list))
 
     def until_fits(self, e: Envelope) -> packets.Packet | None:
         """Answered when all rows of a table were looked at, or one that does not fit."""

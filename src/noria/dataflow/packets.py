@@ -261,8 +261,9 @@ class Ask:
     built (argument: view name; answered when it has its first state, or will not have it) | indexed (argument: table;
     answered when it has the indexes that it declares) | looked up (argument: table; when it has those that views want,
     too) | wanted index (answered, `Wanted`, when there is one) | unwanted index (argument: ticket; answered when nobody
-    waits for its files any more) | history (the changes of the program, `Noted`) | graph plan (the graph as data, for
-    `Migrate.adopt`)."""
+    waits for its files any more) | caught up (argument: a depth; of several workers, answered when this one has what
+    was committed at any of them before, beyond so many exchanges) | history (the changes of the program, `Noted`) |
+    graph plan (the graph as data, for `Migrate.adopt`)."""
 
     request: int
     what: str
@@ -325,7 +326,9 @@ class Rows:
 class Migrated:
     """explain: (view, explanation text); filling: views that are not there yet (`Ask` built); bootstrap: (view, node
     number, plan of the node's input) of full nodes whose first state Spark must compute; failed: (view, why) of those
-    that cannot be made, where each stands by itself; yielded: those that went as they were idle."""
+    that cannot be made, where each stands by itself; yielded: those that went as they were idle.  routes: of several
+    workers, for each view that the steps name and that is there: places within its key whose values say which worker
+    has its rows (none: worker 0), and how many exchanges rows may pass on their way to it."""
 
     seq: int
     error: SqlError | None = None

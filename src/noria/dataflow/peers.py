@@ -8,14 +8,24 @@ from the same worker, until this one has that version (DESIGN section 7); one fo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from noria.core.batch import Batch, concat
 from noria.dataflow.between import Answer, Evict, Lost, Mark, Marked, Message, Request, Update
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Node
-from noria.dataflow.packets import Between, Envelope
+from noria.dataflow.marks import exchanges_above
+from noria.dataflow.packets import (
+    AddView,
+    Between,
+    DropView,
+    Envelope,
+    Migrate,
+    Migrated,
+    MigrationStep,
+    RenameView,
+)
 from noria.dataflow.shards import Shards
 
 
@@ -53,6 +63,14 @@ class Peers:
         self._outbox = [(to, replace(e, body=replace(e.body, version=version)) if isinstance(e.body, Between) else e)
                         for to, e in self._outbox]
 
+    def routes(self, steps: Iterable[MigrationStep]) -> Iterator[tuple[str, tuple[int, ...], int]]:
+        """Of the views that these steps name and that are there (`Migrated.routes`)."""
+        named = [name for s in steps for name in _views(s)]
+        for name in dict.fromkeys(named):
+            if (node := self._engine.readers.get(name)) is not None:
+                key = self._engine.reads[node]
+                yield name, tuple(map(key.index, node.parts[0])), exchanges_above(node)
+
     def _handle(self, messages: Sequence[tuple[int, Between]]) -> None:
         arrived: dict[Node, list[Batch]] = {}
         for sender, body in messages:
@@ -88,3 +106,19 @@ class Peers:
             self.shards.marks.answered(sender, message)
         elif isinstance(message, Lost):
             self.shards.lost(sender)
+
+
+def routed(peers: Peers | None, body: Migrate, reply: Migrated) -> Migrated:
+    """What became of a change of the program, with where the views are that it names."""
+    return reply if peers is None else replace(reply, routes=tuple(peers.routes(body.steps)))
+
+
+def _views(step: MigrationStep) -> tuple[str, ...]:
+    match step:
+        case AddView(view):
+            return (view.name,)
+        case DropView(view):
+            return (view,)
+        case RenameView(view, name):
+            return view, name
+    return ()

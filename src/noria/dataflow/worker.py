@@ -44,7 +44,7 @@ from noria.dataflow.graph import Remote
 from noria.dataflow.lookups import LongLookup
 from noria.dataflow.oneshot import TooMuch
 from noria.dataflow.packets import Envelope
-from noria.dataflow.peers import Peers
+from noria.dataflow.peers import Peers, routed
 from noria.dataflow.profile import Profile
 from noria.dataflow.protocols import BaseStore, StoreBroken, ViewFactory
 from noria.dataflow.slicing import Asked, Scans
@@ -87,8 +87,8 @@ class Worker:
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
             packets.Write: self._write, packets.Read: self._read_when_there, packets.Query: self._query,
-            packets.Migrate: self._migrate, packets.Ingest: self._ingest, packets.Bootstrap: self._bootstrap,
-            packets.Fit: lambda _, e: self._deferred.until_fits(e),
+            packets.Migrate: lambda b, e: routed(self._peers, b, self._migrate(b, e)), packets.Ingest: self._ingest,
+            packets.Bootstrap: self._bootstrap, packets.Fit: lambda _, e: self._deferred.until_fits(e),
         }
         self._answers: dict[type, Callable[[Any], Any]] = {
             packets.Snapshot: self._snapshot,
@@ -286,7 +286,7 @@ class Worker:
         return packets.Done(e.seq, body.rows)
 
     # -------------------------------------------------------------- the program
-    def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Packet:
+    def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Migrated:
         if body.durable and self._store.applied() >= (e.epoch, e.seq):
             return packets.Migrated(e.seq)  # a resend: the recovered program has it already
 
@@ -317,13 +317,7 @@ class Worker:
                                 tuple(self._waiting(made)), failed,
                                 tuple(v for v in made if not self.engine.ready(v)),
                                 tuple(s.view for s in body.steps if isinstance(s, packets.DropView) and s.idle
-                                      and s.view not in self.engine.readers), tuple(map(self._route, made)))
-
-    def _route(self, view: str) -> Any:
-        from noria.dataflow.marks import exchanges_above
-        node = self.engine.readers[view]
-        part = next((p for p in node.parts if set(p) <= set(node.op.key)), ()) if self._peers else ()
-        return view, tuple(node.op.key.index(c) for c in part), exchanges_above(node)
+                                      and s.view not in self.engine.readers))
 
     def _rehearse(self, body: packets.Rehearse) -> packets.Packet:
         return packets.Done(body.request, self._changes.rehearse(body.steps))
@@ -459,8 +453,6 @@ class Worker:
             "graph plan": self._graph_plan, "history": self._store.history, "stats": self.stats}
         if body.what in answers:
             return packets.Done(body.request, answers[body.what]())
-        if body.what == "caught up":
-            return packets.Done(body.request)
         if body.what == "explain":
             if body.argument in self._changes.left_out:
                 return packets.Done(body.request, error=self._changes.left_out[body.argument])

@@ -3,7 +3,8 @@
     Prepare at all but the coordinator → Write at the coordinator: the decision → Decide at the others
 
 The coordinator is the participant with the least number.  A group has its place in the queues of all its workers at
-once, and what stands behind it waits until it is decided there: so nothing needs a lock, and no two wait for each other.
+once, and what stands behind it waits until it is decided there: so nothing needs a lock, and no two wait for each
+other.
 
 Keeps true: nobody is told before the decision is durable; what was prepared is decided as the coordinator has it,
 whoever died meanwhile, the front end too.

@@ -21,6 +21,7 @@ from noria.dataflow.surroundings import Surroundings
 from noria.runtime.changes import Change, WorkerGone
 from noria.runtime.lineage import Lineage
 from noria.runtime.link import FRONT_END, LinkState, LinkStats, Member, OnHello, ReplyBook
+from noria.runtime.routes import Routes
 from noria.runtime.worker_main import HostedWorker, WorkerConfig, open_worker
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class InProcessLink(Member):
     def __init__(self, config: WorkerConfig, *, on_hello: OnHello | None = None):
         self.config, self.on_hello, self.worker = config, on_hello, config.worker
         self.state, self.since, self.why = LinkState.DOWN, time.monotonic(), "not started"
-        self.stats = LinkStats()
+        self.stats, self.routes = LinkStats(), Routes(1)
         self.hello: Hello | None = None
         self._book = ReplyBook()
         self._arrived: list[Envelope] = []

@@ -34,6 +34,7 @@ from noria.runtime import wire
 from noria.runtime.changes import Change, Flight, ReplyBook, WorkerGone
 from noria.runtime.lineage import Process
 from noria.runtime.pulse import Computing, Doing, Heart
+from noria.runtime.routes import Routes
 from noria.runtime.wire import Kind, Reader, Signal, WireError
 
 __all__ = ["Link", "LinkState", "LinkStats", "ReplyBook", "WorkerGone", "WorkerLink"]
@@ -63,9 +64,11 @@ class LinkStats:
 
 
 class Link(Protocol):
-    """What the front end needs of its workers, wherever they run, and however many (`workers`)."""
+    """What the front end needs of its workers, wherever they run, and however many (`workers`).
+    routes: which of them has a view's key."""
 
     workers: int
+    routes: Routes
     on_hello: OnHello | None
 
     @property
@@ -190,7 +193,7 @@ class WorkerLink(Member):
         self.endpoint, self.epoch, self.worker = endpoint, epoch, worker
         self.on_hello, self.on_lost = on_hello, on_lost
         self.state, self.since, self.why = LinkState.DOWN, clock(), "no worker has appeared yet"
-        self.stats = LinkStats()
+        self.stats, self.routes = LinkStats(), Routes(1)
         self.hello: Hello | None = None
         self._note: Note = note or (lambda text: None)
         self._clock, self._lease_s = clock, lease_ms / 1000

@@ -1,27 +1,56 @@
+"""Which worker has the rows of a key of a view.  Pure.
+
+Keeps true: `owner` of a key, `owners` of many and `shard_of` of their codes are one function, of the values alone: the
+worker that the data-flow hashes the key's rows to.  A view that nobody told of has no owner: error 1412, as for one
+that was defined anew.
+"""
+
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from noria.core.keys import shard_of
-from noria.core.plain_symbols import PlainSymbols
-from noria.core.values import encode
+from noria.core.batch import Codes
+from noria.core.errors import view_changed
+from noria.core.keys import hasher, shard_of, shard_of_key
+from noria.core.types import SqlType
+from noria.plan.view import ViewDef
+
+Hash = Callable[[Any], int]
+
+
+@dataclass(slots=True)
+class _Route:
+    """by: places within the key; depth: how many exchanges rows may pass on their way.  definition: of the view that it
+    was asked for last, whose columns have these types."""
+
+    by: tuple[int, ...]
+    depth: int
+    definition: int = -1
+    types: tuple[SqlType, ...] = ()
+    hashers: tuple[Hash, ...] = ()
 
 
 class Routes:
+    """See the module.  workers: how many there are."""
+
     def __init__(self, workers: int):
         self.workers = workers
-        self._known: dict[str, tuple[tuple[int, ...], int]] = {}
+        self._known: dict[str, _Route] = {}
 
     @property
     def depth(self) -> int:
-        return max((d for _, d in self._known.values()), default=0)
+        """How many exchanges rows may pass on their way to any view."""
+        return max((r.depth for r in self._known.values()), default=0)
 
     def learn(self, routes: Iterable[tuple[str, tuple[int, ...], int]]) -> None:
+        """What `Migrated.routes` tells."""
         for view, by, depth in routes:
-            self._known[view] = by, depth
+            self._known[view] = _Route(by, depth)
 
     def forget(self, view: str) -> None:
         self._known.pop(view, None)
@@ -30,11 +59,41 @@ class Routes:
         if view in self._known:
             self._known[name] = self._known.pop(view)
 
-    def owner(self, view: Any, key: tuple[Any, ...]) -> int:
-        by = self._known.get(view.name, ((), 0))[0]
-        if not by or self.workers == 1:
+    def depth_of(self, view: str) -> int:
+        """How many exchanges rows may pass on their way to this view; 0 where nobody told of it."""
+        found = self._known.get(view)
+        return 0 if found is None else found.depth
+
+    def owner(self, view: ViewDef, key: Sequence[Any]) -> int:
+        """The worker of a key of Python values, as its columns have them; None is NULL."""
+        if self.workers == 1:
             return 0
-        symbols = PlainSymbols()
-        types = [view.key_fields[i].type for i in by]
-        codes = [np.array([encode(key[i], t, symbols)]) for i, t in zip(by, types, strict=True)]
-        return int(shard_of(codes, types, self.workers, symbols)[0])
+        route = self._of(view)
+        return shard_of_key([key[i] for i in route.by], route.hashers, self.workers) if route.by else 0
+
+    def owners(self, view: ViewDef, keys: Any) -> Codes:
+        """The worker of each of many keys: an Arrow table or batch of key columns by position, or a list of tuples."""
+        arrow = isinstance(keys, (pa.Table, pa.RecordBatch))
+        number = keys.num_rows if arrow else len(keys)
+        route = None if self.workers == 1 else self._of(view)
+        if route is None or not route.by or not number:
+            return np.zeros(number, np.int64)
+        if not arrow:
+            return np.array([self.owner(view, key) for key in keys], np.int64)
+        columns = [keys.column(i) for i in route.by]
+        plain = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
+        return shard_of(plain, route.types, self.workers)
+
+    def everybody(self, view: ViewDef) -> range:
+        """The workers that may have keys of the view."""
+        return range(self.workers if self.workers > 1 and self._of(view).by else 1)
+
+    def _of(self, view: ViewDef) -> _Route:
+        route = self._known.get(view.name)
+        if route is None:
+            raise view_changed(view.name)
+        if route.definition != view.definition:
+            route.definition = view.definition
+            route.types = tuple(view.key_fields[i].type for i in route.by)
+            route.hashers = tuple(map(hasher, route.types))
+        return route

@@ -411,7 +411,7 @@ class ShardedLink:
             only: Rows = await self.links[worker].ask(part, retry)
             return only
         replies: list[Rows] = await asyncio.gather(*(self.links[w].ask(part, retry) for w, part in parts.items()))
-        return merged(body, dict(zip(parts, replies, strict=True)))
+        return merged(parts, dict(zip(parts, replies, strict=True)))
 
     async def _analyze(self, body: Ask, retry: bool) -> Any:
         """At the first worker that has something of it."""

@@ -1,27 +1,115 @@
+"""One read at several workers: what each of them is asked, and one answer of theirs.  Pure.
+
+    one key        its worker
+    several keys   those who own some; `__key` numbers them as whoever asks does
+    a range        all who may have values of it; `__key` numbers the values found, in the order of the rows
+    no key         worker 0
+
+Keeps true: the rows are those that one worker would have found; an error of any worker is the answer.
+"""
+
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
 
-from noria.dataflow.packets import Read, Rows
+from noria.core.batch import Codes
+from noria.core.symbols import Symbols
+from noria.core.types import SqlType
+from noria.core.values import from_arrow
+from noria.dataflow.packets import Query, Read, Rows
+from noria.plan.view import ViewDef
 from noria.runtime.routes import Routes
 
 
-def split(body: Any, routes: Routes, view: Any) -> dict[int, Any]:
+class Values(NamedTuple):
+    """The column of found rows that has the values of a range."""
+
+    column: int
+    type: SqlType
+
+
+class Parts(dict[int, Read]):
+    """What each worker is asked of a read.  ordinals: of each worker's keys, as whoever asks numbers them; range: whose
+    values are asked for (None: they are not shown)."""
+
+    def __init__(self, whole: Read, parts: Mapping[int, Read], ordinals: Mapping[int, Codes],
+                 range: Values | None = None):
+        super().__init__(parts)
+        self.whole, self.ordinals, self.range = whole, ordinals, range
+
+
+def split(body: Read | Query, routes: Routes, view: ViewDef) -> Parts:
+    """view: the one that is read.  SqlError 1412 where nobody told where its keys are."""
+    if isinstance(body, Query):
+        raise NotImplementedError("a one-shot reads what one worker has")
     if body.between is not None:
-        return dict.fromkeys(range(routes.workers), body)
-    keys = body.keys
-    if isinstance(keys, pa.RecordBatch):
-        keys = list(zip(*(c.to_pylist() for c in keys.columns), strict=True)) if keys.num_columns else [()] * keys.num_rows
-    whose: dict[int, list[int]] = {}
-    for i, k in enumerate(keys):
-        whose.setdefault(routes.owner(view, k), []).append(i)
-    return {w: _Part(**{**body.__dict__, "keys": [keys[i] for i in some]}) for w, some in whose.items()} or {0: body}
+        shown = Values(view.key[0], view.key_fields[0].type) if view.key[0] < view.visible else None
+        return Parts(body, dict.fromkeys(routes.everybody(view), body), {}, shown)
+    whose = routes.owners(view, body.keys)
+    if not len(whose):
+        return Parts(body, {0: body}, {0: whose})
+    first = int(whose[0])
+    if (whose == first).all():
+        return Parts(body, {first: body}, {first: np.arange(len(whose))})
+    ordinals = {w: np.flatnonzero(whose == w) for w in np.unique(whose).tolist()}
+    return Parts(body, {w: replace(body, keys=taken(body.keys, at)) for w, at in ordinals.items()}, ordinals)
 
 
-_Part = Read
+def taken(keys: Any, places: Codes) -> Any:
+    """Some of the keys of a read."""
+    if isinstance(keys, (pa.Table, pa.RecordBatch)):
+        return keys.take(pa.array(places))
+    return [keys[i] for i in places.tolist()]
 
 
-def merged(body: Read, replies: dict[int, Rows]) -> Rows:
-    raise NotImplementedError
+def merged(parts: Parts, replies: Mapping[int, Rows]) -> Rows:
+    """The answer to the whole read.  replies: of all workers that were asked."""
+    answers = [replies[w] for w in sorted(parts)]
+    wrong = next((a for a in answers if a.error is not None), None)
+    if wrong is not None or len(answers) == 1 or parts.whole.fill:
+        return replace(wrong or answers[0], request=parts.whole.request)
+    if parts.whole.between is not None:
+        return Rows(parts.whole.request, _ranged(parts, [a.rows for a in answers]))
+    return Rows(parts.whole.request, numbered([(replies[w].rows, at) for w, at in sorted(parts.ordinals.items())]))
+
+
+def numbered(found: Sequence[tuple[pa.Table, Codes]]) -> pa.Table:
+    """The rows of several workers in the order of their keys.  With each table, whose last column is `__key`: the
+    ordinals of the keys that it numbers from 0."""
+    ordinals = np.concatenate([at[_keys(rows)] for rows, at in found])
+    rows = _numbered_anew(_together([rows for rows, _ in found]), ordinals)
+    return rows.take(pa.array(np.argsort(ordinals, kind="stable")))
+
+
+def _ranged(parts: Parts, tables: list[pa.Table]) -> pa.Table:
+    """All rows of a range, or so many of the first values as were wanted.  A value is at one worker."""
+    rows, read = _together(tables), parts.whole
+    if parts.range is None:
+        starts = np.cumsum([0, *(int(_keys(t).max(initial=-1)) + 1 for t in tables)])
+        return _numbered_anew(rows, np.concatenate([_keys(t) + s for t, s in zip(tables, starts[:-1], strict=True)]))
+    codes = from_arrow(rows.column(parts.range.column), parts.range.type, cast(Symbols, None))
+    order = np.argsort(codes, kind="stable")[:: -1 if read.descending else 1]
+    if read.first is not None and len(order) > read.first:
+        last = codes[order[read.first - 1]]
+        order = order[codes[order] >= last] if read.descending else order[codes[order] <= last]
+    ranks = np.unique(codes, return_inverse=True)[1]
+    return _numbered_anew(rows, ranks.max(initial=0) - ranks if read.descending else ranks).take(pa.array(order))
+
+
+def _keys(rows: pa.Table) -> Codes:
+    keys: Codes = rows.column(rows.num_columns - 1).to_numpy().astype(np.int64, copy=False)
+    return keys
+
+
+def _together(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables([pa.table(t) if isinstance(t, pa.RecordBatch) else t for t in tables])
+
+
+def _numbered_anew(rows: pa.Table, ordinals: Codes) -> pa.Table:
+    last = rows.num_columns - 1
+    return rows.set_column(last, rows.column_names[last], pa.array(ordinals, pa.int64()))

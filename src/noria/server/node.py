@@ -329,7 +329,8 @@ class Node:
         return self.sessions.views()
 
     def attachment(self) -> dict[str, Any]:
-        return {"path": str(views_dir(self.run_dir, 0, len(self.links))), "workers": len(self.links), "host": socket.gethostname(),
+        several = len(self.links)
+        return {"path": str(views_dir(self.run_dir, 0, several)), "workers": several, "host": socket.gethostname(),
                 "pid": os.getpid(),
                 "load_token": str(self.settings.data_dir / TOKEN_FILE)}
 

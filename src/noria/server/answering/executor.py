@@ -63,7 +63,7 @@ class Executor:
     """`bulk` None: no Spark, so what no view can answer is refused.  `replies`: what fronts keep, told of views that
     are dropped."""
 
-    def __init__(self, program: WholeProgram, link: Link, attach: Callable[[], AttachedViews], bulk: Bulk | None,
+    def __init__(self, program: WholeProgram, link: Link, attach: Callable[[int], AttachedViews], bulk: Bulk | None,
                  reply_bytes: int):
         self.program, self._link, self._bulk = program, link, bulk
         self.reads = Reads(link, attach, MAX_EXECUTION_MS if bulk is None else READ_HOLD_MS)

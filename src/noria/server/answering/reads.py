@@ -1,8 +1,8 @@
 """Lookups: from shared memory when the key is there, else one upquery for everybody who waits for it.
 
 Keeps true: an answer is one of the definition of the view that was asked for, or error 1412 where that is no more;
-from shared memory it is a whole version of the key.  At most one `Read` is under way for each (view, key), whatever
-the number of waiting clients (ONE-REQUEST).
+from shared memory it is a whole version of the key, of the worker that owns it, and of several keys of one worker as of
+one moment.  At most one `Read` is under way for each (view, key), whatever the number of waiting clients (ONE-REQUEST).
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from noria.plan.optimizer import kept_top
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
+from noria.runtime.spread import numbered, taken
 from noria.server.outcomes import Standing
 from noria.server.rows import beside, python_rows
 from noria.views.reader import AttachedView, AttachedViews, LargeAnswer
 
 Key = tuple[Any, ...]
+Looked = tuple[pa.Table, Any]  # rows with `__key`, and a mask of the keys that are missing
 
 
 @dataclass(slots=True)
@@ -65,12 +67,14 @@ class _Asked:
 
 
 class Reads:
-    """Lookups in the views of one worker.  hold_ms: how long an ad-hoc view's read may keep the worker."""
+    """Lookups in the views of the workers behind a link.  attach: the views that a worker, by its number, publishes;
+    hold_ms: how long an ad-hoc view's read may keep a worker."""
 
-    def __init__(self, link: Link, attach: Callable[[], AttachedViews], hold_ms: int):
+    def __init__(self, link: Link, attach: Callable[[int], AttachedViews], hold_ms: int):
         self._link, self._hold_ms = link, hold_ms
+        self._routes, self._alone = link.routes, link.routes.workers == 1
         self._attach = attach
-        self._views: AttachedViews | None = None
+        self._views: list[AttachedViews | None] = [None] * link.routes.workers
         self._asked: dict[tuple[str, int, Key], _Asked] = {}
         self.hits = 0
         self.upqueries = self.one_shots = 0
@@ -83,29 +87,36 @@ class Reads:
         hits, asks = self._hits_of.get(view, 0), self._asks_of.get(view, 0)
         return hits, hits + asks
 
-    def attached(self, view: ViewDef) -> AttachedView | None:
-        """The view in shared memory, whatever its definition; None while there is none (not published yet, or dropped)
-        and where this process may not map more: then the worker answers."""
-        if self._views is None:
-            self._views = self._attach()
+    def attached(self, view: ViewDef, worker: int) -> AttachedView | None:
+        """The view in the worker's shared memory, whatever its definition; None while there is none (not published yet,
+        or dropped) and where this process may not map more: then the worker answers."""
+        views = self._views[worker]
+        if views is None:
+            views = self._views[worker] = self._attach(worker)
         try:
-            return self._views.view(view.name)
+            return views.view(view.name)
         except (KeyError, OSError):
             return None
 
+    def _attached_of(self, view: ViewDef, key: Key) -> AttachedView | None:
+        """The view where the key's rows are."""
+        return self.attached(view, 0 if self._alone else self._routes.owner(view, key))
+
     def refresh(self) -> None:
         """Let go of memory that views have left."""
-        if self._views is not None:
-            with suppress(OSError):  # it will be found at the next read
-                self._views.refresh()
+        for views in self._views:
+            if views is not None:
+                with suppress(OSError):  # it will be found at the next read
+                    views.refresh()
 
     def forget(self, view: ViewDef) -> None:
         """The view was dropped."""
         self._hits_of.pop(view.name, None)
         self._asks_of.pop(view.name, None)
-        attached = None if self._views is None else self._views.forget(view.name)
-        if attached is not None:
-            self.on_forget(attached)
+        for views in self._views:
+            attached = None if views is None else views.forget(view.name)
+            if attached is not None:
+                self.on_forget(attached)
 
     def local(self, view: ViewDef, key: Key, keep: bool, through: Through | None = None) -> Found | None:
         """The key's rows from shared memory; None: `fetch` them, also where they are too many for the loop.
@@ -117,7 +128,7 @@ class Reads:
         return found
 
     def _found(self, view: ViewDef, key: Key, keep: bool = False, through: Through | None = None) -> Found | None:
-        attached = self.attached(view)
+        attached = self._attached_of(view, key)
         if attached is None:
             return None
         stands = None
@@ -176,7 +187,7 @@ class Reads:
     async def _read(self, view: ViewDef, key: Key) -> list[Any]:
         """The rows are read from shared memory once they are there: the worker need not send them.  It does where they
         were evicted between, or cannot be published."""
-        if self.attached(view) is not None:
+        if self._attached_of(view, key) is not None:
             await self._ask(Read(0, view.name, [key], fill=True, definition=view.definition,
                                  limit_ms=self._limit_ms(view)))
             found = self._found(view, key)
@@ -189,7 +200,7 @@ class Reads:
 
     def _table(self, view: ViewDef, key: Key, through: Through | None = None) -> pa.Table | None:
         """The key's rows from shared memory as Arrow, with `__key`; None where they are not there."""
-        attached = self.attached(view)
+        attached = self._attached_of(view, key)
         if attached is None:
             return None
         try:
@@ -227,8 +238,8 @@ class Reads:
                                                     ONE_SHOT_MS)))
 
     def several(self, view: ViewDef, keys: list[Key], nulls: bool, through: Through | None = None) -> pa.Table | None:
-        """The rows of some keys as of one moment, from shared memory; None where one is missing.  nulls: None in
-        a key is NULL, which is looked up like any value."""
+        """The rows of some keys, those of a worker as of one moment, from shared memory; None where one is missing.
+        nulls: None in a key is NULL, which is looked up like any value."""
         looked = self._look(view, keys, nulls, through)
         if looked is None or looked[1].any():
             return None
@@ -237,10 +248,23 @@ class Reads:
         self._hits_of[view.name] += len(keys)
         return found
 
-    def _look(self, view: ViewDef, keys: Any, nulls: bool, through: Through | None
-              ) -> tuple[pa.Table, Any] | None:
+    def _look(self, view: ViewDef, keys: Any, nulls: bool, through: Through | None) -> Looked | None:
         """The rows of many keys and which are missing; None where this definition of the view is not there."""
-        attached = self.attached(view)
+        if self._alone:
+            return self._look_at(0, view, keys, nulls, through)
+        whose = self._routes.owners(view, keys)
+        missing = np.ones(len(whose), np.bool_)
+        found: list[tuple[pa.Table, Any]] = []
+        for worker in np.unique(whose).tolist():
+            at = np.flatnonzero(whose == worker)
+            looked = self._look_at(worker, view, taken(keys, at), nulls, through)
+            if looked is not None:
+                found.append((looked[0], at))
+                missing[at] = looked[1]
+        return (numbered(found).combine_chunks(), missing) if found else None
+
+    def _look_at(self, worker: int, view: ViewDef, keys: Any, nulls: bool, through: Through | None) -> Looked | None:
+        attached = self.attached(view, worker)
         if attached is None:
             return None
         try:
