@@ -15,7 +15,8 @@ from noria.dataflow.engine import Engine
 from noria.dataflow.packets import Envelope
 from noria.dataflow.surroundings import Surroundings
 from noria.dataflow.validate import validate
-from noria.dataflow.worker import TickFailed, Worker
+from noria.dataflow.commits import TickFailed
+from noria.dataflow.worker import Worker
 from noria.plan.graph_plan import GraphPlan
 from noria.plan.lower import Lowering
 from noria.sql.commands import CreateTable, CreateView

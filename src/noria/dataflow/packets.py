@@ -31,7 +31,9 @@ class Envelope:
 # ---------------------------------------------------------------- to the worker
 @dataclass(frozen=True)
 class Write:
-    """Statements committed in one synced batch, each whole or not at all, acknowledged together."""
+    """Statements committed in one synced batch, each whole or not at all, acknowledged together.  group: this worker's
+    part of statements over several shards, whole or not at all together; that it is committed is the decision for all,
+    and remembered under this name until a later one says `forget`."""
 
     statements: tuple[Statement, ...]
     group: str = ""
@@ -40,6 +42,9 @@ class Write:
 
 @dataclass(frozen=True)
 class Prepare:
+    """See what a worker's part of a group would do, and keep it, durably, for `Decide`; until then no other change may
+    come.  coordinator: the worker whose commit decides.  Answer: `Wrote`; with an error nothing is kept."""
+
     statements: tuple[Statement, ...]
     group: str
     coordinator: int
@@ -47,6 +52,8 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Decide:
+    """Do what was prepared for a group, or forget it.  Answer: `Wrote`, of what was done."""
+
     group: str
     commit: bool
 
@@ -291,7 +298,8 @@ class SetLimit:
 # ---------------------------------------------------------------- from the worker
 @dataclass(frozen=True)
 class Hello:
-    """A worker is up: what the store holds.  seq: the last applied of the epoch that wrote it."""
+    """A worker is up: what the store holds.  seq: the last applied of the epoch that wrote it.  prepared: (group,
+    coordinator) of what is not decided; decided: groups that it has decided."""
 
     worker: int
     pid: int
@@ -359,7 +367,9 @@ Packet = (
 # ---------------------------------------------------------------- what a packet must be like
 _INT, _TEXT, _ROW = (int,), (str,), (tuple, list)
 _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
-    Write: {"statements": _ROW},
+    Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW},
+    Prepare: {"statements": _ROW, "group": _TEXT, "coordinator": _INT},
+    Decide: {"group": _TEXT, "commit": (bool,)},
     Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},
     Query: {"request": _INT, "rows": _INT, "limit_ms": _INT},
     Migrate: {"steps": _ROW, "recipe": _ROW, "limit_ms": _INT},

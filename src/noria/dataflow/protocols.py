@@ -158,12 +158,25 @@ class BaseStore(Protocol):
         """Of the indexes that were made by `add_index` and that lookups by these columns do not use, drop the longest
         there beyond so many."""
 
-    def write(self, statements: Sequence[Statement], epoch: int, seq: int, work: Work | None = None
-              ) -> tuple[list[WriteResult], dict[str, Batch]]:
+    def write(self, statements: Sequence[Statement], epoch: int, seq: int, work: Work | None = None, group: str = "",
+              forget: Sequence[str] = ()) -> tuple[list[WriteResult], dict[str, Batch]]:
         """Run statements in order, each wholly or (on its SqlError) not at all, in ONE synced commit together
         with (epoch, seq) and the results.  Later statements see earlier ones.  Returns a result for each and
         the net delta of each table.  A repeated (epoch, seq) changes nothing, returns its first results and
-        no deltas.  work: asked between slices of a scan, before the commit."""
+        no deltas.  work: asked between slices of a scan, before the commit.  group: the statements are whole or not
+        at all together, and that they are done is remembered under this name until a later write says `forget`."""
+
+    def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
+                work: Work | None = None) -> list[WriteResult]:
+        """See what the statements would do, and keep them, synced, until `decide`; if one fails nothing is kept, and
+        its error is each one's result.  Until then nothing else is written.  Repeated: as `write`."""
+
+    def decide(self, group: str, commit: bool, epoch: int, seq: int) -> tuple[list[WriteResult], dict[str, Batch]]:
+        """Do what was prepared, as `write` would, or forget it; of a group that is unknown nothing.  Without space
+        nothing happens, and every result says so."""
+
+    def groups(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
+        """What is prepared, (group, coordinator), and the groups that are remembered as done."""
 
     def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Texts = None, most: int = 0
                ) -> tuple[Batch, Codes]:

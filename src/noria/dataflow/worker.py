@@ -31,12 +31,12 @@ from noria.core.errors import (
     view_gone,
 )
 from noria.core.limits import ERROR_CODE, ONE_SHOT_BYTES, REQUEST_BYTES
-from noria.core.statements import WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import encode, evaluation_error, from_arrow, to_arrow
 from noria.dataflow import evict, export, packets, render, validate
 from noria.dataflow.changes import Changes, Planner
+from noria.dataflow.commits import Commits, TickFailed
 from noria.dataflow.deferred import Deferred
 from noria.dataflow.engine import Engine
 from noria.dataflow.envelopes import number_of, refused, runs
@@ -85,9 +85,11 @@ class Worker:
         self._deferred = Deferred(self.engine, self.around)
         self._scans = Scans(self.engine, self.around, self._internal)
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
+        commits = Commits(self.engine, store, (self.engine.builds, self._scans, self.engine.lookups))
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
-            packets.Write: self._write, packets.Read: self._read_when_there, packets.Query: self._query,
-            packets.Migrate: lambda b, e: routed(self._peers, b, self._migrate(b, e)), packets.Ingest: self._ingest,
+            **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), commits.write),
+            packets.Ingest: commits.ingest, packets.Read: self._read_when_there, packets.Query: self._query,
+            packets.Migrate: lambda b, e: routed(self._peers, b, self._migrate(b, e)),
             packets.Bootstrap: self._bootstrap, packets.Fit: lambda _, e: self._deferred.until_fits(e),
         }
         self._answers: dict[type, Callable[[Any], Any]] = {
@@ -100,7 +102,7 @@ class Worker:
     def hello(self) -> packets.Hello:
         epoch, seq = self._store.applied()
         return packets.Hello(self.worker, self._pid, epoch, seq, self._store.recipe(),
-                             tuple(self._store.tables().values()))
+                             tuple(self._store.tables().values()), *self._store.groups())
 
     def step(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         """Handle packets in order; one reply each.  A violation carries the story, and the log has it."""
@@ -255,35 +257,6 @@ class Worker:
             return self._handlers[type(body)](body, e)
         answer: packets.Packet = self._answers[type(body)](body)
         return answer
-
-    # -------------------------------------------------------------- what changes the tables
-    def _write(self, body: packets.Write, e: Envelope) -> packets.Packet:
-        work, self.engine.work = self.engine.work, None
-        try:
-            results, deltas = self._store.write(body.statements, e.epoch, e.seq, work)
-        except SqlError as error:  # the commit itself failed (a full disk): nothing is there
-            return packets.Wrote(e.seq, tuple(WriteResult(error=error) for _ in body.statements))
-        try:
-            self.engine.tick(deltas)
-        except Exception as bug:  # committed, and states may be at odds with the tables
-            raise TickFailed(f"the tick of write {e.epoch}.{e.seq} failed: {bug!r}") from bug
-        return packets.Wrote(e.seq, tuple(results))
-
-    def _ingest(self, body: packets.Ingest, e: Envelope) -> packets.Packet:
-        """Bulk rows go to disk beside the state: what is present and could hold them is evicted or rebuilt."""
-        try:
-            self._store.ingest(body.table, {name: list(paths) for name, paths in body.files}, body.rows,
-                               body.auto_increment, e.epoch, e.seq)
-        except SqlError as error:
-            return packets.Done(e.seq, error=error)
-        self.engine.work = None
-        for slices in (self.engine.builds, self._scans, self.engine.lookups):
-            slices.again(body.table)
-        try:
-            self.engine.reload(body.table)
-        except Exception as bug:
-            raise TickFailed(f"taking the load {e.epoch}.{e.seq} of {body.table} in failed: {bug!r}") from bug
-        return packets.Done(e.seq, body.rows)
 
     # -------------------------------------------------------------- the program
     def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Migrated:
@@ -501,7 +474,3 @@ class Worker:
     # -------------------------------------------------------------- memory
     def hold_limit(self) -> None:
         evict.hold_limit(self.engine, self.memory_limit)
-
-
-class TickFailed(Exception):
-    """What is committed did not get through the graph: only a new start brings states in line with the tables."""

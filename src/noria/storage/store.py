@@ -25,11 +25,12 @@ from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.dataflow.packets import Note, Noted
 from noria.dataflow.work import Work
-from noria.storage import bulk, lookups, meta
+from noria.storage import bulk, lookups, meta, prepared
 from noria.storage.catalog import Done
+from noria.storage.committing import Committing
 from noria.storage.encoding import first_codes
 from noria.storage.engine import Engine, Memory
-from noria.storage.errors import StoreError, StoreFenced, damaged
+from noria.storage.errors import damaged
 from noria.storage.fitting import Fitting, refuse_unfit, set_unique
 from noria.storage.indexing import IndexBuild, build_whole
 from noria.storage.rekeying import switched
@@ -38,7 +39,7 @@ from noria.storage.table import Index, Table
 from noria.storage.writer import bare, joins, run, run_inserts
 
 
-class RocksStore:
+class RocksStore(Committing):
     """Implements dataflow.protocols.BaseStore."""
 
     def __init__(self, path: str, symbols: Symbols, fence: int | None = None, memory: Memory | None = None):
@@ -74,6 +75,7 @@ class RocksStore:
         self._undeclared: list[tuple[Table, Index]] = []  # UNIQUE indexes
         meta.sweep(engine, self._tables.values())
         self._done = meta.read_done(engine)
+        self._groups = prepared.Groups.read(engine)
         for table in self._tables.values():
             if not {table.family, *(i.family for i in table.indexes)} <= set(engine.families()):
                 raise damaged(self.path, f"table {table.name} has no data")
@@ -239,26 +241,44 @@ class RocksStore:
 
     # ---------------------------------------------------------------- writing
     def write(
-        self, statements: Sequence[Statement], epoch: int, seq: int, work: Work | None = None
+        self, statements: Sequence[Statement], epoch: int, seq: int, work: Work | None = None, group: str = "",
+        forget: Sequence[str] = ()
     ) -> tuple[list[WriteResult], dict[str, Batch]]:
-        repeated = self._repeated(epoch, seq)
-        if repeated is not None:
+        if (repeated := self._repeated(epoch, seq)) is not None:
             return list(repeated.results), {}
+        if (refusal := self._groups.refusal()) is not None:
+            return [WriteResult(error=refusal) for _ in statements], {}
         stages: dict[str, Stage] = {}
         results = self._run_all(statements, stages, work)
+        if group and (failed := next((r for r in results if r.error is not None), None)) is not None:
+            stages, results = {}, [failed for _ in statements]  # together or not at all
+            group = ""
 
+        def fill(batch: WriteBatch) -> None:
+            prepared.put_decided(self._engine, batch, group, forget)
+
+        committed = self._commit_stages(stages, Done(epoch, seq, tuple(results)), fill, bool(group or forget),
+                                        all(isinstance(s, Delete | Clear) for s in statements))
+        if isinstance(committed, SqlError):
+            return [r if r.error else WriteResult(error=bare(committed)) for r in results], {}
+        self._groups.decided -= set(forget)
+        self._groups.decided |= {group} if group else set()
+        return results, committed
+
+    def _commit_stages(self, stages: dict[str, Stage], done: Done, more: Callable[[WriteBatch], object], sync: bool,
+                       shrinks: bool) -> dict[str, Batch] | SqlError:
+        """The net delta of each table, or why nothing could be committed.  more: what else is in the batch."""
         def fill(batch: WriteBatch) -> None:
             for stage in stages.values():
                 stage.fill(batch)
                 if stage.counters != stage.table.counters:
                     meta.put_counters(self._engine, batch, stage.table.definition, stage.counters)
+            more(batch)
 
-        changed = any(stage.effects for stage in stages.values())
         try:
-            shrinks = all(isinstance(s, Delete | Clear) for s in statements)
-            self._commit(fill, Done(epoch, seq, tuple(results)), changed, shrinks)
+            self._commit(fill, done, sync or any(stage.effects for stage in stages.values()), shrinks)
         except SqlError as full:
-            return [r if r.error else WriteResult(error=bare(full)) for r in results], {}
+            return full
         deltas = {}
         for name, stage in stages.items():
             stage.table.counters = stage.counters
@@ -268,7 +288,54 @@ class RocksStore:
                 for told in (stage.table.fitting, *stage.table.awaited):
                     if told is not None:
                         told.written(stage, delta)
-        return results, deltas
+        return deltas
+
+    def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
+                work: Work | None = None) -> list[WriteResult]:
+        if (repeated := self._repeated(epoch, seq)) is not None:
+            return list(repeated.results)
+        if (refusal := self._groups.refusal()) is not None:
+            return [WriteResult(error=refusal) for _ in statements]
+        results = self._run_all(statements, {}, work)
+        failed = next((r for r in results if r.error is not None), None)
+        if failed is not None:
+            results = [failed for _ in statements]
+        tried = prepared.Group(coordinator, tuple(statements), tuple(results))
+
+        def fill(batch: WriteBatch) -> None:
+            if failed is None:
+                prepared.put_prepared(self._engine, batch, group, tried)
+
+        try:
+            self._commit(fill, Done(epoch, seq, tuple(results)), failed is None)
+        except SqlError as full:
+            return [WriteResult(error=bare(full)) for _ in statements]
+        if failed is None:
+            self._groups.prepared[group] = tried
+        return results
+
+    def decide(self, group: str, commit: bool, epoch: int, seq: int) -> tuple[list[WriteResult], dict[str, Batch]]:
+        if (repeated := self._repeated(epoch, seq)) is not None:
+            return list(repeated.results), {}
+        stages: dict[str, Stage] = {}
+        results: list[WriteResult] = []
+        tried = self._groups.prepared.get(group)
+        if tried is not None and commit:
+            results = self._run_all(tried.statements, stages, None)
+            if tuple(results) != tried.results:
+                raise InvariantViolation("ACK-DURABLE", f"group {group} did {results} when it was committed, and "
+                                                        f"{list(tried.results)} when it was prepared")
+        committed = self._commit_stages(
+            stages, Done(epoch, seq, tuple(results)),
+            lambda batch: prepared.forget_prepared(self._engine, batch, group), tried is not None, not commit)
+        if isinstance(committed, SqlError):
+            return [WriteResult(error=bare(committed)) for _ in results], {}
+        self._groups.prepared.pop(group, None)
+        return results, committed
+
+    def groups(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
+        return (tuple((name, g.coordinator) for name, g in self._groups.prepared.items()),
+                tuple(sorted(self._groups.decided)))
 
     def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None
                  ) -> list[WriteResult]:
@@ -314,57 +381,6 @@ class RocksStore:
             table = self._tables[name]
             stage = stages[name] = Stage(self._engine, table, table.counters, work)
         return stage
-
-    def _repeated(self, epoch: int, seq: int) -> Done | None:
-        """What (epoch, seq) did if it was committed before.  StoreFenced for an epoch that is over."""
-        if (epoch, seq) > (self.last_epoch, self.last_seq):
-            return None
-        if epoch < self.last_epoch:
-            raise StoreFenced(f"a write of epoch {epoch} came after epoch {self.last_epoch} began")
-        done = self._done.get(seq % meta.RECENT_RESULTS)
-        if done is None or (done.epoch, done.seq) != (epoch, seq):
-            raise InvariantViolation("ACK-DURABLE", f"write {epoch}.{seq} comes again, but the last is "
-                                     f"{self.last_epoch}.{self.last_seq} and its results are not kept")
-        return done
-
-    def _commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool, shrinks: bool = False) -> None:
-        """Commit what `fill` puts into a batch, as (epoch, seq)."""
-        engine = self._engine
-        try:
-            engine.commit(self._batch(fill, done), sync, shrinks)
-        except SqlError:
-            if not engine.in_doubt:
-                raise
-            self._commit_again(fill, done, shrinks)
-        self._done[done.seq % meta.RECENT_RESULTS] = done
-        self.last_epoch, self.last_seq = done.epoch, done.seq
-
-    def _batch(self, fill: Callable[[WriteBatch], object], done: Done) -> WriteBatch:
-        batch = WriteBatch(raw_mode=True)
-        fill(batch)
-        meta.put_done(self._engine, batch, done)
-        return batch
-
-    def _commit_again(self, fill: Callable[[WriteBatch], object], done: Done, shrinks: bool) -> None:
-        """The disk was full.  If it is no longer, or the batch makes room: see whether it is there, else write it."""
-        engine = self._engine
-        try:
-            if not shrinks:
-                engine.check_space(0)
-            engine.settle()
-            if done not in meta.read_done(engine).values():
-                engine.commit(self._batch(fill, done), True, shrinks)
-        except SqlError:
-            self._refused = done if engine.in_doubt else None
-            raise
-
-    def _settle(self) -> None:
-        """The database was opened again after a failed write.  If what was refused is there after all, only
-        a new start brings memory in line with the disk."""
-        refused, self._refused = self._refused, None
-        if refused is not None and refused in meta.read_done(self._engine).values():
-            raise StoreError(f"write {refused.epoch}.{refused.seq} was refused for a full disk but is on it: "
-                             "start the worker again")
 
     # ---------------------------------------------------------------- reading
     def tidy(self) -> bool:

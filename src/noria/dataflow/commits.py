@@ -1,0 +1,69 @@
+"""What changes base tables: one synced commit, then one tick of what it changed (ACK-DURABLE).
+
+Keeps true: what is told was committed before; what was committed is through the graph, or the worker ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from noria.core.batch import Batch
+from noria.core.errors import SqlError
+from noria.core.statements import WriteResult
+from noria.dataflow.engine import Engine
+from noria.dataflow.packets import Decide, Done, Envelope, Ingest, Prepare, Write, Wrote
+from noria.dataflow.protocols import BaseStore
+
+
+class TickFailed(Exception):
+    """What is committed did not get through the graph: only a new start brings states in line with the tables."""
+
+
+class Slices(Protocol):
+    """What reads a table in slices."""
+
+    def again(self, table: str) -> None:
+        """From the start: rows came by a load."""
+
+
+class Commits:
+    """slices: what reads tables at the same time."""
+
+    def __init__(self, engine: Engine, store: BaseStore, slices: Iterable[Slices]):
+        self._engine, self._store, self._slices = engine, store, tuple(slices)
+
+    def write(self, body: Write | Prepare | Decide, e: Envelope) -> Wrote:
+        work, self._engine.work = self._engine.work, None
+        deltas: dict[str, Batch] = {}
+        try:
+            if isinstance(body, Prepare):
+                results = self._store.prepare(body.statements, body.group, body.coordinator, e.epoch, e.seq, work)
+            elif isinstance(body, Decide):
+                results, deltas = self._store.decide(body.group, body.commit, e.epoch, e.seq)
+            else:
+                results, deltas = self._store.write(body.statements, e.epoch, e.seq, work, body.group, body.forget)
+        except SqlError as error:  # nothing is there
+            number = 1 if isinstance(body, Decide) else len(body.statements)
+            return Wrote(e.seq, tuple(WriteResult(error=error) for _ in range(number)))
+        try:
+            self._engine.tick(deltas)
+        except Exception as bug:  # committed, and states may be at odds with the tables
+            raise TickFailed(f"the tick of write {e.epoch}.{e.seq} failed: {bug!r}") from bug
+        return Wrote(e.seq, tuple(results))
+
+    def ingest(self, body: Ingest, e: Envelope) -> Done:
+        """Bulk rows go to disk beside the state: what is present and could hold them is evicted or rebuilt."""
+        try:
+            self._store.ingest(body.table, {name: list(paths) for name, paths in body.files}, body.rows,
+                               body.auto_increment, e.epoch, e.seq)
+        except SqlError as error:
+            return Done(e.seq, error=error)
+        self._engine.work = None
+        for slices in self._slices:
+            slices.again(body.table)
+        try:
+            self._engine.reload(body.table)
+        except Exception as bug:
+            raise TickFailed(f"taking the load {e.epoch}.{e.seq} of {body.table} in failed: {bug!r}") from bug
+        return Done(e.seq, body.rows)

@@ -1,0 +1,75 @@
+"""What was prepared here and is not decided, and what was decided here for others (DESIGN section 7).
+
+    prepared:<group>    the statements, bound, and the worker that decides
+    decided:<group>     this worker has committed its part: so will the others
+
+Keeps true: both are there as long as somebody may ask; `prepared` goes in the commit that does the statements,
+`decided` comes in it.  The statements are run again then: as nothing was written since, they do what they did when they
+were tried.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rocksdict import WriteBatch
+
+from noria.core.errors import SqlError
+from noria.core.statements import Statement, WriteResult
+from noria.storage import meta
+from noria.storage.engine import META, Engine
+
+_PREPARED, _DECIDED = b"prepared:", b"decided:"
+
+
+@dataclass(frozen=True)
+class Group:
+    """coordinator: the worker that decides; results: what the statements did when they were tried."""
+
+    coordinator: int
+    statements: tuple[Statement, ...]
+    results: tuple[WriteResult, ...]
+
+
+@dataclass
+class Groups:
+    """Of one store, by name."""
+
+    prepared: dict[str, Group] = field(default_factory=dict)
+    decided: set[str] = field(default_factory=set)
+
+    @classmethod
+    def read(cls, engine: Engine) -> Groups:
+        prepared = {_name(key, _PREPARED): Group(*pickle.loads(value))
+                    for key, value in engine.items_with_prefix(META, _PREPARED)}
+        return cls(prepared, {_name(key, _DECIDED) for key, _ in engine.items_with_prefix(META, _DECIDED)})
+
+    def refusal(self) -> SqlError | None:
+        """Why nothing else may be changed here."""
+        if not self.prepared:
+            return None
+        return SqlError(1105, "HY000", f"group {next(iter(self.prepared))} is prepared and not decided: until then "
+                                       "nothing else is written here")
+
+
+def put_prepared(engine: Engine, batch: WriteBatch, name: str, group: Group) -> None:
+    data = pickle.dumps((group.coordinator, group.statements, group.results), protocol=5)
+    meta.put(engine, batch, _PREPARED + name.encode(), data)
+
+
+def put_decided(engine: Engine, batch: WriteBatch, name: str, forget: Sequence[str]) -> None:
+    """forget: groups that nobody will ask for any more."""
+    for old in forget:
+        batch.delete(_DECIDED + old.encode(), engine.handle(META))
+    if name:
+        meta.put(engine, batch, _DECIDED + name.encode(), b"")
+
+
+def forget_prepared(engine: Engine, batch: WriteBatch, name: str) -> None:
+    batch.delete(_PREPARED + name.encode(), engine.handle(META))
+
+
+def _name(key: bytes, prefix: bytes) -> str:
+    return key[len(prefix) :].decode()
