@@ -16,11 +16,12 @@ import pytest
 
 from dataflow.test_workers import WORKERS, Three, opened
 from noria.control.published import published
+from noria.core.errors import VIEW_CHANGED, SqlError
 from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.statements import Delete, Insert
 from noria.core.values import arrow_type, encode
 from noria.dataflow import packets
-from noria.dataflow.packets import Envelope, Read, Rows
+from noria.dataflow.packets import Envelope, Query, Read, Rows
 from noria.plan.view import ViewDef
 from noria.runtime.routes import Routes
 from noria.runtime.spread import merged, split
@@ -252,3 +253,61 @@ def in_memory(beside: Beside) -> None:
                     assert shown(Rows(0, await reads.many(view, table))) == want
 
     asyncio.run(compare())
+
+
+def defined(beside: Beside, name: str) -> ViewDef:
+    beside.define(next(v for v in VIEWS if f" {name} " in v))
+    beside.rest()
+    return beside.views[name]
+
+
+def test_who_has_caught_up_has_the_writes_of_others(beside: Beside) -> None:
+    view, body = defined(beside, "counted"), Read(0, "counted", [("a", 1)])
+    owner = beside.routes.owner(view, ("a", 1))
+    assert shown(beside.ask(body)) == []
+    for i in range(20):
+        beside.write("items", (i, "a", None, None, 1))
+    ((_, _, early, _),) = shown(asked(beside, owner, body))
+    assert early < 20, "its own rows"
+    assert asked(beside, owner, packets.Ask(0, "caught up", str(beside.routes.depth_of("counted")))).error is None
+    assert shown(asked(beside, owner, body)) == [(1, "a", 20, 0)]
+    assert beside.at_one(packets.Ask(7, "caught up", "2")) == packets.Done(7)
+
+
+def asked(beside: Beside, worker: int, body: Any) -> Any:
+    """The answer, and no message is delivered after it."""
+    beside.request += 1
+    beside.step(worker, [Envelope(1, -1, 0, replace(body, request=beside.request))])
+    while beside.request not in beside.replies:
+        assert beside.deliver(), "nothing is under way, and nobody answers"
+    return beside.replies[beside.request]
+
+
+def test_routes_follow_the_program(beside: Beside) -> None:
+    view = defined(beside, "by_name")
+    owner = beside.routes.owner(view, ("é",))
+    assert owner == beside.routes.owner(view, ("E",))
+    beside.migrate(packets.RenameView("by_name", "other"))
+    beside.routes.rename("by_name", "other")
+    assert beside.routes.owner(replace(view, name="other"), ("é",)) == owner
+    with pytest.raises(SqlError) as error:
+        beside.routes.owner(view, ("é",))
+    assert error.value.code == VIEW_CHANGED
+    beside.routes.forget("other")
+    with pytest.raises(SqlError):
+        split(Read(0, "other", [("é",)]), beside.routes, replace(view, name="other"))
+
+
+def test_an_error_of_any_is_the_answer(beside: Beside) -> None:
+    view = defined(beside, "by_id")
+    parts = split(Read(5, "by_id", [(i,) for i in range(20)]), beside.routes, view)
+    assert set(parts) == set(range(WORKERS))
+    wrong = SqlError(1690, "22003", "too much")
+    replies = {w: Rows(w, pa.table({"c0": pa.nulls(0), "__key": pa.array([], pa.int64())})) for w in parts}
+    assert merged(parts, replies).rows.num_rows == 0
+    assert merged(parts, {**replies, 1: Rows(9, None, wrong)}) == Rows(5, None, wrong)
+    with pytest.raises(NotImplementedError):
+        split(Query(0, view, [(1,)]), beside.routes, view)
+    alone = Routes(1)
+    assert split(Read(5, "by_id", [(1,)]), alone, view) == {0: Read(5, "by_id", [(1,)])}
+    assert alone.owner(view, (1,)) == 0 and list(alone.owners(view, [(1,), (2,)])) == [0, 0]

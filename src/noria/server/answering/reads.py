@@ -128,7 +128,7 @@ class Reads:
         return found
 
     def _found(self, view: ViewDef, key: Key, keep: bool = False, through: Through | None = None) -> Found | None:
-        attached = self._attached_of(view, key)
+        attached = self.attached(view, 0 if self._alone else self._routes.owner(view, key))
         if attached is None:
             return None
         stands = None
