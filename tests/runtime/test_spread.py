@@ -26,7 +26,9 @@ from noria.plan.view import ViewDef
 from noria.runtime.routes import Routes
 from noria.runtime.spread import merged, split
 from noria.server.answering.reads import Reads
+from noria.server.answering.shapes import Shape
 from noria.sql.commands import CreateTable
+from noria.sql.parse import parse
 from noria.views.reader import AttachedViews, attach
 
 TABLES = ("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(80), price DECIMAL(8,2), day DATE, shop INT)",
@@ -306,8 +308,65 @@ def test_an_error_of_any_is_the_answer(beside: Beside) -> None:
     replies = {w: Rows(w, pa.table({"c0": pa.nulls(0), "__key": pa.array([], pa.int64())})) for w in parts}
     assert merged(parts, replies).rows.num_rows == 0
     assert merged(parts, {**replies, 1: Rows(9, None, wrong)}) == Rows(5, None, wrong)
-    with pytest.raises(NotImplementedError):
-        split(Query(0, view, [(1,)]), beside.routes, view)
     alone = Routes(1)
     assert split(Read(5, "by_id", [(1,)]), alone, view) == {0: Read(5, "by_id", [(1,)])}
     assert alone.owner(view, (1,)) == 0 and list(alone.owners(view, [(1,), (2,)])) == [0, 0]
+
+
+ONCE = (
+    ("SELECT id, price FROM items WHERE name = ?", True),
+    ("SELECT id, day FROM items WHERE day BETWEEN ? AND ? ORDER BY day DESC LIMIT 3", True),
+    ("SELECT name, shop FROM items WHERE shop >= ? ORDER BY shop LIMIT 4", True),
+    ("SELECT id FROM items WHERE price > ?", True),
+    ("SELECT id, city FROM shops UNION ALL SELECT shop, name FROM items", True),
+    ("SELECT name FROM items ORDER BY id LIMIT 5", True),
+    ("SELECT COUNT(*) AS n FROM items", False),
+    ("SELECT DISTINCT name FROM items WHERE shop = ?", False),
+    ("SELECT i.id, s.city FROM items i JOIN shops s ON s.id = i.shop WHERE i.id = ?", False),
+)
+
+
+@pytest.mark.parametrize(("text", "fits"), ONCE)
+def test_one_shots_of_three_are_those_of_one(beside: Beside, text: str, fits: bool) -> None:
+    for _ in range(60):
+        beside.write("items", [beside.rng.choice(VALUES[c]) for c in ("id", "name", "price", "day", "shop")])
+    for shop in range(6):
+        beside.write("shops", (shop, beside.rng.choice(NAMES)))
+    beside.rest()
+    (command,) = parse(text, beside.catalog)
+    view = command.view  # type: ignore[attr-defined]
+    alone, several = (Reads(Once(beside, w), beside.attached, 0) for w in (1, WORKERS))  # type: ignore[arg-type]
+    for _ in range(6):
+        keys = [] if view.ranged else list(dict.fromkeys(beside.key(view) for _ in range(3)))
+        between = beside.between(view) if view.ranged else None
+        want = asyncio.run(alone.once(view, keys, False, between))
+        if not fits:
+            with pytest.raises(SqlError) as error:
+                asyncio.run(several.once(view, keys, False, between))
+            assert error.value.code == 3024
+            return
+        have, shape = asyncio.run(several.once(view, keys, False, between)), Shape.of(view)
+        if view.limit is None:
+            assert sorted(shape.rows_of(have), key=repr) == sorted(shape.rows_of(want), key=repr)
+            assert without_keys(shown(Rows(0, have))) == without_keys(shown(Rows(0, want)))
+        else:  # which of equal rows come first, nobody promises
+            by = view.order[0][0]
+            sort = [[r[by] for r in whole(shape, t)] for t in (have, want)]
+            assert sort[0] == sort[1]
+
+
+def whole(shape: Shape, found: pa.Table) -> list[Any]:
+    return replace(shape, visible=len(shape.fields)).rows_of(found)
+
+
+class Once:
+    """A link to one worker or to all, for one-shots."""
+
+    def __init__(self, beside: Beside, workers: int):
+        self.beside, self.routes = beside, Routes(workers)
+
+    async def ask(self, body: Query, retry: bool = False) -> Rows:
+        if self.routes.workers == 1:
+            return self.beside.at_one(body)
+        parts = split(body, self.routes, body.view)
+        return merged(parts, {w: asked(self.beside, w, part) for w, part in parts.items()})
