@@ -376,11 +376,11 @@ class ShardedLink:
     # ------------------------------------------------------------ questions
     async def ask(self, body: Packet, retry: bool = False) -> Any:
         self._asked.asks += 1
-        if isinstance(body, Read):
+        if isinstance(body, Read | Query):
             return await self._read(body, retry)
         if isinstance(body, Ask) and body.what == "analyze" and body.read is not None:
             return await self._analyze(body, retry)
-        if isinstance(body, Rehearse | Query) or (isinstance(body, Ask) and body.what in AT_LEADER):
+        if isinstance(body, Rehearse) or (isinstance(body, Ask) and body.what in AT_LEADER):
             return await self.links[LEADER].ask(body, retry)
         if isinstance(body, Snapshot):
             return await self._snapshot(body)
@@ -400,8 +400,8 @@ class ShardedLink:
         return replace(replies[0], value=total)
 
     # ------------------------------------------------------------ reads
-    async def _read(self, body: Read, retry: bool) -> Rows:
-        view = self._mirror.views.get(body.view)
+    async def _read(self, body: Read | Query, retry: bool) -> Rows:
+        view = body.view if isinstance(body, Query) else self._mirror.views.get(body.view)
         if view is None:
             reply: Rows = await self.links[LEADER].ask(body, retry)  # which says that it is gone
             return reply
@@ -419,6 +419,7 @@ class ShardedLink:
         view = self._mirror.views.get(body.read.view)
         parts = {LEADER: body.read} if view is None else split(body.read, self.routes, view)
         worker, read = next(iter(parts.items()))
+        assert isinstance(read, Read)
         return await self.links[worker].ask(replace(body, read=read), retry)
 
     # ------------------------------------------------------------ what a session has written
