@@ -61,7 +61,7 @@ class Three:
         for to, e in self.workers[w].outgoing():
             self.channels.setdefault((w, to), deque()).append(e)
         for e in out:
-            if isinstance(e.body, packets.Rows):
+            if isinstance(e.body, packets.Rows | packets.Done):
                 self.replies[e.body.request] = e.body
         return [e.body for e in out]
 

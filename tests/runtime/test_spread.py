@@ -16,16 +16,19 @@ import pytest
 
 from dataflow.test_workers import WORKERS, Three, opened
 from noria.control.published import published
+from noria.core.errors import VIEW_CHANGED, SqlError
 from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.statements import Delete, Insert
 from noria.core.values import arrow_type, encode
 from noria.dataflow import packets
-from noria.dataflow.packets import Envelope, Read, Rows
+from noria.dataflow.packets import Envelope, Query, Read, Rows
 from noria.plan.view import ViewDef
 from noria.runtime.routes import Routes
 from noria.runtime.spread import merged, split
 from noria.server.answering.reads import Reads
+from noria.server.answering.shapes import Shape
 from noria.sql.commands import CreateTable
+from noria.sql.parse import parse
 from noria.views.reader import AttachedViews, attach
 
 TABLES = ("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(80), price DECIMAL(8,2), day DATE, shop INT)",
@@ -252,3 +255,118 @@ def in_memory(beside: Beside) -> None:
                     assert shown(Rows(0, await reads.many(view, table))) == want
 
     asyncio.run(compare())
+
+
+def defined(beside: Beside, name: str) -> ViewDef:
+    beside.define(next(v for v in VIEWS if f" {name} " in v))
+    beside.rest()
+    return beside.views[name]
+
+
+def test_who_has_caught_up_has_the_writes_of_others(beside: Beside) -> None:
+    view, body = defined(beside, "counted"), Read(0, "counted", [("a", 1)])
+    owner = beside.routes.owner(view, ("a", 1))
+    assert shown(beside.ask(body)) == []
+    for i in range(20):
+        beside.write("items", (i, "a", None, None, 1))
+    ((_, _, early, _),) = shown(asked(beside, owner, body))
+    assert early < 20, "its own rows"
+    assert asked(beside, owner, packets.Ask(0, "caught up", str(beside.routes.depth_of("counted")))).error is None
+    assert shown(asked(beside, owner, body)) == [(1, "a", 20, 0)]
+    assert beside.at_one(packets.Ask(7, "caught up", "2")) == packets.Done(7)
+
+
+def asked(beside: Beside, worker: int, body: Any) -> Any:
+    """The answer, and no message is delivered after it."""
+    beside.request += 1
+    beside.step(worker, [Envelope(1, -1, 0, replace(body, request=beside.request))])
+    while beside.request not in beside.replies:
+        assert beside.deliver(), "nothing is under way, and nobody answers"
+    return beside.replies[beside.request]
+
+
+def test_routes_follow_the_program(beside: Beside) -> None:
+    view = defined(beside, "by_name")
+    owner = beside.routes.owner(view, ("é",))
+    assert owner == beside.routes.owner(view, ("E",))
+    beside.migrate(packets.RenameView("by_name", "other"))
+    beside.routes.rename("by_name", "other")
+    assert beside.routes.owner(replace(view, name="other"), ("é",)) == owner
+    with pytest.raises(SqlError) as error:
+        beside.routes.owner(view, ("é",))
+    assert error.value.code == VIEW_CHANGED
+    beside.routes.forget("other")
+    with pytest.raises(SqlError):
+        split(Read(0, "other", [("é",)]), beside.routes, replace(view, name="other"))
+
+
+def test_an_error_of_any_is_the_answer(beside: Beside) -> None:
+    view = defined(beside, "by_id")
+    parts = split(Read(5, "by_id", [(i,) for i in range(20)]), beside.routes, view)
+    assert set(parts) == set(range(WORKERS))
+    wrong = SqlError(1690, "22003", "too much")
+    replies = {w: Rows(w, pa.table({"c0": pa.nulls(0), "__key": pa.array([], pa.int64())})) for w in parts}
+    assert merged(parts, replies).rows.num_rows == 0
+    assert merged(parts, {**replies, 1: Rows(9, None, wrong)}) == Rows(5, None, wrong)
+    alone = Routes(1)
+    assert split(Read(5, "by_id", [(1,)]), alone, view) == {0: Read(5, "by_id", [(1,)])}
+    assert alone.owner(view, (1,)) == 0 and list(alone.owners(view, [(1,), (2,)])) == [0, 0]
+
+
+ONCE = (
+    ("SELECT id, price FROM items WHERE name = ?", True),
+    ("SELECT id, day FROM items WHERE day BETWEEN ? AND ? ORDER BY day DESC LIMIT 3", True),
+    ("SELECT name, shop FROM items WHERE shop >= ? ORDER BY shop LIMIT 4", True),
+    ("SELECT id FROM items WHERE price > ?", True),
+    ("SELECT id, city FROM shops UNION ALL SELECT shop, name FROM items", True),
+    ("SELECT name FROM items ORDER BY id LIMIT 5", True),
+    ("SELECT COUNT(*) AS n FROM items", False),
+    ("SELECT DISTINCT name FROM items WHERE shop = ?", False),
+    ("SELECT i.id, s.city FROM items i JOIN shops s ON s.id = i.shop WHERE i.id = ?", False),
+)
+
+
+@pytest.mark.parametrize(("text", "fits"), ONCE)
+def test_one_shots_of_three_are_those_of_one(beside: Beside, text: str, fits: bool) -> None:
+    for _ in range(60):
+        beside.write("items", [beside.rng.choice(VALUES[c]) for c in ("id", "name", "price", "day", "shop")])
+    for shop in range(6):
+        beside.write("shops", (shop, beside.rng.choice(NAMES)))
+    beside.rest()
+    (command,) = parse(text, beside.catalog)
+    view = command.view  # type: ignore[attr-defined]
+    alone, several = (Reads(Once(beside, w), beside.attached, 0) for w in (1, WORKERS))  # type: ignore[arg-type]
+    for _ in range(6):
+        keys = [] if view.ranged else list(dict.fromkeys(beside.key(view) for _ in range(3)))
+        between = beside.between(view) if view.ranged else None
+        want = asyncio.run(alone.once(view, keys, False, between))
+        if not fits:
+            with pytest.raises(SqlError) as error:
+                asyncio.run(several.once(view, keys, False, between))
+            assert error.value.code == 3024
+            return
+        have, shape = asyncio.run(several.once(view, keys, False, between)), Shape.of(view)
+        if view.limit is None:
+            assert sorted(shape.rows_of(have), key=repr) == sorted(shape.rows_of(want), key=repr)
+            assert without_keys(shown(Rows(0, have))) == without_keys(shown(Rows(0, want)))
+        else:  # which of equal rows come first, nobody promises
+            by = view.order[0][0]
+            sort = [[r[by] for r in whole(shape, t)] for t in (have, want)]
+            assert sort[0] == sort[1]
+
+
+def whole(shape: Shape, found: pa.Table) -> list[Any]:
+    return replace(shape, visible=len(shape.fields)).rows_of(found)
+
+
+class Once:
+    """A link to one worker or to all, for one-shots."""
+
+    def __init__(self, beside: Beside, workers: int):
+        self.beside, self.routes = beside, Routes(workers)
+
+    async def ask(self, body: Query, retry: bool = False) -> Rows:
+        if self.routes.workers == 1:
+            return self.beside.at_one(body)
+        parts = split(body, self.routes, body.view)
+        return merged(parts, {w: asked(self.beside, w, part) for w, part in parts.items()})

@@ -4,6 +4,7 @@
     several keys   those who own some; `__key` numbers them as whoever asks does
     a range        all who may have values of it; `__key` numbers the values found, in the order of the rows
     no key         worker 0
+    a one-shot     all workers, each of its own rows: whoever asks has seen that no row comes of several (`row_by_row`)
 
 Keeps true: the rows are those that one worker would have found; an error of any worker is the answer.
 """
@@ -22,8 +23,11 @@ from noria.core.symbols import Symbols
 from noria.core.types import SqlType
 from noria.core.values import from_arrow
 from noria.dataflow.packets import Query, Read, Rows
+from noria.plan.mir import Base, Filter, Mir, Project, Repeat, UnionAll
 from noria.plan.view import ViewDef
 from noria.runtime.routes import Routes
+
+Some = Read | Query
 
 
 class Values(NamedTuple):
@@ -33,23 +37,24 @@ class Values(NamedTuple):
     type: SqlType
 
 
-class Parts(dict[int, Read]):
+class Parts(dict[int, Some]):
     """What each worker is asked of a read.  ordinals: of each worker's keys, as whoever asks numbers them; range: whose
     values are asked for (None: they are not shown)."""
 
-    def __init__(self, whole: Read, parts: Mapping[int, Read], ordinals: Mapping[int, Codes],
+    def __init__(self, whole: Some, parts: Mapping[int, Some], ordinals: Mapping[int, Codes],
                  range: Values | None = None):
         super().__init__(parts)
         self.whole, self.ordinals, self.range = whole, ordinals, range
 
 
-def split(body: Read | Query, routes: Routes, view: ViewDef) -> Parts:
+def split(body: Some, routes: Routes, view: ViewDef) -> Parts:
     """view: the one that is read.  SqlError 1412 where nobody told where its keys are."""
-    if isinstance(body, Query):
-        raise NotImplementedError("a one-shot reads what one worker has")
+    everybody = range(routes.workers) if isinstance(body, Query) else routes.everybody(view)
     if body.between is not None:
         shown = Values(view.key[0], view.key_fields[0].type) if view.key[0] < view.visible else None
-        return Parts(body, dict.fromkeys(routes.everybody(view), body), {}, shown)
+        return Parts(body, dict.fromkeys(everybody, body), {}, shown)
+    if isinstance(body, Query):
+        return Parts(body, dict.fromkeys(everybody, body), dict.fromkeys(everybody, np.arange(len(body.keys))))
     whose = routes.owners(view, body.keys)
     if not len(whose):
         return Parts(body, {0: body}, {0: whose})
@@ -58,6 +63,11 @@ def split(body: Read | Query, routes: Routes, view: ViewDef) -> Parts:
         return Parts(body, {first: body}, {first: np.arange(len(whose))})
     ordinals = {w: np.flatnonzero(whose == w) for w in np.unique(whose).tolist()}
     return Parts(body, {w: replace(body, keys=taken(body.keys, at)) for w, at in ordinals.items()}, ordinals)
+
+
+def row_by_row(plan: Mir) -> bool:
+    """Does each of its rows come of one row of a table, so that every worker has some of them?"""
+    return isinstance(plan, Base | Filter | Project | Repeat | UnionAll) and all(map(row_by_row, plan.inputs))
 
 
 def taken(keys: Any, places: Codes) -> Any:
@@ -71,7 +81,7 @@ def merged(parts: Parts, replies: Mapping[int, Rows]) -> Rows:
     """The answer to the whole read.  replies: of all workers that were asked."""
     answers = [replies[w] for w in sorted(parts)]
     wrong = next((a for a in answers if a.error is not None), None)
-    if wrong is not None or len(answers) == 1 or parts.whole.fill:
+    if wrong is not None or len(answers) == 1 or answers[0].rows is None:
         return replace(wrong or answers[0], request=parts.whole.request)
     if parts.whole.between is not None:
         return Rows(parts.whole.request, _ranged(parts, [a.rows for a in answers]))
@@ -87,7 +97,7 @@ def numbered(found: Sequence[tuple[pa.Table, Codes]]) -> pa.Table:
 
 
 def _ranged(parts: Parts, tables: list[pa.Table]) -> pa.Table:
-    """All rows of a range, or so many of the first values as were wanted.  A value is at one worker."""
+    """All rows of a range, or so many of the first values as were wanted.  A value of a view is at one worker."""
     rows, read = _together(tables), parts.whole
     if parts.range is None:
         starts = np.cumsum([0, *(int(_keys(t).max(initial=-1)) + 1 for t in tables)])

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.control.published import published
-from noria.core.errors import SqlError, is_unfilled
+from noria.core.errors import SqlError, is_unfilled, took_too_much
 from noria.core.limits import ONE_SHOT_MS, ONE_SHOT_ROWS, VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type
@@ -28,7 +28,7 @@ from noria.plan.optimizer import kept_top
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
-from noria.runtime.spread import numbered, taken
+from noria.runtime.spread import numbered, row_by_row, taken
 from noria.server.outcomes import Standing
 from noria.server.rows import beside, python_rows
 from noria.views.reader import AttachedView, AttachedViews, LargeAnswer
@@ -128,7 +128,7 @@ class Reads:
         return found
 
     def _found(self, view: ViewDef, key: Key, keep: bool = False, through: Through | None = None) -> Found | None:
-        attached = self._attached_of(view, key)
+        attached = self.attached(view, 0 if self._alone else self._routes.owner(view, key))
         if attached is None:
             return None
         stands = None
@@ -229,8 +229,10 @@ class Reads:
                 raise built.error
 
     async def once(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> pa.Table:
-        """The rows of a view that is in no program: of some keys, or of a range of its key.  Error 3024 where the
-        worker would read too much for that."""
+        """The rows of a view that is in no program: of some keys, or of a range of its key.  Error 3024 where a worker
+        would read too much for that, or rows of others."""
+        if not self._alone and not row_by_row(view.plan):
+            raise took_too_much(ONE_SHOT_ROWS)
         self.one_shots += 1
         rows, descending = (between and first_of(view)) or (None, False)
         asked = published(kept_top(view)).view
