@@ -58,7 +58,7 @@ from noria.runtime.link import LinkState, LinkStats, OnHello, WorkerLink
 from noria.runtime.mirror import Mirror, between, of_tables, of_views, without_idle
 from noria.runtime.placing import Numbers, Placed, placed, renumbers
 from noria.runtime.routes import Routes
-from noria.runtime.spread import merged, split
+from noria.runtime.spread import Parts, merged, split
 
 log = logging.getLogger(__name__)
 LEADER = 0
@@ -380,7 +380,9 @@ class ShardedLink:
             return await self._read(body, retry)
         if isinstance(body, Ask) and body.what == "analyze" and body.read is not None:
             return await self._analyze(body, retry)
-        if isinstance(body, Rehearse | Query) or (isinstance(body, Ask) and body.what in AT_LEADER):
+        if isinstance(body, Query):
+            return await self._spread(split(body, self.routes, body.view), retry)
+        if isinstance(body, Rehearse) or (isinstance(body, Ask) and body.what in AT_LEADER):
             return await self.links[LEADER].ask(body, retry)
         if isinstance(body, Snapshot):
             return await self._snapshot(body)
@@ -405,7 +407,9 @@ class ShardedLink:
         if view is None:
             reply: Rows = await self.links[LEADER].ask(body, retry)  # which says that it is gone
             return reply
-        parts = split(body, self.routes, view)
+        return await self._spread(split(body, self.routes, view), retry)
+
+    async def _spread(self, parts: Parts, retry: bool) -> Rows:
         if len(parts) == 1:
             ((worker, part),) = parts.items()
             only: Rows = await self.links[worker].ask(part, retry)
