@@ -24,6 +24,7 @@ import pyarrow as pa
 import uvloop
 
 from noria.control.leases import Claim, DirectoryInUse
+from noria.control.shards import OtherWorkers, note_workers
 from noria.control.supervisor import Event, Supervisor
 from noria.control.whole import WholeProgram
 from noria.core.errors import SqlError
@@ -89,7 +90,7 @@ def serve(settings: Settings, log_level: str) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))
-    except (CannotListen, StartFailed, DirectoryInUse, SparkUnavailable, SettingsError) as e:
+    except (CannotListen, StartFailed, DirectoryInUse, OtherWorkers, SparkUnavailable, SettingsError) as e:
         print(f"noria serve: {e}", file=sys.stderr)
         return 1
     return 0
@@ -136,6 +137,7 @@ class Node:
         settings = self.settings
         claim = Claim(settings.data_dir)
         self._closers.append(("data directory", claim.release))
+        note_workers(settings.data_dir, settings.workers)
         ports = self._ports()
         self._permit = LoadPermit(settings.load_dirs, make_token(settings.data_dir))
         run_dir = make_run_dir(settings.data_dir, settings.run_root)

@@ -29,7 +29,7 @@ from noria.control.program import Program
 from noria.control.slots import Slots
 from noria.control.supervisor import DriverGone, JobError, NoDriver, Supervisor
 from noria.core import limits
-from noria.core.errors import SqlError, too_many_jobs, unknown_table
+from noria.core.errors import SqlError, not_supported, too_many_jobs, unknown_table
 from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPARK_QUEUE
 from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Read, Snapshot, Wanted
 from noria.plan.mir import Mir
@@ -197,6 +197,8 @@ class Bulk:
         table = self._program.table(str(request.get("table", "")))
         if table is None:
             raise unknown_table(str(request.get("table", "")))
+        if self._link.workers > 1:
+            raise not_supported("loading files into several workers", "insert the rows, or load them with one worker")
         async with self._in_slot(self.jobs), self._place("load") as place:
             about = await self._asked(Ask(0, "table", table.name))
             reading = Reading(**{k: request[k] for k in ("format", "header", "delimiter", "null") if k in request})
@@ -242,6 +244,8 @@ class Bulk:
     async def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """A checkpoint for somebody on this host to copy: its path, then a line now and then as long as it is there,
         which is until the asker goes away."""
+        if self._link.workers > 1:
+            raise not_supported("a backup of several workers", "stop the server, and copy its data directory")
         async with self._place("backup") as place:
             yield {"checkpoint": await self._snapshot(place)}
             while True:
@@ -262,15 +266,15 @@ class Bulk:
             taken = await self._asked(Snapshot(0, str(path), views=True))
             views = {v.name: told(v) for v in (*self._program.views(), *self._program.adhoc())}
             chosen = {n for w in wanted for n in views if n.lower() == w.lower()} or set(views)
-            lacking = [views[n] for n, (_, present) in taken["views"].items()
-                       if n in chosen and present is not None and present.num_rows < limits.VERIFY_KEYS]
+            lacking = [views[n] for n, states in taken["views"].items()
+                       if n in chosen and (present := _present(states)) is not None and present < limits.VERIFY_KEYS]
             derived: dict[str, int] = {}
             if lacking:
                 yield {"step": f"keys to compare of {len(lacking)} views of which little is present"}
                 derived = await self._derive(path, lacking)
                 path = place / "derived"
                 taken = await self._asked(Snapshot(0, str(path), views=True))
-            states = [(views[n], *tables) for n, tables in taken["views"].items() if n in chosen]
+            states = [(views[n], tables) for n, tables in taken["views"].items() if n in chosen]
             maintained = [await asyncio.to_thread(_written, place, i, *s) for i, s in enumerate(states)]
             report: VerifyReport | None = None
             async for step in self._steps("noria.spark.jobs.verify:verify", checkpoint=str(path),
@@ -331,12 +335,27 @@ async def _told(task: asyncio.Future[Any]) -> Any:
         raise SqlError(1105, "HY000", str(e)) from e
 
 
-def _written(place: Path, number: int, view: ViewDef, rows: pa.Table, present: pa.Table | None) -> Maintained:
+State = tuple[pa.Table, pa.Table | None]  # a view's rows and present keys; of several workers a list of them
+
+
+def _states(found: State | list[State]) -> list[State]:
+    return found if isinstance(found, list) else [found]
+
+
+def _present(found: State | list[State]) -> int | None:
+    """How many keys of a view are present; None: it is full."""
+    each = [present for _, present in _states(found)]
+    return None if each[0] is None else sum(p.num_rows for p in each if p is not None)
+
+
+def _written(place: Path, number: int, view: ViewDef, found: State | list[State]) -> Maintained:
     """A view's state as the files that `verify` reads."""
     from noria.spark.jobs.verify import Maintained
 
-    names = [str(place / f"view-{number}-{what}.parquet") for what in ("rows", "present")]
-    pq.write_table(rows, names[0])
-    if present is not None:
-        pq.write_table(present, names[1])
-    return Maintained(view, (names[0],), None if present is None else (names[1],))
+    files: dict[str, list[str]] = {"rows": [], "present": []}
+    for w, state in enumerate(_states(found)):
+        for what, table in zip(files, state, strict=True):
+            if table is not None:
+                files[what].append(str(place / f"view-{number}-{w}-{what}.parquet"))
+                pq.write_table(table, files[what][-1])
+    return Maintained(view, tuple(files["rows"]), tuple(files["present"]) if _present(found) is not None else None)

@@ -1,4 +1,5 @@
-"""A checkpoint of the base tables as DataFrames, read by Spark's tasks in ranges of the key.
+"""A checkpoint of the base tables, or one of each of several workers, as DataFrames, read by Spark's tasks in ranges of
+the key.
 
 Keeps true: a table's DataFrame has its rows at the checkpoint's watermark, as a bag, in shown columns c0, c1, …
 in the order of the table's columns; columns that old rows lack have their defaults.
@@ -8,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from noria.core.types import TableDef
 from noria.spark.lowering import coding
-from noria.storage.snapshot import Range, read_checkpoint, read_tables, split
+from noria.storage.snapshot import Range, read_checkpoint, read_tables, shards_of, split
 
 BROADCAST_BYTES = 10 * 2**20  # a side of a join that turns out smaller is sent to all
 PIECES_PER_SLOT = 2  # ranges are of estimated size: some more than slots even them out
@@ -39,7 +40,8 @@ def session(spark: SparkSession) -> SparkSession:
 def tables(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> dict[str, DataFrame]:
     """The wanted tables by name, those that the checkpoint holds, whatever they were called then, with the columns that
     either knows: a position means the same column in both, with the same codes; ValueError where it does not."""
-    held = read_tables(checkpoint)
+    shards = shards_of(checkpoint)
+    held = read_tables(shards[0])
     by_id = {t.table_id: t for t in held.values()}
     found: dict[str, DataFrame] = {}
     for t in wanted:
@@ -50,13 +52,13 @@ def tables(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> 
                 raise ValueError(f"table {t.name} has other columns in the snapshot {checkpoint} than in the program: "
                                  "take a new snapshot")
             as_known = then if len(then.columns) > len(t.columns) else replace(t, table_id=then.table_id)
-            found[t.name] = table(spark, checkpoint, as_known)
+            found[t.name] = reduce(DataFrame.unionAll, [table(spark, shard, as_known, len(shards)) for shard in shards])
     return found
 
 
-def table(spark: SparkSession, checkpoint: str, definition: TableDef) -> DataFrame:
-    """One table of the checkpoint."""
-    pieces = PIECES_PER_SLOT * spark.sparkContext.defaultParallelism
+def table(spark: SparkSession, checkpoint: str, definition: TableDef, shards: int = 1) -> DataFrame:
+    """One table of the checkpoint, which is one of so many."""
+    pieces = max(PIECES_PER_SLOT * spark.sparkContext.defaultParallelism // shards, 1)
     ranges = split(checkpoint, definition, pieces, LEAST_ROWS)
     numbers = spark.range(0, len(ranges), 1, len(ranges))
     schema = coding.shown_schema(definition.fields)

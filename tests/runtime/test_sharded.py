@@ -1,0 +1,136 @@
+"""Three worker processes behind one link: SQL as one worker answers it, while workers and front ends die."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noria.core.errors import SqlError
+from runtime.processes import run
+from runtime.several import Several
+
+SEEDS = int(os.environ.get("NORIA_SHARDED_SEEDS", "2"))
+TABLES = ("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, age INT)",
+          "CREATE TABLE posts (id INT PRIMARY KEY, author INT, score INT, title VARCHAR(20))",
+          "CREATE TABLE votes (post INT, who INT, points INT, PRIMARY KEY (post, who))",
+          "CREATE TABLE log (what VARCHAR(10), number INT)")
+READS = (  # text with a parameter, or without
+    "SELECT id, author, score, title FROM posts WHERE id = ?",
+    "SELECT id, score FROM posts WHERE author = ?",
+    "SELECT post, COUNT(*), SUM(points) FROM votes WHERE post = ? GROUP BY post",
+    "SELECT p.author, COUNT(*) FROM posts p JOIN votes v ON v.post = p.id WHERE p.author = ? GROUP BY p.author",
+    "SELECT u.name, p.title, v.points FROM users u JOIN posts p ON p.author = u.id JOIN votes v ON v.post = p.id "
+    "WHERE u.id = ?",
+    "SELECT p.id, v.who FROM posts p LEFT JOIN votes v ON v.post = p.id AND v.points > 1 WHERE p.author = ?",
+    "SELECT id, score FROM posts WHERE author = ? ORDER BY score DESC, id LIMIT 2",
+    "SELECT what, MAX(number), COUNT(*) FROM log WHERE number < ? GROUP BY what",
+    "SELECT id FROM posts WHERE score > ? ORDER BY id",
+    "SELECT DISTINCT who FROM votes WHERE points = ?",
+    "SELECT author FROM posts WHERE score = ? UNION SELECT who FROM votes WHERE points = 2",
+    "SELECT COUNT(*), SUM(points) FROM votes",
+    "SELECT author, COUNT(*) FROM posts GROUP BY author",
+    "SELECT name FROM users WHERE age IN (1, 2, 3) ORDER BY name",
+    "SELECT title FROM posts ORDER BY score DESC, id LIMIT 3",
+)
+
+
+class Game:
+    """The same statements at both."""
+
+    def __init__(self, path: Path, rng: random.Random):
+        self.path, self.rng, self.epoch, self.rows = path, rng, 0, 0
+        self.truth = sqlite3.connect(":memory:", isolation_level=None)
+
+    async def begin(self) -> None:
+        self.epoch += 1
+        self.db = Several(self.path, 3, self.epoch)
+        await self.db.start()
+
+    async def both(self, text: str) -> None:
+        try:
+            self.truth.execute(text.replace("INSERT IGNORE", "INSERT OR IGNORE"))
+        except sqlite3.IntegrityError:
+            with pytest.raises(SqlError, match="Duplicate"):
+                await self.db.sql(text)
+        else:
+            await self.db.sql(text)
+
+    def some_rows(self, table: str) -> str:
+        r = self.rng.randrange
+        rows = []
+        for _ in range(r(1, 6)):
+            self.rows += 1
+            fresh = self.rows + 100 if r(4) else r(30)
+            rows.append({"users": f"({r(12)}, 'n{r(15)}', {r(6)})",
+                         "posts": f"({fresh}, {r(12)}, {r(5)}, 't{r(9)}')",
+                         "votes": f"({r(40)}, {r(12)}, {r(4)})",
+                         "log": f"('{self.rng.choice('abc')}', {r(20)})"}[table])
+        return ", ".join(rows)
+
+    def write(self) -> str:
+        r, table = self.rng.randrange, self.rng.choice(["users", "posts", "posts", "votes", "votes", "log"])
+        verb = self.rng.choice(["INSERT INTO", "INSERT INTO", "INSERT IGNORE INTO", "REPLACE INTO"])
+        return self.rng.choice([
+            f"{verb if table != 'log' else 'INSERT INTO'} {table} VALUES {self.some_rows(table)}",
+            f"{verb if table != 'log' else 'INSERT INTO'} {table} VALUES {self.some_rows(table)}",
+            f"UPDATE posts SET score = score + 1 WHERE author = {r(12)}",
+            f"UPDATE posts SET author = {r(12)} WHERE id = {r(30)}",
+            f"UPDATE votes SET points = {r(4)} WHERE post < {r(40)}",
+            f"UPDATE log SET number = number + 1 WHERE what = '{self.rng.choice('abc')}'",
+            f"DELETE FROM votes WHERE who = {r(12)} AND points = {r(4)}",
+            f"DELETE FROM posts WHERE id IN ({r(30)}, {r(30)})",
+        ])
+
+    async def compare(self) -> None:
+        for text in self.rng.sample(READS, 6):
+            values = (self.rng.randrange(12),) * text.count("?")
+            want = sorted(map(tuple, self.truth.execute(text, values).fetchall()), key=str)
+            got = [tuple(int(v) if hasattr(v, "as_tuple") else v for v in row) for row in await self.db.sql(text, *values)]
+            assert sorted(got, key=str) == want, (text, values)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_answers_are_those_of_one_worker_whoever_dies(tmp_path: Path, seed: int) -> None:
+    async def test() -> None:
+        rng = random.Random(seed)
+        game = Game(tmp_path, rng)
+        await game.begin()
+        try:
+            for text in TABLES:
+                await game.both(text)
+            for turn in range(70):
+                await game.both(game.write())
+                if rng.random() < 0.3:
+                    await game.compare()
+                if rng.random() < 0.06:
+                    for w in rng.sample(range(3), rng.choice([1, 1, 1, 2, 3])):
+                        game.db.alive[w].kill()
+                if turn == 35:
+                    await ended_in_a_statement(game)
+            await game.compare()
+        finally:
+            await game.db.stop()
+
+    run(test, 400)
+
+
+async def ended_in_a_statement(game: Game) -> None:
+    """The front end, and all workers, die while a statement is under way over all shards: it is whole or not at all."""
+    begun = asyncio.ensure_future(game.db.sql("UPDATE votes SET points = points + 100"))
+    for _ in range(game.rng.randrange(200)):
+        await asyncio.sleep(0)
+    await game.db.die()
+    begun.cancel()
+    await asyncio.gather(begun, return_exceptions=True)
+    await game.begin()
+    (count, changed), = await game.db.sql("SELECT COUNT(*), SUM(points >= 100) FROM votes")
+    assert (changed or 0) in (0, count)
+    if changed:
+        game.truth.execute("UPDATE votes SET points = points + 100")
+    await game.both("UPDATE votes SET points = points % 100")
