@@ -11,11 +11,11 @@ import pytest
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.statements import Insert
 from noria.dataflow import packets
+from noria.dataflow.commits import TickFailed
 from noria.dataflow.engine import Engine
 from noria.dataflow.packets import Envelope
 from noria.dataflow.surroundings import Surroundings
 from noria.dataflow.validate import validate
-from noria.dataflow.commits import TickFailed
 from noria.dataflow.worker import Worker
 from noria.plan.graph_plan import GraphPlan
 from noria.plan.lower import Lowering

@@ -7,7 +7,6 @@ import os
 import random
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
 
