@@ -16,7 +16,7 @@ def test_attached_views_of_three_workers(tmp_path: Path) -> None:
         db.sql("CREATE VIEW counted AS SELECT story, COUNT(*) AS n FROM votes WHERE story = ? GROUP BY story")
         db.sql("CREATE VIEW named AS SELECT id FROM votes WHERE name = ?")
         db.sql("CREATE VIEW total AS SELECT COUNT(*) AS n FROM votes")
-        db.insert("votes", pa.table({"id": range(60), "story": [i % 7 for i in range(60)],
+        db.table("votes").insert(pa.table({"id": range(60), "story": [i % 7 for i in range(60)],
                                      "name": ["aÉ"[i % 2] * (i % 3 + 1) for i in range(60)]}))
         counted, named, total = (db.view(v).attach() for v in ("counted", "named", "total"))
         for _ in range(2):

@@ -409,7 +409,7 @@ class ShardedLink:
             return reply
         return await self._spread(split(body, self.routes, view), retry)
 
-    async def _spread(self, parts: Parts, retry: bool) -> Rows:
+    async def _spread(self, parts: Parts[Any], retry: bool) -> Rows:
         if len(parts) == 1:
             ((worker, part),) = parts.items()
             only: Rows = await self.links[worker].ask(part, retry)
