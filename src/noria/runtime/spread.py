@@ -27,7 +27,7 @@ from noria.plan.mir import Base, Filter, Mir, Project, Repeat, UnionAll
 from noria.plan.view import ViewDef
 from noria.runtime.routes import Routes
 
-Asked = TypeVar("Asked", Read, Query)
+Asked = TypeVar("Asked", bound=Read | Query)
 
 
 class Values(NamedTuple):
