@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import noria
+from noria.core.errors import SqlError
 
 
 def test_attached_views_of_three_workers(tmp_path: Path) -> None:
@@ -29,7 +30,7 @@ def test_attached_views_of_three_workers(tmp_path: Path) -> None:
         many = counted.lookup_many([5, 99, 3])
         assert many.to_pylist() == [{"story": 5, "n": 8, "__key": 0}, {"story": 3, "n": 9, "__key": 2}]
         assert counted.misses == 8
-        with pytest.raises(noria.SqlError):
+        with pytest.raises(SqlError):
             counted.lookup((1, 2))
         db.sql("DROP VIEW named")
         db.sql("CREATE VIEW named AS SELECT id, story FROM votes WHERE name = ?")

@@ -73,8 +73,8 @@ class SharedView:
                 return about
             except KeyError:
                 if time.monotonic() > started + TIMEOUT_S:
-                    raise ConnectionError(f"the server has not made the view {self.name} in "
-                                          f"{self._workers[0].path} for {TIMEOUT_S} s: its /health says why; lookup() asks it") from None
+                    raise ConnectionError(f"the server has not made the view {self.name} in {self._workers[0].path} "
+                                          f"for {TIMEOUT_S} s: its /health says why; lookup() asks it") from None
             time.sleep(LONGEST_PAUSE_S)
 
     def _attached(self, reader: str) -> AttachedView | SpreadView:
