@@ -1,0 +1,112 @@
+"""`noria serve --workers 2`: a client notices nothing of it, and of the death of a worker only that it waits."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from e2e.serving import Served, alive, execute, rows, until
+
+PROGRAM = ("CREATE TABLE stories (id INT PRIMARY KEY, author INT, title VARCHAR(20))",
+           "CREATE TABLE votes (id INT PRIMARY KEY AUTO_INCREMENT, story INT, who INT)",
+           "CREATE VIEW counts AS SELECT story, COUNT(*) AS n FROM votes WHERE story = ? GROUP BY story",
+           "CREATE VIEW karma AS SELECT s.author, COUNT(*) AS n FROM stories s JOIN votes v ON v.story = s.id "
+           "WHERE s.author = ? GROUP BY s.author")
+
+
+def test_two_workers(tmp_path: Path) -> None:
+    server = Served(tmp_path / "data", "--workers", "2")
+    try:
+        c = server.connect()
+        for text in PROGRAM:
+            execute(c, text)
+        with c.cursor() as cursor:
+            cursor.executemany("INSERT INTO stories VALUES (%s, %s, %s)", [(i, i % 4, f"t{i}") for i in range(40)])
+        own_writes(c)
+        explained = "\n".join(str(r) for r in rows(c, "EXPLAIN SELECT n FROM karma WHERE author = 1"))
+        assert "exchange by author" in explained and "spread by" in explained and "(broad)" in explained
+        one_dies_while_clients_write(server, c)
+        spark_answers(server, c)
+        all_die(server, c)
+    finally:
+        server.close()
+    other = subprocess.run([sys.executable, "-m", "noria", "serve", "--data-dir", str(tmp_path / "data"), "--mysql-port",
+                            "0", "--http-port", "0"], capture_output=True, text=True, timeout=120)
+    assert other.returncode == 1 and "are spread among 2 workers: give --workers 2" in other.stderr
+
+
+def own_writes(c: Any) -> None:
+    """Each is seen by who wrote it, whichever worker has the view's key."""
+    for i in range(60):
+        execute(c, "INSERT INTO votes (story, who) VALUES (%s, %s)", (i % 20, i))
+        assert rows(c, "SELECT n FROM counts WHERE story = %s", (i % 20,)) == [(i // 20 + 1,)]
+        (before,), = rows(c, "SELECT COALESCE(SUM(n), 0) FROM (SELECT n FROM karma WHERE author = 1) k") or [(0,)]
+        assert before is not None
+    assert [rows(c, "SELECT n FROM karma WHERE author = %s", (a,)) for a in range(4)] == [[(15,)]] * 4
+
+
+def one_dies_while_clients_write(server: Served, c: Any) -> None:
+    """What was acknowledged is there once; the other worker goes on."""
+    pids = server.health()["worker_pids"]
+    stop, done, errors = threading.Event(), [0], []
+
+    def client() -> None:
+        own = server.connect()
+        n = 0
+        while not stop.is_set():
+            try:
+                execute(own, "INSERT INTO votes (story, who) VALUES (%s, 1), (%s, 2)", (n % 20, (n + 7) % 20))
+                done[0] += 1
+            except pymysql.MySQLError as e:
+                errors.append(e)
+            n += 1
+        own.close()
+
+    thread = threading.Thread(target=client)
+    thread.start()
+    try:
+        for which in (1, 0):
+            os.kill(pids[which], signal.SIGKILL)
+            until("another worker", lambda w=which: server.health()["worker_pids"][w] not in (0, pids[w])  # type: ignore[misc]
+                  and server.health()["status"] == "ok")
+            now = server.health()["worker_pids"]
+            assert now[1 - which] == pids[1 - which] and alive(now[1 - which])
+            pids = now
+            before = done[0]
+            until("more writes", lambda b=before: done[0] > b + 20)  # type: ignore[misc]
+    finally:
+        stop.set()
+        thread.join()
+    assert not errors
+    assert rows(c, "SELECT COUNT(*) FROM votes") == [(60 + 2 * done[0],)]
+    total = sum(rows(c, "SELECT n FROM karma WHERE author = %s", (a,))[0][0] for a in range(4))
+    assert total == 60 + 2 * done[0]
+
+
+def spark_answers(server: Served, c: Any) -> None:
+    """Over a snapshot of both; `verify` compares what both maintain; what is not there yet says so."""
+    csv = server.data.parent / "stories.csv"
+    csv.write_text("id,author,title\n1000,1,x\n")
+    assert server.run("verify").returncode == 0
+    with pytest.raises(pymysql.MySQLError, match="is spread|by which its rows are spread"):
+        execute(c, "UPDATE stories SET id = id + 1000")
+    assert "several workers" in server.run("load", "stories", str(csv)).stderr
+
+
+def all_die(server: Served, c: Any) -> None:
+    """Spark's process, and with it all workers."""
+    count, pids = rows(c, "SELECT COUNT(*) FROM votes"), server.health()["worker_pids"]
+    os.kill(int(re.findall(r"ready: .*driver process \d+, JVM process (\d+)", server.log())[0]), signal.SIGKILL)
+    until("other workers", lambda: server.health()["status"] == "ok" and server.health()["worker_pids"] != pids)
+    assert rows(c, "SELECT COUNT(*) FROM votes") == count
+    execute(c, "ALTER TABLE votes ADD COLUMN weight INT DEFAULT 3")
+    assert rows(c, "SELECT SUM(weight) FROM votes") == [(3 * count[0][0],)]
