@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import sqlite3
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,8 @@ class Game:
         for text in self.rng.sample(READS, 6):
             values = (self.rng.randrange(12),) * text.count("?")
             want = sorted(map(tuple, self.truth.execute(text, values).fetchall()), key=str)
-            got = [tuple(int(v) if hasattr(v, "as_tuple") else v for v in row) for row in await self.db.sql(text, *values)]
+            found = await self.db.sql(text, *values)
+            got = [tuple(int(v) if isinstance(v, Decimal) else v for v in row) for row in found]
             assert sorted(got, key=str) == want, (text, values)
 
 

@@ -50,7 +50,7 @@ class AdHoc(Catalog):
         self._lock = asyncio.Lock()
         self._sent: tuple[asyncio.Task[Any] | None, asyncio.Future[Any]] | None = None  # the change under way
         self._costly: OrderedDict[tuple[Mir, tuple[int, ...]], int] = OrderedDict()  # and the version that said so
-        self.policy = Policy(limits.ONE_SHOTS)
+        self.policy = Policy()
         self.first_states = FirstStates(link, self._unfillable)
 
     def _is_whole(self, view: ViewDef) -> bool:

@@ -58,7 +58,7 @@ from noria.runtime.link import LinkState, LinkStats, OnHello, WorkerLink
 from noria.runtime.mirror import Mirror, between, of_tables, of_views, without_idle
 from noria.runtime.placing import Numbers, Placed, placed, renumbers
 from noria.runtime.routes import Routes
-from noria.runtime.spread import Parts, merged, split
+from noria.runtime.spread import merged, split
 
 log = logging.getLogger(__name__)
 LEADER = 0
@@ -376,12 +376,10 @@ class ShardedLink:
     # ------------------------------------------------------------ questions
     async def ask(self, body: Packet, retry: bool = False) -> Any:
         self._asked.asks += 1
-        if isinstance(body, Read):
+        if isinstance(body, Read | Query):
             return await self._read(body, retry)
         if isinstance(body, Ask) and body.what == "analyze" and body.read is not None:
             return await self._analyze(body, retry)
-        if isinstance(body, Query):
-            return await self._spread(split(body, self.routes, body.view), retry)
         if isinstance(body, Rehearse) or (isinstance(body, Ask) and body.what in AT_LEADER):
             return await self.links[LEADER].ask(body, retry)
         if isinstance(body, Snapshot):
@@ -402,14 +400,12 @@ class ShardedLink:
         return replace(replies[0], value=total)
 
     # ------------------------------------------------------------ reads
-    async def _read(self, body: Read, retry: bool) -> Rows:
-        view = self._mirror.views.get(body.view)
+    async def _read(self, body: Read | Query, retry: bool) -> Rows:
+        view = body.view if isinstance(body, Query) else self._mirror.views.get(body.view)
         if view is None:
             reply: Rows = await self.links[LEADER].ask(body, retry)  # which says that it is gone
             return reply
-        return await self._spread(split(body, self.routes, view), retry)
-
-    async def _spread(self, parts: Parts[Any], retry: bool) -> Rows:
+        parts = split(body, self.routes, view)
         if len(parts) == 1:
             ((worker, part),) = parts.items()
             only: Rows = await self.links[worker].ask(part, retry)
@@ -423,6 +419,7 @@ class ShardedLink:
         view = self._mirror.views.get(body.read.view)
         parts = {LEADER: body.read} if view is None else split(body.read, self.routes, view)
         worker, read = next(iter(parts.items()))
+        assert isinstance(read, Read)
         return await self.links[worker].ask(replace(body, read=read), retry)
 
     # ------------------------------------------------------------ what a session has written
