@@ -6,15 +6,16 @@ the object learns the new one.  An object belongs to one thread.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from noria.client.spread_view import SpreadView
 from noria.client.transport import TIMEOUT_S, Transport
 from noria.core.errors import VIEW_CHANGED, SqlError, unknown_table, view_changed
 from noria.core.limits import VIEW_BINDS
@@ -33,15 +34,11 @@ class SharedView:
     def __init__(self, transport: Transport, name: str, keys: Callable[[Any], pa.Table]):
         self.name, self.misses = name, 0
         self._transport, self._keys = transport, keys
-        about = transport.attachment()
-        path = about["path"]
-        if about.get("workers", 1) > 1:
-            raise ConnectionError(f"this server has {about['workers']} workers, whose views are not attached: use "
-                                  "lookup()")
-        if not Path(path).is_dir():
-            raise ConnectionError(f"the views are in {path} of the server's host, which is not there on this host: "
+        paths = transport.attachment()["paths"]
+        if not all(map(os.path.isdir, paths)):
+            raise ConnectionError(f"the views are in {paths[0]} of the server's host, which is not there on this host: "
                                   "attach on the server's host, or use lookup()")
-        self._views = attach(path)
+        self._workers = [attach(p) for p in paths]
         self._bind()
 
     def _bind(self) -> None:
@@ -72,13 +69,18 @@ class SharedView:
                 self._transport.lookup(self.name, self._keys([]))
                 continue
             try:
-                self._view = self._views.view(about["reader"])
+                self._view = self._attached(about["reader"])
                 return about
             except KeyError:
                 if time.monotonic() > started + TIMEOUT_S:
-                    raise ConnectionError(f"the server has not made the view {self.name} in {self._views.path} for "
-                                          f"{TIMEOUT_S} s: its /health says why; lookup() asks it") from None
+                    raise ConnectionError(f"the server has not made the view {self.name} in {self._workers[0].path} "
+                                          f"for {TIMEOUT_S} s: its /health says why; lookup() asks it") from None
             time.sleep(LONGEST_PAUSE_S)
+
+    def _attached(self, reader: str) -> AttachedView | SpreadView:
+        """KeyError where a worker has not published it yet."""
+        by = self._transport.attachment()["by"][reader] if len(self._workers) > 1 else ()
+        return SpreadView([w.view(reader) for w in self._workers], by) if by else self._workers[0].view(reader)
 
     def _shape_of(self, about: dict[str, Any]) -> Shape | None:
         """What is done to the rows of a lookup; None for nothing at all."""
@@ -131,7 +133,7 @@ class SharedView:
             return list(zip(*(c.to_pylist() for c in table.columns), strict=True))
         return rows if self._shape is None else self._shape.apply(rows)
 
-    def _rows(self, view: AttachedView, key: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
+    def _rows(self, view: AttachedView | SpreadView, key: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
         """What is found where the view is read; None for a miss, and where the server knows the key's values best."""
         through = self._through
         if through is None:

@@ -99,7 +99,9 @@ class EmbeddedTransport:
         raise unknown_table(name)
 
     def attachment(self) -> dict[str, Any]:
-        return {"path": str(self._run_dir / "views")}
+        workers = self._link.workers
+        paths = [str(views_dir(self._run_dir, w, workers)) for w in range(workers)]
+        return {"path": paths[0], "paths": paths, "by": self._link.routes.all_by()}
 
     def close(self) -> None:
         if self._thread.is_alive():

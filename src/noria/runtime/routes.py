@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +17,22 @@ import pyarrow as pa
 from noria.core.batch import Codes
 from noria.core.errors import view_changed
 from noria.core.keys import hasher, shard_of, shard_of_key
-from noria.core.types import SqlType
-from noria.plan.view import ViewDef
+from noria.core.types import Field, SqlType
 
 Hash = Callable[[Any], int]
+
+
+class Keyed(Protocol):
+    """What is looked up by a key: a view's definition, or what is attached of it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def definition(self) -> int: ...
+
+    @property
+    def key_fields(self) -> Sequence[Field]: ...
 
 
 @dataclass(slots=True)
@@ -64,14 +76,18 @@ class Routes:
         found = self._known.get(view)
         return 0 if found is None else found.depth
 
-    def owner(self, view: ViewDef, key: Sequence[Any]) -> int:
+    def all_by(self) -> dict[str, tuple[int, ...]]:
+        """For each view the places within its key that tell whose it is."""
+        return {name: route.by for name, route in self._known.items()}
+
+    def owner(self, view: Keyed, key: Sequence[Any]) -> int:
         """The worker of a key of Python values, as its columns have them; None is NULL."""
         if self.workers == 1:
             return 0
         route = self._of(view)
         return shard_of_key([key[i] for i in route.by], route.hashers, self.workers) if route.by else 0
 
-    def owners(self, view: ViewDef, keys: Any) -> Codes:
+    def owners(self, view: Keyed, keys: Any) -> Codes:
         """The worker of each of many keys: an Arrow table or batch of key columns by position, or a list of tuples."""
         arrow = isinstance(keys, (pa.Table, pa.RecordBatch))
         number = keys.num_rows if arrow else len(keys)
@@ -84,11 +100,11 @@ class Routes:
         plain = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
         return shard_of(plain, route.types, self.workers)
 
-    def everybody(self, view: ViewDef) -> range:
+    def everybody(self, view: Keyed) -> range:
         """The workers that may have keys of the view."""
         return range(self.workers if self.workers > 1 and self._of(view).by else 1)
 
-    def _of(self, view: ViewDef) -> _Route:
+    def _of(self, view: Keyed) -> _Route:
         route = self._known.get(view.name)
         if route is None:
             raise view_changed(view.name)

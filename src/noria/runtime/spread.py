@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from noria.plan.mir import Base, Filter, Mir, Project, Repeat, UnionAll
 from noria.plan.view import ViewDef
 from noria.runtime.routes import Routes
 
-Some = Read | Query
+Asked = TypeVar("Asked", bound=Read | Query)
 
 
 class Values(NamedTuple):
@@ -37,17 +37,17 @@ class Values(NamedTuple):
     type: SqlType
 
 
-class Parts(dict[int, Some]):
+class Parts(dict[int, Asked]):
     """What each worker is asked of a read.  ordinals: of each worker's keys, as whoever asks numbers them; range: whose
     values are asked for (None: they are not shown)."""
 
-    def __init__(self, whole: Some, parts: Mapping[int, Some], ordinals: Mapping[int, Codes],
+    def __init__(self, whole: Asked, parts: Mapping[int, Asked], ordinals: Mapping[int, Codes],
                  range: Values | None = None):
         super().__init__(parts)
         self.whole, self.ordinals, self.range = whole, ordinals, range
 
 
-def split(body: Some, routes: Routes, view: ViewDef) -> Parts:
+def split(body: Asked, routes: Routes, view: ViewDef) -> Parts[Asked]:
     """view: the one that is read.  SqlError 1412 where nobody told where its keys are."""
     everybody = range(routes.workers) if isinstance(body, Query) else routes.everybody(view)
     if body.between is not None:
@@ -77,7 +77,7 @@ def taken(keys: Any, places: Codes) -> Any:
     return [keys[i] for i in places.tolist()]
 
 
-def merged(parts: Parts, replies: Mapping[int, Rows]) -> Rows:
+def merged(parts: Parts[Asked], replies: Mapping[int, Rows]) -> Rows:
     """The answer to the whole read.  replies: of all workers that were asked."""
     answers = [replies[w] for w in sorted(parts)]
     wrong = next((a for a in answers if a.error is not None), None)
@@ -96,7 +96,7 @@ def numbered(found: Sequence[tuple[pa.Table, Codes]]) -> pa.Table:
     return rows.take(pa.array(np.argsort(ordinals, kind="stable")))
 
 
-def _ranged(parts: Parts, tables: list[pa.Table]) -> pa.Table:
+def _ranged(parts: Parts[Asked], tables: list[pa.Table]) -> pa.Table:
     """All rows of a range, or so many of the first values as were wanted.  A value of a view is at one worker."""
     rows, read = _together(tables), parts.whole
     if parts.range is None:

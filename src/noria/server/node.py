@@ -332,8 +332,9 @@ class Node:
 
     def attachment(self) -> dict[str, Any]:
         several = len(self.links)
-        return {"path": str(views_dir(self.run_dir, 0, several)), "workers": several, "host": socket.gethostname(),
-                "pid": os.getpid(),
+        paths = [str(views_dir(self.run_dir, w, several)) for w in range(several)]
+        return {"path": paths[0], "paths": paths, "by": self.link.routes.all_by(),
+                "host": socket.gethostname(), "pid": os.getpid(),
                 "load_token": str(self.settings.data_dir / TOKEN_FILE)}
 
     async def run_sql(self, sql: str, parameters: list[Any]) -> list[Outcome]:

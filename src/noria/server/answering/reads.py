@@ -257,7 +257,7 @@ class Reads:
         whose = self._routes.owners(view, keys)
         missing = np.ones(len(whose), np.bool_)
         found: list[tuple[pa.Table, Any]] = []
-        for worker in np.unique(whose).tolist():
+        for worker in np.unique(whose).tolist() or [0]:
             at = np.flatnonzero(whose == worker)
             looked = self._look_at(worker, view, taken(keys, at), nulls, through)
             if looked is not None:
@@ -304,7 +304,8 @@ class Reads:
             return found
         self.upqueries += 1
         asked = typed.take(pa.array(ordinals)).combine_chunks()
-        rows = await self._rows(view, _batch(asked, len(ordinals)) if view.key else [()])
+        some = view.key and len(ordinals)
+        rows = await self._rows(view, _batch(asked, len(ordinals)) if some else [()] * len(ordinals))
         own = pa.array(ordinals[rows.column("__key").to_numpy()], pa.int64())
         rows = _shown(view, chosen(rows.set_column(rows.num_columns - 1, "__key", own), through), through)
         if found is None or not found.num_rows:

@@ -1,0 +1,62 @@
+"""A view that several workers publish, read as if it were one (`views.reader.AttachedView`).
+
+Keeps true: a key is looked up at the worker that owns it, of the same definition of the view as at all others; several
+keys of one worker are of one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from noria.plan.reuse.through import Through
+from noria.runtime.routes import Routes
+from noria.runtime.spread import numbered, taken
+from noria.views.reader import AttachedView, Mask
+
+NO_DEFINITION = -2  # of workers that do not agree yet
+
+
+class SpreadView:
+    """views: by worker; by: the places within the key that tell whose it is."""
+
+    def __init__(self, views: Sequence[AttachedView], by: Sequence[int]):
+        self._views, self.name = views, views[0].name
+        self._routes = Routes(len(views))
+        self._routes.learn([(self.name, tuple(by), 0)])
+        self.fields, self.visible, self.key_fields = views[0].fields, views[0].visible, views[0].key_fields
+
+    @property
+    def definition(self) -> int:
+        found = {view.definition for view in self._views}
+        return found.pop() if len(found) == 1 else NO_DEFINITION
+
+    @property
+    def there(self) -> bool:
+        return all(view.there for view in self._views)
+
+    def refresh(self) -> None:
+        for view in self._views:
+            view.refresh()
+
+    def lookup(self, key: Sequence[Any], through: Through | None = None) -> list[Any] | None:
+        """As `AttachedView.lookup`."""
+        try:
+            owner = self._routes.owner(self, key)
+        except Exception:  # no such key: any worker says why
+            owner = 0
+        return self._views[owner].lookup(key, through)
+
+    def lookup_many(self, keys: pa.Table, through: Through | None = None) -> tuple[pa.Table, Mask]:
+        """As `AttachedView.lookup_many`."""
+        whose = self._routes.owners(self, keys)
+        missing = np.zeros(len(whose), np.bool_)
+        found = []
+        for worker in np.unique(whose).tolist() or [0]:
+            at = np.flatnonzero(whose == worker)
+            rows, missing[at] = self._views[worker].lookup_many(taken(keys, at), through=through)
+            found.append((rows, at))
+        return numbered(found).combine_chunks(), missing
