@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from noria.core.batch import Batch, concat
-from noria.dataflow.between import Answer, Evict, Lost, Mark, Marked, Message, Request, Update
+from noria.dataflow.between import Answer, Evict, Loaded, Lost, Mark, Marked, Message, Request, Update
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Node
 from noria.dataflow.packets import Between, Envelope
@@ -81,3 +81,5 @@ class Peers:
             self.shards.marks.answered(sender, message)
         elif isinstance(message, Lost):
             self.shards.lost(sender)
+        elif isinstance(message, Loaded):
+            self.shards.loaded(sender, message.table)
