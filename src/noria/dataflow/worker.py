@@ -35,7 +35,7 @@ from noria.core.statements import WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import encode, evaluation_error, from_arrow, to_arrow
-from noria.dataflow import evict, export, packets, render, validate
+from noria.dataflow import evict, export, loads, packets, render, validate
 from noria.dataflow.changes import Changes, Planner
 from noria.dataflow.deferred import Deferred
 from noria.dataflow.engine import Engine
@@ -91,7 +91,7 @@ class Worker:
             packets.Fit: lambda _, e: self._deferred.until_fits(e),
         }
         self._answers: dict[type, Callable[[Any], Any]] = {
-            packets.Snapshot: self._snapshot,
+            packets.Snapshot: self._snapshot, packets.CheckIngest: partial(loads.check, store),
             packets.Evict: self._evict, packets.Ask: self._ask, packets.SetLimit: self._set_limit,
             packets.Rehearse: self._rehearse, packets.IndexFiles: self._deferred.deliver,
         }
