@@ -20,6 +20,7 @@ from noria.core.types import TableDef
 from noria.dataflow.between import (
     Answer,
     Evict,
+    Loaded,
     Lost,
     Mark,
     Marked,
@@ -132,6 +133,8 @@ class Cluster:
             rig.shards.marks.asked(c[0], message)
         elif isinstance(message, Marked):
             rig.shards.marks.answered(c[0], message)
+        elif isinstance(message, Loaded):
+            rig.shards.loaded(c[0], message.table)
         elif isinstance(message, Lost):
             if message.incarnation == self.incarnations[c[0]]:
                 self.cut.discard((to, c[0]))
@@ -216,6 +219,31 @@ class Cluster:
         self.rows[table].append(row)
         self.where[table].append(w)
         self._commit(w, [(table, row, 1)])
+
+    def load(self) -> None:
+        """Rows come to all workers beside their states, to one after the other."""
+        table = self.tables[self.rng.choice(list(self.tables))]
+        taken = {r[0] for r in self.rows[table.name]}
+        by: dict[int, list[tuple[str, tuple, int]]] = defaultdict(list)
+        for _ in range(self.rng.randint(1, 6)):
+            row = tuple(random_plans.value(self.rng, c.type, c.nullable) for c in table.columns)
+            if table.primary_key:
+                row = (self.rng.randrange(8), *row[1:])
+                if row[0] in taken:
+                    continue
+            taken.add(row[0])
+            by[self.home(table.name, row)].append((table.name, row, 1))
+        for w in self.rng.sample(range(self.workers), self.workers):
+            rig, changes = self.rigs[w], by[w]
+            self.rows[table.name] += [row for _, row, _ in changes]
+            self.where[table.name] += [w] * len(changes)
+            for name, delta in rig.deltas(changes).items():
+                rig.store.put(name, delta)
+            rig.engine.builds.again(table.name)
+            rig.engine.reload(table.name)
+            rig.settle()
+            for _ in range(self.rng.randint(0, 4)):
+                self.deliver()
 
     def _commit(self, w: int, changes: list[tuple[str, tuple, int]]) -> None:
         """One tick of one worker."""

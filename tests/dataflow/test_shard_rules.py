@@ -119,6 +119,17 @@ def mark_waits_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shards, "_lost_nothing", lambda self: True)
 
 
+def loads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: what came over exchanges of what derives from a loaded table goes, too."""
+    monkeypatch.setattr(Shards, "load", lambda self, table: None)
+
+
+def load_drops_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: updates beside rows that are gathered again are dropped."""
+    monkeypatch.setattr(Shards, "_stale_of", lambda self, worker, node: False)
+
+
+LOADS: list[Callable[[pytest.MonkeyPatch], None]] = [loads_are_told, load_drops_own]
 LOSSES: list[Callable[[pytest.MonkeyPatch], None]] = [
     loss_voids, loss_evicts, loss_gathers_again, mark_waits_for_losses]
 RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
@@ -126,13 +137,13 @@ RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
     thin_passes_on, thin_only_above_states, mark_to_depth]
 
 
-@pytest.mark.parametrize("rule", RULES + LOSSES, ids=lambda r: r.__name__)
+@pytest.mark.parametrize("rule", RULES + LOSSES + LOADS, ids=lambda r: r.__name__)
 def test_without_it_a_schedule_fails(rule: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
                                      ) -> None:
     rule(monkeypatch)
     for seed in range(MOST):
         try:
-            run(seed, crashes=0.04 if rule in LOSSES else 0.0)
+            run(seed, crashes=0.04 if rule in LOSSES else 0.0, loads=0.06 if rule in LOADS else 0.0)
         except AssertionError:
             return
     pytest.fail(f"{MOST} schedules without it, and all is well: {rule.__doc__}")

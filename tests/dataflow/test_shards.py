@@ -1,5 +1,5 @@
 """Several workers give what one gives: random programs, writes, reads, evictions and changes of the program, under
-random schedules, some with workers that are lost.
+random schedules, some with workers that are lost, some with bulk loads.
 
     NORIA_SHARD_SEEDS=50000 pytest tests/dataflow/test_shards.py        a longer run
 """
@@ -20,8 +20,8 @@ SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "1000"))  # without and with los
 FIRST = int(os.environ.get("NORIA_SHARD_FIRST", "0"))
 
 
-def run(seed: int, steps: int = 60, crashes: float = 0.0) -> None:
-    """crashes: of the steps, how many lose a worker."""
+def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0) -> None:
+    """crashes: of the steps, how many lose a worker; loads: how many load rows beside the states."""
     rng = random.Random(seed)
     tables = random_plans.tables(rng)
     views = random_plans.views(rng, tables)
@@ -32,6 +32,8 @@ def run(seed: int, steps: int = 60, crashes: float = 0.0) -> None:
         for _ in range(steps):
             if crashes and rng.random() < crashes:
                 cluster.crash()
+            if loads and rng.random() < loads and cluster.catching is None:
+                cluster.load()
             x = rng.random()
             if rng.random() < 0.05:
                 if late and rng.random() < 0.7:
@@ -65,3 +67,9 @@ def run(seed: int, steps: int = 60, crashes: float = 0.0) -> None:
 def test_every_state_is_what_a_recomputation_gives(block: int, crashes: float) -> None:
     for seed in range(block * SEEDS // 4, (block + 1) * SEEDS // 4):
         run(FIRST + seed, crashes=crashes)
+
+
+@pytest.mark.parametrize("crashes", [0.0, 0.02])
+def test_loads_reach_what_derives_from_them_at_every_worker(crashes: float) -> None:
+    for seed in range(SEEDS // 8):
+        run(FIRST + seed, crashes=crashes, loads=0.06)

@@ -42,7 +42,7 @@ def test_two_workers(tmp_path: Path) -> None:
         server.close()
     other = subprocess.run([sys.executable, "-m", "noria", "serve", "--data-dir", str(tmp_path / "data"),
                             "--mysql-port", "0", "--http-port", "0"], capture_output=True, text=True, timeout=120)
-    assert other.returncode == 1 and "are spread among 2 workers: give --workers 2" in other.stderr
+    assert other.returncode == 1 and "was written by 2 workers, not by 1 worker: start with --workers 2" in other.stderr
 
 
 def own_writes(c: Any) -> None:

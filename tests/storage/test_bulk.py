@@ -141,11 +141,15 @@ def test_a_load_that_is_wrong_changes_nothing(store: RocksStore, tmp_path: Path)
     store.write([Insert("votes", (0, 1, 2, 3), votes([1, 4, 7, 400]))], 1, 2)
     before = rows(store, "votes")
     for files, count, message in wrong_loads(store, tmp_path):
+        with pytest.raises(SqlError, match=message):
+            store.check_ingest("votes", files, count)
         with pytest.raises((SqlError, StoreError), match=message):
             store.ingest("votes", files, count, 0, 1, 3)
         assert rows(store, "votes") == before and store.applied() == (1, 2) and store.row_count("votes") == 4
         assert set(store._engine.families()) == {"meta", "t1", "t1.u2", "t1.i1", "t2", "t2.i0"}
     between = files_of(store, tmp_path / "between", "votes", as_batch(VOTES, votes([2, 3, 5, 6, 300])))
+    store.check_ingest("votes", between, 5)
+    assert rows(store, "votes") == before
     store.ingest("votes", between, 5, 0, 1, 3)
     assert rows(store, "votes") == votes([1, 2, 3, 4, 5, 6, 7, 300, 400])
 

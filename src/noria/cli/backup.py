@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -68,20 +69,24 @@ def _running(url: str) -> Iterator[Path]:
 def _stopped(data_dir: Path) -> Iterator[Path]:
     from noria.control.leases import Claim
     from noria.core.plain_symbols import PlainSymbols
+    from noria.storage import shards
     from noria.storage.backup import BackupError
     from noria.storage.store import RocksStore
 
-    base = data_dir / "worker-0" / "base"
-    if not (base / "CURRENT").exists():
-        raise BackupError(f"{data_dir} is no data directory of noria: it has no {base / 'CURRENT'}")
+    bases = shards.bases(data_dir)
+    if missing := [base for base in bases if not (base / "CURRENT").exists()]:
+        raise BackupError(f"{data_dir} is no data directory of noria: it has no {missing[0] / 'CURRENT'}")
     claim = Claim(data_dir)
     try:
         with tempfile.TemporaryDirectory(prefix="backup-", dir=data_dir) as place:
-            store = RocksStore(str(base), PlainSymbols())
-            try:
-                store.checkpoint(f"{place}/checkpoint")
-            finally:
-                store.close()
+            if len(bases) > 1:
+                os.mkdir(f"{place}/checkpoint")
+            for worker, base in enumerate(bases):
+                store = RocksStore(str(base), PlainSymbols())
+                try:
+                    store.checkpoint(shards.shard_path(f"{place}/checkpoint", worker, len(bases)))
+                finally:
+                    store.close()
             yield Path(place) / "checkpoint"
     finally:
         claim.release()

@@ -23,27 +23,29 @@ def command(
     Status 0: all is whole; 1: what is not is listed, with table, index and file.
     """
     from noria.control.leases import Claim, DirectoryInUse
+    from noria.storage import shards
     from noria.storage.errors import StoreError
 
-    base = data_dir / "worker-0" / "base"
-    if not base.is_dir():
-        sys.exit(f"noria check: {data_dir} is no data directory of noria: it has no {base}")
     try:
+        found = shards.bases(data_dir)
         claim = Claim(data_dir)
-    except DirectoryInUse as e:
+    except (DirectoryInUse, StoreError) as e:
         sys.exit(f"noria check: {e}")
     try:
-        report = _checked(base, accept_loss)
+        reports = [_checked(base, accept_loss) for base in found]
     except StoreError as e:
         sys.exit(f"noria check: {e}")
     finally:
         claim.release()
-    for finding in report.findings:
+    findings = [f"worker {w}: {finding}" if len(found) > 1 else finding
+                for w, report in enumerate(reports) for finding in report.findings]
+    for finding in findings:
         print(finding)
-    rows = sum(report.tables.values())
-    print(f"{data_dir}: {len(report.tables)} tables, {rows:,} rows, {report.indexes} indexes: "
-          + (f"{len(report.findings)} findings" if report.findings else "all whole"))
-    raise typer.Exit(1 if report.findings else 0)
+    rows = sum(rows for report in reports for rows in report.tables.values())
+    tables = {name for report in reports for name in report.tables}
+    print(f"{data_dir}: {len(tables)} tables, {rows:,} rows, {max(r.indexes for r in reports)} indexes: "
+          + (f"{len(findings)} findings" if findings else "all whole"))
+    raise typer.Exit(1 if findings else 0)
 
 
 def _checked(base: Path, accept_loss: bool) -> Report:

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from noria.client.transport import Answer
 from noria.control.leases import Claim
-from noria.control.shards import note_workers
 from noria.control.whole import WholeProgram
 from noria.core.errors import unknown_table
 from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_EXECUTION_MS, OFF_LOOP_ROWS
@@ -31,6 +30,7 @@ from noria.server.rows import arrow_rows
 from noria.server.sessions.inspection import about_table, about_view
 from noria.server.sessions.sessions import Sessions
 from noria.server.settings import make_run_dir, remove_run_dir
+from noria.storage.shards import check_workers
 from noria.views.reader import attach
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class EmbeddedTransport:
         self._thread = threading.Thread(target=self._loop.run_forever, name="noria", daemon=True)
         self._thread.start()
         try:
-            note_workers(self._claim.data_dir, workers)
+            check_workers(self._claim.data_dir, workers)
             self._run(self._start(config))
         except BaseException:
             self._end()

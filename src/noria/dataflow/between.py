@@ -68,6 +68,13 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class Loaded:
+    """The sender's rows of this table changed on disk, beside any update."""
+
+    table: str
+
+
+@dataclass(frozen=True)
 class Mark:
     """To be answered when whoever gets it has caught up to this depth (`marks.py`).  ask: the asker's number of it."""
 
@@ -80,7 +87,7 @@ class Marked:
     ask: int
 
 
-Message = Update | Request | Answer | Evict | Lost | Mark | Marked
+Message = Update | Request | Answer | Evict | Lost | Loaded | Mark | Marked
 
 
 def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> Parcel:

@@ -204,14 +204,14 @@ class Builds:
 
     def again(self, table: str) -> None:
         """Rows came to the table beside all deltas: what is built from it begins anew."""
-        bases = set(self.engine.bases.get(table, ()))
+        bases, above = set(self.engine.bases.get(table, ())), ancestors if self.engine.shards is None else here
         for made in (*self.indexes.values(), *self.declared.values()):
             if made.table == table:
                 made.build.again()
                 made.ticket = ""
         for n in self.engine.graph.nodes:
             build = self.states.get(n)
-            if (build is not None or n.stash is not None) and bases & set(ancestors(n)):
+            if (build is not None or n.stash is not None) and bases & set(above(n)):
                 if build is not None:
                     self._turns.remove(build)
                 if isinstance(build, Promotion) and not n.full:

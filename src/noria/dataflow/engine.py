@@ -429,13 +429,14 @@ class Engine:
 
     def reload(self, table: str) -> None:
         """The table's rows changed on disk, beside any delta.  Partial states that derive from it forget everything.
-        Full ones are built again: of much, in slices; their views wait for that, and nobody else does."""
-        bases = set(self.bases.get(table, ()))
-        below = [n for n in self.graph.nodes if n.op.stateful and bases & set(ancestors(n))
+        Full ones are built again: of much, in slices; their views wait for that, and nobody else does.  What came over
+        exchanges goes as if this worker had been lost (R19)."""
+        bases, above = set(self.bases.get(table, ())), ancestors if self.shards is None else here
+        below = [n for n in self.graph.nodes if n.op.stateful and bases & set(above(n))
                  and n not in self.builds.dormant]
         for n in below:
             if not n.full:
-                n.op.forget(self, n)
+                self._forget(n)
         for n in below:
             if n.full and not n.inert and n.stash is None:
                 n.op.forget(self, n)
@@ -443,6 +444,8 @@ class Engine:
             elif not n.full and n.parents:
                 n.inert = True  # unless all that it derives from is there: `settle`
         self.builds.settle()
+        if self.shards is not None:
+            self.shards.load(table)
 
     def shrink(self) -> None:
         """Give slack of emptied states back."""

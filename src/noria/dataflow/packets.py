@@ -214,12 +214,36 @@ class Snapshot:
 @dataclass(frozen=True)
 class Ingest:
     """Take SST files built by Spark into a table; state is brought up to date.  files: column family name ->
-    paths, keys disjoint and ascending; rows: how many; auto_increment: the high-water mark they bring."""
+    paths, keys disjoint and ascending; rows: how many; auto_increment: the high-water mark they bring.  shards: of
+    several workers, what each takes, (files, rows); files and rows are then those of all, and each worker gets its own
+    (`of`), after all have found that it fits (`CheckIngest`)."""
 
     table: str
     files: tuple[tuple[str, tuple[str, ...]], ...]
     rows: int
     auto_increment: int = 0
+    shards: tuple[tuple[tuple[tuple[str, tuple[str, ...]], ...], int], ...] = ()
+
+    def of(self, worker: int) -> Ingest:
+        """What one of several workers takes: perhaps nothing but the mark."""
+        files, rows = self.shards[worker]
+        return Ingest(self.table, files, rows, self.auto_increment)
+
+    def check_of(self, worker: int) -> CheckIngest:
+        """Whether it could."""
+        files, rows = self.shards[worker]
+        return CheckIngest(0, self.table, files, rows)
+
+
+@dataclass(frozen=True)
+class CheckIngest:
+    """Could these files be taken into the table as it is?  `Done`, with the error that `Ingest` would have (1062: a key
+    is there already).  Nothing is changed."""
+
+    request: int
+    table: str
+    files: tuple[tuple[str, tuple[str, ...]], ...]
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -350,8 +374,8 @@ class Migrated:
 
 @dataclass(frozen=True)
 class Done:
-    """Answer to Rehearse, Snapshot, Bootstrap, IndexFiles, Evict, Ask, SetLimit; to Ingest with the envelope's seq as
-    `request`."""
+    """Answer to Rehearse, Snapshot, CheckIngest, Bootstrap, IndexFiles, Evict, Ask, SetLimit; to Ingest with the
+    envelope's seq as `request`."""
 
     request: int
     value: Any = None
@@ -359,8 +383,8 @@ class Done:
 
 
 Packet = (
-    Write | Prepare | Decide | Read | Query | Migrate | Rehearse | Snapshot | Ingest | Bootstrap | IndexFiles | Evict
-    | Ask | Fit | SetLimit | Between | Hello | Wrote | Rows | Migrated | Done
+    Write | Prepare | Decide | Read | Query | Migrate | Rehearse | Snapshot | Ingest | CheckIngest | Bootstrap
+    | IndexFiles | Evict | Ask | Fit | SetLimit | Between | Hello | Wrote | Rows | Migrated | Done
 )
 
 
@@ -376,6 +400,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     Rehearse: {"request": _INT, "steps": _ROW},
     Snapshot: {"request": _INT, "path": _TEXT},
     Ingest: {"table": _TEXT, "files": _ROW, "rows": _INT, "auto_increment": _INT},
+    CheckIngest: {"request": _INT, "table": _TEXT, "files": _ROW, "rows": _INT},
     Bootstrap: {"view": _TEXT, "node": _INT, "files": _ROW, "request": _INT},
     IndexFiles: {"ticket": _TEXT, "files": (tuple, list, type(None)), "request": _INT},
     Evict: {"request": _INT, "nbytes": (int, type(None))},

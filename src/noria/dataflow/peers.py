@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from noria.core.batch import Batch, concat
-from noria.dataflow.between import Answer, Evict, Lost, Mark, Marked, Message, Request, Update
+from noria.dataflow.between import Answer, Evict, Loaded, Lost, Mark, Marked, Message, Request, Update
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Node
 from noria.dataflow.marks import exchanges_above
@@ -106,6 +106,8 @@ class Peers:
             self.shards.marks.answered(sender, message)
         elif isinstance(message, Lost):
             self.shards.lost(sender)
+        elif isinstance(message, Loaded):
+            self.shards.loaded(sender, message.table)
 
 
 def routed(peers: Peers | None, body: Migrate, reply: Migrated) -> Migrated:

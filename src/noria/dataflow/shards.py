@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,8 +28,8 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation
 from noria.core.types import Field
 from noria.dataflow import evict, layout
-from noria.dataflow.between import Answer, Evict, Message, Parcel, Request, Update, packed, unpacked
-from noria.dataflow.graph import Columns, Mode, Node, Pattern, Remote, folded_keys, here
+from noria.dataflow.between import Answer, Evict, Loaded, Message, Parcel, Request, Update, packed, unpacked
+from noria.dataflow.graph import Columns, Mode, Node, Pattern, Remote, ancestors, folded_keys, here
 from noria.dataflow.marks import Marks
 from noria.dataflow.ops.exchange import Exchange
 from noria.dataflow.partition import owners
@@ -114,7 +115,7 @@ class Shards:
                 self._send(w, Update(node.id, self._packed(mine, node.fields)))
         mine = rows.where(whose == self.worker)
         self.join(self.worker, node, mine)
-        return mine
+        return Batch.empty(node.width) if self._stale_of(self.worker, node) else mine
 
     def arrived(self, sender: int, update: Update) -> tuple[Node, Batch] | None:
         """The rows of an update, for the next tick; None where its node is gone."""
@@ -123,9 +124,13 @@ class Shards:
             return None
         rows = self._unpacked(update.rows, node.fields)
         self.join(sender, node, rows)
-        if any(sender in g.lost for g in self._gathers.get((node, ()), ())):
+        if self._stale_of(sender, node):
             return node, Batch.empty(node.width)  # beside rows that the sender lost; what is gathered will have them
         return node, rows
+
+    def _stale_of(self, worker: int, node: Node) -> bool:
+        """Is a full state gathered again for what this worker lost or loaded?"""
+        return any(worker in g.lost for g in self._gathers.get((node, ()), ()))
 
     def join(self, sender: int, node: Node, rows: Batch) -> None:
         """Rows that come after the sender's piece join it."""
@@ -318,7 +323,7 @@ class Shards:
 
     def forget(self, node: Node) -> None:
         """All keys of a partial node, and what hangs on them anywhere."""
-        for cols in node.op.presence(node) if not node.full else ():
+        for cols in node.op.presence(node) if node.state is not None and not node.full else ():
             evict.evict(self._engine, node, cols, node.stored.present(cols))
 
     def evicted(self, sender: int, e: Evict) -> None:
@@ -347,10 +352,22 @@ class Shards:
             stay[probe.pairs(self._keys(g.node, g.cols, rows.columns[list(g.cols)]), void)[0]] = False
             kept.append(rows.where(stay))
         g.pieces[worker] = kept
+        self._ask_again(g, worker, keys)
+
+    def _ask_again(self, g: Gather, worker: int, keys: Mask) -> None:
         if worker == self.worker:  # perhaps within a walk, whose outputs come first (R2)
-            self.park(lambda: True, lambda: self._ask(g, worker, keys), worker)
+            self.park(lambda: True, partial(self._ask_own, g, keys), worker)
         else:
             self._ask(g, worker, keys)
+
+    def _ask_own(self, g: Gather, keys: Mask) -> None:
+        """Those that are not there or asked for meanwhile."""
+        keys = keys & ~g.answered[self.worker]
+        for ask in self._asks.values():
+            if ask.gather is g and ask.worker == self.worker:
+                keys = keys & ~ask.keys
+        if keys.any() and not g.over:
+            self._ask(g, self.worker, keys)
 
     # -------------------------------------------------------------- another worker was lost
     def lost(self, worker: int) -> None:
@@ -359,17 +376,37 @@ class Shards:
         it asked is forgotten."""
         self._parked = [p for p in self._parked if p.asker != worker]
         self.marks.lost(worker)
-        self._asks = {number: ask for number, ask in self._asks.items() if ask.worker != worker}
-        for g in [g for gathers in self._gathers.values() for g in gathers if worker in g.wanted]:
+        self._doubt(worker, [n for n in self._engine.graph.nodes if n.op.remote])
+
+    def load(self, table: str) -> None:
+        """The table's rows of this worker changed on disk; states here that derive from them without an exchange are
+        forgotten already."""
+        for w in range(self.workers):
+            if w != self.worker:
+                self._send(w, Loaded(table))
+        self.loaded(self.worker, table)
+
+    def loaded(self, worker: int, table: str) -> None:
+        """A worker's rows of the table changed on disk: what came over exchanges of what derives from it goes, as if
+        the worker had been lost (R19)."""
+        bases = set(self._engine.bases.get(table, ()))
+        self._doubt(worker, [n for n in self._engine.graph.nodes if n.op.remote and bases & set(ancestors(n))])
+
+    def _doubt(self, worker: int, exchanges: Sequence[Node]) -> None:
+        """What these exchanges have of a worker's rows may be stale."""
+        stale = set(exchanges)
+        self._asks = {number: ask for number, ask in self._asks.items()
+                      if ask.worker != worker or ask.gather.node not in stale}
+        for g in [g for gathers in self._gathers.values() for g in gathers if worker in g.wanted and g.node in stale]:
             g.answered[worker][:] = False
             g.pieces[worker] = []
             if g.node.full and g.node.live:
                 g.lost.add(worker)
-            self._ask(g, worker, g.wanted[worker])
-        for n in self._engine.graph.nodes:
-            if n.op.remote and n.full and n.live:
+            self._ask_again(g, worker, g.wanted[worker])
+        for n in exchanges:
+            if n.full and n.live:
                 self._gather_again(n, worker)
-            elif n.op.remote and not n.full:
+            elif not n.full:
                 for cols in n.indexes:
                     self._evict_from(worker, n, cols)
                 if n.thin:

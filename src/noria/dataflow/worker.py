@@ -34,7 +34,7 @@ from noria.core.limits import ERROR_CODE, ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import encode, evaluation_error, from_arrow, to_arrow
-from noria.dataflow import evict, export, packets, render, validate
+from noria.dataflow import evict, export, loads, packets, render, validate
 from noria.dataflow.changes import Changes, Planner
 from noria.dataflow.commits import Commits, TickFailed
 from noria.dataflow.deferred import Deferred
@@ -93,7 +93,7 @@ class Worker:
             packets.Bootstrap: self._bootstrap, packets.Fit: lambda _, e: self._deferred.until_fits(e),
         }
         self._answers: dict[type, Callable[[Any], Any]] = {
-            packets.Snapshot: self._snapshot,
+            packets.Snapshot: self._snapshot, packets.CheckIngest: partial(loads.check, store),
             packets.Evict: self._evict, packets.Ask: self._ask, packets.SetLimit: self._set_limit,
             packets.Rehearse: self._rehearse, packets.IndexFiles: self._deferred.deliver,
         }

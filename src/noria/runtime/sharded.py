@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -56,9 +57,11 @@ from noria.runtime.groups import Groups
 from noria.runtime.inprocess import InProcessLink
 from noria.runtime.link import LinkState, LinkStats, OnHello, WorkerLink
 from noria.runtime.mirror import Mirror, between, of_tables, of_views, without_idle
+from noria.runtime.own_writes import OwnWrites
 from noria.runtime.placing import Numbers, Placed, placed, renumbers
 from noria.runtime.routes import Routes
 from noria.runtime.spread import merged, split
+from noria.storage.shards import shard_path
 
 log = logging.getLogger(__name__)
 LEADER = 0
@@ -85,11 +88,11 @@ class ShardedLink:
         self._hellos: dict[int, Hello] = {}
         self._gate = asyncio.Event()  # set when all workers may serve that came up together
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._alone: set[asyncio.Future[Any]] = set()  # what waits until nothing else is under way
         self._limit: SetLimit | None = None
         self._paused: list[tuple[Change, asyncio.Future[Any]]] | None = None
-        self._answered = [0] * self.workers  # writes, by worker
-        self._caught_up = [[0] * self.workers for _ in links]
-        self._snapshotting = asyncio.Lock()
+        self._own = OwnWrites(links, lambda: self.routes.depth)
+        self._one_moment = asyncio.Lock()
         for w, link in enumerate(links):
             link.on_hello = partial(self._appeared, w)
 
@@ -134,7 +137,7 @@ class ShardedLink:
     async def _appeared(self, worker: int, hello: Hello) -> None:
         """Returns when the worker may serve."""
         self._hellos[worker] = hello
-        self._caught_up[worker] = [0] * self.workers
+        self._own.lost(worker)
         donor = next((link for link in self.links if link.state is LinkState.UP), None)
         if donor is not None:
             await self._take_over(self.links[worker], hello, donor)
@@ -227,8 +230,12 @@ class ShardedLink:
         if isinstance(body, Write):
             self._write(body, future)
         else:
-            task = asyncio.ensure_future(self._migrate(body) if isinstance(body, Migrate) else
-                                         self.links[LEADER].change(body))
+            assert isinstance(body, Migrate | Ingest), "groups are made here"
+            task: asyncio.Task[Any] = asyncio.ensure_future(
+                self._migrate(body) if isinstance(body, Migrate) else self._ingest(body))
+            if isinstance(body, Ingest):
+                self._alone.add(task)
+                task.add_done_callback(self._alone.discard)
             self._passes_on(task, future, task.result)
 
     def _passes_on(self, inner: asyncio.Future[Any], future: asyncio.Future[Any], result: Callable[[], Any]) -> None:
@@ -273,9 +280,7 @@ class ShardedLink:
             self._passes_on(task, future, lambda: self._wrote(parts, task.result()))
 
     def _wrote(self, parts: Placed, results: Sequence[WriteResult]) -> Wrote:
-        for w in parts.parts:
-            self._answered[w] += 1
-        return Wrote(0, (parts.result(results),), tuple((w, self._answered[w]) for w in parts.parts))
+        return Wrote(0, (parts.result(results),), self._own.wrote(parts.parts))
 
     async def _and_renumber(self, write: asyncio.Future[Any], table: TableDef) -> Any:
         """A write that may have set an AUTO_INCREMENT column, and what that is at then."""
@@ -422,38 +427,41 @@ class ShardedLink:
         assert isinstance(read, Read)
         return await self.links[worker].ask(replace(body, read=read), retry)
 
-    # ------------------------------------------------------------ what a session has written
     async def catch_up(self, writes: Mapping[int, int]) -> None:
-        """Of the workers that are up; one that comes up has everything."""
-        lacking = [v for v in range(self.workers) if self.links[v].state is LinkState.UP
-                   and any(self._caught_up[v][w] < number for w, number in writes.items() if v != w)]
-        if self.routes.depth:
-            await asyncio.gather(*map(self._catch_up, lacking))
+        await self._own.catch_up(writes)
 
-    async def _catch_up(self, worker: int) -> None:
-        answered = tuple(self._answered)
-        reply: Done = await self.links[worker].ask(Ask(0, "caught up", str(self.routes.depth)), True)
-        if reply.error is not None:
-            raise reply.error
-        self._caught_up[worker] = list(map(max, self._caught_up[worker], answered))
-
-    # ------------------------------------------------------------ all tables at one moment
-    async def _snapshot(self, body: Snapshot) -> Done:
-        """A checkpoint of each worker, in a directory of its own; what is written meanwhile waits."""
-        async with self._snapshotting:
+    # ------------------------------------------------------------ what all workers do at one moment
+    @asynccontextmanager
+    async def _nothing_else(self) -> AsyncIterator[None]:
+        """No change is under way, and what is submitted waits."""
+        async with self._one_moment:
             self._paused = []
             try:
                 await self._under_way()
-                if body.views:
-                    await asyncio.gather(*map(self._catch_up, range(self.workers)))
-                Path(body.path).mkdir(mode=0o700)
-                replies: list[Done] = await asyncio.gather(*(
-                    link.ask(replace(body, path=f"{body.path}/worker-{link.worker}")) for link in self.links))
+                yield
             finally:
                 paused, self._paused = self._paused, None
                 for change, future in paused:
                     if not future.done():
                         self._begin(change, future)
+
+    async def _under_way(self) -> None:
+        """When nothing is under way any more; WorkerGone where a worker that it needs is not there."""
+        while True:
+            if self.state is not LinkState.UP:
+                raise WorkerGone(self.why)
+            if not (waited := set(self._inner.values()) - self._alone):
+                return
+            await asyncio.wait(waited, timeout=HEARTBEAT_MS / 1000)
+
+    async def _snapshot(self, body: Snapshot) -> Done:
+        """A checkpoint of each worker, in a directory of its own."""
+        async with self._nothing_else():
+            if body.views:
+                await asyncio.gather(*map(self._own.worker_catches_up, range(self.workers)))
+            Path(body.path).mkdir(mode=0o700)
+            replies: list[Done] = await asyncio.gather(*(
+                link.ask(replace(body, path=shard_path(body.path, link.worker, self.workers))) for link in self.links))
         for r in replies:
             if r.error is not None:
                 return r
@@ -462,14 +470,19 @@ class ShardedLink:
         return replace(replies[LEADER], value={"watermark": sum((r.value["watermark"] for r in replies), ()),
                                                "views": views})
 
-    async def _under_way(self) -> None:
-        """When nothing is under way any more; WorkerGone where a worker that it needs is not there."""
-        while True:
-            if self.state is not LinkState.UP:
-                raise WorkerGone(self.why)
-            if not self._inner:
-                return
-            await asyncio.wait(set(self._inner.values()), timeout=HEARTBEAT_MS / 1000)
+    async def _ingest(self, body: Ingest) -> Done:
+        """At all workers, after all have found that it fits."""
+        async with self._nothing_else():
+            checks: list[Done] = await asyncio.gather(*(link.ask(body.check_of(link.worker)) for link in self.links))
+            for r in checks:
+                if r.error is not None:
+                    return r
+            replies: list[Done] = await asyncio.gather(*(link.change(body.of(link.worker)) for link in self.links))
+        wrong = next((r for r in replies if r.error is not None), None)
+        table = self._mirror.tables.get(body.table)
+        if table is not None:
+            await self._renumber([table])
+        return wrong or Done(0, sum(r.value for r in replies))
 
     def _learn(self, steps: Sequence[MigrationStep], reply: Migrated) -> None:
         """Where the keys of views are."""

@@ -24,7 +24,6 @@ import pyarrow as pa
 import uvloop
 
 from noria.control.leases import Claim, DirectoryInUse
-from noria.control.shards import OtherWorkers, note_workers
 from noria.control.supervisor import Event, Supervisor
 from noria.control.whole import WholeProgram
 from noria.core.errors import SqlError
@@ -62,6 +61,8 @@ from noria.server.settings import (
 from noria.server.tls import Certificates
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable
 from noria.state.mapped import leaving
+from noria.storage.errors import StoreError
+from noria.storage.shards import check_workers
 from noria.views.reader import attach
 
 log = logging.getLogger("noria")
@@ -90,7 +91,7 @@ def serve(settings: Settings, log_level: str) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))
-    except (CannotListen, StartFailed, DirectoryInUse, OtherWorkers, SparkUnavailable, SettingsError) as e:
+    except (CannotListen, StartFailed, DirectoryInUse, StoreError, SparkUnavailable, SettingsError) as e:
         print(f"noria serve: {e}", file=sys.stderr)
         return 1
     return 0
@@ -137,7 +138,7 @@ class Node:
         settings = self.settings
         claim = Claim(settings.data_dir)
         self._closers.append(("data directory", claim.release))
-        note_workers(settings.data_dir, settings.workers)
+        check_workers(settings.data_dir, settings.workers)
         ports = self._ports()
         self._permit = LoadPermit(settings.load_dirs, make_token(settings.data_dir))
         run_dir = make_run_dir(settings.data_dir, settings.run_root)
@@ -160,7 +161,7 @@ class Node:
         self._closers.append(("Spark driver", self.supervisor.stop))
         self._closers.append(("Spark batch driver", self.batch.stop))
         self._closers.append(("worker", self.link.close))
-        self.bulk = Bulk(self.batch, self.link, self.program, settings.data_dir / "snapshots")
+        self.bulk = Bulk(self.batch, self.link, self.program, settings.data_dir / "snapshots", several)
         self.program.first_states.bootstrap = self.bulk.bootstrap
         self.executor = Executor(self.program, self.link,
                                  lambda w: attach(str(views_dir(run_dir, w, several)), OFF_LOOP_ROWS), self.bulk,

@@ -1,7 +1,8 @@
 """Backups: a checkpoint copied with checksums, and a data directory made of one.
 
     BACKUP/backup.json      what it is: format, time, version, tables and their rows, every file with its SHA-256
-    BACKUP/base/…           the files of RocksDB's checkpoint: one cut between two commits
+    BACKUP/base/…           the files of RocksDB's checkpoint: one cut between two commits; of several workers
+                            BACKUP/base/worker-<w>/…, all at one moment
 
 Keeps true: a directory with a `backup.json` is whole, since it gets its name only when everything in it is on disk; a
 restore puts nothing in place before every checksum holds, and never into a directory that has anything in it.
@@ -15,7 +16,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from noria.storage.disk import sync
 from noria.storage.engine import META, open_read_only
 from noria.storage.errors import StoreError
 from noria.storage.mark import Mark
+from noria.storage.shards import note_workers, shards_of
 from noria.storage.table import Counters
 
 FORMAT = 1
@@ -41,7 +43,8 @@ class BackupError(StoreError):
 @dataclass(frozen=True)
 class About:
     """backup.json.  applied: (epoch, seq) of the last write in it; fence: the last owner's number; sequence:
-    RocksDB's; files: name -> [bytes, SHA-256]."""
+    RocksDB's; files: name -> [bytes, SHA-256].  shards: of several workers [fence, sequence] of each, none of one;
+    tables and applied are then of all."""
 
     format: int
     noria: str
@@ -51,6 +54,7 @@ class About:
     fence: int
     sequence: int
     files: dict[str, list[Any]]
+    shards: list[list[int]] = field(default_factory=list)
 
     @property
     def nbytes(self) -> int:
@@ -68,17 +72,23 @@ def make(checkpoint: Path, target: Path, made: str, version: str, progress: Prog
     try:
         (building / BASE).mkdir(mode=0o700, parents=True)
         os.chmod(building, 0o700)
-        files = sorted(p for p in checkpoint.iterdir() if p.is_file())
+        shards = [Path(shard) for shard in shards_of(str(checkpoint))]
+        files = sorted(p for shard in shards for p in shard.iterdir() if p.is_file())
         total, done = sum(p.stat().st_size for p in files), 0
         copied: dict[str, list[Any]] = {}
         for path in files:
-            digest = _copied(path, building / BASE / path.name, _after(progress, done, total))
-            copied[path.name] = [path.stat().st_size, digest]
+            name = str(path.relative_to(checkpoint))
+            (building / BASE / name).parent.mkdir(mode=0o700, exist_ok=True)
+            digest = _copied(path, building / BASE / name, _after(progress, done, total))
+            copied[name] = [path.stat().st_size, digest]
             done += path.stat().st_size
-        about = _describe(building / BASE, made, version, copied)
-        for left in (building / BASE).iterdir():
-            if left.name not in copied:
+        bases = [building / BASE / shard.relative_to(checkpoint) for shard in shards]
+        about = _of_all([_describe(base, made, version, copied) for base in bases])
+        for left in (p for base in bases for p in base.iterdir() if p.is_file()):
+            if str(left.relative_to(building / BASE)) not in copied:
                 left.unlink()  # RocksDB's notes of the look into it
+        for base in bases:
+            sync(base)
         _write(building / NAME, json.dumps(asdict(about), indent=1).encode())
         sync(building / BASE)
         sync(building)
@@ -90,6 +100,15 @@ def make(checkpoint: Path, target: Path, made: str, version: str, progress: Prog
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return about
+
+
+def _of_all(shards: list[About]) -> About:
+    """What the checkpoints of all workers say together."""
+    if len(shards) == 1:
+        return shards[0]
+    tables = {name: sum(s.tables.get(name, 0) for s in shards) for name in shards[0].tables}
+    return replace(shards[0], tables=tables, applied=max(s.applied for s in shards),
+                   shards=[[s.fence, s.sequence] for s in shards])
 
 
 def _describe(base: Path, made: str, version: str, files: dict[str, list[Any]]) -> About:
@@ -142,16 +161,22 @@ def restore(source: Path, data_dir: Path, progress: Progress) -> About:
     building = data_dir.with_name(f".{data_dir.name}.restoring")
     shutil.rmtree(building, ignore_errors=True)
     try:
-        base = building / "worker-0" / BASE
-        base.mkdir(mode=0o700, parents=True)
+        count = max(1, len(about.shards))
+        bases = [building / f"worker-{w}" / BASE for w in range(count)]
+        for base in bases:
+            base.mkdir(mode=0o700, parents=True)
         os.chmod(building, 0o700)
         for name in about.files:
-            found = _copied(source / BASE / name, base / name, _after(progress, done, total))
+            to = building / f"worker-{_worker_of(name, count)}" / BASE / Path(name).name
+            found = _copied(source / BASE / name, to, _after(progress, done, total))
             _expect(source / BASE / name, about.files[name], found)
             done += about.files[name][0]
         _owned(building, about)
-        for directory in (base, base.parent, building):
-            sync(directory)
+        note_workers(building, count)
+        for base in bases:
+            sync(base)
+            sync(base.parent)
+        sync(building)
         if data_dir.exists():
             data_dir.rmdir()
         building.rename(data_dir)
@@ -167,12 +192,21 @@ def restore(source: Path, data_dir: Path, progress: Progress) -> About:
 def _owned(building: Path, about: About) -> None:
     """The small files around the store: epochs and incarnations go on above those in the backup."""
     _write(building / "epoch", str(about.applied[0]).encode())
-    _write(building / "worker-0" / "fence", _FENCE.pack(about.applied[0], about.fence))
-    Mark(str(building / "worker-0" / BASE), about.sequence).close()
+    for w, (fence, sequence) in enumerate(about.shards or [[about.fence, about.sequence]]):
+        _write(building / f"worker-{w}" / "fence", _FENCE.pack(about.applied[0], fence))
+        Mark(str(building / f"worker-{w}" / BASE), sequence).close()
+
+
+def _worker_of(name: str, count: int) -> int:
+    """Whose file of a backup it is."""
+    worker = next((w for w in range(count) if name.startswith(f"worker-{w}/")), None) if count > 1 else 0
+    if worker is None:
+        raise BackupError(f"{name} is of no worker of the backup; take another backup")
+    return worker
 
 
 def _checked_names(source: Path, about: About) -> Iterator[str]:
-    there = {p.name for p in (source / BASE).iterdir()} if (source / BASE).is_dir() else set()
+    there = {str(p.relative_to(source / BASE)) for p in (source / BASE).rglob("*") if p.is_file()}
     if missing := sorted(set(about.files) - there):
         raise BackupError(f"{source} is damaged: {source / BASE / missing[0]} is missing; take another backup")
     if more := sorted(there - set(about.files)):

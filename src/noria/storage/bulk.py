@@ -32,10 +32,7 @@ _PROBE = "probe"  # the family in which files are looked at before they count
 
 def ingest(engine: Engine, table: Table, files: dict[str, list[str]], rows: int, auto_increment: int,
            done: Done) -> None:
-    try:
-        staged = _checked(engine, table, files, rows)
-    except StoreError as bad:  # the load is, the store is not: nothing was changed
-        raise SqlError(1105, "HY000", str(bad)) from bad
+    staged = _stage(engine, check(engine, table, files, rows))
     counters = table.counters
     after = Counters(counters.rows + rows, max(counters.auto_increment, auto_increment), counters.row_number)
     intent = {"table": table.name, "files": staged, "counters": list(after), "epoch": done.epoch, "seq": done.seq}
@@ -49,15 +46,22 @@ def ingest(engine: Engine, table: Table, files: dict[str, list[str]], rows: int,
                          "which finishes it") from e
 
 
-def _checked(engine: Engine, table: Table, files: dict[str, list[str]], rows: int) -> dict[str, list[str]]:
-    """The files, found to be what they should be and put into the data directory."""
+def check(engine: Engine, table: Table, files: dict[str, list[str]], rows: int) -> dict[str, list[SstFile]]:
+    """The files by family, found to be what they should be.  SqlError: why they cannot be taken."""
+    try:
+        return _checked(engine, table, files, rows)
+    except StoreError as bad:  # the load is, the store is not: nothing was changed
+        raise SqlError(1105, "HY000", str(bad)) from bad
+
+
+def _checked(engine: Engine, table: Table, files: dict[str, list[str]], rows: int) -> dict[str, list[SstFile]]:
     described = {family: [describe(p) for p in paths] for family, paths in files.items() if paths}
     _check_families(table, described)
     _check_counts(table, described, rows)
     engine.check_space(sum(f.nbytes for some in described.values() for f in some))
     for family, some in described.items():
         _check_disjoint(engine, table, family, some)
-    return _stage(engine, described)
+    return described
 
 
 def finish_interrupted(engine: Engine, tables: dict[str, Table]) -> Done | None:

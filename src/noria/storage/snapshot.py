@@ -9,7 +9,6 @@ import json
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from operator import add
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +25,6 @@ from noria.storage.engine import META, open_read_only
 from noria.storage.sst import ENTRY
 from noria.storage.table import Index
 
-SHARD = "worker-"  # and its number: the directory of a worker, in a data directory as in a snapshot
 BATCH_ROWS = 50_000
 _HEAD_BYTES = 12  # of a key: enough to place it among others
 
@@ -36,11 +34,6 @@ class Range(NamedTuple):
 
     first: bytes | None = None
     end: bytes | None = None
-
-
-def shards_of(path: str) -> list[str]:
-    """The checkpoints that a snapshot consists of: itself, or one for each of several workers."""
-    return [str(p) for p in sorted(Path(path).glob(SHARD + "*"), key=lambda p: int(p.name[len(SHARD) :]))] or [path]
 
 
 def read_tables(path: str) -> dict[str, TableDef]:

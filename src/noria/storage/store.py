@@ -476,6 +476,10 @@ class RocksStore(Committing):
         """A consistent copy (hard links) at `path`, which must not exist; `storage.snapshot` reads it."""
         self._engine.checkpoint(path)
 
+    def check_ingest(self, table: str, files: dict[str, list[str]], rows: int) -> None:
+        """SqlError where `ingest` would have one; nothing is changed."""
+        bulk.check(self._engine, self._readable(table), files, rows)
+
     def ingest(
         self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int, epoch: int, seq: int
     ) -> None:

@@ -29,7 +29,7 @@ from noria.control.program import Program
 from noria.control.slots import Slots
 from noria.control.supervisor import DriverGone, JobError, NoDriver, Supervisor
 from noria.core import limits
-from noria.core.errors import SqlError, not_supported, too_many_jobs, unknown_table
+from noria.core.errors import SqlError, too_many_jobs, unknown_table
 from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPARK_QUEUE
 from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Read, Snapshot, Wanted
 from noria.plan.mir import Mir
@@ -57,10 +57,10 @@ def _silent(state: str) -> None:
 
 class Bulk:
     """`directory`: where snapshots and intermediate files go, on the file system of the base tables (a
-    checkpoint is hard links)."""
+    checkpoint is hard links).  workers: how many have the tables."""
 
-    def __init__(self, supervisor: Supervisor, link: Link, program: Program, directory: Path):
-        self._supervisor, self._link, self._program = supervisor, link, program
+    def __init__(self, supervisor: Supervisor, link: Link, program: Program, directory: Path, workers: int = 1):
+        self._supervisor, self._link, self._program, self._workers = supervisor, link, program, workers
         self._directory = directory
         self._numbers = itertools.count(1)
         self._indexing: dict[str, tuple[int, int]] = {}  # tasks done, and of how many, by ticket
@@ -197,13 +197,11 @@ class Bulk:
         table = self._program.table(str(request.get("table", "")))
         if table is None:
             raise unknown_table(str(request.get("table", "")))
-        if self._link.workers > 1:
-            raise not_supported("loading files into several workers", "insert the rows, or load them with one worker")
         async with self._in_slot(self.jobs), self._place("load") as place:
             about = await self._asked(Ask(0, "table", table.name))
             reading = Reading(**{k: request[k] for k in ("format", "header", "delimiter", "null") if k in request})
             spec = LoadSpec(table, tuple(request["files"]), str(place / "sst"), str(place / "rejected"), reading,
-                            about["indexes"], request.get("max_rejects"), about["auto_increment"])
+                            about["indexes"], request.get("max_rejects"), about["auto_increment"], self._workers)
             report: LoadReport | None = None
             async for step in self._steps("noria.spark.loading.load:load", spec=spec):
                 if "result" in step:
@@ -217,7 +215,7 @@ class Bulk:
             yield {"step": f"taking {report.rows:,} rows in"}
             if report.rows:
                 done: Done = await self._link.change(Ingest(table.name, report.files, report.rows,
-                                                            report.auto_increment))
+                                                            report.auto_increment, report.shards))
                 if done.error is not None:
                     raise done.error
             yield {"step": "done", "rows": report.rows, "rejected": report.rejected, "examples": report.examples,
@@ -244,8 +242,6 @@ class Bulk:
     async def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """A checkpoint for somebody on this host to copy: its path, then a line now and then as long as it is there,
         which is until the asker goes away."""
-        if self._link.workers > 1:
-            raise not_supported("a backup of several workers", "stop the server, and copy its data directory")
         async with self._place("backup") as place:
             yield {"checkpoint": await self._snapshot(place)}
             while True:
@@ -266,15 +262,14 @@ class Bulk:
             taken = await self._asked(Snapshot(0, str(path), views=True))
             views = {v.name: told(v) for v in (*self._program.views(), *self._program.adhoc())}
             chosen = {n for w in wanted for n in views if n.lower() == w.lower()} or set(views)
-            lacking = [views[n] for n, states in taken["views"].items()
-                       if n in chosen and (present := _present(states)) is not None and present < limits.VERIFY_KEYS]
+            lacking = [views[n] for n, state in taken["views"].items() if n in chosen and _is_little(_states(state))]
             derived: dict[str, int] = {}
             if lacking:
                 yield {"step": f"keys to compare of {len(lacking)} views of which little is present"}
                 derived = await self._derive(path, lacking)
                 path = place / "derived"
                 taken = await self._asked(Snapshot(0, str(path), views=True))
-            states = [(views[n], tables) for n, tables in taken["views"].items() if n in chosen]
+            states = [(views[n], _states(state)) for n, state in taken["views"].items() if n in chosen]
             maintained = [await asyncio.to_thread(_written, place, i, *s) for i, s in enumerate(states)]
             report: VerifyReport | None = None
             async for step in self._steps("noria.spark.jobs.verify:verify", checkpoint=str(path),
@@ -288,6 +283,10 @@ class Bulk:
             yield {"view": view.view, "agrees": view.ok, "rows": view.rows, "keys": view.keys, "of": view.of,
                    "derived": derived.get(view.view, 0), "compared": _compared(view, derived.get(view.view, 0)),
                    "differences": [*map(str, view.differences), *([view.error] if view.error else [])]}
+        for table in dict.fromkeys(m.table for m in report.misplaced):
+            yield {"view": table, "agrees": False, "rows": 0, "keys": None, "of": None, "derived": 0,
+                   "compared": "the worker of each row of the table",
+                   "differences": [str(m) for m in report.misplaced if m.table == table]}
         for name, why in unread:
             yield {"view": name, "agrees": True, "rows": 0, "keys": 0, "of": 0, "derived": 0, "differences": [],
                    "compared": f"nothing: {why}"}
@@ -335,27 +334,28 @@ async def _told(task: asyncio.Future[Any]) -> Any:
         raise SqlError(1105, "HY000", str(e)) from e
 
 
-State = tuple[pa.Table, pa.Table | None]  # a view's rows and present keys; of several workers a list of them
+State = tuple[pa.Table, pa.Table | None]  # of a view at one worker: rows and present keys
 
 
-def _states(found: State | list[State]) -> list[State]:
-    return found if isinstance(found, list) else [found]
+def _states(state: State | list[State]) -> list[State]:
+    """Of each worker, or of the one that there is."""
+    return state if isinstance(state, list) else [state]
 
 
-def _present(found: State | list[State]) -> int | None:
-    """How many keys of a view are present; None: it is full."""
-    each = [present for _, present in _states(found)]
-    return None if each[0] is None else sum(p.num_rows for p in each if p is not None)
+def _is_little(states: list[State]) -> bool:
+    """Are few keys of a partial view present, at all workers together?"""
+    present = [keys.num_rows for _, keys in states if keys is not None]
+    return bool(present) and sum(present) < limits.VERIFY_KEYS
 
 
-def _written(place: Path, number: int, view: ViewDef, found: State | list[State]) -> Maintained:
+def _written(place: Path, number: int, view: ViewDef, states: list[State]) -> Maintained:
     """A view's state as the files that `verify` reads."""
     from noria.spark.jobs.verify import Maintained
 
     files: dict[str, list[str]] = {"rows": [], "present": []}
-    for w, state in enumerate(_states(found)):
-        for what, table in zip(files, state, strict=True):
+    for worker, state in enumerate(states):
+        for (what, paths), table in zip(files.items(), state, strict=True):
             if table is not None:
-                files[what].append(str(place / f"view-{number}-{w}-{what}.parquet"))
-                pq.write_table(table, files[what][-1])
-    return Maintained(view, tuple(files["rows"]), tuple(files["present"]) if _present(found) is not None else None)
+                paths.append(str(place / f"view-{number}-{what}-{worker}.parquet"))
+                pq.write_table(table, paths[-1])
+    return Maintained(view, tuple(files["rows"]), tuple(files["present"]) or None)

@@ -26,6 +26,7 @@ from noria.plan.view import ViewDef
 from noria.spark.jobs import snapshot
 from noria.spark.jobs.bootstrap import WEIGHT
 from noria.spark.jobs.progress import Progress, quiet
+from noria.spark.jobs.snapshot import Misplaced
 from noria.spark.lowering import coding, lower
 from noria.spark.lowering.expressions import equality_key
 from noria.spark.lowering.relation import Relation, Tables
@@ -91,16 +92,20 @@ class ViewReport:
 
 @dataclass(frozen=True)
 class VerifyReport:
+    """misplaced: rows of the base tables that are at another worker than the one that owns them."""
+
     views: tuple[ViewReport, ...]
+    misplaced: tuple[Misplaced, ...] = ()
 
     @property
     def ok(self) -> bool:
-        return all(v.ok for v in self.views)
+        return not self.misplaced and all(v.ok for v in self.views)
 
     def __str__(self) -> str:
         bad = sum(not v.ok for v in self.views)
         verdict = f"verify: {len(self.views)} views agree" if not bad else f"verify: {bad} views do NOT agree"
-        return "\n".join([*map(str, self.views), verdict])
+        placed = [f"table {m.table}: {m}" for m in self.misplaced]
+        return "\n".join([*map(str, self.views), *placed, verdict])
 
 
 def verify(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
@@ -112,6 +117,7 @@ def verify(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, 
     base = {n: rows.persist() if uses[n] > 1 else rows for n, rows in base.items()}  # scanned once
     reports = []
     try:
+        misplaced = snapshot.misplaced(spark, checkpoint, tables)
         for i, m in enumerate(views):
             progress(i, len(views), f"verify {m.view.name}")
             started = time.monotonic()
@@ -121,7 +127,7 @@ def verify(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, 
         for rows in base.values():
             rows.unpersist()
     progress(len(views), len(views), "verify")
-    return VerifyReport(tuple(reports))
+    return VerifyReport(tuple(reports), tuple(misplaced))
 
 
 def _checked(spark: SparkSession, m: Maintained, base: Tables, shown: int) -> ViewReport:

@@ -32,7 +32,17 @@ from noria.spark.jobs.progress import Progress, quiet, stages
 from noria.spark.loading import checking, files
 from noria.spark.loading.files import BadFile, Reading
 from noria.spark.loading.ranges import place
-from noria.spark.loading.tasks import PARCEL_SCHEMA, Encode, Job, LoadRefused, Merge, Report, WriteBag, asks
+from noria.spark.loading.tasks import (
+    PARCEL_SCHEMA,
+    Encode,
+    FileOf,
+    Job,
+    LoadRefused,
+    Merge,
+    Report,
+    WriteBag,
+    asks,
+)
 from noria.storage.catalog import family_of
 from noria.storage.table import Index
 
@@ -45,7 +55,7 @@ SMALL_BYTES = 4 * 2**20  # less than this is sorted as one range
 class LoadSpec:
     """What to load.  indexes: (columns, unique) of every index that the store keeps for the table.  out: a
     directory for the SST files, made if it is not there.  max_rejects: more bad rows refuse the load.
-    auto_increment: the table's high-water mark."""
+    auto_increment: the table's high-water mark.  workers: how many divide the rows among themselves."""
 
     table: TableDef
     files: tuple[str, ...]
@@ -55,15 +65,20 @@ class LoadSpec:
     indexes: tuple[tuple[tuple[int, ...], bool], ...] = ()
     max_rejects: int | None = None
     auto_increment: int = 0
+    workers: int = 1
+
+
+Files = tuple[tuple[str, tuple[str, ...]], ...]  # by column family
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """files, rows, auto_increment: what `packets.Ingest` wants.  rejected rows are in reject_file (no file when
+    """files, rows, auto_increment, shards: what `packets.Ingest` wants; shards: of several workers (files, rows) of
+    each, none of one.  rejected rows are in reject_file (no file when
     there are none); examples: the first few reasons."""
 
     table: str
-    files: tuple[tuple[str, tuple[str, ...]], ...]
+    files: Files
     rows: int
     auto_increment: int
     rejected: int
@@ -71,6 +86,7 @@ class LoadReport:
     examples: tuple[str, ...]
     nbytes: int
     seconds: float
+    shards: tuple[tuple[Files, int], ...] = ()
 
 
 def load(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> LoadReport:
@@ -82,7 +98,7 @@ def load(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> 
     os.makedirs(spec.out, exist_ok=True)
     families = tuple(Index.of(spec.table, columns, unique) for columns, unique in spec.indexes)
     job = Job(spec.table, families, tuple(splits), maps, reading, spec.out, secrets.randbits(22),
-              datetime.now(UTC).replace(tzinfo=None, microsecond=0), spec.max_rejects)
+              datetime.now(UTC).replace(tzinfo=None, microsecond=0), spec.max_rejects, workers=spec.workers)
     try:
         if spec.table.auto_increment is not None:
             with stages(spark, progress, f"counting rows for {spec.table.name}"):
@@ -111,16 +127,23 @@ def _finish(spec: LoadSpec, found: Sequence[Report], started: float) -> LoadRepo
                     with open(r.reject_file, "rb") as part:
                         shutil.copyfileobj(part, out)
                     os.unlink(r.reject_file)
-    by_family: dict[str, list[tuple[bytes, str]]] = {}
-    for r in found:
-        for f in r.files:
-            by_family.setdefault(f.family, []).append((f.first, f.path))
-    own = family_of(spec.table)
+    made = [f for r in found for f in r.files]
+    shards = tuple(_taken(spec.table, [f for f in made if f.worker == w]) for w in range(spec.workers))
     return LoadReport(
-        spec.table.name, tuple((n, tuple(p for _, p in sorted(some))) for n, some in sorted(by_family.items())),
-        sum(f.rows for r in found for f in r.files if f.family == own),
+        spec.table.name, *_taken(spec.table, made),
         max((r.auto_increment for r in found), default=0), rejected, spec.reject_file if rejected else "",
-        examples, sum(os.path.getsize(f.path) for r in found for f in r.files), time.monotonic() - started)
+        examples, sum(os.path.getsize(f.path) for f in made), time.monotonic() - started,
+        shards if spec.workers > 1 else ())
+
+
+def _taken(table: TableDef, made: Sequence[FileOf]) -> tuple[Files, int]:
+    """Files by family, in the order of their keys, and how many rows of the table are in them."""
+    by_family: dict[str, list[tuple[bytes, str]]] = {}
+    for f in made:
+        by_family.setdefault(f.family, []).append((f.first, f.path))
+    own = family_of(table)
+    return (tuple((n, tuple(p for _, p in sorted(some))) for n, some in sorted(by_family.items())),
+            sum(f.rows for f in made if f.family == own))
 
 
 def _too_many(rejected: int, limit: int, examples: Sequence[str]) -> LoadRefused:
@@ -150,7 +173,7 @@ def _run(spark: SparkSession, job: Job, nbytes: int) -> list[Report]:
     must not be there for a row whose primary key came before."""
     wanted = 1 if nbytes < SMALL_BYTES else min(MAX_RANGES, max(_slots(spark), -(-nbytes // TARGET_BYTES)))
     splits = _numbers(spark, len(job.splits))
-    if job.table.primary_key:
+    if job.table.primary_key or job.workers > 1:  # which divide a bag among themselves
         found = _sort(splits, job, (0,), wanted)
     else:
         found = reports(splits.mapInArrow(WriteBag(job), PARCEL_SCHEMA))
@@ -163,9 +186,9 @@ def _run(spark: SparkSession, job: Job, nbytes: int) -> list[Report]:
 def _sort(splits: DataFrame, job: Job, families: tuple[int, ...], wanted: int, left_out: Sequence[int] | None = None
           ) -> list[Report]:
     """Entries of some families into their parts, each sorted and written by a task."""
-    ranges = place(job, families, wanted)
+    ranges = place(job, families, -(-wanted // job.workers))
     encode = Encode(job, ranges, families, left_out is None, tuple(left_out or ()))
-    parts = splits.mapInArrow(encode, PARCEL_SCHEMA).repartitionById(ranges.total, F.col("part"))
+    parts = splits.mapInArrow(encode, PARCEL_SCHEMA).repartitionById(job.workers * ranges.total, F.col("part"))
     return reports(parts.mapInArrow(Merge(job, ranges, families), PARCEL_SCHEMA))
 
 

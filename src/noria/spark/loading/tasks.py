@@ -33,6 +33,7 @@ from noria.spark.loading.checking import ColumnMap
 from noria.spark.loading.files import Reading, Reject, Split
 from noria.storage.catalog import family_of
 from noria.storage.encoding import unpack_rows
+from noria.storage.shards import owners
 from noria.storage.sst import ENTRY, ROW_NUMBER, bag_rows, entries, write_file
 from noria.storage.table import Index
 
@@ -61,6 +62,7 @@ class Job:
     now: datetime
     max_rejects: int | None
     numbers: dict[int, int] = field(default_factory=dict)  # split -> its first AUTO_INCREMENT number
+    workers: int = 1  # among which the rows are divided
 
     def with_numbers(self, numbers: dict[int, int]) -> Job:
         return replace(self, numbers=numbers)
@@ -81,6 +83,7 @@ class FileOf:
     path: str
     rows: int
     first: bytes
+    worker: int = 0
 
 
 @dataclass(frozen=True)
@@ -249,16 +252,31 @@ class Encode:
                 if not batch.num_rows:  # all of them were rejected
                     continue
                 mark.note(batch)
-                for place, family in enumerate(self.families):
-                    made = entries(self.job.table, self.job.families[family], batch)
-                    yield parcelled(self.ranges, place, made.append_column("n", pa.array(places)))
+                for worker, mine, at in divided(self.job, batch, places):
+                    for place, family in enumerate(self.families):
+                        made = entries(self.job.table, self.job.families[family], mine)
+                        yield parcelled(self.ranges, place, made.append_column("n", pa.array(at)), worker)
         if rejected is not None:
             yield rejected.report(auto_increment=mark.most).parcel()
 
 
-def parcelled(ranges: Ranges, place: int, made: pa.RecordBatch) -> pa.RecordBatch:
-    """Entries, and their places, of the family at this place in `ranges`, cut into their parts."""
-    parts = ranges.parts(place, made.column("key"))
+def divided(job: Job, batch: pa.RecordBatch, places: Codes) -> Iterator[tuple[int, pa.RecordBatch, Codes]]:
+    """Rows, and their places in the files, by the worker that owns them; those that may be anywhere evenly."""
+    if job.workers == 1:
+        yield 0, batch, places
+        return
+    whose = owners(job.table, dict(enumerate(batch.columns)), batch.num_rows, job.workers)
+    if whose is None:
+        whose = places % job.workers
+    for worker in np.unique(whose).tolist():
+        mine = whose == worker
+        yield worker, batch.filter(pa.array(mine)), places[mine]
+
+
+def parcelled(ranges: Ranges, place: int, made: pa.RecordBatch, worker: int = 0) -> pa.RecordBatch:
+    """Entries, and their places, of the family at this place in `ranges`, cut into their parts, of which each worker
+    has its own."""
+    parts = ranges.parts(place, made.column("key")) + np.int32(worker * ranges.total)
     wanted = np.unique(parts).tolist()
     if len(wanted) == 1:
         return _parcels(wanted, ENTRIES, [_packed(made)])
@@ -309,7 +327,8 @@ class Merge:
     families: tuple[int, ...]
 
     def __call__(self, batches: Batches) -> Batches:
-        family = self.families[self.ranges.family_of_part(TaskContext.get().partitionId())]
+        worker, part = divmod(TaskContext.get().partitionId(), self.ranges.total)
+        family = self.families[self.ranges.family_of_part(part)]
         index = self.job.families[family]
         name = _name(f"sst-{family}")
         path, rejected = os.path.join(self.job.out, f"{name}.sst"), Rejected(self.job, name)
@@ -330,7 +349,7 @@ class Merge:
             told = _unique_broken(self.job.table, index, len(repeated))
         elif repeated:
             rejected.add(_duplicate(self.job.table, value) for value in repeated)
-        files_ = () if made is None else (FileOf(self.job.family(family), path, made.rows, made.first),)
+        files_ = () if made is None else (FileOf(self.job.family(family), path, made.rows, made.first, worker),)
         places = _repeated_places(rows) if repeated else ()
         yield rejected.report(files=files_, duplicate=told, left_out=places).parcel()
 
