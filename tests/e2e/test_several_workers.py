@@ -36,7 +36,7 @@ def test_two_workers(tmp_path: Path) -> None:
         explained = "\n".join(str(r) for r in rows(c, "EXPLAIN SELECT n FROM karma WHERE author = 1"))
         assert "exchange by author" in explained and "spread by" in explained and "(broad)" in explained
         one_dies_while_clients_write(server, c)
-        spark_answers(server, c)
+        spark_takes_part(server, c)
         all_die(server, c)
     finally:
         server.close()
@@ -97,14 +97,21 @@ def others(server: Served, which: int, was: int) -> list[int]:
     return list(health["worker_pids"]) if health["status"] == "ok" and health["worker_pids"][which] != was else []
 
 
-def spark_answers(server: Served, c: Any) -> None:
-    """Over a snapshot of both; `verify` compares what both maintain; what is not there yet says so."""
+def spark_takes_part(server: Served, c: Any) -> None:
+    """A load goes to both workers or to none, `verify` compares what both maintain; what cannot be says so."""
     csv = server.data.parent / "stories.csv"
-    csv.write_text("id,author,title\n1000,1,x\n")
-    assert server.run("verify").returncode == 0
+    csv.write_text("id,author,title\n" + "".join(f"{i},{i % 4},x{i}\n" for i in range(1000, 3000)))
+    before = rows(c, "SELECT COUNT(*) FROM stories")[0][0]
+    loaded = server.run("load", "stories", str(csv))
+    assert loaded.returncode == 0, loaded.stderr
+    assert rows(c, "SELECT COUNT(*) FROM stories") == [(before + 2000,)]
+    again = server.run("load", "stories", str(csv))
+    assert again.returncode != 0 and "Duplicate entry" in again.stderr
+    assert rows(c, "SELECT COUNT(*) FROM stories") == [(before + 2000,)]
+    verified = server.run("verify")
+    assert verified.returncode == 0, verified.stdout
     with pytest.raises(pymysql.MySQLError, match="by which its rows are spread"):
         execute(c, "UPDATE stories SET id = id + 1000")
-    assert "several workers" in server.run("load", "stories", str(csv)).stderr
 
 
 def all_die(server: Served, c: Any) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.statements import Delete, WriteResult
 from noria.dataflow.packets import Decide, Hello, Prepare, Write, Wrote
+from noria.runtime import groups as groups_module
 from noria.runtime.changes import Change, ReplyBook, WorkerGone
 from noria.runtime.groups import Groups
 
@@ -29,7 +31,7 @@ class Shard:
         self.prepared: dict[str, tuple[Any, int]] = {}
         self.decided: set[str] = set()
         self.done: dict[int, Wrote] = {}
-        self.last = 0
+        self.last = self.full = 0  # so often its disk will be
 
     def hello(self) -> Hello:
         prepared = tuple((g, c) for g, (_, c) in self.prepared.items())
@@ -45,6 +47,9 @@ class Shard:
 
     def _results(self, body: Any) -> tuple[WriteResult, ...]:
         if isinstance(body, Decide):
+            if body.group in self.prepared and self.full > 0:
+                self.full -= 1
+                return (WriteResult(error=SqlError(1021, "HY000", "Disk full")),)
             found = self.prepared.pop(body.group, None)
             if found is None or not body.commit:
                 return ()
@@ -97,15 +102,18 @@ class Line:
     async def first(self, body: Change) -> Any:
         flight = self._book.changes.begun(body, asyncio.get_running_loop().create_future())
         flight.sent = True
-        self._book.take(self.shard.handle(flight.seq, flight.body))
+        reply = self.shard.handle(flight.seq, flight.body)
+        self._book.take(reply)
+        return reply
 
     async def step(self, kill: float) -> None:
         if not self._up:
             for f in tuple(self._book.changes.flying):
                 self._book.take(self.shard.handle(f.seq, f.body))
             self.hello = self.shard.hello()
-            await self._come_back(self)
-            self._up = True
+            with suppress(SqlError):  # it starts once more
+                await self._come_back(self)
+                self._up = True
             return
         flight = self._book.changes.next()
         if flight is None:
@@ -118,6 +126,11 @@ class Line:
                 f.sent = False
         elif reply is not None:
             self._book.take(reply)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_module, "AGAIN_S", 0.0)
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("NORIA_GROUP_SEEDS", "60"))))
@@ -146,6 +159,7 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
         line.shard.last, line.shard.done = 0, {}
     groups = Groups(lines, epoch)
     for line in lines:
+        line.shard.full = 0
         await groups.resolve(line.hello, lambda w: tuple(shards[w].decided))
     check(shards, ended)
     tasks: dict[str, tuple[asyncio.Future[Any], list[int]]] = {}
@@ -164,8 +178,11 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
             if isinstance(task, tuple) and isinstance(task[0], asyncio.Task):
                 groups.give_up(task[0])
         await rng.choice(lines).step(0.1)
+        rng.choice(shards).full = int(rng.random() < 0.02)
         await asyncio.sleep(0)
     if epoch == 3:
+        for shard in shards:
+            shard.full = 0
         while not all(task.done() for task, _ in tasks.values()):
             await rng.choice(lines).step(0.1)
             await asyncio.sleep(0)

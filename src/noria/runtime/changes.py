@@ -165,6 +165,8 @@ class ChangeQueue:
         self._careful = self._careful and any(not f.sent for f in self.flying)
         if isinstance(flight.body, Prepare) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
             self.held = ""
+        if isinstance(flight.body, Decide) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
+            self.held = flight.body.group  # it will be asked again
         flight.answer(reply)
         return True
 

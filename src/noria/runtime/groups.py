@@ -133,12 +133,14 @@ class Groups:
     # ------------------------------------------------------------ after a crash
     async def resolve(self, hello: Hello, decided: Callable[[int], Sequence[str]]) -> None:
         """Within the worker's `on_hello`: what it has prepared and nobody is at any more is decided.  decided: which
-        groups a coordinator has committed."""
+        groups a coordinator has committed.  SqlError: it cannot be done now, and the worker cannot serve."""
         link = self._links[hello.worker]
         for name, coordinator in hello.prepared:
             if link.held != name:
                 commit = name in self._committed or name in decided(coordinator)
-                await link.first(Decide(name, commit))
+                reply: Wrote = await link.first(Decide(name, commit))
+                if any(r.error is not None for r in reply.results):
+                    raise next(r.error for r in reply.results if r.error is not None)
 
 
 def _failures(replies: Sequence[Any]) -> list[WriteResult]:

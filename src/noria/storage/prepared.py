@@ -1,6 +1,6 @@
 """What was prepared here and is not decided, and what was decided here for others (DESIGN section 7).
 
-    prepared:<group>    the statements, bound, and the worker that decides
+    prepared:<group>    the statements, bound, and the worker that decides; before them their CRC
     decided:<group>     this worker has committed its part: so will the others
 
 Keeps true: both are there as long as somebody may ask; `prepared` goes in the commit that does the statements,
@@ -11,6 +11,8 @@ were tried.
 from __future__ import annotations
 
 import pickle
+import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +23,7 @@ from noria.core.statements import Statement, WriteResult
 from noria.storage import meta
 from noria.storage.engine import META, Engine
 
+_CRC = struct.Struct("<I")
 _PREPARED, _DECIDED = b"prepared:", b"decided:"
 
 
@@ -42,21 +45,28 @@ class Groups:
 
     @classmethod
     def read(cls, engine: Engine) -> Groups:
-        prepared = {_name(key, _PREPARED): Group(*pickle.loads(value))
-                    for key, value in engine.items_with_prefix(META, _PREPARED)}
+        prepared = {_name(key, _PREPARED): _read(value) for key, value in engine.items_with_prefix(META, _PREPARED)}
         return cls(prepared, {_name(key, _DECIDED) for key, _ in engine.items_with_prefix(META, _DECIDED)})
 
     def refusal(self) -> SqlError | None:
         """Why nothing else may be changed here."""
         if not self.prepared:
             return None
-        return SqlError(1105, "HY000", f"group {next(iter(self.prepared))} is prepared and not decided: until then "
-                                       "nothing else is written here")
+        return SqlError(1105, "HY000", f"the group {next(iter(self.prepared))} is prepared and not decided: until then "
+                                       "nothing else is changed here")
 
 
 def put_prepared(engine: Engine, batch: WriteBatch, name: str, group: Group) -> None:
     data = pickle.dumps((group.coordinator, group.statements, group.results), protocol=5)
-    meta.put(engine, batch, _PREPARED + name.encode(), data)
+    meta.put(engine, batch, _PREPARED + name.encode(), _CRC.pack(zlib.crc32(data)) + data)
+
+
+def _read(value: bytes) -> Group:
+    """ValueError where it is not what was written."""
+    data = value[_CRC.size :]
+    if len(value) < _CRC.size or _CRC.unpack_from(value)[0] != zlib.crc32(data):
+        raise ValueError("a prepared group is damaged")
+    return Group(*pickle.loads(data))
 
 
 def put_decided(engine: Engine, batch: WriteBatch, name: str, forget: Sequence[str]) -> None:

@@ -187,6 +187,7 @@ class RocksStore(Committing):
     def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int, note: Note | None = None) -> None:
         if self._repeated(epoch, seq) is not None:
             return
+        self._refuse_undecided()
         version = self._version + (note is not None)
 
         def fill(batch: WriteBatch) -> None:
@@ -246,8 +247,7 @@ class RocksStore(Committing):
     ) -> tuple[list[WriteResult], dict[str, Batch]]:
         if (repeated := self._repeated(epoch, seq)) is not None:
             return list(repeated.results), {}
-        if (refusal := self._groups.refusal()) is not None:
-            return [WriteResult(error=refusal) for _ in statements], {}
+        self._refuse_undecided()
         stages: dict[str, Stage] = {}
         results = self._run_all(statements, stages, work)
         if group and (failed := next((r for r in results if r.error is not None), None)) is not None:
@@ -294,8 +294,7 @@ class RocksStore(Committing):
                 work: Work | None = None) -> list[WriteResult]:
         if (repeated := self._repeated(epoch, seq)) is not None:
             return list(repeated.results)
-        if (refusal := self._groups.refusal()) is not None:
-            return [WriteResult(error=refusal) for _ in statements]
+        self._refuse_undecided()
         results = self._run_all(statements, {}, work)
         failed = next((r for r in results if r.error is not None), None)
         if failed is not None:
@@ -322,6 +321,8 @@ class RocksStore(Committing):
         tried = self._groups.prepared.get(group)
         if tried is not None and commit:
             results = self._run_all(tried.statements, stages, None)
+            if any(r.error is not None for r in results):  # a file that cannot be read any more
+                return results, {}
             if tuple(results) != tried.results:
                 raise InvariantViolation("ACK-DURABLE", f"group {group} did {results} when it was committed, and "
                                                         f"{list(tried.results)} when it was prepared")
@@ -332,6 +333,10 @@ class RocksStore(Committing):
             return [WriteResult(error=bare(committed)) for _ in results], {}
         self._groups.prepared.pop(group, None)
         return results, committed
+
+    def _refuse_undecided(self) -> None:
+        if (refusal := self._groups.refusal()) is not None:
+            raise refusal
 
     def groups(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
         return (tuple((name, g.coordinator) for name, g in self._groups.prepared.items()),
@@ -486,6 +491,7 @@ class RocksStore(Committing):
         """Take files of `storage.sst` over, whole or not at all.  files: family -> paths.  SqlError 1062 if
         they bring a key that is there already."""
         if self._repeated(epoch, seq) is None:
+            self._refuse_undecided()
             into = self._readable(table)
             bulk.ingest(self._engine, into, files, rows, auto_increment, Done(epoch, seq))
             if into.fitting is not None:

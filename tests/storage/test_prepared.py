@@ -1,0 +1,157 @@
+"""Statements over several shards: a prepared group is on disk until its decision, and applied once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rocksdict import WriteBatch
+
+from noria.core.errors import SqlError
+from noria.core.expressions.expr import col, const
+from noria.core.expressions.functions import call
+from noria.core.plain_symbols import PlainSymbols
+from noria.core.statements import Delete, Insert, Statement
+from noria.core.types import INT, Column, TableDef
+from noria.dataflow.packets import Decide, Prepare, Write
+from noria.storage import meta
+from noria.storage.errors import StoreDamaged
+from noria.storage.store import RocksStore
+
+T = TableDef("t", (Column("id", INT, False),), (0,))
+
+
+class Shard:
+    """A store and the numbering of its changes."""
+
+    def __init__(self, path: Path):
+        self.path, self.seq = str(path), 1
+        self.store = RocksStore(self.path, PlainSymbols())
+        self.store.create_table(T)
+        self.store.set_recipe(("t",), 1, 1)
+
+    def reopen(self) -> None:
+        """Only what is on disk counts."""
+        self.store.close()
+        self.store = RocksStore(self.path, PlainSymbols())
+
+    def send(self, body: Any, seq: int = 0) -> list[Any]:
+        self.seq += not seq
+        seq = seq or self.seq
+        if isinstance(body, Prepare):
+            return self.store.prepare(body.statements, body.group, body.coordinator, 1, seq)
+        if isinstance(body, Decide):
+            return self.store.decide(body.group, body.commit, 1, seq)[0]
+        return self.store.write(body.statements, 1, seq, None, body.group, body.forget)[0]
+
+    def rows(self) -> set[int]:
+        return set(self.store.scan("t", None, 1000)[0].columns[0].tolist())
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Iterator[Shard]:
+    shard = Shard(tmp_path / "s")
+    yield shard
+    shard.store.close()
+
+
+def insert(id: int) -> Statement:
+    return Insert("t", (0,), [(id,)])
+
+
+def delete(id: int) -> Statement:
+    return Delete("t", call("eq", col(0, INT, False), const(id, INT)))
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("crash", [(), (0,), (1,), (0, 1)])
+def test_a_group_is_applied_at_its_decision_and_once(shard: Shard, commit: bool, crash: tuple[int, ...]) -> None:
+    first = shard.send(Prepare((insert(1), insert(2)), "g", 0))
+    if 0 in crash:
+        shard.reopen()
+    assert shard.store.groups()[0] == (("g", 0),) and shard.rows() == set()
+    assert shard.send(Prepare((insert(1), insert(2)), "g", 0), shard.seq) == first
+    decided = shard.send(Decide("g", commit))
+    assert decided == (first if commit else [])
+    if 1 in crash:
+        shard.reopen()
+    assert shard.store.groups()[0] == () and shard.rows() == ({1, 2} if commit else set())
+    assert shard.send(Decide("g", commit), shard.seq) == decided
+    assert shard.send(Decide("g", True)) == []
+    assert shard.send(Write((insert(3),)))[0].affected == 1
+
+
+def test_meanwhile_every_other_change_is_refused(shard: Shard) -> None:
+    shard.send(Prepare((insert(1),), "g", 0))
+    changes: list[Callable[[], object]] = [
+        lambda: shard.send(Write((insert(5),))), lambda: shard.send(Prepare((insert(5),), "h", 0)),
+        lambda: shard.store.set_recipe(("u",), 1, shard.seq + 1),
+        lambda: shard.store.ingest("t", {}, 0, 0, 1, shard.seq + 1)]
+    for change in changes:
+        with pytest.raises(SqlError, match="the group g is prepared"):
+            change()
+    assert shard.rows() == set() and shard.store.recipe() == ("t",) and shard.store.groups()[0] == (("g", 0),)
+
+
+def test_a_failing_part_prepares_nothing_and_a_failing_coordinator_decides_nothing(shard: Shard) -> None:
+    shard.send(Write((insert(1),)))
+    for body in (Prepare((insert(2), insert(1)), "g", 0), Write((insert(2), insert(1)), "g")):
+        assert [r.error.code for r in shard.send(body)] == [1062, 1062]
+        assert shard.store.groups()[0] == () == shard.store.groups()[1] and shard.rows() == {1}
+
+
+def test_a_decision_is_kept_until_it_is_to_be_forgotten(shard: Shard) -> None:
+    shard.send(Write((insert(1),), "g"))
+    shard.send(Write((), "h"))
+    shard.reopen()
+    assert shard.store.groups()[1] == ("g", "h") and shard.rows() == {1}
+    shard.send(Write((insert(2),), "", ("g",)))
+    shard.send(Write((), "", ("h",)))
+    assert shard.store.groups()[1] == ()
+
+
+@pytest.mark.parametrize("spoil", [lambda v: v[:-1], lambda v: v[:2], lambda v: v[:9] + b"!" + v[10:]])
+def test_a_damaged_record_is_told_when_the_store_opens(shard: Shard, spoil: Callable[[bytes], bytes]) -> None:
+    shard.send(Prepare((insert(1),), "g", 0))
+    engine = shard.store._engine
+    stored = meta.get(engine, b"prepared:g")
+    assert stored is not None
+    batch = WriteBatch(raw_mode=True)
+    meta.put(engine, batch, b"prepared:g", spoil(stored))
+    engine.commit(batch)
+    del batch
+    with pytest.raises(StoreDamaged, match="prepared group is damaged"):
+        shard.reopen()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shards_agree_with_a_model_whenever_any_of_them_starts_again(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    shards = [Shard(tmp_path / str(n)) for n in range(3)]
+    model: list[set[int]] = [set(), set(), set()]
+    told: dict[int, tuple[str, ...]] = {}
+    for number in range(40):
+        group, undecided = f"g{number}", rng.random() < 0.2
+        ids = {w: rng.randrange(6) for w in sorted(rng.sample(range(3), 2))}
+        parts = {w: rng.choice([insert, delete])(id) for w, id in ids.items()}
+        one, other = ids
+        fine = not any(isinstance(s, Insert) and ids[w] in model[w] for w, s in parts.items())
+        if not shards[other].send(Prepare((parts[other],), group, one))[0].error and not undecided:
+            shards[one].send(Write((parts[one],), group, told.pop(one, ())))
+        for w in ids:
+            if rng.random() < 0.4:
+                shards[w].reopen()
+        for s in shards:  # whoever comes next learns from what the workers say
+            for found, coordinator in s.store.groups()[0]:
+                decide = Decide(found, found in shards[coordinator].store.groups()[1])
+                answer = s.send(decide)
+                assert s.send(decide, s.seq) == answer
+        told[one] = shards[one].store.groups()[1]
+        for w, statement in parts.items() if fine and not undecided else ():
+            (set.add if isinstance(statement, Insert) else set.discard)(model[w], ids[w])
+        assert [s.rows() for s in shards] == model, f"seed {seed}, group {number}"
+    for s in shards:
+        s.store.close()
