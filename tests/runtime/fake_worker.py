@@ -16,6 +16,7 @@ from typing import Any
 from noria.core.statements import Insert, WriteResult
 from noria.dataflow.packets import (
     Ask,
+    Between,
     Done,
     Envelope,
     Hello,
@@ -31,6 +32,7 @@ from noria.dataflow.packets import (
 )
 from noria.dataflow.surroundings import Surroundings
 from noria.runtime.worker_main import WorkerConfig
+from noria.storage.errors import StoreDamaged
 
 
 def build(config: WorkerConfig, incarnation: int, around: Surroundings) -> FakeWorker:
@@ -39,6 +41,13 @@ def build(config: WorkerConfig, incarnation: int, around: Surroundings) -> FakeW
 
 def build_broken(config: WorkerConfig, incarnation: int, around: Surroundings) -> FakeWorker:
     raise OSError(f"cannot open {config.shard_dir}: no space left on device")
+
+
+def build_unless_spoilt(config: WorkerConfig, incarnation: int, around: Surroundings) -> FakeWorker:
+    """A shard directory with a file "spoilt" cannot be opened."""
+    if (config.shard_dir / "spoilt").exists():
+        raise StoreDamaged(f"{config.shard_dir} is damaged")
+    return FakeWorker(config, incarnation, around)
 
 
 
@@ -81,7 +90,8 @@ class FakeWorker:
         return Hello(self.config.worker, os.getpid(), *self.last, self.recipe, ())
 
     def step(self, packets: list[Envelope]) -> list[Envelope]:
-        replies = [Envelope(self.config.epoch, self.config.worker, p.seq, self._answer(p)) for p in packets]
+        replies = [Envelope(self.config.epoch, self.config.worker, p.seq, self._answer(p))
+                   for p in packets if not isinstance(p.body, Between)]  # of others like it: there is nothing to send
         self.around.began(0)
         return replies
 
@@ -118,6 +128,9 @@ class FakeWorker:
         if fresh and any(order.table == "die_after" for order in orders):
             os.kill(os.getpid(), signal.SIGKILL)
         return Wrote(envelope.seq, tuple(WriteResult(affected=1, last_insert_id=o.rows[0][0]) for o in orders))
+
+    def outgoing(self) -> list[tuple[int, Envelope]]:
+        return []
 
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
         return [], False

@@ -1,10 +1,11 @@
-"""The whole of hosting for a test: link, driver child, barrier job, a worker that is a dictionary."""
+"""The whole of hosting for a test: links, driver child, the workers' jobs, workers that are dictionaries."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,15 @@ START_S = 90.0  # a JVM on a busy machine
 class Hosted:
     """A running system and a way to wait for what happens to it."""
 
-    def __init__(self, tmp_path: Path, **more: Any):
-        self.config: WorkerConfig = config(tmp_path, **more)
+    def __init__(self, tmp_path: Path, workers: int = 1, **more: Any):
+        self.config: WorkerConfig = replace(config(tmp_path, **more), workers=workers)
+        self.configs = [self.config.for_worker(w) for w in range(workers)]
         self.events: list[Event] = []
         self._news = asyncio.Event()
-        self.link = WorkerLink(self.config.endpoint, self.config.epoch, lease_ms=self.config.lease_ms,
-                               note=lambda text: self._tell(Event(0, "link", text)))
-        self.supervisor = Supervisor(SparkSettings(scratch_dir=tmp_path / "scratch"), self.config,
+        self.links = [WorkerLink(c.endpoint, c.epoch, c.worker, lease_ms=c.lease_ms,
+                                 note=lambda text: self._tell(Event(0, "link", text))) for c in self.configs]
+        self.link = self.links[0]
+        self.supervisor = Supervisor(SparkSettings(workers=workers, scratch_dir=tmp_path / "scratch"), self.config,
                                      log_path=tmp_path / "driver.log", on_event=self._tell)
 
     def _tell(self, event: Event) -> None:
@@ -61,11 +64,14 @@ class Hosted:
 @asynccontextmanager
 async def hosted(tmp_path: Path, **more: Any) -> AsyncIterator[Hosted]:
     it = Hosted(tmp_path, **more)
-    await it.link.start()
+    for link in it.links:
+        await link.start()
     try:
         await within(it.supervisor.start(), START_S)
-        await within(it.link.up(), START_S)
+        for link in it.links:
+            await within(link.up(), START_S)
         yield it
     finally:
-        await it.link.close()
+        for link in it.links:
+            await link.close()
         await it.supervisor.stop()

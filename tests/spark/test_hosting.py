@@ -64,7 +64,7 @@ def test_every_way_to_lose_a_worker(tmp_path: Path, record_property: Callable[[s
             await lose(it, "a frozen worker", lambda: os.kill(frozen, signal.SIGSTOP))
             assert Process.of(frozen) is None  # killed; thawing it is no longer possible
             cancel = "noria.spark.hosting.workers:cancel_workers"
-            await lose(it, "a cancelled worker", lambda: asyncio.ensure_future(supervisor.run_job(cancel)))
+            await lose(it, "a cancelled worker", lambda: asyncio.ensure_future(supervisor.run_job(cancel, workers=[0])))
             await lose(it, "an exception in the worker",
                        lambda: asyncio.ensure_future(link.change(insert(0, "raise"))))
             await lose(it, "kill -9 of the JVM", lambda: os.kill(ready_pid("jvm_pid"), signal.SIGKILL))
@@ -189,7 +189,7 @@ def test_workers_that_cannot_open_are_reported_and_tried_again(tmp_path: Path) -
         await it.link.start()
         try:
             await within(it.supervisor.start(), START_S)
-            await it.until(lambda events: sum(e.what == "workers-ended" for e in events) >= 2)
+            await it.until(lambda events: sum(e.what == "worker-ended" for e in events) >= 2)
             assert "no space left on device" in it.story()
         finally:
             await it.link.close()

@@ -1,7 +1,7 @@
 """Keeps a Spark driver running, hands it jobs, and tells what happens to it and its workers.
 
 The driver (`spark/hosting/driver.py`) is a child process; when it or its JVM dies, or is frozen, another is started,
-which submits the workers' job anew.  Meanwhile the front end serves reads; jobs that were running fail with
+which submits the workers' jobs anew.  Meanwhile the front end serves reads; jobs that were running fail with
 `DriverGone` and are the caller's to repeat, jobs that come wait for the next driver, for a bounded time.
 
 Keeps true: at most one driver lives; `stop` leaves no process behind, within seconds, whatever state Spark is in; a
@@ -50,7 +50,7 @@ from noria.spark.hosting.driver import (
     pack,
 )
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable, import_path
-from noria.spark.hosting.workers import WorkersEnded, WorkersStarted
+from noria.spark.hosting.workers import WorkerEnded, WorkerStarted
 
 _STORE_ERROR = re.compile(r"Store(?:Error|Damaged): (.+)")
 EVENTS = 1_000  # kept for the dashboard and error messages
@@ -119,7 +119,7 @@ class Supervisor:
         self._jobs: dict[int, _Job] = {}
         self._next_job = 0
         self._up = asyncio.Event()
-        self.unusable: asyncio.Future[str] | None = None  # why the workers cannot open the store, once they cannot
+        self.unusable: asyncio.Future[str] | None = None  # why a worker cannot open its store, once one cannot
         self._keeper: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -329,19 +329,24 @@ class Supervisor:
         self._pulse.verdict = f"the cancelled job {function} still ran after {SPARK_CANCEL_S} s, so it was killed"
 
     def _take(self, message: Any) -> None:
-        if isinstance(message, WorkersStarted):
-            self._event("workers-started", f"attempt {message.attempt} of this driver")
-        elif isinstance(message, WorkersEnded):
-            self._event("workers-ended", f"after {message.seconds:.1f} s: {message.why}")
-            broken = _STORE_ERROR.match(message.why)
-            if broken and self.unusable is not None and not self.unusable.done():
-                self.unusable.set_result(broken[1])
+        if isinstance(message, WorkerStarted):
+            self._event("worker-started", f"worker {message.worker}: attempt {message.attempt} of this driver")
+        elif isinstance(message, WorkerEnded):
+            self._event("worker-ended", f"worker {message.worker}: after {message.seconds:.1f} s: {message.why}")
+            self._judge(message)
         elif isinstance(message, Progress):
             job = self._jobs.get(message.id)
             if job is not None and job.progress is not None and not job.future.done():
                 job.progress(*message.values)
         elif isinstance(message, JobDone | JobFailed):
             self._end_job(message)
+
+    def _judge(self, message: WorkerEnded) -> None:
+        """Is its store one that no further try will open?"""
+        broken = _STORE_ERROR.match(message.why)
+        if broken and self.workers is not None and self.unusable is not None and not self.unusable.done():
+            whose = f"worker {message.worker}: " if self.workers.workers > 1 else ""
+            self.unusable.set_result(whose + broken[1])
 
     def _end_job(self, message: JobDone | JobFailed) -> None:
         job = self._jobs.pop(message.id, None)
@@ -368,7 +373,7 @@ class Supervisor:
 
     # ------------------------------------------------------------ telling
     def _event(self, what: str, detail: str) -> None:
-        event = Event(time.time(), what if what.startswith("workers-") else f"{self.name}-{what}", detail)
+        event = Event(time.time(), what if what.startswith("worker-") else f"{self.name}-{what}", detail)
         self.events.append(event)
         if self._on_event is not None:
             self._on_event(event)

@@ -114,9 +114,9 @@ def open_worker(config: WorkerConfig, incarnation: int, around: Surroundings) ->
     return opened
 
 
-def _half_of_memory() -> int:
-    """Bytes that one full state may take: half of what this machine has."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+def _half_of_memory(workers: int) -> int:
+    """Bytes that a worker's part of one full state may take: of all workers, half of what this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 // workers
 
 
 def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callable[[str], None] | None = None
@@ -128,7 +128,7 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
     try:
         line = Line(config, lineage.incarnation, clock)
         around = Surroundings(time.perf_counter_ns, Doing(doing_path(config.run_dir, config.worker)),
-                              line.watch.unwanted, note or _to_stderr, _half_of_memory())
+                              line.watch.unwanted, note or _to_stderr, _half_of_memory(config.workers))
         worker = open_worker(config, lineage.incarnation, around)
         try:
             with line, _mesh(config, lineage.incarnation, note or _to_stderr) as mesh:
@@ -318,9 +318,10 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation,
                        memory=Memory.within(config.memory_limit))
     views = ViewDirectory(str(published), symbols, incarnation)
+    by_spark = config.spark and config.workers == 1  # one of several makes first states and indexes itself
     core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
-                       memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS if config.spark else None,
-                       large_index=WORKER_INDEX_ROWS if config.spark else 0, read_files=_record_batches,
+                       memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS if by_spark else None,
+                       large_index=WORKER_INDEX_ROWS if by_spark else 0, read_files=_record_batches,
                        pid=os.getpid(), around=around, workers=config.workers, incarnation=incarnation)
     return core  # type: ignore[no-any-return]  # imported in here only
 

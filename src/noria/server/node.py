@@ -126,7 +126,7 @@ class Node:
         self.settings = settings
         self.user, self.password = settings.user, settings.password
         self._closers: list[tuple[str, Callable[[], Awaitable[None] | None]]] = []
-        self._worker_limit: int | None = None  # set while running, and again for each new worker
+        self._worker_limit: int | None = None  # of each; set while running, and again for each new worker
         self._warnings = 0
         self.ready_line = ""
         self.certificates = None
@@ -306,7 +306,7 @@ class Node:
             raise SqlError(1105, "HY000", str(e)) from None
         if nbytes < LEAST_LIMIT:
             raise SqlError(1105, "HY000", f"a memory limit of {nbytes} bytes is too little to serve; 1M at least")
-        self._worker_limit = int(nbytes * WORKER_MEMORY_SHARE)
+        self._worker_limit = int(nbytes * WORKER_MEMORY_SHARE) // len(self.links)
         self.executor.replies.bound(reply_bytes(nbytes))
         await self.link.ask(SetLimit(self._worker_limit), retry=True)
         return nbytes

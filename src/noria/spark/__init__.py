@@ -1,6 +1,6 @@
 """Everything that speaks to Spark.
 
-    hosting    the driver: a child process with a session, the workers' barrier job, batch jobs
+    hosting    the driver: a child process with a session, the workers' jobs, batch jobs
     lowering   the second lowering: a plan as a DataFrame
     loading    files to sorted files of a store
     jobs       what is computed over a checkpoint: queries, first states, verification

@@ -1,4 +1,4 @@
-"""The Spark driver: a child process of the front end with the session, the workers' job and batch jobs.
+"""The Spark driver: a child process of the front end with the session, the workers' jobs and batch jobs.
 
 The two speak pickled messages over a socket pair that the child inherits.  Whoever dies, the other sees the end
 of the stream at once: an orphaned driver kills its JVM (and with it the workers) and exits; a driver whose JVM
@@ -34,14 +34,14 @@ from typing import Any
 from noria.runtime.resources import raise_open_files
 from noria.runtime.worker_main import WorkerConfig
 from noria.spark.hosting.session import SparkSettings, build_session
-from noria.spark.hosting.workers import JOB_GROUP, WorkersEnded, WorkersStarted, host_workers, short_reason
+from noria.spark.hosting.workers import WorkerEnded, WorkerStarted, cancel_workers, host_workers, short_reason
 
 LENGTH = struct.Struct(">Q")
 JVM_DIED, JVM_WITHOUT_MEMORY = 70, 71  # exit codes
 JVM_MEMORY_CODES = (3, 52)  # what a JVM ends with for lack of memory: its own number, and Spark's
 JVM_PROBE_S = 1.0  # between two questions to the JVM
 JVM_ENDS_S = 10.0  # for a JVM that no longer answers a job: has it ended?
-STOP_WORKERS_S = 3.0  # for workers that were told to end; then their job is cancelled
+STOP_WORKERS_S = 3.0  # for workers that were told to end; then their jobs are cancelled
 STOP_SESSION_S = 5.0  # for Spark to stop; then the JVM is killed
 
 
@@ -127,7 +127,7 @@ class JobFailed:
 
 
 Command = Start | HostWorkers | RunJob | CancelJob | Ping | Stop
-Message = Ready | Pong | StartFailed | Progress | JobDone | JobFailed | WorkersStarted | WorkersEnded
+Message = Ready | Pong | StartFailed | Progress | JobDone | JobFailed | WorkerStarted | WorkerEnded
 
 
 def pack(message: Command | Message) -> bytes:
@@ -145,6 +145,7 @@ class Driver:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._hosting: threading.Thread | None = None
+        self._workers = range(0)
         self._jvm: Any = None  # the JVM's Popen
         self._session: Any = None
         self._pings = 0  # since the JVM answered
@@ -173,6 +174,7 @@ class Driver:
 
     def _obey(self, command: Command) -> None:
         if isinstance(command, HostWorkers):
+            self._workers = range(command.config.workers)
             self._hosting = self._thread(host_workers, self._session, command.config, self._send, self._stopping)
         elif isinstance(command, RunJob):
             self._thread(self._run_job, command)
@@ -281,7 +283,7 @@ class Driver:
         if self._hosting is not None:
             self._hosting.join(STOP_WORKERS_S)
             if self._hosting.is_alive():
-                self._session.sparkContext.cancelJobGroup(JOB_GROUP)
+                cancel_workers(self._session, self._workers)
                 self._hosting.join(STOP_WORKERS_S)
         stop = self._thread(self._session.stop)
         stop.join(STOP_SESSION_S)

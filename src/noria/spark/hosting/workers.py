@@ -1,11 +1,12 @@
-"""The barrier job whose tasks are the workers (DESIGN section 2), and its supervision within the driver.
+"""The jobs whose tasks are the workers (DESIGN section 2), and their supervision within the driver.
 
-A barrier stage starts all its tasks together or not at all, and when one fails the whole job is aborted: so the
-job is submitted again whenever it ends while it should not.  A task that comes up takes its shard over from
-whatever is left of the last one (`runtime/lineage.py`).
+When a task of a barrier stage fails the whole job is aborted: so each worker is a job of its own, one barrier task
+(which Spark never tries again by itself), submitted again whenever it ends while it should not.  A session has slots
+for all of them (`session.py`).  A task that comes up takes its shard over from whatever is left of the last one
+(`runtime/lineage.py`).
 
-Keeps true: no worker outlives the Spark daemon that forked it; failures that come at once are tried again ever
-more slowly, and each is reported with what the worker said.
+Keeps true: one worker's end is no other's; no worker outlives the Spark daemon that forked it; a worker whose failures
+come at once is tried again ever more slowly, and each is reported with what the worker said.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from noria.runtime.worker_main import WorkerConfig, run_worker
 
-JOB_GROUP = "noria-workers"
+POOL = "noria-workers"  # of Spark's scheduler
 STEADY_S = 5.0  # workers that lived this long are restarted at once
 BACKOFF_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)  # before the next try, by failures in a row; the last one stays
 _PR_SET_PDEATHSIG = 1
@@ -31,24 +32,33 @@ _PYTHON_ERROR = r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Violation|Fenced|Busy|Gon
 
 
 @dataclass(frozen=True)
-class WorkersStarted:
-    """The barrier job was submitted, for the nth time."""
+class WorkerStarted:
+    """A worker's job was submitted, for the nth time in this driver."""
 
+    worker: int
     attempt: int
 
 
 @dataclass(frozen=True)
-class WorkersEnded:
+class WorkerEnded:
+    """seconds: from its job's submission."""
+
+    worker: int
     attempt: int
     seconds: float
     why: str
 
 
-Report = Callable[[WorkersStarted | WorkersEnded], None]
+Report = Callable[[WorkerStarted | WorkerEnded], None]
+
+
+def worker_group(worker: int) -> str:
+    """The job group of a worker's job."""
+    return f"{POOL}-{worker}"
 
 
 def host_workers(session: Any, config: WorkerConfig, report: Report, stopping: threading.Event) -> None:
-    """Run the job of each worker, again and again, until `stopping` is set.  Blocks."""
+    """Run each worker's job, again and again, until `stopping` is set and all have ended.  Blocks."""
     from pyspark import InheritableThread
 
     threads = [InheritableThread(_host_worker, args=(session, config.for_worker(w), report, stopping))
@@ -64,32 +74,32 @@ def _host_worker(session: Any, config: WorkerConfig, report: Report, stopping: t
     attempt = failures = 0
     while not stopping.is_set():
         attempt += 1
-        report(WorkersStarted(attempt))
+        report(WorkerStarted(config.worker, attempt))
         started = time.monotonic()
-        context.setLocalProperty("spark.scheduler.pool", JOB_GROUP)  # as much as all batch jobs
-        context.setJobGroup(JOB_GROUP, "the workers of noria", interruptOnCancel=True)
+        context.setLocalProperty("spark.scheduler.pool", POOL)  # as much as all batch jobs
+        context.setJobGroup(worker_group(config.worker), f"worker {config.worker} of noria", interruptOnCancel=True)
         try:
             numbers = context.parallelize([config.worker], 1)
-            ends = numbers.barrier().mapPartitions(partial(_task, config)).collect()
-            why = ", ".join(f"worker {number}: {end}" for number, end in ends)
+            (why,) = numbers.barrier().mapPartitions(partial(_task, config)).collect()
         except Exception as e:
             why = short_reason(e)
         lived_s = time.monotonic() - started
-        report(WorkersEnded(attempt, lived_s, why))
+        report(WorkerEnded(config.worker, attempt, lived_s, why))
         failures = failures + 1 if lived_s < STEADY_S else 0
         stopping.wait(BACKOFF_S[min(failures, len(BACKOFF_S)) - 1] if failures else 0.0)
 
 
-def cancel_workers(session: Any) -> None:
-    """End the workers' job as Spark's UI does; it is submitted again.  A job function for `run_job`."""
-    session.sparkContext.cancelJobGroup(JOB_GROUP)
+def cancel_workers(session: Any, workers: Sequence[int]) -> None:
+    """End these workers' jobs as Spark's UI does; they are submitted again.  A job function for `run_job`."""
+    for worker in workers:
+        session.sparkContext.cancelJobGroup(worker_group(worker))
 
 
-def _task(config: WorkerConfig, numbers: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """One barrier task: one worker, until it ends."""
+def _task(config: WorkerConfig, numbers: Iterable[int]) -> Iterator[str]:
+    """A barrier task: one worker, until it ends, and why it did."""
     _die_with_parent()
     for number in numbers:
-        yield number, run_worker(config.for_worker(number))
+        yield run_worker(config.for_worker(number))
 
 
 def _die_with_parent() -> None:
