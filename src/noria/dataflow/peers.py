@@ -30,16 +30,17 @@ from noria.dataflow.shards import Shards
 
 
 class Peers:
-    """version: of the program that this worker has."""
+    """version: of the program that this worker has; sent: messages to others so far."""
 
     def __init__(self, engine: Engine, epoch: int, worker: int, workers: int, incarnation: int):
-        self.version = 0
+        self.version = self.sent = 0
         self._engine, self._epoch, self._worker = engine, epoch, worker
         self._outbox: list[tuple[int, Envelope]] = []
         self._ahead: defaultdict[int, list[Between]] = defaultdict(list)
         self.shards = engine.shards = Shards(engine, worker, workers, self._send, incarnation)
 
     def _send(self, to: int, message: Message) -> None:
+        self.sent += 1
         self._outbox.append((to, Envelope(self._epoch, self._worker, 0, Between(message, self.version))))
 
     def outgoing(self) -> list[tuple[int, Envelope]]:

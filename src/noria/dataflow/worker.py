@@ -468,6 +468,7 @@ class Worker:
             "essential": evict.essential(self.engine),
             "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
             "sweeps": self._symbols.sweeps, "nodes": len(graph), "views": len(self.engine.readers),
+            "messages_total": 0 if self._peers is None else self._peers.sent,
             "tables": {n: self._store.row_count(n) for n, t in self._store.tables().items() if not t.is_beside},
         }
 

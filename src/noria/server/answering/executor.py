@@ -307,6 +307,11 @@ class Executor:
         at: tuple[tuple[int, int], ...] = done.result().at
         return at
 
+    def may_lack_writes(self, compiled: Compiled) -> bool:
+        """May what answers it lack writes that were answered, as they come there from another worker?"""
+        reader = compiled.reader if compiled.generation == self.program.generation else None
+        return reader is None or self._link.routes.depth_of(reader.name) > 0
+
     async def catch_up(self, writes: Mapping[int, int]) -> None:
         """Returns when whoever is asked next has these writes."""
         await self._link.catch_up(writes)

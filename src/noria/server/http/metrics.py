@@ -45,6 +45,7 @@ DESCRIPTIONS: dict[str, str] = {
     "worker_essential": "memory of full state, which is never evicted; SHOW NORIA STATUS says which and why",
     "worker_misses": "keys that some node's partial state was asked for and had to pull",
     "worker_evictions": "keys evicted from some node's partial state",
+    "worker_messages_total": "messages from worker to worker, where there are several",
     "worker_nodes": "nodes of the data-flow graph",
     "worker_views": "views that readers may look up in",
     "worker_up": "1 while the worker serves, 0 while it is being restarted",

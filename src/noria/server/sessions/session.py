@@ -138,7 +138,8 @@ class Session:
         self._said = text
         try:
             if compiled.direct and not self.offset:
-                answer = self._seen_select(compiled, values) if self._unseen else self._executor.select(
+                waits = self._unseen and self._executor.may_lack_writes(compiled)
+                answer = self._seen_select(compiled, values) if waits else self._executor.select(
                     compiled, values, self._client.keeps, self._tell)
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
