@@ -13,10 +13,10 @@ import multiprocessing
 import re
 import struct
 import subprocess
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import uvloop
 
@@ -56,7 +56,7 @@ class CannedReplies:
                 text = QUERY.replace("?", str(key)).encode()
                 self.kept[text, form] = 1, encode_result(FIELDS, row, False, deprecate_eof)
 
-    def get(self, key: Hashable) -> bytes | None:
+    def get(self, key: Hashable, unseen: Mapping[int, int]) -> bytes | None:
         kept = self.kept.get(key)
         return kept[1] if kept is not None and kept[0] == 1 else None
 
@@ -65,6 +65,7 @@ class CannedReplies:
 
 class CannedSession:
     status, keepable = AUTOCOMMIT, True
+    unseen: ClassVar[Mapping[int, int]] = {}
     warnings: Sequence[Warning_] = ()
 
     def query(self, sql: str, multi: bool, finish: Finish | None) -> Ok:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from noria.core.order import sort_rows
@@ -61,6 +61,16 @@ class Entry:
 
     def stamp(self) -> None:
         self.stamps += 1
+
+    def has(self, writes: Mapping[int, int]) -> bool:
+        return writes != {1: 2}
+
+
+def test_a_reply_that_lacks_what_its_session_wrote_waits() -> None:
+    entry, cache = Entry(), ReplyCache(1 << 20)
+    cache.put("q", b"one", entry, 1)
+    assert cache.get("q", {1: 2}) is None
+    assert cache.get("q", {1: 1}) == cache.get("q") == b"one"
 
 
 def test_a_reply_goes_when_its_entry_changes() -> None:

@@ -121,15 +121,17 @@ class Deferred:
         made.build.in_slices()  # does nothing where files came
         return Done(body.request, error=error)
 
-    def until_caught_up(self, e: Envelope, depth: str) -> packets.Packet | None:
+    def until_caught_up(self, e: Envelope, argument: str) -> packets.Packet | None:
         """Answered when this worker has what others had committed, beyond so many exchanges (`marks.py`); of one at
         once."""
         assert isinstance(e.body, packets.Ask)
+        depth, _, of = argument.partition(" ")
         done = Done(e.body.request)
         if self._engine.shards is None:
             return done
         there: list[Done] = []
-        self._engine.shards.marks.catch_up(int(depth), lambda: there.append(done))
+        writers = [int(w) for w in of.split(",") if w]
+        self._engine.shards.marks.catch_up(int(depth), lambda: there.append(done), of=writers)
         return self._later(_Waiting(e, done.request, lambda: next(iter(there), None), list))
 
     def until_fits(self, e: Envelope) -> packets.Packet | None:

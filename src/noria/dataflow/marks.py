@@ -10,7 +10,7 @@ exchanges is there when it is answered; a state that lost a worker's rows is the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 
@@ -40,14 +40,16 @@ class Marks:
         self._others, self._send, self._park, self._whole, self._next = others, send, park, whole, first
         self._rounds: dict[int, _Round] = {}
 
-    def catch_up(self, depth: int, then: Callable[[], None], asker: int = -1) -> None:
-        """`then` is called, between ticks, when this worker has caught up."""
-        if not depth or not self._others:
+    def catch_up(self, depth: int, then: Callable[[], None], asker: int = -1, of: Collection[int] = ()) -> None:
+        """`then` is called, between ticks, when this worker has caught up.  of: with whom, beyond one exchange; none
+        given: with all."""
+        others = [w for w in self._others if not of or w in of]
+        if not depth or not others:
             self._park(self._whole, then, asker)
             return
         self._next += 1
-        self._rounds[self._next] = _Round(depth, set(self._others), then, asker)
-        for w in self._others:
+        self._rounds[self._next] = _Round(depth, set(others), then, asker)
+        for w in others:
             self._send(w, Mark(self._next, depth - 1))
 
     def asked(self, sender: int, mark: Mark) -> None:

@@ -292,9 +292,9 @@ class Ask:
     built (argument: view name; answered when it has its first state, or will not have it) | indexed (argument: table;
     answered when it has the indexes that it declares) | looked up (argument: table; when it has those that views want,
     too) | wanted index (answered, `Wanted`, when there is one) | unwanted index (argument: ticket; answered when nobody
-    waits for its files any more) | caught up (argument: a depth; of several workers, answered when this one has what
-    was committed at any of them before, beyond so many exchanges) | history (the changes of the program, `Noted`) |
-    graph plan (the graph as data, for `Migrate.adopt`)."""
+    waits for its files any more) | caught up (argument: a depth, a blank, and workers "0,2" or none for all; of several
+    workers, answered when this one has what was committed at these before, beyond so many exchanges) | history (the
+    changes of the program, `Noted`) | graph plan (the graph as data, for `Migrate.adopt`)."""
 
     request: int
     what: str

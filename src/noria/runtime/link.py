@@ -100,8 +100,11 @@ class Link(Protocol):
 
     async def request(self, body: Packet) -> Any: ...
 
-    async def catch_up(self, writes: Mapping[int, int]) -> None:
-        """Returns when whoever is asked from now on has all that came of these writes (`Wrote.at`)."""
+    def has(self, worker: int, view: str, writes: Mapping[int, int]) -> bool:
+        """Has the worker's part of the view all that came of these writes (`Wrote.at`)?"""
+
+    async def catch_up(self, writes: Mapping[int, int], view: str = "", worker: int | None = None) -> None:
+        """Returns when that is so.  view: of which; "": of any.  worker: whose part; None: everybody's."""
 
 
 class Member:
@@ -115,7 +118,10 @@ class Member:
     def _send(self, body: Packet, seq: int) -> None:
         raise NotImplementedError
 
-    async def catch_up(self, writes: Mapping[int, int]) -> None:
+    def has(self, worker: int, view: str, writes: Mapping[int, int]) -> bool:
+        return True
+
+    async def catch_up(self, writes: Mapping[int, int], view: str = "", worker: int | None = None) -> None:
         """There is no other worker to wait for."""
 
     async def replay(self, changed: Callable[[Change], Change]) -> None:

@@ -91,7 +91,7 @@ class ShardedLink:
         self._alone: set[asyncio.Future[Any]] = set()  # what waits until nothing else is under way
         self._limit: SetLimit | None = None
         self._paused: list[tuple[Change, asyncio.Future[Any]]] | None = None
-        self._own = OwnWrites(links, lambda: self.routes.depth)
+        self._own = OwnWrites(links)
         self._one_moment = asyncio.Lock()
         for w, link in enumerate(links):
             link.on_hello = partial(self._appeared, w)
@@ -427,8 +427,13 @@ class ShardedLink:
         assert isinstance(read, Read)
         return await self.links[worker].ask(replace(body, read=read), retry)
 
-    async def catch_up(self, writes: Mapping[int, int]) -> None:
-        await self._own.catch_up(writes)
+    def has(self, worker: int, view: str, writes: Mapping[int, int]) -> bool:
+        return self._own.has(worker, self.routes.depth_of(view), writes)
+
+    async def catch_up(self, writes: Mapping[int, int], view: str = "", worker: int | None = None) -> None:
+        depth = self.routes.depth_of(view) if view else self.routes.depth
+        if depth and writes:
+            await self._own.catch_up(writes, depth, range(self.workers) if worker is None else (worker,))
 
     # ------------------------------------------------------------ what all workers do at one moment
     @asynccontextmanager
@@ -458,7 +463,7 @@ class ShardedLink:
         """A checkpoint of each worker, in a directory of its own."""
         async with self._nothing_else():
             if body.views:
-                await asyncio.gather(*map(self._own.worker_catches_up, range(self.workers)))
+                await self._own.catch_up({}, self.routes.depth, range(self.workers))
             Path(body.path).mkdir(mode=0o700)
             replies: list[Done] = await asyncio.gather(*(
                 link.ask(replace(body, path=shard_path(body.path, link.worker, self.workers))) for link in self.links))

@@ -52,6 +52,9 @@ class Entry(Protocol):
     def stamp(self) -> None:
         """Note that the key was read."""
 
+    def has(self, writes: Mapping[int, int]) -> bool:
+        """Is there all that came of these writes (`Session.unseen`)?"""
+
     @property
     def view(self) -> Hashable:
         """What the entry is of: all its replies go together."""
@@ -144,6 +147,10 @@ class Session(Protocol):
     def keepable(self) -> bool:
         """May other sessions be given what this one is, and this one what others were?"""
 
+    @property
+    def unseen(self) -> Mapping[int, int]:
+        """Its writes that some worker may not know of yet: what it is given has them."""
+
     def query(self, sql: str, multi: bool, finish: Finish | None) -> Answer | Awaitable[Answer] | Later:
         """Run a text.  `multi`: may it hold several statements?  (If not, a second one is error 1064.)"""
 
@@ -175,7 +182,7 @@ class Session(Protocol):
 class Replies(Protocol):
     """What fronts keep, by what they were asked (`answering.replies`)."""
 
-    def get(self, key: Hashable) -> bytes | None:
+    def get(self, key: Hashable, unseen: Mapping[int, int]) -> bytes | None:
         """Must be quick and must not raise."""
 
     def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None: ...

@@ -59,7 +59,7 @@ class FakeReplies:
         self.kept: dict[bytes, bytes] = {}
         self.put_under: list[Hashable] = []
 
-    def get(self, key: Any) -> bytes | None:
+    def get(self, key: Any, unseen: Any) -> bytes | None:
         asked = key[0] if isinstance(key[0], bytes) else key[1]
         return self.kept.get(asked)
 
@@ -71,6 +71,7 @@ class FakeSession:
     def __init__(self, backend: FakeBackend, client: Client) -> None:
         self.backend, self.client = backend, client
         self.database, self.status, self.keepable = "", AUTOCOMMIT, True
+        self.unseen: dict[int, int] = {}
         self.warnings: Sequence[Warning_] = ()
         self.log: list[object] = []
         self.open: list[str] = []

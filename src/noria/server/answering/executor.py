@@ -307,14 +307,32 @@ class Executor:
         at: tuple[tuple[int, int], ...] = done.result().at
         return at
 
-    def may_lack_writes(self, compiled: Compiled) -> bool:
-        """May what answers it lack writes that were answered, as they come there from another worker?"""
+    def lacks(self, compiled: Compiled, values: Sequence[Any], writes: Mapping[int, int]
+              ) -> tuple[str, int | None] | None:
+        """Which view, at which worker (None: at several), may not have these writes yet; "" where it is not known which
+        view answers; None where all is there."""
         reader = compiled.reader if compiled.generation == self.program.generation else None
-        return reader is None or self._link.routes.depth_of(reader.name) > 0
+        if reader is None:
+            return "", None
+        if not self._link.routes.depth_of(reader.name):
+            return None
+        worker = self._worker_of(compiled, reader, values) if compiled.one_key else None
+        return None if worker is not None and self._link.has(worker, reader.name, writes) else (reader.name, worker)
 
-    async def catch_up(self, writes: Mapping[int, int]) -> None:
-        """Returns when whoever is asked next has these writes."""
-        await self._link.catch_up(writes)
+    def _worker_of(self, compiled: Compiled, reader: ViewDef, values: Sequence[Any]) -> int | None:
+        """Who has the one key that is asked for, if it is one."""
+        assert compiled.view is not None
+        try:
+            key = key_of(compiled.asked(values)[1], compiled.view.key_fields)
+        except SqlError:
+            return None
+        if key is not None and compiled.through is not None and not compiled.through.same_key:
+            (key,), _ = compiled.through.of([key])
+        return None if key is None else self._link.routes.owner(reader, key)
+
+    async def catch_up(self, writes: Mapping[int, int], view: str = "", worker: int | None = None) -> None:
+        """Returns when the view, at this worker, or whatever is read next (""), has these writes."""
+        await self._link.catch_up(writes, view, worker)
 
     def _at_its_time(self, statement: Insert | Update | Delete, offset: timedelta) -> Insert | Update | Delete:
         """The statement with the time where it asks for it."""

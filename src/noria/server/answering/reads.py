@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -39,16 +39,21 @@ Looked = tuple[pa.Table, Any]  # rows with `__key`, and a mask of the keys that 
 
 @dataclass(slots=True)
 class ViewEntry:
-    """A key's entry in a view (`outcomes.Entry`)."""
+    """A key's entry in a view (`outcomes.Entry`).  worker: of several behind this link, whose it is."""
 
     view: AttachedView
     handle: int
+    link: Link
+    worker: int
 
     def watch(self) -> Callable[[], int]:
         return partial(self.view.version, self.handle)
 
     def stamp(self) -> None:
         self.view.stamp(self.handle)
+
+    def has(self, writes: Mapping[int, int]) -> bool:
+        return self.link.has(self.worker, self.view.name, writes)
 
 
 class Found(NamedTuple):
@@ -128,7 +133,8 @@ class Reads:
         return found
 
     def _found(self, view: ViewDef, key: Key, keep: bool = False, through: Through | None = None) -> Found | None:
-        attached = self.attached(view, 0 if self._alone else self._routes.owner(view, key))
+        worker = 0 if self._alone else self._routes.owner(view, key)
+        attached = self.attached(view, worker)
         if attached is None:
             return None
         stands = None
@@ -136,7 +142,7 @@ class Reads:
             if keep:
                 found = attached.lookup_entry(key, through)
                 rows, handle, version = found or (None, -1, -1)
-                stands = Standing(ViewEntry(attached, handle), version) if handle >= 0 else None
+                stands = Standing(ViewEntry(attached, handle, self._link, worker), version) if handle >= 0 else None
             else:
                 rows = attached.lookup(key, through)
         except LargeAnswer:

@@ -8,7 +8,7 @@ the bound.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,6 +41,9 @@ def _key_bytes(key: Hashable) -> int:
     return sum(len(part) for part in key if isinstance(part, bytes)) if isinstance(key, tuple) else 0
 
 
+NOTHING: Mapping[int, int] = {}
+
+
 class ReplyCache:
     """Encoded replies by (statement, raw parameters), least recently used ones dropped beyond `limit_bytes`."""
 
@@ -53,9 +56,10 @@ class ReplyCache:
         self.nbytes = 0
         self.hits = 0
 
-    def get(self, key: Hashable) -> bytes | None:
+    def get(self, key: Hashable, unseen: Mapping[int, int] = NOTHING) -> bytes | None:
+        """unseen: of a session (`outcomes.Session`)."""
         kept = self._kept.get(key)
-        if kept is None:
+        if kept is None or (unseen and not kept.entry.has(unseen)):
             return None
         if kept.current() != kept.version or kept.program != self._program.version:
             self.discard(key)

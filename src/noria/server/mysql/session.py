@@ -240,7 +240,7 @@ class Conversation:
 
     def _kept(self, session: Session, key: Hashable) -> bytes | None:
         """What was sent to whoever asked the same, if it is still true."""
-        reply = self._replies.get(key) if session.keepable else None
+        reply = self._replies.get(key, session.unseen) if session.keepable else None
         if reply is not None:
             session.warnings = ()
             if self._seq != 1:

@@ -79,7 +79,7 @@ class Session:
         self.row_count = -1
         self._transaction = Transaction()
         self.offset = timedelta()  # of the session's clock from UTC
-        self._unseen: dict[int, int] = {}  # its writes that some worker may not know of yet (`Wrote.at`)
+        self.unseen: dict[int, int] = {}  # its writes that some worker may not know of yet (`Wrote.at`)
         self._executor.locks.unlock(self)
         self._set_status()
 
@@ -89,8 +89,8 @@ class Session:
 
     @property
     def keepable(self) -> bool:
-        """What is kept is in UTC, and may lack what this session has just written."""
-        return not (self.offset or self._unseen)
+        """What is kept is in UTC."""
+        return not self.offset
 
     def close(self) -> None:
         """The client is gone: so are its locks and what it asked, but for a write that has been sent on."""
@@ -138,9 +138,9 @@ class Session:
         self._said = text
         try:
             if compiled.direct and not self.offset:
-                waits = self._unseen and self._executor.may_lack_writes(compiled)
-                answer = self._seen_select(compiled, values) if waits else self._executor.select(
-                    compiled, values, self._client.keeps, self._tell)
+                lacks = self._executor.lacks(compiled, values, self.unseen) if self.unseen else None
+                answer = self._executor.select(compiled, values, self._client.keeps, self._tell) if lacks is None else (
+                    self._seen_select(compiled, values, *lacks))
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
                     return answer
@@ -287,21 +287,21 @@ class Session:
         self.running.limit(limit)
         return await answer
 
-    async def _seen_select(self, compiled: Compiled, values: Sequence[Any]) -> ResultSet:
+    async def _seen_select(self, compiled: Compiled, values: Sequence[Any], view: str, worker: int | None) -> ResultSet:
         """A SELECT by a session that has just written."""
-        await self.see_own()
+        await self.see_own(view, worker)
         answer = self._executor.select(compiled, values, self._client.keeps, self._tell)
         return answer if isinstance(answer, ResultSet) else await answer
 
-    async def see_own(self) -> None:
+    async def see_own(self, view: str = "", worker: int | None = None) -> None:
         """Returns when whoever may be asked has what this session wrote."""
-        unseen = self._unseen
+        unseen = self.unseen
         if not unseen:
             return
         self._tell("waiting for its own writes")
-        await self._executor.catch_up(unseen)
-        if self._unseen is unseen:
-            self._unseen = {}
+        await self._executor.catch_up(unseen, view, worker)
+        if not view and self.unseen is unseen:
+            self.unseen = {}
 
     async def _select(self, command: sql.Select) -> ResultSet:
         await self.see_own()
@@ -326,7 +326,7 @@ class Session:
         except SqlError as e:
             raise self._noted(e) from None
         if at := self._executor.written_at(done):
-            self._unseen = {**self._unseen, **dict(at)}
+            self.unseen = {**self.unseen, **dict(at)}
         self.warnings = ()
         self._transaction.wrote(result.affected, bool(self.variables["autocommit"]))
         if result.last_insert_id:
