@@ -16,9 +16,11 @@ from noria.dataflow.packets import (
     CreateTable,
     DropTable,
     DropView,
+    Migrate,
     MigrationStep,
     RenameView,
 )
+from noria.runtime.changes import Change
 
 Steps = tuple[MigrationStep, ...]
 
@@ -98,6 +100,11 @@ def _place(table: TableDef) -> object:
 def of_tables(steps: Sequence[MigrationStep]) -> Steps:
     """The part of a change that the catalog has."""
     return tuple(s for s in steps if isinstance(s, CreateTable | AlterTable | DropTable))
+
+
+def catalog_only(body: Change) -> Change:
+    """A change of the program, for a worker that has no graph yet."""
+    return replace(body, steps=of_tables(body.steps), version=0) if isinstance(body, Migrate) else body
 
 
 def of_views(steps: Sequence[MigrationStep]) -> Steps:

@@ -56,7 +56,7 @@ from noria.runtime.changes import Change, WorkerGone
 from noria.runtime.groups import Groups
 from noria.runtime.inprocess import InProcessLink
 from noria.runtime.link import LinkState, LinkStats, OnHello, WorkerLink
-from noria.runtime.mirror import Mirror, between, of_tables, of_views, without_idle
+from noria.runtime.mirror import Mirror, between, catalog_only, of_views, without_idle
 from noria.runtime.own_writes import OwnWrites
 from noria.runtime.placing import Numbers, Placed, placed, renumbers
 from noria.runtime.routes import Routes
@@ -163,7 +163,7 @@ class ShardedLink:
         hellos = [self._hellos[w] for w in range(self.workers)]
         self._mirror = Mirror.of(hellos[LEADER].tables, hellos[LEADER].recipe)
         for link in self.links[1:]:
-            await link.replay(_catalog_only)
+            await link.replay(catalog_only)
         for hello in hellos:
             await self._groups.resolve(hello, lambda w: hellos[w].decided)
         for hello in hellos[1:]:
@@ -195,12 +195,12 @@ class ShardedLink:
         """One came up while others serve: it gets their graph, and what they have learned since is done there again."""
         missed: list[Migrate] = []
 
-        def catalog_only(body: Change) -> Change:
+        def noted(body: Change) -> Change:
             if isinstance(body, Migrate):
                 missed.append(body)
-            return _catalog_only(body)
+            return catalog_only(body)
 
-        await link.replay(catalog_only)
+        await link.replay(noted)
         await self._groups.resolve(hello, lambda w: ())
         if self._limit is not None:
             await link.recover(self._limit)
@@ -497,8 +497,3 @@ class ShardedLink:
             elif isinstance(s, DropView):
                 self.routes.forget(s.view)
         self.routes.learn(reply.routes)
-
-
-def _catalog_only(body: Change) -> Change:
-    """A change of the program, for a worker that has no graph yet."""
-    return replace(body, steps=of_tables(body.steps), version=0) if isinstance(body, Migrate) else body
