@@ -116,7 +116,7 @@ def mark_to_depth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def mark_waits_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks: a full state that gathers again has not caught up."""
-    monkeypatch.setattr(Shards, "_lost_nothing", lambda self: True)
+    monkeypatch.setattr(Shards, "lost_nothing", lambda self: True)
 
 
 def loads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,11 @@ from noria.core.keys import shard_of
 from noria.core.statements import Delete, Insert
 from noria.core.types import INT
 from noria.dataflow import packets
-from noria.dataflow.packets import Envelope
+from noria.dataflow.between import Lost
+from noria.dataflow.packets import Envelope, Own
 from noria.dataflow.worker import Worker
 from noria.plan.lower import Lowering
+from noria.runtime.own_writes import together
 from noria.sql.commands import CreateTable, CreateView
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore
@@ -107,6 +109,32 @@ class Three:
         self.step(self.owner(key), [Envelope(1, -1, 0, body)])
         return self.request
 
+    def asked(self, w: int, what: str, argument: str) -> int:
+        self.request += 1
+        self.step(w, [Envelope(1, -1, 0, packets.Ask(self.request, what, argument))])
+        return self.request
+
+    def breaks(self, a: int, b: int) -> None:
+        """The channel from a to b: what comes last is lost, and both hear of it."""
+        channel = self.channels.setdefault((a, b), deque())
+        for _ in range(self.rng.randint(0, len(channel))):
+            channel.pop()
+        channel.append(Envelope(1, a, 0, packets.Between(Lost(1), 0)))
+        self.step(a, [Envelope(1, b, 0, packets.Between(Lost(1), 0))])
+
+    def equal_at(self, w: int, truth: sqlite3.Connection) -> None:
+        """What is present of the views at this worker is what SQLite has."""
+        engine = self.workers[w].engine
+        if w == 0 and engine.ready("every"):
+            have = engine.read("every", np.empty((0, 1), np.int64))[0].columns.T.tolist()
+            assert sorted(have) == sorted(map(list, truth.execute("SELECT * FROM votes").fetchall()))
+        for name, reader in [(n, r) for n, r in engine.readers.items() if n != "every"]:
+            present = reader.stored.present(engine.reads[reader])
+            rows, ordinal = engine.read(name, present)
+            for i, key in enumerate(present[0].tolist()):
+                have = sorted(rows.where(ordinal == i).columns[:2].T.tolist())
+                assert have == sorted(map(list, truth.execute(VIEWS[name].format(key)).fetchall())), (w, name, key)
+
 
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[Three]:
@@ -167,3 +195,66 @@ def test_a_read_that_waits_holds_nobody_up(three: Three) -> None:
     assert second in three.replies
     three.rest()
     assert first in three.replies
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_was_heard_is_there(three: Three, seed: int) -> None:
+    """A worker that has heard what a session's writes were told has all that came of them, without being asked;
+    channels break meanwhile, and what was on its way is lost."""
+    rng = three.rng = random.Random(seed)
+    truth = sqlite3.connect(":memory:")
+    for text in TABLES:
+        truth.execute(text)
+    for name in ("counts", "best"):
+        three.define(f"CREATE VIEW {name} AS {VIEWS[name].format('?')}")
+    three.define("CREATE VIEW every AS SELECT id, story, user FROM votes")
+    three.rest()
+    own: Own = {}
+    asked, looked = list[int](), 0
+    for n in range(150):
+        x = rng.random()
+        if x < 0.4:
+            table, row = rng.choice(["stories", "votes"]), (rng.randrange(30), rng.randrange(6), rng.randrange(3))
+            truth.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", row)
+            body = packets.Write((Insert(table, (0, 1, 2), ((*row[:2], str(row[2])) if table == "stories" else row,),
+                                         "replace"),))
+            w = three.owner(row[0])
+            own = together(own, {w: (n, three.change(w, body).told)})
+        elif x < 0.5:
+            three.read(rng.choice(["counts", "best"]), rng.randrange(6))
+        elif x < 0.53:
+            three.breaks(*rng.sample(range(WORKERS), 2))
+        else:
+            three.deliver()
+        for w in range(WORKERS):
+            last = [(v, number) for v, (_, told) in own.items() if v != w for to, number in told or () if to == w]
+            heard = three.workers[w].heard()
+            if all(heard[v] >= number for v, number in last):
+                looked += 1
+                three.equal_at(w, truth)
+            elif n % 50 == 49 and last:
+                asked.append(three.asked(w, "heard", ",".join(f"{v}:{number}" for v, number in last)))
+                for v, _ in last:
+                    three.breaks(v, w)
+        if n % 50 == 49:
+            three.rest()
+            assert all(three.replies[number] == packets.Done(number) for number in asked)
+    assert looked > 30 and asked
+
+
+def test_a_message_that_is_lost_is_waited_for_no_more(three: Three) -> None:
+    three.define(f"CREATE VIEW counts AS {VIEWS['counts'].format('?')}")
+    three.rest()
+    told = 0
+    for vote in range(6):
+        w = three.owner(vote)
+        wrote = three.change(w, packets.Write((Insert("votes", (0, 1, 2), ((vote, 3, 0),)),)))
+        for to, number in wrote.told:
+            told += 1
+            ask = three.asked(to, "heard", f"{w}:{number}")
+            three.channels[w, to].clear()
+            three.breaks(w, to)
+            assert ask not in three.replies
+            three.rest()
+            assert three.replies[ask] == packets.Done(ask)
+    assert told

@@ -10,6 +10,7 @@ from typing import Any
 
 from noria.control.whole import WholeProgram
 from noria.core.limits import OFF_LOOP_ROWS
+from noria.runtime.heard import HeardBy, heard_path
 from noria.runtime.link import WorkerLink
 from noria.runtime.sharded import ShardedLink
 from noria.runtime.wire import private_endpoint
@@ -31,7 +32,8 @@ class Several:
                                 lease_ms=20_000) for w in range(workers)]
         self.children: list[subprocess.Popen[bytes]] = []
         self.alive: dict[int, subprocess.Popen[bytes]] = {}
-        self.links = [WorkerLink(ends[w], epoch, w) for w in range(workers)]
+        self.links = [WorkerLink(ends[w], epoch, w, heard=HeardBy(heard_path(run_dir, w), workers))
+                      for w in range(workers)]
         for w, link in enumerate(self.links):
             link.on_lost = lambda why, w=w: self.spawn(w)
         self.link = ShardedLink(self.links, epoch)

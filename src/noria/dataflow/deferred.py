@@ -15,6 +15,7 @@ from noria.dataflow.engine import Engine
 from noria.dataflow.first_state import Build, NewIndex
 from noria.dataflow.graph import Node
 from noria.dataflow.packets import Done, Envelope
+from noria.dataflow.peers import Peers
 from noria.dataflow.surroundings import Surroundings
 
 
@@ -32,15 +33,16 @@ class _Waiting:
 class Deferred:
     """See the module."""
 
-    def __init__(self, engine: Engine, around: Surroundings):
-        self._engine, self._around = engine, around
+    def __init__(self, engine: Engine, around: Surroundings, peers: Peers | None):
+        self._engine, self._around, self._peers = engine, around, peers
         self._clock = around.clock or (lambda: 0)
         self._waiting: list[_Waiting] = []
         self._tickets = 0
         self.questions: dict[str, Callable[[Envelope, str], packets.Packet | None]] = {  # what answers an `Ask` later
             "built": self.until_built, "indexed": self.until_indexed, "unwanted index": self.until_unwanted,
             "looked up": lambda e, table: self.until_indexed(e, table, True),
-            "wanted index": lambda e, _: self.until_wanted(e), "caught up": self.until_caught_up}
+            "wanted index": lambda e, _: self.until_wanted(e), "caught up": self.until_caught_up,
+            "heard": self.until_heard}
         self._next_at = 0  # nanoseconds: not before then is there another slice on a busy worker
 
     # -------------------------------------------------------------- who waits
@@ -133,6 +135,20 @@ class Deferred:
         writers = [int(w) for w in of.split(",") if w]
         self._engine.shards.marks.catch_up(int(depth), lambda: there.append(done), of=writers)
         return self._later(_Waiting(e, done.request, lambda: next(iter(there), None), list))
+
+    def until_heard(self, e: Envelope, argument: str) -> packets.Packet | None:
+        """Answered when this worker has what came of messages of others; of one at once."""
+        assert isinstance(e.body, packets.Ask)
+        done, peers = Done(e.body.request), self._peers
+        if peers is None:
+            return done
+        last = [(int(w), int(n)) for w, n in (part.split(":") for part in argument.split(","))]
+
+        def answer() -> Done | None:
+            heard = peers.heard()
+            return done if all(heard[w] >= n for w, n in last) else None
+
+        return answer() or self._later(_Waiting(e, done.request, answer, list))
 
     def until_fits(self, e: Envelope) -> packets.Packet | None:
         """Answered when all rows of a table were looked at, or one that does not fit."""

@@ -6,7 +6,8 @@ Every packet travels in an `Envelope`: the sender's epoch (a receiver refuses an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from noria.core.errors import SqlError
@@ -293,8 +294,9 @@ class Ask:
     answered when it has the indexes that it declares) | looked up (argument: table; when it has those that views want,
     too) | wanted index (answered, `Wanted`, when there is one) | unwanted index (argument: ticket; answered when nobody
     waits for its files any more) | caught up (argument: a depth, a blank, and workers "0,2" or none for all; of several
-    workers, answered when this one has what was committed at these before, beyond so many exchanges) | history (the
-    changes of the program, `Noted`) | graph plan (the graph as data, for `Migrate.adopt`)."""
+    workers, answered when this one has what was committed at these before, beyond so many exchanges) | heard (argument:
+    workers, and of each the number of a message "0:7,2:9"; when all that came of these is in the states here) |
+    history (the changes of the program, `Noted`) | graph plan (the graph as data, for `Migrate.adopt`)."""
 
     request: int
     what: str
@@ -335,13 +337,18 @@ class Hello:
     decided: tuple[str, ...] = ()
 
 
+Told = tuple[tuple[int, int], ...] | None  # workers that a write's messages went to, and the last one's number; or any
+Own = Mapping[int, tuple[int, Told]]  # by worker that has written: which of its writes, and whom it has told
+
+
 @dataclass(frozen=True)
 class Wrote:
-    """at: of several workers, who has written, and which of its writes this is."""
+    """told: of a worker, whom it has told.  own: of the front end's link to several, what a session must know."""
 
     seq: int
     results: tuple[WriteResult, ...]
-    at: tuple[tuple[int, int], ...] = ()
+    told: Told = ()
+    own: Own = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

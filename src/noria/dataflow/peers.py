@@ -28,35 +28,51 @@ from noria.dataflow.packets import (
 )
 from noria.dataflow.shards import Shards
 
+NOBODY = 0  # asked: an answer to nobody
+
 
 class Peers:
-    """version: of the program that this worker has; sent: messages to others so far."""
+    """version: of the program that this worker has; sent: messages to others so far, which are
+    numbered through all lives of a worker."""
 
     def __init__(self, engine: Engine, epoch: int, worker: int, workers: int, incarnation: int):
         self.version = self.sent = 0
         self._engine, self._epoch, self._worker = engine, epoch, worker
         self._outbox: list[tuple[int, Envelope]] = []
-        self._ahead: defaultdict[int, list[Between]] = defaultdict(list)
+        self._ahead: defaultdict[int, list[tuple[int, Between]]] = defaultdict(list)  # with their numbers
+        self._life = incarnation << 40
+        self._last = {w: self._life for w in range(workers) if w != worker}  # by worker: the last message to it
+        self._heard = [0] * workers
         self.shards = engine.shards = Shards(engine, worker, workers, self._send, incarnation)
 
     def _send(self, to: int, message: Message) -> None:
         self.sent += 1
-        self._outbox.append((to, Envelope(self._epoch, self._worker, 0, Between(message, self.version))))
+        self._last[to] = number = self._life + self.sent
+        self._outbox.append((to, Envelope(self._epoch, self._worker, number, Between(message, self.version))))
 
     def outgoing(self) -> list[tuple[int, Envelope]]:
         """What is to be sent, to whom, in order; it is not told again."""
         sent, self._outbox = self._outbox, []
         return sent
 
+    def told(self, sent: int) -> tuple[tuple[int, int], ...]:
+        """Which workers have got messages since so many were sent, and the number of the last to each; -1: all."""
+        return tuple((w, max(last, self._life + 1)) for w, last in self._last.items() if last > self._life + sent)
+
+    def heard(self) -> tuple[int, ...]:
+        """By worker, up to which of its messages all that came of them is in the states here; zeros while they lack rows
+        of a lost one."""
+        return tuple(self._heard) if self.shards.lost_nothing() else (0,) * len(self._heard)
+
     def take(self, envelopes: Sequence[Envelope]) -> None:
         """Messages of other workers, in order of arrival."""
-        self._handle([(e.sender, e.body) for e in envelopes if isinstance(e.body, Between)])
+        self._handle([(e.sender, e.seq, e.body) for e in envelopes if isinstance(e.body, Between)])
 
     def reached(self, version: int) -> None:
         """The program is of this version here."""
         self.version = version
         waited, self._ahead = self._ahead, defaultdict(list)
-        self._handle([(sender, b) for sender, bodies in waited.items() for b in bodies])
+        self._handle([(sender, number, b) for sender, bodies in waited.items() for number, b in bodies])
 
     def stayed(self, version: int) -> None:
         """The program is of this version after all: so is what was sent on the way to another."""
@@ -72,14 +88,16 @@ class Peers:
                 key = self._engine.reads[node]
                 yield name, tuple(map(key.index, node.parts[0])), exchanges_above(node)
 
-    def _handle(self, messages: Sequence[tuple[int, Between]]) -> None:
+    def _handle(self, messages: Sequence[tuple[int, int, Between]]) -> None:
         arrived: dict[Node, list[Batch]] = {}
-        for sender, body in messages:
+        for sender, number, body in messages:
             if isinstance(body.message, Lost):
                 self._ahead.pop(sender, None)  # of another life of it
             if body.version > self.version or sender in self._ahead:
-                self._ahead[sender].append(body)
-            elif isinstance(body.message, Update):
+                self._ahead[sender].append((number, body))
+                continue
+            self._heard[sender] = max(number, self._heard[sender])
+            if isinstance(body.message, Update):
                 if (known := self.shards.arrived(sender, body.message)) is not None:
                     arrived.setdefault(known[0], []).append(known[1])
             else:
@@ -107,6 +125,7 @@ class Peers:
             self.shards.marks.answered(sender, message)
         elif isinstance(message, Lost):
             self.shards.lost(sender)
+            self._send(sender, Marked(NOBODY))  # so it learns how far what it was sent goes
         elif isinstance(message, Loaded):
             self.shards.loaded(sender, message.table)
 

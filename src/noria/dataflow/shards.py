@@ -95,7 +95,7 @@ class Shards:
         self._thin: list[Node] = []
         self._in_tick = False
         others = [w for w in range(workers) if w != worker]
-        self.marks = Marks(others, send, self.park, incarnation << 40, self._lost_nothing)
+        self.marks = Marks(others, send, self.park, incarnation << 40, self.lost_nothing)
 
     # -------------------------------------------------------------- ticks
     @contextmanager
@@ -412,7 +412,7 @@ class Shards:
                 if n.thin:
                     self._evict_below(n)
 
-    def _lost_nothing(self) -> bool:
+    def lost_nothing(self) -> bool:
         """Has no full state rows of a worker that lost some?"""
         return not any(g.lost for gathers in self._gathers.values() for g in gathers)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -82,12 +83,12 @@ class Worker:
         self.engine.builds.awaited_rows = large_index
         self.engine.builds.state_bytes = self.around.state_bytes
         self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
-        self._deferred = Deferred(self.engine, self.around)
+        self._deferred = Deferred(self.engine, self.around, self._peers)
         self._scans = Scans(self.engine, self.around, self._internal)
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
         commits = Commits(self.engine, store, (self.engine.builds, self._scans, self.engine.lookups))
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
-            **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), commits.write),
+            **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), partial(self._write, commits.write)),
             packets.Ingest: commits.ingest, packets.Read: self._read_when_there, packets.Query: self._query,
             packets.Migrate: lambda b, e: routed(self._peers, b, self._migrate(b, e)),
             packets.Bootstrap: self._bootstrap, packets.Fit: lambda _, e: self._deferred.until_fits(e),
@@ -157,6 +158,10 @@ class Worker:
         """What other workers are to get: whom, and what, in order."""
         return [] if self._peers is None else self._peers.outgoing()
 
+    def heard(self) -> tuple[int, ...]:
+        """See `Peers.heard`."""
+        return () if self._peers is None else self._peers.heard()
+
     def _take(self, messages: Sequence[Envelope]) -> None:
         assert self._peers is not None
         self._grows = True
@@ -181,6 +186,14 @@ class Worker:
     def _again(self, e: Envelope) -> None:
         if (reply := self._answered(e)) is not None:
             self._late.append(Envelope(self.epoch, self.worker, e.seq, reply, self.watermark()))
+
+    def _write(self, commit: Callable[[Any, Envelope], packets.Wrote], body: Any, e: Envelope) -> packets.Wrote:
+        """With whom it was told.  What was committed in another life of this worker, all are told of who hear of this
+        life."""
+        if self._peers is None:
+            return commit(body, e)
+        sent = -1 if self._store.applied() >= (e.epoch, e.seq) else self._peers.sent
+        return replace(commit(body, e), told=self._peers.told(sent))
 
     # -------------------------------------------------------------- requests
     def _answered(self, e: Envelope) -> packets.Packet | None:

@@ -61,7 +61,7 @@ class Flight:
             return
         start = 0
         for count, future in self.parts:
-            _settle(future, Wrote(reply.seq, reply.results[start:start + count]))
+            _settle(future, Wrote(reply.seq, reply.results[start:start + count], reply.told))
             start += count
 
     def fail(self, error: Exception) -> None:

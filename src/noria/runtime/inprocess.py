@@ -127,6 +127,10 @@ class InProcessLink(Member):
         self._arrived.append(Envelope(self.config.epoch, FRONT_END, seq, body))
         self._soon()
 
+    def heard(self, worker: int) -> int:
+        """See `runtime.heard`."""
+        return self._worker.heard()[worker]
+
     def take(self, message: Envelope) -> None:
         """Of another worker."""
         self._arrived.append(message)

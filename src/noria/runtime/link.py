@@ -16,7 +16,7 @@ import asyncio
 import enum
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ from noria.dataflow.packets import (
     Hello,
     Ingest,
     Migrate,
+    Own,
     Packet,
     Write,
 )
@@ -100,10 +101,10 @@ class Link(Protocol):
 
     async def request(self, body: Packet) -> Any: ...
 
-    def has(self, worker: int, view: str, writes: Mapping[int, int]) -> bool:
-        """Has the worker's part of the view all that came of these writes (`Wrote.at`)?"""
+    def has(self, worker: int, view: str, writes: Own) -> bool:
+        """Has the worker's part of the view all that came of these writes?"""
 
-    async def catch_up(self, writes: Mapping[int, int], view: str = "", worker: int | None = None) -> None:
+    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
         """Returns when that is so.  view: of which; "": of any.  worker: whose part; None: everybody's."""
 
 
@@ -118,10 +119,10 @@ class Member:
     def _send(self, body: Packet, seq: int) -> None:
         raise NotImplementedError
 
-    def has(self, worker: int, view: str, writes: Mapping[int, int]) -> bool:
+    def has(self, worker: int, view: str, writes: Own) -> bool:
         return True
 
-    async def catch_up(self, writes: Mapping[int, int], view: str = "", worker: int | None = None) -> None:
+    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
         """There is no other worker to wait for."""
 
     async def replay(self, changed: Callable[[Change], Change]) -> None:
@@ -195,7 +196,8 @@ class WorkerLink(Member):
 
     def __init__(self, endpoint: str, epoch: int, worker: int = 0, *, lease_ms: int = LEASE_MS,
                  on_hello: OnHello | None = None, on_lost: Note | None = None, note: Note | None = None,
-                 doing: Path | None = None, clock: Callable[[], float] = time.monotonic):
+                 doing: Path | None = None, heard: Callable[[int], int] = lambda worker: 0,
+                 clock: Callable[[], float] = time.monotonic):
         self.endpoint, self.epoch, self.worker = endpoint, epoch, worker
         self.on_hello, self.on_lost = on_hello, on_lost
         self.state, self.since, self.why = LinkState.DOWN, clock(), "no worker has appeared yet"
@@ -203,7 +205,7 @@ class WorkerLink(Member):
         self.hello: Hello | None = None
         self._note: Note = note or (lambda text: None)
         self._clock, self._lease_s = clock, lease_ms / 1000
-        self._doing, self._heart = doing, Heart(epoch, FRONT_END)
+        self._doing, self._heart, self.heard = doing, Heart(epoch, FRONT_END), heard
         self._computing = Computing(None)
         self._book = ReplyBook()
         self._recovering: asyncio.Task[None] | None = None

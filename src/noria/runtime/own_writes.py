@@ -1,4 +1,8 @@
-"""What each of several workers has of the writes that were answered, so that a session reads its own.
+"""Which of several workers have what a session wrote, so that it reads its own.
+
+A tick tells whom it has sent messages, and up to which; whoever was sent none has nothing to wait for, and a word in
+shared memory says up to which messages a worker has everything (`heard.py`).  That is enough where rows pass one
+exchange; beyond one they come by way of others, and whoever is asked sends marks (`dataflow/marks.py`).
 
 Keeps true: after `catch_up(writes)` every worker that is up has all that came of these writes; one that comes up later
 begins with everything.  Nobody waits for what is known to be there.
@@ -10,16 +14,16 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from noria.dataflow.packets import Ask, Done, Packet
+from noria.dataflow.packets import Ask, Done, Own, Packet, Told
 from noria.runtime.link import LinkState
-
-At = tuple[tuple[int, int], ...]  # (worker, which of its writes)
 
 
 class Asked(Protocol):
     """What is needed of one worker's link."""
 
     state: LinkState
+
+    def heard(self, worker: int) -> int: ...
 
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
@@ -32,36 +36,65 @@ class OwnWrites:
         self._answered = [0] * len(links)
         self._has: dict[int, list[list[int]]] = {}  # by depth and worker: of each worker, up to which of its writes
 
-    def wrote(self, workers: Iterable[int]) -> At:
-        """These have answered a write."""
-        for w in workers:
+    def wrote(self, told: Mapping[int, Told]) -> Own:
+        """These workers have answered a write, and told others of it."""
+        for w in told:
             self._answered[w] += 1
-        return tuple((w, self._answered[w]) for w in workers)
+        return {w: (self._answered[w], t) for w, t in told.items() if t is None or t}
 
     def lost(self, worker: int) -> None:
         for has in self._has.values():
             has[worker] = [0] * len(self._links)
 
-    def has(self, worker: int, depth: int, writes: Mapping[int, int]) -> bool:
+    def has(self, worker: int, depth: int, writes: Own) -> bool:
         """Is all there that came of these writes?"""
-        return not depth or all(
-            w == worker or any(d >= depth and has[worker][w] >= number for d, has in self._has.items())
-            for w, number in writes.items())
+        return not depth or not any(self._lacks(worker, depth, w, writes) for w in writes if w != worker)
 
-    async def catch_up(self, writes: Mapping[int, int], depth: int, readers: Iterable[int]) -> None:
+    def _lacks(self, worker: int, depth: int, writer: int, writes: Own) -> bool:
+        number, told = writes[writer]
+        if any(d >= depth and has[worker][writer] >= number for d, has in self._has.items()):
+            return False
+        return depth > 1 or told is None or any(w == worker and self._links[w].heard(writer) < last for w, last in told)
+
+    async def catch_up(self, writes: Own, depth: int, readers: Iterable[int]) -> None:
         """With these writes, or with all (none given)."""
         lacking = [v for v in readers if self._links[v].state is LinkState.UP
                    and not (writes and self.has(v, depth, writes))]
-        await asyncio.gather(*(self._catch_up(v, depth, [w for w in writes if w != v]) for v in lacking))
+        await asyncio.gather(*(self._catch_up(v, depth, writes) for v in lacking))
 
-    async def _catch_up(self, worker: int, depth: int, writers: Sequence[int]) -> None:
-        """writers: whose writes are wanted; none: of all.  Beyond one exchange rows may come by way of any."""
+    async def _catch_up(self, worker: int, depth: int, writes: Own) -> None:
+        lacking = [w for w in writes if w != worker and self._lacks(worker, depth, w, writes)]
+        told = {w: writes[w][1] for w in lacking}
+        if depth == 1 and lacking and None not in told.values():
+            await self._ask(worker, "heard", ",".join(f"{w}:{last}" for w, t in told.items() for v, last in t or ()
+                                                      if v == worker))
+            return
         answered = tuple(self._answered)
-        some = ",".join(map(str, writers)) if depth == 1 else ""
-        reply: Done = await self._links[worker].ask(Ask(0, "caught up", f"{depth} {some}"), True)
-        if reply.error is not None:
-            raise reply.error
+        some = lacking if depth == 1 else []  # beyond one exchange rows may come by way of any
+        await self._ask(worker, "caught up", f"{depth} {','.join(map(str, some))}")
         has = self._has.setdefault(depth, [[0] * len(self._links) for _ in self._links])[worker]
         for w, number in enumerate(answered):
-            if not some or w in writers:
+            if not some or w in some:
                 has[w] = max(has[w], number)
+
+    async def _ask(self, worker: int, what: str, argument: str) -> None:
+        reply: Done = await self._links[worker].ask(Ask(0, what, argument), True)
+        if reply.error is not None:
+            raise reply.error
+
+
+def together(writes: Own, more: Own) -> Own:
+    """What a session has written, all in all."""
+    out = dict(writes)
+    for w, (number, told) in more.items():
+        before = out.get(w, (0, ()))[1]
+        both = None if told is None or before is None else _latest(before, told)
+        out[w] = number, both
+    return out
+
+
+def _latest(before: Sequence[tuple[int, int]], told: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    last = dict(before)
+    for w, number in told:
+        last[w] = max(number, last.get(w, 0))
+    return tuple(last.items())

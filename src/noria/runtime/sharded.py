@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -40,6 +40,7 @@ from noria.dataflow.packets import (
     Migrate,
     Migrated,
     MigrationStep,
+    Own,
     Packet,
     Query,
     Read,
@@ -48,6 +49,7 @@ from noria.dataflow.packets import (
     Rows,
     SetLimit,
     Snapshot,
+    Told,
     Write,
     Wrote,
 )
@@ -76,8 +78,7 @@ class ShardedLink:
     def __init__(self, links: Sequence[SomeLink], epoch: int, *, on_hello: OnHello | None = None):
         self.links, self.workers, self.on_hello = links, len(links), on_hello
         self._asked = LinkStats()
-        self.routes = Routes(self.workers)
-        self.version = 0  # of the program
+        self.routes, self.version = Routes(self.workers), 0  # of the program
         self._mirror = Mirror()
         self._next: tuple[int, Mirror] | None = None  # what a change under way leads to: its version, and that
         self._numbers, self._turn = Numbers(), 0
@@ -274,13 +275,13 @@ class ShardedLink:
         if len(parts.parts) == 1:
             ((worker, part),) = parts.parts.items()
             inner = self.links[worker].submit(Write((part,)))
-            self._passes_on(inner, future, lambda: self._wrote(parts, inner.result().results))
+            self._passes_on(inner, future, lambda: self._wrote(parts, inner.result().results, inner.result().told))
         else:
             task = self._groups.begin(parts.parts)
             self._passes_on(task, future, lambda: self._wrote(parts, task.result()))
 
-    def _wrote(self, parts: Placed, results: Sequence[WriteResult]) -> Wrote:
-        return Wrote(0, (parts.result(results),), self._own.wrote(parts.parts))
+    def _wrote(self, parts: Placed, results: Sequence[WriteResult], told: Told = None) -> Wrote:
+        return Wrote(0, (parts.result(results),), own=self._own.wrote(dict.fromkeys(parts.parts, told)))
 
     async def _and_renumber(self, write: asyncio.Future[Any], table: TableDef) -> Any:
         """A write that may have set an AUTO_INCREMENT column, and what that is at then."""
@@ -427,10 +428,10 @@ class ShardedLink:
         assert isinstance(read, Read)
         return await self.links[worker].ask(replace(body, read=read), retry)
 
-    def has(self, worker: int, view: str, writes: Mapping[int, int]) -> bool:
+    def has(self, worker: int, view: str, writes: Own) -> bool:
         return self._own.has(worker, self.routes.depth_of(view), writes)
 
-    async def catch_up(self, writes: Mapping[int, int], view: str = "", worker: int | None = None) -> None:
+    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
         depth = self.routes.depth_of(view) if view else self.routes.depth
         if depth and writes:
             await self._own.catch_up(writes, depth, range(self.workers) if worker is None else (worker,))

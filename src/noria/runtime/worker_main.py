@@ -32,6 +32,7 @@ from noria.core.limits import (
 from noria.dataflow.packets import Envelope, Hello
 from noria.dataflow.surroundings import Surroundings
 from noria.runtime import wire
+from noria.runtime.heard import Heard, heard_path
 from noria.runtime.lineage import Fence, Lineage
 from noria.runtime.mesh import Mesh, peer_endpoint
 from noria.runtime.pulse import Computing, Doing, Watch, doing_path
@@ -95,6 +96,9 @@ class HostedWorker(Protocol):
     def outgoing(self) -> list[tuple[int, Envelope]]:
         """Of one of several: what other workers are to get."""
 
+    def heard(self) -> tuple[int, ...]:
+        """Of one of several: by worker, up to which of its messages everything is visible here (`Peers.heard`)."""
+
     def close(self) -> None: ...
 
 
@@ -129,10 +133,11 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
         line = Line(config, lineage.incarnation, clock)
         around = Surroundings(time.perf_counter_ns, Doing(doing_path(config.run_dir, config.worker)),
                               line.watch.unwanted, note or _to_stderr, _half_of_memory(config.workers))
+        heard = Heard(heard_path(config.run_dir, config.worker), config.workers) if config.workers > 1 else None
         worker = open_worker(config, lineage.incarnation, around)
         try:
             with line, _mesh(config, lineage.incarnation, note or _to_stderr) as mesh:
-                return Loop(config, worker, line, lineage.fence, clock, mesh).run()
+                return Loop(config, worker, line, lineage.fence, clock, mesh, heard).run()
         except FrontEndGone as e:
             return str(e)
         finally:
@@ -225,9 +230,9 @@ class Loop:
     """Poll, check the fence, step, send; the only place where a worker meets time."""
 
     def __init__(self, config: WorkerConfig, worker: HostedWorker, line: Line, fence: Fence, clock: Clock,
-                 mesh: Mesh | None = None):
+                 mesh: Mesh | None = None, heard: Heard | None = None):
         self._config, self._worker, self._line, self._fence, self._clock = config, worker, line, fence, clock
-        self._mesh, self._end = mesh, ""
+        self._mesh, self._heard, self._end = mesh, heard, ""
         if mesh is not None:
             line.watch_also(mesh)
 
@@ -260,6 +265,8 @@ class Loop:
         return self._end
 
     def _send(self, replies: Sequence[Envelope]) -> None:
+        if self._heard is not None:
+            self._heard(self._worker.heard())
         self._line.send(replies)
         if self._mesh is not None:
             self._mesh.send(self._worker.outgoing())

@@ -33,6 +33,7 @@ from noria.dataflow.packets import Ask, Done, Evict, Hello, SetLimit
 from noria.dataflow.render import size
 from noria.plan.view import ViewDef
 from noria.runtime import warm
+from noria.runtime.heard import HeardBy, heard_path
 from noria.runtime.link import Link, LinkState, WorkerLink
 from noria.runtime.pulse import doing_path
 from noria.runtime.resources import raise_open_files
@@ -145,7 +146,8 @@ class Node:
         self._closers.append(("run directory", lambda: remove_run_dir(run_dir)))
         self.run_dir, several = run_dir, settings.workers
         self.links = [WorkerLink(link_endpoint(run_dir, w, several), claim.epoch, w, note=log.info,
-                                 doing=doing_path(run_dir, w)) for w in range(several)]
+                                 doing=doing_path(run_dir, w), heard=HeardBy(heard_path(run_dir, w), several))
+                      for w in range(several)]
         self.link: Link = self.links[0] if several == 1 else ShardedLink(self.links, claim.epoch)
         self.link.on_hello = self._hello
         self.program = WholeProgram(self.link)

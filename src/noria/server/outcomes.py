@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from noria.core.errors import SqlError
 from noria.core.types import Field
+from noria.dataflow.packets import Own
 
 IN_TRANSACTION = 0x0001
 AUTOCOMMIT = 0x0002
@@ -52,7 +53,7 @@ class Entry(Protocol):
     def stamp(self) -> None:
         """Note that the key was read."""
 
-    def has(self, writes: Mapping[int, int]) -> bool:
+    def has(self, writes: Own) -> bool:
         """Is there all that came of these writes (`Session.unseen`)?"""
 
     @property
@@ -148,7 +149,7 @@ class Session(Protocol):
         """May other sessions be given what this one is, and this one what others were?"""
 
     @property
-    def unseen(self) -> Mapping[int, int]:
+    def unseen(self) -> Own:
         """Its writes that some worker may not know of yet: what it is given has them."""
 
     def query(self, sql: str, multi: bool, finish: Finish | None) -> Answer | Awaitable[Answer] | Later:
@@ -182,7 +183,7 @@ class Session(Protocol):
 class Replies(Protocol):
     """What fronts keep, by what they were asked (`answering.replies`)."""
 
-    def get(self, key: Hashable, unseen: Mapping[int, int]) -> bytes | None:
+    def get(self, key: Hashable, unseen: Own) -> bytes | None:
         """Must be quick and must not raise."""
 
     def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None: ...

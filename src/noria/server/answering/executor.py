@@ -10,7 +10,7 @@ view can answer is answered by Spark over a snapshot, and the reply carries a wa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -33,7 +33,7 @@ from noria.core.expressions.casts import number_prefix
 from noria.core.limits import MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
-from noria.dataflow.packets import Ask, Done, Write, Wrote
+from noria.dataflow.packets import Ask, Done, Own, Write, Wrote
 from noria.plan.after import Found
 from noria.plan.lookups import Parameter, Range
 from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
@@ -302,12 +302,12 @@ class Executor:
             raise result.error
         return result
 
-    def written_at(self, done: asyncio.Future[Any]) -> tuple[tuple[int, int], ...]:
+    def written(self, done: asyncio.Future[Any]) -> Own:
         """Which writes it was, of several workers: what `catch_up` is given."""
-        at: tuple[tuple[int, int], ...] = done.result().at
-        return at
+        own: Own = done.result().own
+        return own
 
-    def lacks(self, compiled: Compiled, values: Sequence[Any], writes: Mapping[int, int]
+    def lacks(self, compiled: Compiled, values: Sequence[Any], writes: Own
               ) -> tuple[str, int | None] | None:
         """Which view, at which worker (None: at several), may not have these writes yet; "" where it is not known which
         view answers; None where all is there."""
@@ -330,7 +330,7 @@ class Executor:
             (key,), _ = compiled.through.of([key])
         return None if key is None else self._link.routes.owner(reader, key)
 
-    async def catch_up(self, writes: Mapping[int, int], view: str = "", worker: int | None = None) -> None:
+    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
         """Returns when the view, at this worker, or whatever is read next (""), has these writes."""
         await self._link.catch_up(writes, view, worker)
 
@@ -360,7 +360,7 @@ class Executor:
         done = self.submit(Insert(table.name, columns, batch, on_duplicate))
         await asyncio.wait((done,))
         affected = self.result_of(done).affected
-        await self.catch_up(dict(self.written_at(done)))  # there is no session that would wait for it when it reads
+        await self.catch_up(self.written(done))  # there is no session that would wait for it when it reads
         return affected
 
     def refuse_zero(self, statement: Insert) -> None:

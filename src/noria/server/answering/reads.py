@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,7 @@ from noria.core.errors import SqlError, is_unfilled, took_too_much
 from noria.core.limits import ONE_SHOT_MS, ONE_SHOT_ROWS, VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type
-from noria.dataflow.packets import Ask, Done, Query, Read, Rows
+from noria.dataflow.packets import Ask, Done, Own, Query, Read, Rows
 from noria.plan.optimizer import kept_top
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
@@ -52,7 +52,7 @@ class ViewEntry:
     def stamp(self) -> None:
         self.view.stamp(self.handle)
 
-    def has(self, writes: Mapping[int, int]) -> bool:
+    def has(self, writes: Own) -> bool:
         return self.link.has(self.worker, self.view.name, writes)
 
 

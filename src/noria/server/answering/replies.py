@@ -8,10 +8,11 @@ the bound.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
+from noria.dataflow.packets import Own
 from noria.server.outcomes import Entry
 
 
@@ -41,7 +42,7 @@ def _key_bytes(key: Hashable) -> int:
     return sum(len(part) for part in key if isinstance(part, bytes)) if isinstance(key, tuple) else 0
 
 
-NOTHING: Mapping[int, int] = {}
+NOTHING: Own = {}
 
 
 class ReplyCache:
@@ -56,7 +57,7 @@ class ReplyCache:
         self.nbytes = 0
         self.hits = 0
 
-    def get(self, key: Hashable, unseen: Mapping[int, int] = NOTHING) -> bytes | None:
+    def get(self, key: Hashable, unseen: Own = NOTHING) -> bytes | None:
         """unseen: of a session (`outcomes.Session`)."""
         kept = self._kept.get(key)
         if kept is None or (unseen and not kept.entry.has(unseen)):

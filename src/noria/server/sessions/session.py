@@ -21,7 +21,9 @@ from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
 from noria.core.limits import OFF_LOOP_CHARACTERS, OFF_LOOP_ROWS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
+from noria.dataflow.packets import Own
 from noria.runtime.link import WorkerGone
+from noria.runtime.own_writes import together
 from noria.server.answering import zones
 from noria.server.answering.executor import Executor
 from noria.server.answering.statements import Compiled
@@ -79,7 +81,7 @@ class Session:
         self.row_count = -1
         self._transaction = Transaction()
         self.offset = timedelta()  # of the session's clock from UTC
-        self.unseen: dict[int, int] = {}  # its writes that some worker may not know of yet (`Wrote.at`)
+        self.unseen: Own = {}  # its writes that some worker may not know of yet
         self._executor.locks.unlock(self)
         self._set_status()
 
@@ -325,8 +327,8 @@ class Session:
             raise self._noted(SqlError(1105, "HY000", str(e))) from e
         except SqlError as e:
             raise self._noted(e) from None
-        if at := self._executor.written_at(done):
-            self.unseen = {**self.unseen, **dict(at)}
+        if own := self._executor.written(done):
+            self.unseen = together(self.unseen, own)
         self.warnings = ()
         self._transaction.wrote(result.affected, bool(self.variables["autocommit"]))
         if result.last_insert_id:

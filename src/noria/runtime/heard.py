@@ -1,0 +1,75 @@
+"""Up to which message of each other worker a worker has everything: words in a file that the front end maps, too.
+
+Keeps true: what came of a message is in the worker's views before its number is here; while a state of the worker lacks
+rows, its numbers are 0.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numba import njit
+
+from noria.core.batch import Codes
+from noria.state.atomics import load_acquire, store_release
+
+
+def heard_path(run_dir: Path, worker: int) -> Path:
+    return run_dir / f"worker-{worker}.heard"
+
+
+class Heard:
+    """The worker's side; a file that is there already is used again, from zeros, for it may be mapped."""
+
+    def __init__(self, path: Path, workers: int):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._words = _mapped(path, workers, os.O_RDWR | os.O_CREAT)
+        self._told: Sequence[int] = ()
+        self((0,) * workers)
+
+    def __call__(self, numbers: Sequence[int]) -> None:
+        if numbers != self._told:
+            _store(self._words, np.array(numbers, np.int64))
+            self._told = numbers
+
+
+class HeardBy:
+    """The front end's side: `heard(w)` of a worker w is up to which of its messages the one has everything; 0 where
+    nothing tells."""
+
+    def __init__(self, path: Path, workers: int):
+        self._path, self._workers = path, workers
+        self._words: Codes | None = None
+
+    def __call__(self, worker: int) -> int:
+        if self._words is None:
+            try:
+                self._words = _mapped(self._path, self._workers, os.O_RDWR)
+            except (OSError, ValueError):  # the worker has not come so far
+                return 0
+        return int(_load(self._words, worker))
+
+
+def _mapped(path: Path, words: int, flags: int) -> Codes:
+    file = os.open(path, flags, 0o600)
+    try:
+        if flags & os.O_CREAT:
+            os.ftruncate(file, 8 * words)
+        return np.frombuffer(mmap.mmap(file, 8 * words), np.int64)
+    finally:
+        os.close(file)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _store(words: Codes, numbers: Codes) -> None:
+    for i in range(len(words)):
+        store_release(words, i, numbers[i])
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _load(words: Codes, at: int) -> int:
+    return load_acquire(words, at)  # type: ignore[no-any-return]
