@@ -60,8 +60,8 @@ class Peers:
         return tuple((w, max(last, self._life + 1)) for w, last in self._last.items() if last > self._life + sent)
 
     def heard(self) -> tuple[int, ...]:
-        """By worker, up to which of its messages all that came of them is in the states here; zeros while they lack rows
-        of a lost one."""
+        """By worker, up to which of its messages all that came of them is in the states here; zeros while rows of a
+        lost one are not."""
         return tuple(self._heard) if self.shards.lost_nothing() else (0,) * len(self._heard)
 
     def take(self, envelopes: Sequence[Envelope]) -> None:
