@@ -143,7 +143,8 @@ def test_without_it_a_schedule_fails(rule: Callable[[pytest.MonkeyPatch], None],
     rule(monkeypatch)
     for seed in range(MOST):
         try:
-            run(seed, crashes=0.04 if rule in LOSSES else 0.0, loads=0.06 if rule in LOADS else 0.0)
+            run(seed, crashes=0.04 if rule in LOSSES else 0.0, loads=0.06 if rule in LOADS else 0.0,
+                evictions=0.2 if rule is evict_voids else 0.1)
         except AssertionError:
             return
     pytest.fail(f"{MOST} schedules without it, and all is well: {rule.__doc__}")

@@ -20,8 +20,9 @@ SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "1000"))  # without and with los
 FIRST = int(os.environ.get("NORIA_SHARD_FIRST", "0"))
 
 
-def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0) -> None:
-    """crashes: of the steps, how many lose a worker; loads: how many load rows beside the states."""
+def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, evictions: float = 0.1) -> None:
+    """crashes: of the steps, how many lose a worker; loads: how many load rows beside the states; evictions: how many
+    evict a key."""
     rng = random.Random(seed)
     tables = random_plans.tables(rng)
     views = random_plans.views(rng, tables)
@@ -48,7 +49,7 @@ def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0) ->
                         cluster.catch_up()
             elif x < 0.4:
                 cluster.random_read(rng.choice(views))
-            elif x < 0.5:
+            elif x < 0.4 + evictions:
                 cluster.random_evict()
             else:
                 cluster.deliver()

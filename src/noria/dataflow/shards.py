@@ -30,6 +30,7 @@ from noria.core.types import Field
 from noria.dataflow import evict, layout
 from noria.dataflow.between import Answer, Evict, Loaded, Message, Parcel, Request, Update, packed, unpacked
 from noria.dataflow.graph import Columns, Mode, Node, Pattern, Remote, ancestors, folded_keys, here
+from noria.dataflow.lookups import LongLookup
 from noria.dataflow.marks import Marks
 from noria.dataflow.ops.exchange import Exchange
 from noria.dataflow.partition import owners
@@ -176,8 +177,13 @@ class Shards:
         none = np.zeros(keys.shape[1], np.bool_)
         g = Gather(node, cols, keys, wanted, {w: none.copy() for w in wanted})
         self._gathers[node, cols].append(g)
-        for w, mask in sorted(wanted.items(), key=lambda item: item[0] == self.worker):  # this worker's own piece last
-            self._ask(g, w, mask)
+        try:
+            for w, mask in sorted(wanted.items(), key=lambda item: item[0] != self.worker):
+                self._ask(g, w, mask)
+        except LongLookup:  # of this worker's own piece, so nobody was asked yet; whoever wants it comes again
+            self._asks = {number: ask for number, ask in self._asks.items() if ask.gather is not g}
+            self._end(g)
+            raise
         return g
 
     def _asked_of(self, node: Node, cols: Columns, keys: Codes) -> dict[int, Mask]:
