@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from noria.core.statements import Insert
 from noria.core.types import INT, TEXT, Column, TableDef
-from noria.dataflow.packets import Ask, Envelope, Rows, Write
+from noria.dataflow.between import Parcel, Update
+from noria.dataflow.packets import Ask, Between, Envelope, Rows, Write
 from noria.runtime import wire
 from noria.runtime.wire import Kind, Reader, Signal, WireError
 
@@ -63,6 +64,20 @@ def test_a_table_comes_out_as_it_went_in(rows: int) -> None:
     [got] = Reader().feed(sent)
     assert isinstance(got, Envelope) and got.body.rows.equals(table)
     assert (b"_reconstruct" not in sent) == (rows <= wire.SMALL_ROWS)  # in one piece
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 20_000])
+@pytest.mark.parametrize("texts", [None, [], ["a", "", "ä\U0001f600"], ["x" * 20_000]])
+def test_a_parcel_comes_out_as_it_went_in(rows: int, texts: list[str] | None) -> None:
+    columns = np.arange(3 * rows).reshape(3, rows)[::-1]  # not contiguous
+    shown = None if texts is None else pa.array(texts, pa.large_string())
+    sent = Update(4, Parcel(columns, -np.arange(rows), shown))
+    (item,) = Reader().feed(wire.encode(Envelope(1, 0, 7, Between(sent, 2))))
+    assert isinstance(item, Envelope) and isinstance(item.body, Between)
+    got = item.body.message
+    assert isinstance(got, Update) and (item.seq, item.body.version, got.node) == (7, 2, 4)
+    assert (got.rows.columns == columns).all() and (got.rows.weights == sent.rows.weights).all()
+    assert got.rows.columns.shape == (3, rows) and got.rows.texts == shown
 
 
 def test_a_definition_of_a_table_is_one_object_however_often_it_comes() -> None:
