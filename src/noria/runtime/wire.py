@@ -3,7 +3,8 @@
 A message is a fixed header (magic, wire version, kind, number of buffers, sender, epoch, sequence, length of the
 body), the lengths of the buffers, the body (pickle 5 of the packet and its watermark), and the buffers that
 pickle left out of band: Arrow data as it is; of a few rows in Arrow's own form for streams, since pickling a table
-column by column takes 135 µs both ways, and that 35; and rows between workers, if they are few, as bytes.  Signals are a header alone.
+column by column takes 135 µs both ways, and that 35; a few rows between workers as plain bytes.  Signals are a header
+alone.
 
 Why a Unix stream socket and not a message queue: measured beside each other, a 100-byte round trip takes 55 µs
 against 118 µs over ZeroMQ (whose I/O threads are two more wake-ups each way, on the cores that the engine
