@@ -208,6 +208,10 @@ class Changes:
         self._drop(s.view)
         return lambda: self._add(dropped)
 
+    def is_idle(self, view: str) -> bool:
+        """See `Planner.is_idle`; so is one that is not there."""
+        return view not in self.views or self._planner.is_idle(view)
+
     def _alter(self, table: TableDef) -> Callable[[], None]:
         was = next((t for t in self._store.tables().values() if t.table_id == table.table_id), None)
         if was is None:  # it was beside another one, and the worker that had it has ended

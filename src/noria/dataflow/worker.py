@@ -447,6 +447,8 @@ class Worker:
             return packets.Done(body.request, render.explain(self.engine, body.argument))
         if body.what == "analyze":
             return self._analyze(body)
+        if body.what == "idle":
+            return packets.Done(body.request, self._changes.is_idle(body.argument))
         if body.what == "validate":
             validate.validate(self.engine)
             return packets.Done(body.request, "every state equals its recomputation")

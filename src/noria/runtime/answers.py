@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
+
+from noria.dataflow.packets import Ask, Evict, Packet, Rehearse
+from noria.dataflow.rehearsal import NodePlan, Rehearsal, ViewPlan
 
 AT_LEADER = frozenset(("explain", "history", "graph plan"))  # all workers would say the same
 _COUNTS = ("rows", "bytes", "saves", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions")  # of a node
 _MOST = ("nodes", "views", "tick", "sweeps")  # of the counters, those of which all workers have as many
 
 
-def as_one(what: str, values: Sequence[Any]) -> Any:
-    """Of an `Ask`, by worker."""
+def as_one(body: Packet, values: Sequence[Any]) -> Any:
+    """By worker."""
+    if isinstance(body, Evict):
+        return sum(values)
+    if isinstance(body, Rehearse):
+        return _rehearsed(values)
+    return _asked(body.what, values) if isinstance(body, Ask) else values[0]
+
+
+def _asked(what: str, values: Sequence[Any]) -> Any:
+    if what == "idle":
+        return all(values)
     if what == "stats":
         return _stats(values)
     if what == "table":
@@ -28,6 +42,19 @@ def _node(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """A node of the graph, which all workers have: together."""
     counts = {name: sum(n[name] for n in same) for name in _COUNTS}
     return {**same[0], **counts, "building": next((n["building"] for n in same if n["building"]), "")}
+
+
+def _rehearsed(each: Sequence[Rehearsal]) -> Rehearsal:
+    """All workers would do the same, each to its own rows."""
+    def of_view(name: str, plans: Iterable[Sequence[NodePlan]]) -> ViewPlan:
+        return ViewPlan(name, tuple(replace(n[0], rows=sum(m.rows for m in n), nbytes=sum(m.nbytes for m in n))
+                                    for n in zip(*plans, strict=True)))
+
+    views = tuple(of_view(same[0].name, [v.nodes for v in same]) for same in zip(*(r.views for r in each), strict=True))
+    indexes = tuple(replace(same[0], rows=sum(i.rows for i in same))
+                    for same in zip(*(r.indexes for r in each), strict=True))
+    return Rehearsal(views, indexes, each[0].freed_nodes, sum(r.freed_bytes for r in each),
+                     {t: sum(r.rows.get(t, 0) for r in each) for t in each[0].rows})
 
 
 def _stats(values: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -111,9 +111,10 @@ def of_views(steps: Sequence[MigrationStep]) -> Steps:
     return tuple(s for s in steps if not isinstance(s, CreateTable | AlterTable | DropTable))
 
 
-def without_idle(steps: Sequence[MigrationStep]) -> Steps:
-    """Whether a view is idle workers may see differently: then it stays."""
-    return tuple(s for s in steps if not (isinstance(s, DropView) and s.idle))
+def yielding(steps: Sequence[MigrationStep], idle: Collection[str]) -> Steps:
+    """Those of views that go if they are idle: that is decided for all workers together."""
+    return tuple(replace(s, idle=False) if isinstance(s, DropView) else s for s in steps
+                 if not isinstance(s, DropView) or not s.idle or s.view in idle)
 
 
 def between(have: Mirror, want: Mirror) -> Steps:

@@ -34,7 +34,6 @@ from noria.dataflow.packets import (
     CreateTable,
     Done,
     DropView,
-    Evict,
     Hello,
     Ingest,
     Migrate,
@@ -44,7 +43,6 @@ from noria.dataflow.packets import (
     Packet,
     Query,
     Read,
-    Rehearse,
     RenameView,
     Rows,
     SetLimit,
@@ -58,7 +56,7 @@ from noria.runtime.changes import Change, WorkerGone
 from noria.runtime.groups import Groups
 from noria.runtime.inprocess import InProcessLink
 from noria.runtime.link import LinkState, LinkStats, OnHello, WorkerLink
-from noria.runtime.mirror import Mirror, between, catalog_only, of_views, without_idle
+from noria.runtime.mirror import Mirror, between, catalog_only, of_views, yielding
 from noria.runtime.own_writes import OwnWrites
 from noria.runtime.placing import Numbers, Placed, placed, renumbers
 from noria.runtime.routes import Routes
@@ -321,7 +319,8 @@ class ShardedLink:
         async with self._migrating:
             if (error := self._mirror.refusal(body.steps)) is not None:
                 return Migrated(0, error)
-            body = replace(body, steps=without_idle(body.steps), version=self.version + 1)
+            idle = [s.view for s in body.steps if isinstance(s, DropView) and s.idle and await self._is_idle(s.view)]
+            body = replace(body, steps=yielding(body.steps, idle), version=self.version + 1)
             sent = self.links[LEADER].submit(body)
             task = asyncio.current_task()
             assert task is not None
@@ -345,7 +344,12 @@ class ShardedLink:
         made = [s.table for s in body.steps if isinstance(s, CreateTable | AlterTable)]
         await self._renumber(made)
         self._learn(body.steps, first)
-        return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)), yielded=())
+        return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)),
+                       yielded=tuple(idle))
+
+    async def _is_idle(self, view: str) -> bool:
+        """At all workers?"""
+        return bool((await self._all(Ask(0, "idle", view), lambda link, b: link.ask(b, True))).value)
 
     async def _at_others(self, body: Migrate) -> list[Any]:
         return await asyncio.gather(*(link.change(body) for link in self.links[1:]), return_exceptions=True)
@@ -386,7 +390,7 @@ class ShardedLink:
             return await self._read(body, retry)
         if isinstance(body, Ask) and body.what == "analyze" and body.read is not None:
             return await self._analyze(body, retry)
-        if isinstance(body, Rehearse) or (isinstance(body, Ask) and body.what in AT_LEADER):
+        if isinstance(body, Ask) and body.what in AT_LEADER:
             return await self.links[LEADER].ask(body, retry)
         if isinstance(body, Snapshot):
             return await self._snapshot(body)
@@ -400,10 +404,7 @@ class ShardedLink:
         for r in replies:
             if r.error is not None:
                 return r
-        if isinstance(body, Ask):
-            return replace(replies[0], value=as_one(body.what, [r.value for r in replies]))
-        total = sum(r.value for r in replies) if isinstance(body, Evict) else replies[0].value
-        return replace(replies[0], value=total)
+        return replace(replies[0], value=as_one(body, [r.value for r in replies]))
 
     # ------------------------------------------------------------ reads
     async def _read(self, body: Read | Query, retry: bool) -> Rows:
