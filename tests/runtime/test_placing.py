@@ -110,13 +110,15 @@ def test_what_is_wrong_is_told_of_the_row_that_the_client_sent() -> None:
         [WriteResult(1), WriteResult(error=taken), WriteResult(1)]) == WriteResult(error=taken)
 
 
-def test_a_row_stays_where_it_is() -> None:
-    moves = ((ID, Const(INT, False, 1)),)
-    for statement in (Update("t", moves, None), Insert("t", (ID,), [(1,)], "update", moves)):
-        with pytest.raises(SqlError, match="by which its rows are spread over workers"):
-            placed(statement, table(), 2, Numbers(), 0)
-    same = Insert("t", (ID,), [(1,)], "update", ((ID, Col(INT, False, NEW + ID)),))
-    assert len(placed(same, table(), 2, Numbers(), 0).parts) == 1
+def test_a_statement_that_may_take_rows_elsewhere_says_so() -> None:
+    moves, stays = ((ID, Const(INT, False, 1)),), ((ID, Col(INT, False, NEW + ID)),)
+    assert placed(Update("t", moves, None), table(), 2, Numbers(), 0).moves
+    assert placed(Insert("t", (ID,), [(1,)], "update", moves), table(), 2, Numbers(), 0).moves
+    assert not placed(Insert("t", (ID,), [(1,)], "update", stays), table(), 2, Numbers(), 0).moves
+    assert not placed(Update("t", ((NAME, Const(TEXT, False, "a")),), None), table(), 2, Numbers(), 0).moves
+    unnamed = table(primary_key=(), indexes=(IndexDef("u", (ID,), True),))
+    with pytest.raises(SqlError, match="insert the rows one by one"):
+        placed(Insert("t", (ID,), [(i,) for i in range(9)], "update", moves), unnamed, 2, Numbers(), 0)
 
 
 def test_one_error_is_the_statements_and_counts_are_added() -> None:

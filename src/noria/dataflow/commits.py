@@ -12,7 +12,7 @@ from noria.core.batch import Batch
 from noria.core.errors import SqlError
 from noria.core.statements import WriteResult
 from noria.dataflow.engine import Engine
-from noria.dataflow.packets import Decide, Done, Envelope, Ingest, Prepare, Write, Wrote
+from noria.dataflow.packets import Decide, Done, Envelope, Ingest, Meet, Prepare, WorkOut, Write, Wrote
 from noria.dataflow.protocols import BaseStore
 
 
@@ -51,6 +51,13 @@ class Commits:
         except Exception as bug:  # committed, and states may be at odds with the tables
             raise TickFailed(f"the tick of write {e.epoch}.{e.seq} failed: {bug!r}") from bug
         return Wrote(e.seq, tuple(results))
+
+    def work_out(self, workers: int, body: WorkOut) -> Done:
+        found = self._store.work_out(body.statement, tuple(body.rows), workers, self._engine.work)
+        return Done(body.request, found, found.result.error)
+
+    def met(self, body: Meet) -> Done:
+        return Done(body.request, self._store.met(body.statement, self._engine.work))
 
     def ingest(self, body: Ingest, e: Envelope) -> Done:
         """Bulk rows go to disk beside the state: what is present and could hold them is evicted or rebuilt."""

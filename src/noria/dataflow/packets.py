@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from noria.core.errors import SqlError
-from noria.core.statements import Statement, WriteResult
+from noria.core.statements import Insert, Statement, WriteResult
 from noria.core.types import TableDef
 
 Watermark = tuple[tuple[int, int], ...]  # (worker, tick), ascending by worker
@@ -56,6 +56,24 @@ class Decide:
 
     group: str
     commit: bool
+
+
+@dataclass(frozen=True)
+class WorkOut:
+    """What would this worker's part of a statement do, and at which workers?  Nothing is done.  rows: packed rows of
+    other workers, which are looked at as if they were here.  `Done`: `statements.WorkedOut`."""
+
+    request: int
+    statement: Statement
+    rows: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True)
+class Meet:
+    """Which rows of this worker do the rows of an INSERT meet, by a key?  `Done`: a tuple of packed rows."""
+
+    request: int
+    statement: Insert
 
 
 @dataclass(frozen=True)
@@ -383,8 +401,8 @@ class Done:
 
 
 Packet = (
-    Write | Prepare | Decide | Read | Query | Migrate | Rehearse | Snapshot | Ingest | CheckIngest | Bootstrap
-    | IndexFiles | Evict | Ask | Fit | SetLimit | Between | Hello | Wrote | Rows | Migrated | Done
+    Write | Prepare | Decide | WorkOut | Meet | Read | Query | Migrate | Rehearse | Snapshot | Ingest | CheckIngest
+    | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between | Hello | Wrote | Rows | Migrated | Done
 )
 
 
@@ -394,6 +412,8 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW},
     Prepare: {"statements": _ROW, "group": _TEXT, "coordinator": _INT},
     Decide: {"group": _TEXT, "commit": (bool,)},
+    WorkOut: {"request": _INT, "statement": (tuple,), "rows": _ROW},
+    Meet: {"request": _INT, "statement": (Insert,)},
     Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},
     Query: {"request": _INT, "rows": _INT, "limit_ms": _INT},
     Migrate: {"steps": _ROW, "recipe": _ROW, "limit_ms": _INT},

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes, Texts
 from noria.core.errors import SqlError
-from noria.core.statements import Statement, WriteResult
+from noria.core.statements import Insert, Statement, WorkedOut, WriteResult
 from noria.core.types import Field, TableDef
 from noria.dataflow.packets import Note, Noted
 from noria.dataflow.work import Work
@@ -174,6 +174,14 @@ class BaseStore(Protocol):
     def decide(self, group: str, commit: bool, epoch: int, seq: int) -> tuple[list[WriteResult], dict[str, Batch]]:
         """Do what was prepared, as `write` would, or forget it; of a group that is unknown nothing.  Without space
         nothing happens, and every result says so."""
+
+    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: Work | None = None
+                 ) -> WorkedOut:
+        """What the statement would do, by worker; nothing is done.  rows: packed rows of other workers, which are
+        looked at as if they were here."""
+
+    def met(self, statement: Insert, work: Work | None = None) -> tuple[bytes, ...]:
+        """The rows, packed, that the rows of an INSERT meet, by a key."""
 
     def groups(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
         """What is prepared, (group, coordinator), and the groups that are remembered as done."""

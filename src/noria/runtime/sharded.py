@@ -61,6 +61,7 @@ from noria.runtime.own_writes import OwnWrites
 from noria.runtime.placing import Numbers, Placed, placed, renumbers
 from noria.runtime.routes import Routes
 from noria.runtime.spread import merged, split
+from noria.runtime.writes import Writes
 from noria.storage.shards import shard_path
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ class ShardedLink:
         self._limit: SetLimit | None = None
         self._paused: list[tuple[Change, asyncio.Future[Any]]] | None = None
         self._own = OwnWrites(links)
+        self._writes = Writes(links, self._groups, self._own)
         self._one_moment = asyncio.Lock()
         for w, link in enumerate(links):
             link.on_hello = partial(self._appeared, w)
@@ -271,16 +273,8 @@ class ShardedLink:
         except SqlError as e:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
-        if len(parts.parts) == 1:
-            ((worker, part),) = parts.parts.items()
-            inner = self.links[worker].submit(Write((part,)))
-            self._passes_on(inner, future, lambda: self._wrote(parts, inner.result().results))
-        else:
-            task = self._groups.begin(parts.parts)
-            self._passes_on(task, future, lambda: self._wrote(parts, task.result()))
-
-    def _wrote(self, parts: Placed, results: Sequence[WriteResult]) -> Wrote:
-        return Wrote(0, (parts.result(results),), self._own.wrote(parts.parts))
+        inner, wrote = self._writes.begin(parts)
+        self._passes_on(inner, future, wrote)
 
     async def _and_renumber(self, write: asyncio.Future[Any], table: TableDef) -> Any:
         """A write that may have set an AUTO_INCREMENT column, and what that is at then."""
@@ -302,7 +296,7 @@ class ShardedLink:
                 return
         inner = self._inner.get(change)
         if isinstance(inner, asyncio.Task):
-            self._groups.give_up(inner)
+            self._writes.give_up(inner)
             if self._at_leader is not None and self._at_leader[0] is inner:
                 self.links[LEADER].cancel(self._at_leader[1])
         elif inner is not None:

@@ -1,0 +1,164 @@
+"""A write at the workers that it concerns (DESIGN section 7).
+
+    one worker                              in one trip
+    several                                 as a group (`groups.py`)
+    rows may go from one to another         worked out first, then one of these:
+
+        places at all that have rows → Meet, WorkOut → what each is to do
+
+Keeps true: what was worked out is still so when it is done, because its places in the workers' queues let nothing pass
+meanwhile.  Places are taken at all workers at once, so no two statements wait for each other; where rows turn out to
+concern a worker at which it has none, all are given back and taken again with that one's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from noria.core.errors import SqlError, interrupted
+from noria.core.statements import Insert, Move, WorkedOut, WriteResult
+from noria.dataflow.packets import Done, Meet, Packet, WorkOut, Write, Wrote
+from noria.runtime.groups import Groups, Participant
+from noria.runtime.own_writes import OwnWrites
+from noria.runtime.placing import Placed
+
+
+class Asked(Participant, Protocol):
+    """What is needed of one worker's link."""
+
+    async def ask(self, body: Packet, retry: bool = False) -> Any: ...
+
+
+class Moved(NamedTuple):
+    """What a statement did, and which workers had to do something for it."""
+
+    result: WriteResult
+    workers: tuple[int, ...]
+
+
+class Writes:
+    def __init__(self, links: Sequence[Asked], groups: Groups, own: OwnWrites):
+        self._links, self._groups, self._own = links, groups, own
+        self._working: set[asyncio.Task[Moved]] = set()  # nothing is done yet
+        self._given_up: set[asyncio.Task[Moved]] = set()
+        self._does: dict[asyncio.Task[Moved], asyncio.Task[list[WriteResult]]] = {}
+
+    def begin(self, placed: Placed) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
+        """The future of the statement, and what it did when that is done."""
+        parts = placed.parts
+        if placed.moves:
+            moving = self._begin_moving(placed)
+            return moving, lambda: self._wrote(placed, [moving.result().result], moving.result().workers)
+        if len(parts) == 1:
+            ((worker, part),) = parts.items()
+            one = self._links[worker].submit(Write((part,)))
+            return one, lambda: self._wrote(placed, one.result().results, parts)
+        group = self._groups.begin({w: (part,) for w, part in parts.items()})
+        return group, lambda: self._wrote(placed, group.result(), parts)
+
+    def _wrote(self, placed: Placed, results: Sequence[WriteResult], workers: Iterable[int]) -> Wrote:
+        return Wrote(0, (placed.result(results),), self._own.wrote(workers))
+
+    def give_up(self, task: asyncio.Task[Any]) -> None:
+        """As far as it has not been decided."""
+        if task in self._working:
+            self._given_up.add(task)
+            task.cancel()
+        else:
+            self._groups.give_up(self._does.get(task, task))
+
+    # ------------------------------------------------------------ rows that go from one worker to another
+    def _begin_moving(self, placed: Placed) -> asyncio.Task[Moved]:
+        places = self._take(placed.parts)
+        task = asyncio.ensure_future(self._move(placed, *places))
+        self._working.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Moved]) -> None:
+        self._working.discard(task)
+        self._given_up.discard(task)
+        self._does.pop(task, None)
+
+    def _take(self, workers: Iterable[int]) -> tuple[str, dict[int, asyncio.Future[Any]]]:
+        name = self._groups.name()
+        return name, {w: self._links[w].hold(name) for w in sorted(workers)}
+
+    def _give_back(self, name: str, workers: Iterable[int]) -> None:
+        for w in workers:
+            self._links[w].let_go(name)
+
+    async def _move(self, placed: Placed, name: str, places: dict[int, asyncio.Future[Any]]) -> Moved:
+        task = asyncio.current_task()
+        assert task is not None
+        while True:
+            try:
+                await asyncio.gather(*places.values())
+                worked = await self._worked_out(placed)
+            except BaseException as e:
+                self._give_back(name, places)
+                if isinstance(e, SqlError):
+                    return Moved(WriteResult(error=e), ())
+                if isinstance(e, asyncio.CancelledError) and task in self._given_up:
+                    return Moved(WriteResult(error=interrupted()), ())
+                raise
+            if worked.parts.keys() <= places.keys():
+                break
+            self._give_back(name, places)
+            name, places = self._take(places.keys() | worked.parts.keys())
+        self._working.discard(task)
+        self._give_back(name, places.keys() - worked.parts.keys())
+        if not worked.parts:
+            return Moved(worked.result, ())
+        results = await self._do(task, name, worked.parts)
+        wrong = next((r for r in results if r.error is not None), None)
+        return Moved(wrong or worked.result, tuple(worked.parts))
+
+    async def _do(self, task: asyncio.Task[Moved], name: str, parts: Mapping[int, tuple[Move, ...]]
+                  ) -> Sequence[WriteResult]:
+        if len(parts) == 1:
+            ((worker, part),) = parts.items()
+            if len(part) == 1:
+                wrote: Wrote = await self._links[worker].put(name, Write(part))
+                return wrote.results
+        self._does[task] = self._groups.begin(parts, name)
+        return await self._does[task]
+
+    async def _worked_out(self, placed: Placed) -> WorkedOut:
+        parts = placed.parts
+        if placed.whole is not None and len(parts) > 1:
+            return await self._in_one_place(parts, placed.whole[0])
+        found = await self._all({w: WorkOut(0, part) for w, part in parts.items()})
+        return _together(found)
+
+    async def _in_one_place(self, workers: Iterable[int], statement: Insert) -> WorkedOut:
+        """Of rows that may meet rows of each other's workers, the first worker finds out what the statement does."""
+        first, *others = workers
+        met = await self._all({w: Meet(0, statement) for w in others})
+        rows = tuple(row for some in met for row in some)
+        worked: WorkedOut
+        (worked,) = await self._all({first: WorkOut(0, statement, rows)})
+        return worked
+
+    async def _all(self, questions: Mapping[int, Packet]) -> list[Any]:
+        """The answers; SqlError where one is an error."""
+        replies: list[Done] = await asyncio.gather(*(self._links[w].ask(q, True) for w, q in questions.items()))
+        for r in replies:
+            if r.error is not None:
+                raise r.error
+        return [r.value for r in replies]
+
+
+def _together(found: Sequence[WorkedOut]) -> WorkedOut:
+    """What the parts of a statement do together."""
+    moves: dict[int, dict[str, Move]] = {}
+    for f in found:
+        for w, some in f.parts.items():
+            mine = moves.setdefault(w, {})
+            for m in some:
+                had = mine.get(m.table, Move(m.table, (), ()))
+                mine[m.table] = Move(m.table, had.gone + m.gone, had.came + m.came)
+    return WorkedOut(WriteResult(sum(f.result.affected for f in found), 0, sum(f.result.matched for f in found)),
+                     {w: tuple(mine.values()) for w, mine in sorted(moves.items())})
