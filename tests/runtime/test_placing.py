@@ -64,10 +64,23 @@ def test_a_condition_on_the_key_concerns_its_workers_only() -> None:
     assert list(placed(Clear("t", 10), t, 3, Numbers(), 0).parts) == [0, 1, 2]
 
 
-def test_keys_that_have_nothing_in_common_are_kept_apart_by_worker_0() -> None:
+def test_keys_that_have_nothing_in_common_leave_rows_where_the_primary_key_says() -> None:
     t = table(indexes=(IndexDef("u", (NAME,), True),))
+    assert t.sharded_by == (ID,) and t.spread_unique == t.indexes
+    insert = placed(Insert("t", (ID, NAME), [(i, str(i)) for i in range(50)]), t, 3, Numbers(), 0)
+    assert insert.unique and not insert.assigns and list(insert.parts) == [0, 1, 2]
+    other, name = ((OTHER, Const(BIGINT, False, 1)),), ((NAME, Const(TEXT, False, "a")),)
+    assert not placed(Update("t", other, None), t, 3, Numbers(), 0).unique
+    assert not placed(Delete("t", None), t, 3, Numbers(), 0).unique
+    for renames in (Update("t", name, None), Insert("t", (ID,), [(1,)], "update", name)):
+        found = placed(renames, t, 3, Numbers(), 0)
+        assert found.unique and found.assigns
+
+
+def test_keys_without_a_primary_key_that_have_nothing_in_common_are_kept_apart_by_worker_0() -> None:
+    t = table(primary_key=(), indexes=(IndexDef("u", (NAME,), True), IndexDef("v", (OTHER,), True)))
     parts = placed(Insert("t", (ID, NAME), [(i, str(i)) for i in range(50)]), t, 3, Numbers(), 0).parts
-    assert list(parts) == [0]
+    assert list(parts) == [0] and not t.spread_unique
     assert list(placed(Delete("t", None), t, 3, Numbers(), 0).parts) == [0]
 
 

@@ -20,6 +20,7 @@ TABLES = ("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, age 
           "CREATE TABLE posts (id INT PRIMARY KEY, author INT, score INT, title VARCHAR(20))",
           "CREATE TABLE votes (post INT, who INT, points INT, PRIMARY KEY (post, who))",
           "CREATE TABLE log (what VARCHAR(10), number INT)")
+CHANGES = ("age = age + 1", "name = 'n3'", "id = id + 3", "id = id + 1, age = 0")  # of a user who is there
 READS = (  # text with a parameter, or without
     "SELECT id, author, score, title FROM posts WHERE id = ?",
     "SELECT id, score FROM posts WHERE author = ?",
@@ -59,6 +60,7 @@ class Game:
         except sqlite3.IntegrityError:
             with pytest.raises(SqlError, match="Duplicate"):
                 await self.db.sql(text)
+                pytest.fail(f"no error: {text}")
         else:
             await self.db.sql(text)
 
@@ -66,7 +68,8 @@ class Game:
         """Rows get other keys, all at once; SQLite looks at one after the other, so there they go aside first."""
         r = self.rng.randrange
         key, table, where = self.rng.choice([
-            ("id", "posts", f"author = {r(12)}"), ("id", "posts", f"id IN ({r(30)}, {r(130)})"),
+            ("id", "users", f"age = {r(6)}"), ("id", "posts", f"author = {r(12)}"),
+            ("id", "posts", f"id IN ({r(30)}, {r(130)})"),
             ("post", "votes", f"who < {r(12)}"), ("post", "votes", f"post = {r(40)}"),
             ("who", "votes", f"points = {r(4)}")])
         by = r(1, 4)
@@ -103,6 +106,10 @@ class Game:
             f"INSERT INTO posts VALUES {self.some_rows('posts')} ON DUPLICATE KEY UPDATE id = id + {r(1, 40)}",
             f"UPDATE posts SET score = score + 1 WHERE author = {r(12)}",
             f"UPDATE posts SET author = {r(12)} WHERE id = {r(30)}",
+            f"UPDATE users SET name = 'n{r(15)}' WHERE {self.rng.choice(['id', 'age'])} = {r(6)}",
+            f"UPDATE users SET id = {r(12)}, name = 'n{r(15)}', age = age + 1 WHERE id = {r(12)}",
+            f"INSERT INTO users VALUES {self.some_rows('users')} ON DUPLICATE KEY UPDATE {self.rng.choice(CHANGES)}",
+            f"DELETE FROM users WHERE name = 'n{r(15)}' OR age = {r(6)}",
             f"UPDATE votes SET points = {r(4)} WHERE post < {r(40)}",
             f"UPDATE log SET number = number + 1 WHERE what = '{self.rng.choice('abc')}'",
             f"DELETE FROM votes WHERE who = {r(12)} AND points = {r(4)}",

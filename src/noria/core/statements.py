@@ -84,4 +84,4 @@ class WorkedOut(NamedTuple):
     """What a statement would do, and what that is by worker."""
 
     result: WriteResult
-    parts: dict[int, tuple[Move, ...]]
+    parts: dict[int, tuple[Move]]

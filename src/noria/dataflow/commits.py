@@ -12,7 +12,18 @@ from noria.core.batch import Batch
 from noria.core.errors import SqlError
 from noria.core.statements import WriteResult
 from noria.dataflow.engine import Engine
-from noria.dataflow.packets import Decide, Done, Envelope, Ingest, Meet, Prepare, WorkOut, Write, Wrote
+from noria.dataflow.packets import (
+    CheckUnique,
+    Decide,
+    Done,
+    Envelope,
+    Ingest,
+    Meet,
+    Prepare,
+    WorkOut,
+    Write,
+    Wrote,
+)
 from noria.dataflow.protocols import BaseStore
 
 
@@ -58,6 +69,10 @@ class Commits:
 
     def met(self, body: Meet) -> Done:
         return Done(body.request, self._store.met(body.statement, self._engine.work))
+
+    def check_unique(self, body: CheckUnique) -> Done:
+        self._store.check_unique(body.table, tuple(body.gone), tuple(body.came))
+        return Done(body.request)
 
     def ingest(self, body: Ingest, e: Envelope) -> Done:
         """Bulk rows go to disk beside the state: what is present and could hold them is evicted or rebuilt."""

@@ -77,6 +77,17 @@ class Meet:
 
 
 @dataclass(frozen=True)
+class CheckUnique:
+    """Are rows that come to a table, here or at other workers (packed), kept apart by its UNIQUE indexes, from each
+    other and from this worker's rows without those that go (by key)?  `Done`, with error 1062 where they are not."""
+
+    request: int
+    table: str
+    gone: tuple[bytes, ...]
+    came: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
 class Read:
     """Rows of a view for keys (tuples of Python values, or a RecordBatch of key columns); fills what is missing.
     nulls: a NULL in a key is looked up like any value; else it finds nothing.  between: instead of keys, the least
@@ -401,8 +412,8 @@ class Done:
 
 
 Packet = (
-    Write | Prepare | Decide | WorkOut | Meet | Read | Query | Migrate | Rehearse | Snapshot | Ingest | CheckIngest
-    | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between | Hello | Wrote | Rows | Migrated | Done
+    Write | Prepare | Decide | WorkOut | Meet | CheckUnique | Read | Query | Migrate | Rehearse | Snapshot
+    | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between | Hello | Wrote | Rows | Migrated | Done
 )
 
 
@@ -414,6 +425,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     Decide: {"group": _TEXT, "commit": (bool,)},
     WorkOut: {"request": _INT, "statement": (tuple,), "rows": _ROW},
     Meet: {"request": _INT, "statement": (Insert,)},
+    CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW},
     Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},
     Query: {"request": _INT, "rows": _INT, "limit_ms": _INT},
     Migrate: {"steps": _ROW, "recipe": _ROW, "limit_ms": _INT},

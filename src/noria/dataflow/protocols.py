@@ -183,6 +183,10 @@ class BaseStore(Protocol):
     def met(self, statement: Insert, work: Work | None = None) -> tuple[bytes, ...]:
         """The rows, packed, that the rows of an INSERT meet, by a key."""
 
+    def check_unique(self, table: str, gone: tuple[bytes, ...], came: tuple[bytes, ...]) -> None:
+        """SqlError 1062 where rows that come (packed) are not kept apart by UNIQUE indexes, from each other and from
+        the rows that are here, without those that go (by key)."""
+
     def groups(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
         """What is prepared, (group, coordinator), and the groups that are remembered as done."""
 

@@ -53,12 +53,16 @@ class Numbers:
 @dataclass(frozen=True)
 class Placed:
     """A statement by worker.  made: the first AUTO_INCREMENT value that was given to its rows, 0: none was.  whole: the
-    INSERT, and its table, of which each worker has but some rows.  moves: rows may go from one worker to another."""
+    INSERT, and its table, of which each worker has but some rows.  moves: rows may go from one worker to another.
+    unique: rows may come to have values that only other workers know to be taken; assigns: and others than the INSERT's
+    own, if it is one."""
 
     parts: dict[int, Statement]
     made: int = 0
     whole: tuple[Insert, TableDef] | None = None
     moves: bool = False
+    unique: bool = False
+    assigns: bool = False
 
     def result(self, results: Sequence[WriteResult]) -> WriteResult:
         """What the whole statement did."""
@@ -75,10 +79,17 @@ def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers
     if table.sharded_by == ():
         return Placed({0: statement})
     if isinstance(statement, Insert):
-        found = _insert(statement, table, workers, numbers, turn)
-        return replace(found, moves=True) if _moves(statement, table, len(found.parts)) else found
+        found, unique = _insert(statement, table, workers, numbers, turn), bool(table.spread_unique)
+        if unique and found.whole is None:
+            (only,) = found.parts.values()
+            assert isinstance(only, Insert)
+            found = replace(found, whole=(only, table))
+        return replace(found, moves=_moves(statement, table, len(found.parts)), unique=unique,
+                       assigns=_assigns_unique(statement, table))
     where = statement.where if isinstance(statement, Update | Delete) else None
-    return Placed(dict.fromkeys(_concerned(where, table, workers), statement), moves=_moves(statement, table))
+    unique = _assigns_unique(statement, table)
+    return Placed(dict.fromkeys(_concerned(where, table, workers), statement), moves=_moves(statement, table),
+                  unique=unique, assigns=unique)
 
 
 def renumbers(statement: Statement, table: TableDef) -> bool:
@@ -111,6 +122,13 @@ def _moves(statement: Statement, table: TableDef, workers: int = 1) -> bool:
         raise not_supported(f"changing column '{table.columns[moved[0]].name}' of {table.name}, which has no PRIMARY "
                             "KEY, by rows of several workers", "insert the rows one by one")
     return bool(moved)
+
+
+def _assigns_unique(statement: Statement, table: TableDef) -> bool:
+    """May a row get other values in a UNIQUE index of which several workers have some?"""
+    columns = {c for i in table.spread_unique for c in i.columns}
+    return isinstance(statement, Insert | Update) and any(
+        c in columns and not (isinstance(e, Col) and e.index == c) for c, e in statement.assignments)
 
 
 def _stays(column: int, value: Expr) -> bool:

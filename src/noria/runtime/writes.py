@@ -2,9 +2,13 @@
 
     one worker                              in one trip
     several                                 as a group (`groups.py`)
-    rows may go from one to another         worked out first, then one of these:
+    rows may go from one to another, or     planned first, then one of these:
+    have what is UNIQUE among all
 
-        places at all that have rows → Meet, WorkOut → what each is to do
+        places at all that have rows → Meet, WorkOut, CheckUnique → what each is to do
+
+The values of a UNIQUE index that does not tell where a row is (`TableDef.spread_unique`) each worker keeps apart among
+its own rows; a statement that brings some has places at all workers, and asks them.
 
 Keeps true: what was worked out is still so when it is done, because its places in the workers' queues let nothing pass
 meanwhile.  Places are taken at all workers at once, so no two statements wait for each other; where rows turn out to
@@ -18,8 +22,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from noria.core.errors import SqlError, interrupted
-from noria.core.statements import Insert, Move, WorkedOut, WriteResult
-from noria.dataflow.packets import Done, Meet, Packet, WorkOut, Write, Wrote
+from noria.core.statements import Move, Statement, WorkedOut, WriteResult
+from noria.dataflow.packets import CheckUnique, Done, Meet, Packet, WorkOut, Write, Wrote
 from noria.runtime.groups import Groups, Participant
 from noria.runtime.own_writes import OwnWrites
 from noria.runtime.placing import Placed
@@ -29,6 +33,16 @@ class Asked(Participant, Protocol):
     """What is needed of one worker's link."""
 
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
+
+
+Parts = Mapping[int, tuple[Statement, ...]]
+
+
+class Plan(NamedTuple):
+    """What each worker is to do, and what the statement does then; None: that tells who does it."""
+
+    result: WriteResult | None
+    parts: Parts
 
 
 class Moved(NamedTuple):
@@ -48,7 +62,7 @@ class Writes:
     def begin(self, placed: Placed) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """The future of the statement, and what it did when that is done."""
         parts = placed.parts
-        if placed.moves:
+        if placed.moves or placed.unique:
             moving = self._begin_moving(placed)
             return moving, lambda: self._wrote(placed, [moving.result().result], moving.result().workers)
         if len(parts) == 1:
@@ -71,7 +85,7 @@ class Writes:
 
     # ------------------------------------------------------------ rows that go from one worker to another
     def _begin_moving(self, placed: Placed) -> asyncio.Task[Moved]:
-        places = self._take(placed.parts)
+        places = self._take(range(len(self._links)) if placed.unique else placed.parts)
         task = asyncio.ensure_future(self._move(placed, *places))
         self._working.add(task)
         task.add_done_callback(self._ended)
@@ -96,7 +110,7 @@ class Writes:
         while True:
             try:
                 await asyncio.gather(*places.values())
-                worked = await self._worked_out(placed)
+                plan = await self._planned(placed)
             except BaseException as e:
                 self._give_back(name, places)
                 if isinstance(e, SqlError):
@@ -104,43 +118,45 @@ class Writes:
                 if isinstance(e, asyncio.CancelledError) and task in self._given_up:
                     return Moved(WriteResult(error=interrupted()), ())
                 raise
-            if worked.parts.keys() <= places.keys():
+            if plan.parts.keys() <= places.keys():
                 break
             self._give_back(name, places)
-            name, places = self._take(places.keys() | worked.parts.keys())
+            name, places = self._take(places.keys() | plan.parts.keys())
         self._working.discard(task)
-        self._give_back(name, places.keys() - worked.parts.keys())
-        if not worked.parts:
-            return Moved(worked.result, ())
-        results = await self._do(task, name, worked.parts)
+        self._give_back(name, places.keys() - plan.parts.keys())
+        results = await self._do(task, name, plan.parts)
         wrong = next((r for r in results if r.error is not None), None)
-        return Moved(wrong or worked.result, tuple(worked.parts))
+        return Moved(wrong or plan.result or results[0], tuple(plan.parts))
 
-    async def _do(self, task: asyncio.Task[Moved], name: str, parts: Mapping[int, tuple[Move, ...]]
-                  ) -> Sequence[WriteResult]:
+    async def _do(self, task: asyncio.Task[Moved], name: str, parts: Parts) -> Sequence[WriteResult]:
+        if not parts:
+            return ()
         if len(parts) == 1:
-            ((worker, part),) = parts.items()
-            if len(part) == 1:
-                wrote: Wrote = await self._links[worker].put(name, Write(part))
-                return wrote.results
+            ((worker, (part,)),) = parts.items()
+            wrote: Wrote = await self._links[worker].put(name, Write((part,)))
+            return wrote.results
         self._does[task] = self._groups.begin(parts, name)
         return await self._does[task]
 
-    async def _worked_out(self, placed: Placed) -> WorkedOut:
+    async def _planned(self, placed: Placed) -> Plan:
+        """What there is to do, at all that have a place."""
         parts = placed.parts
-        if placed.whole is not None and len(parts) > 1:
-            return await self._in_one_place(parts, placed.whole[0])
-        found = await self._all({w: WorkOut(0, part) for w, part in parts.items()})
-        return _together(found)
-
-    async def _in_one_place(self, workers: Iterable[int], statement: Insert) -> WorkedOut:
-        """Of rows that may meet rows of each other's workers, the first worker finds out what the statement does."""
-        first, *others = workers
-        met = await self._all({w: Meet(0, statement) for w in others})
-        rows = tuple(row for some in met for row in some)
-        worked: WorkedOut
-        (worked,) = await self._all({first: WorkOut(0, statement, rows)})
-        return worked
+        if placed.whole is None:
+            worked = _together(await self._all({w: WorkOut(0, part) for w, part in parts.items()}))
+        else:
+            first, statement = min(parts), placed.whole[0]
+            others = (range(len(self._links)) if placed.unique else parts)
+            met = await self._all({w: Meet(0, statement) for w in others if w != first})
+            rows = tuple(row for some in met for row in some)
+            if not rows and len(parts) == 1 and not (placed.moves or placed.assigns):
+                return Plan(None, {first: (statement,)})
+            (worked,) = await self._all({first: WorkOut(0, statement, rows)})
+        if placed.assigns:
+            came = tuple(row for (move,) in worked.parts.values() for row in move.came)
+            table, each = next(iter(parts.values())).table, worked.parts
+            await self._all({w: CheckUnique(0, table, each[w][0].gone if w in each else (), came)
+                             for w in range(len(self._links))} if came else {})
+        return Plan(worked.result, dict(worked.parts))
 
     async def _all(self, questions: Mapping[int, Packet]) -> list[Any]:
         """The answers; SqlError where one is an error."""
@@ -153,12 +169,8 @@ class Writes:
 
 def _together(found: Sequence[WorkedOut]) -> WorkedOut:
     """What the parts of a statement do together."""
-    moves: dict[int, dict[str, Move]] = {}
-    for f in found:
-        for w, some in f.parts.items():
-            mine = moves.setdefault(w, {})
-            for m in some:
-                had = mine.get(m.table, Move(m.table, (), ()))
-                mine[m.table] = Move(m.table, had.gone + m.gone, had.came + m.came)
-    return WorkedOut(WriteResult(sum(f.result.affected for f in found), 0, sum(f.result.matched for f in found)),
-                     {w: tuple(mine.values()) for w, mine in sorted(moves.items())})
+    parts: dict[int, tuple[Move]] = {}
+    for w, (move,) in (item for f in found for item in f.parts.items()):
+        (had,) = parts.get(w, (Move(move.table, (), ()),))
+        parts[w] = (Move(move.table, had.gone + move.gone, had.came + move.came),)
+    return WorkedOut(WriteResult(sum(f.result.affected for f in found), 0, sum(f.result.matched for f in found)), parts)

@@ -88,15 +88,18 @@ class Deciding(Committing):
 
     def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: Work | None = None
                  ) -> WorkedOut:
-        return moving.work_out(self._looking(statement, work), statement, rows, self._symbols, workers)
+        return moving.work_out(self._looking(statement.table, work), statement, rows, self._symbols, workers)
 
     def met(self, statement: Insert, work: Work | None = None) -> tuple[bytes, ...]:
-        return moving.met(self._looking(statement, work), statement, self._symbols)
+        return moving.met(self._looking(statement.table, work), statement, self._symbols)
 
-    def _looking(self, statement: Statement, work: Work | None) -> Stage:
+    def check_unique(self, table: str, gone: tuple[bytes, ...], came: tuple[bytes, ...]) -> None:
+        moving.check_unique(self._looking(table), gone, came)
+
+    def _looking(self, table: str, work: Work | None = None) -> Stage:
         """A stage of which nothing is committed."""
         self._refuse_undecided()
-        return self._stage(self._readable(statement.table).name, {}, work)
+        return self._stage(self._readable(table).name, {}, work)
 
     def _refuse_undecided(self) -> None:
         if (refusal := self._groups.refusal()) is not None:

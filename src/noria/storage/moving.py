@@ -2,6 +2,7 @@
 
     met         the rows of this worker that an INSERT's rows meet
     work_out    what a statement would do: a `Move` for each worker that it concerns
+    check_unique    whether rows that come, anywhere, are kept apart from those that are here
 
 Keeps true: working out changes nothing; a row's part is that of the worker that owns it.
 """
@@ -15,6 +16,7 @@ from noria.core.keys import shard_of
 from noria.core.statements import Insert, Move, Statement, WorkedOut
 from noria.core.symbols import Symbols
 from noria.storage import writer
+from noria.storage.find import Found
 from noria.storage.stage import Stage
 
 
@@ -41,6 +43,16 @@ def work_out(stage: Stage, statement: Statement, rows: tuple[bytes, ...], symbol
         w: (Move(table.name, tuple(left[r] for r in np.flatnonzero(leaves == w).tolist()),
                  tuple(packed[r] for r in np.flatnonzero(comes == w).tolist())),)
         for w in sorted({*leaves.tolist(), *comes.tolist()})})
+
+
+def check_unique(stage: Stage, gone: tuple[bytes, ...], came: tuple[bytes, ...]) -> None:
+    """As `BaseStore.check_unique`."""
+    table = stage.table
+    if gone:
+        stage.add(writer.removal(stage, Found(list(gone), table.codes(stage.rows_of(list(gone))))))
+    rows = table.codes(came)
+    for index in table.unique_indexes:
+        writer.refuse_taken(stage, index, table.index_keys(index, rows, table.keys(rows)), rows)
 
 
 def _owners(stage: Stage, rows: Codes, symbols: Symbols, workers: int) -> Codes:

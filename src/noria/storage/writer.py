@@ -239,19 +239,20 @@ def _move(stage: Stage, statement: Move) -> WriteResult:
     rows = table.codes(statement.came)
     if table.key:
         keys = table.keys(rows)
-        _refuse_taken(stage, None, keys, rows)
+        refuse_taken(stage, None, keys, rows)
     else:
         first = stage.counters.row_number + 1
         stage.counters = stage.counters._replace(row_number=first + rows.shape[1] - 1)
         keys = table.bag_keys(first, rows.shape[1])
     for index in table.unique_indexes:
-        _refuse_taken(stage, index, table.index_keys(index, rows, keys), rows)
+        refuse_taken(stage, index, table.index_keys(index, rows, keys), rows)
     stage.add(addition(stage, *in_key_order(keys, rows)))
     _raise_mark(stage, rows)
     return WriteResult()
 
 
-def _refuse_taken(stage: Stage, index: Index | None, keys: list[bytes], rows: Codes) -> None:
+def refuse_taken(stage: Stage, index: Index | None, keys: list[bytes], rows: Codes) -> None:
+    """SqlError 1062 for a row whose key (or entry in an index) another one has."""
     seen: set[bytes] = set()
     family = stage.table.family if index is None else index.family
     for row, (key, held) in enumerate(zip(keys, stage.get(family, keys), strict=True)):
