@@ -6,6 +6,7 @@ Every packet travels in an `Envelope`: the sender's epoch (a receiver refuses an
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -258,21 +259,25 @@ class Ingest:
         files, rows = self.shards[worker]
         return Ingest(self.table, files, rows, self.auto_increment)
 
-    def check_of(self, worker: int) -> CheckIngest:
-        """Whether it could."""
+    def check_of(self, worker: int, spread: Collection[str] = ()) -> CheckIngest:
+        """Whether it could.  spread: families whose keys are to be there once among all workers."""
         files, rows = self.shards[worker]
-        return CheckIngest(0, self.table, files, rows)
+        others = tuple(f for w, (some, _) in enumerate(self.shards) for f in some if w != worker and f[0] in spread)
+        by_family = {name: tuple(p for n, paths in others if n == name for p in paths) for name, _ in others}
+        return CheckIngest(0, self.table, files, rows, tuple(by_family.items()))
 
 
 @dataclass(frozen=True)
 class CheckIngest:
     """Could these files be taken into the table as it is?  `Done`, with the error that `Ingest` would have (1062: a key
-    is there already).  Nothing is changed."""
+    is there already).  Nothing is changed.  others: files of other workers, with entries of UNIQUE indexes that must
+    not be here, either."""
 
     request: int
     table: str
     files: tuple[tuple[str, tuple[str, ...]], ...]
     rows: int
+    others: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -413,7 +418,8 @@ class Done:
 
 Packet = (
     Write | Prepare | Decide | WorkOut | Meet | CheckUnique | Read | Query | Migrate | Rehearse | Snapshot
-    | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between | Hello | Wrote | Rows | Migrated | Done
+    | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between | Hello | Wrote | Rows
+    | Migrated | Done
 )
 
 
@@ -432,7 +438,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     Rehearse: {"request": _INT, "steps": _ROW},
     Snapshot: {"request": _INT, "path": _TEXT},
     Ingest: {"table": _TEXT, "files": _ROW, "rows": _INT, "auto_increment": _INT},
-    CheckIngest: {"request": _INT, "table": _TEXT, "files": _ROW, "rows": _INT},
+    CheckIngest: {"request": _INT, "table": _TEXT, "files": _ROW, "rows": _INT, "others": _ROW},
     Bootstrap: {"view": _TEXT, "node": _INT, "files": _ROW, "request": _INT},
     IndexFiles: {"ticket": _TEXT, "files": (tuple, list, type(None)), "request": _INT},
     Evict: {"request": _INT, "nbytes": (int, type(None))},

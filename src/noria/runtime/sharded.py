@@ -62,7 +62,7 @@ from noria.runtime.placing import Numbers, Placed, placed, renumbers
 from noria.runtime.routes import Routes
 from noria.runtime.spread import merged, split
 from noria.runtime.writes import Writes
-from noria.storage.shards import shard_path
+from noria.storage.shards import shard_path, spread_families
 
 log = logging.getLogger(__name__)
 LEADER = 0
@@ -472,7 +472,9 @@ class ShardedLink:
     async def _ingest(self, body: Ingest) -> Done:
         """At all workers, after all have found that it fits."""
         async with self._nothing_else():
-            checks: list[Done] = await asyncio.gather(*(link.ask(body.check_of(link.worker)) for link in self.links))
+            spread = spread_families(self._mirror.tables.get(body.table))
+            checks: list[Done] = await asyncio.gather(*(link.ask(body.check_of(link.worker, spread))
+                                                        for link in self.links))
             for r in checks:
                 if r.error is not None:
                     return r

@@ -429,9 +429,11 @@ class RocksStore(Deciding):
         """A consistent copy (hard links) at `path`, which must not exist; `storage.snapshot` reads it."""
         self._engine.checkpoint(path)
 
-    def check_ingest(self, table: str, files: dict[str, list[str]], rows: int) -> None:
-        """SqlError where `ingest` would have one; nothing is changed."""
-        bulk.check(self._engine, self._readable(table), files, rows)
+    def check_ingest(self, table: str, files: dict[str, list[str]], rows: int,
+                     others: dict[str, list[str]] | None = None) -> None:
+        """SqlError where `ingest` would have one; nothing is changed.  others: files of other workers with entries of
+        UNIQUE indexes, which must not be here, either."""
+        bulk.check(self._engine, self._readable(table), files, rows, others)
 
     def ingest(
         self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int, epoch: int, seq: int
