@@ -90,7 +90,8 @@ def test_rows_are_loaded_where_they_belong_and_read_from_all(spark: SparkSession
     again = loaded(spark, tmp_path, to, "users", [(7_000, "name 1", 1), (7_001, "other", 1)], 9)
     assert refusal(to, again) == {1062}
     assert sum(s.row_count("users") for s in to) == 600
-    for seq, some in enumerate(([(90 + i, "NEW@x") for i in range(9)], [(80 + i, f"{i + 7}@X") for i in range(9)]), 10):
+    first, *_, last = sorted(range(90, 99), key=lambda i: owners(ONE, {0: pa.array([i])}, 1, WORKERS).tolist())
+    for seq, some in enumerate(([(first, "NEW@x"), (last, "new@X")], [(80 + i, f"{i + 7}@X") for i in range(9)]), 10):
         assert refusal(to, loaded(spark, tmp_path, to, "one", some, seq)) == {1062}
     assert sum(s.row_count("one") for s in to) == 50
 
