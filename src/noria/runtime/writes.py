@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 from noria.core.errors import SqlError, interrupted
 from noria.core.statements import Move, Statement, WorkedOut, WriteResult
@@ -55,16 +56,16 @@ class Moved(NamedTuple):
 class Writes:
     def __init__(self, links: Sequence[Asked], groups: Groups, own: OwnWrites):
         self._links, self._groups, self._own = links, groups, own
-        self._working: set[asyncio.Task[Moved]] = set()  # nothing is done yet
-        self._given_up: set[asyncio.Task[Moved]] = set()
+        self._places: dict[asyncio.Task[Moved], tuple[str, Iterable[int]]] = {}
         self._does: dict[asyncio.Task[Moved], asyncio.Task[list[WriteResult]]] = {}
+        self._given_up: WeakSet[asyncio.Task[Moved]] = WeakSet()
 
     def begin(self, placed: Placed) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """The future of the statement, and what it did when that is done."""
         parts = placed.parts
         if placed.moves or placed.unique:
             moving = self._begin_moving(placed)
-            return moving, lambda: self._wrote(placed, [moving.result().result], moving.result().workers)
+            return moving, lambda: self._moved(placed, moving)
         if len(parts) == 1:
             ((worker, part),) = parts.items()
             one = self._links[worker].submit(Write((part,)))
@@ -75,9 +76,15 @@ class Writes:
     def _wrote(self, placed: Placed, results: Sequence[WriteResult], workers: Iterable[int]) -> Wrote:
         return Wrote(0, (placed.result(results),), self._own.wrote(workers))
 
+    def _moved(self, placed: Placed, task: asyncio.Task[Moved]) -> Wrote:
+        if task.cancelled() and task in self._given_up:
+            raise interrupted()
+        moved = task.result()
+        return self._wrote(placed, [moved.result], moved.workers)
+
     def give_up(self, task: asyncio.Task[Any]) -> None:
         """As far as it has not been decided."""
-        if task in self._working:
+        if task in self._places:
             self._given_up.add(task)
             task.cancel()
         else:
@@ -85,20 +92,19 @@ class Writes:
 
     # ------------------------------------------------------------ rows that go from one worker to another
     def _begin_moving(self, placed: Placed) -> asyncio.Task[Moved]:
-        places = self._take(range(len(self._links)) if placed.unique else placed.parts)
-        task = asyncio.ensure_future(self._move(placed, *places))
-        self._working.add(task)
+        name = self._groups.name()
+        workers = range(len(self._links)) if placed.unique else placed.parts.keys()
+        task = asyncio.ensure_future(self._move(placed, name, self._take(name, workers)))
+        self._places[task] = name, workers
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[Moved]) -> None:
-        self._working.discard(task)
-        self._given_up.discard(task)
         self._does.pop(task, None)
+        self._give_back(*self._places.pop(task, ("", ())))
 
-    def _take(self, workers: Iterable[int]) -> tuple[str, dict[int, asyncio.Future[Any]]]:
-        name = self._groups.name()
-        return name, {w: self._links[w].hold(name) for w in sorted(workers)}
+    def _take(self, name: str, workers: Iterable[int]) -> dict[int, asyncio.Future[Any]]:
+        return {w: self._links[w].hold(name) for w in workers}
 
     def _give_back(self, name: str, workers: Iterable[int]) -> None:
         for w in workers:
@@ -107,22 +113,19 @@ class Writes:
     async def _move(self, placed: Placed, name: str, places: dict[int, asyncio.Future[Any]]) -> Moved:
         task = asyncio.current_task()
         assert task is not None
-        while True:
-            try:
+        try:
+            while True:
                 await asyncio.gather(*places.values())
                 plan = await self._planned(placed)
-            except BaseException as e:
+                if plan.parts.keys() <= places.keys():
+                    break
                 self._give_back(name, places)
-                if isinstance(e, SqlError):
-                    return Moved(WriteResult(error=e), ())
-                if isinstance(e, asyncio.CancelledError) and task in self._given_up:
-                    return Moved(WriteResult(error=interrupted()), ())
-                raise
-            if plan.parts.keys() <= places.keys():
-                break
-            self._give_back(name, places)
-            name, places = self._take(places.keys() | plan.parts.keys())
-        self._working.discard(task)
+                name, workers = self._groups.name(), places.keys() | plan.parts.keys()
+                places = self._take(name, workers)
+                self._places[task] = name, workers
+        except SqlError as e:
+            return Moved(WriteResult(error=e), ())
+        del self._places[task]
         self._give_back(name, places.keys() - plan.parts.keys())
         results = await self._do(task, name, plan.parts)
         wrong = next((r for r in results if r.error is not None), None)
