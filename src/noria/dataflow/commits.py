@@ -68,7 +68,13 @@ class Commits:
         return Done(body.request, found, found.result.error)
 
     def met(self, body: Meet) -> Done:
-        return Done(body.request, self._store.met(body.statement, self._engine.work))
+        found: list[tuple[bytes, ...] | SqlError] = []
+        for statement in body.statements:
+            try:
+                found.append(self._store.met(statement, self._engine.work))
+            except SqlError as error:
+                found.append(SqlError(error.code, error.state, error.message))
+        return Done(body.request, tuple(found))
 
     def check_unique(self, body: CheckUnique) -> Done:
         self._store.check_unique(body.table, tuple(body.gone), tuple(body.came))

@@ -71,10 +71,11 @@ class WorkOut:
 
 @dataclass(frozen=True)
 class Meet:
-    """Which rows of this worker do the rows of an INSERT meet, by a key?  `Done`: a tuple of packed rows."""
+    """Which rows of this worker do the rows of each of these INSERTs meet, by a key?  `Done`: for each a tuple of
+    packed rows, or the SqlError of one that cannot be."""
 
     request: int
-    statement: Insert
+    statements: tuple[Insert, ...]
 
 
 @dataclass(frozen=True)
@@ -430,7 +431,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     Prepare: {"statements": _ROW, "group": _TEXT, "coordinator": _INT},
     Decide: {"group": _TEXT, "commit": (bool,)},
     WorkOut: {"request": _INT, "statement": (tuple,), "rows": _ROW},
-    Meet: {"request": _INT, "statement": (Insert,)},
+    Meet: {"request": _INT, "statements": _ROW},
     CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW},
     Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},
     Query: {"request": _INT, "rows": _INT, "limit_ms": _INT},

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from noria.core.statements import Statement, WriteResult
-from noria.dataflow.packets import Decide, Hello, Prepare, Write, Wrote
+from noria.dataflow.packets import Decide, Hello, Packet, Prepare, Write, Wrote
 from noria.runtime.changes import Change
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,12 @@ class Participant(Protocol):
     async def up(self) -> None: ...
 
     async def first(self, body: Change) -> Any: ...
+
+
+class Asked(Participant, Protocol):
+    """What more is needed where a statement is planned first."""
+
+    async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
 
 class Groups:

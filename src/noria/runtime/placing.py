@@ -55,7 +55,7 @@ class Placed:
     """A statement by worker.  made: the first AUTO_INCREMENT value that was given to its rows, 0: none was.  whole: the
     INSERT, and its table, of which each worker has but some rows.  moves: rows may go from one worker to another.
     unique: rows may come to have values that only other workers know to be taken; assigns: and others than the INSERT's
-    own, if it is one."""
+    own, if it is one; values: numbers of such indexes, and hashes of what an INSERT brings into each."""
 
     parts: dict[int, Statement]
     made: int = 0
@@ -63,6 +63,7 @@ class Placed:
     moves: bool = False
     unique: bool = False
     assigns: bool = False
+    values: frozenset[tuple[int, int]] = frozenset()
 
     def result(self, results: Sequence[WriteResult]) -> WriteResult:
         """What the whole statement did."""
@@ -83,7 +84,7 @@ def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers
         if unique and found.whole is None:
             (only,) = found.parts.values()
             assert isinstance(only, Insert)
-            found = replace(found, whole=(only, table))
+            found = replace(found, whole=(only, table), values=_values(only, table))
         return replace(found, moves=_moves(statement, table, len(found.parts)), unique=unique,
                        assigns=_assigns_unique(statement, table))
     where = statement.where if isinstance(statement, Update | Delete) else None
@@ -174,6 +175,20 @@ def _owners(statement: Insert, table: TableDef, workers: int) -> Codes:
     by, symbols = table.sharded_by or (), PlainSymbols()
     codes = [_codes(statement, table, c, symbols) for c in by]
     return shard_of(codes, [table.columns[c].type for c in by], workers, symbols)
+
+
+def _values(statement: Insert, table: TableDef) -> frozenset[tuple[int, int]]:
+    """Numbers of UNIQUE indexes of which several workers have values, and hashes of those that the rows bring."""
+    symbols, found = PlainSymbols(), set()
+    try:
+        for n, index in enumerate(table.spread_unique):
+            codes, types = [_codes(statement, table, c, symbols) for c in index.columns], table.columns
+            there = np.flatnonzero(np.logical_and.reduce([c != NULL_CODE for c in codes]))
+            hashes = shard_of([c[there] for c in codes], [types[c].type for c in index.columns], 1 << 31, symbols)
+            found |= {(n, h) for h in hashes.tolist()}
+    except SqlError:
+        return frozenset()  # which its worker tells
+    return frozenset(found)
 
 
 def _codes(statement: Insert, table: TableDef, position: int, symbols: PlainSymbols) -> Codes:

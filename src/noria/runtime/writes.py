@@ -19,22 +19,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from noria.core.errors import SqlError, interrupted
 from noria.core.statements import Move, Statement, WorkedOut, WriteResult
 from noria.dataflow.packets import CheckUnique, Done, Meet, Packet, WorkOut, Write, Wrote
-from noria.runtime.groups import Groups, Participant
+from noria.runtime.groups import Asked, Groups
+from noria.runtime.inserts import Inserts
 from noria.runtime.own_writes import OwnWrites
 from noria.runtime.placing import Placed
-
-
-class Asked(Participant, Protocol):
-    """What is needed of one worker's link."""
-
-    async def ask(self, body: Packet, retry: bool = False) -> Any: ...
-
 
 Parts = Mapping[int, tuple[Statement, ...]]
 
@@ -56,6 +50,8 @@ class Moved(NamedTuple):
 class Writes:
     def __init__(self, links: Sequence[Asked], groups: Groups, own: OwnWrites):
         self._links, self._groups, self._own = links, groups, own
+        self._inserts = Inserts(links, groups)
+        self._together: dict[asyncio.Task[Moved], asyncio.Future[WriteResult | None]] = {}
         self._places: dict[asyncio.Task[Moved], tuple[str, Iterable[int]]] = {}
         self._does: dict[asyncio.Task[Moved], asyncio.Task[list[WriteResult]]] = {}
         self._given_up: WeakSet[asyncio.Task[Moved]] = WeakSet()
@@ -64,7 +60,7 @@ class Writes:
         """The future of the statement, and what it did when that is done."""
         parts = placed.parts
         if placed.moves or placed.unique:
-            moving = self._begin_moving(placed)
+            moving = (self._begin_insert if Inserts.takes(placed) else self._begin_moving)(placed)
             return moving, lambda: self._moved(placed, moving)
         if len(parts) == 1:
             ((worker, part),) = parts.items()
@@ -84,27 +80,48 @@ class Writes:
 
     def give_up(self, task: asyncio.Task[Any]) -> None:
         """As far as it has not been decided."""
-        if task in self._places:
+        inserting = self._together.get(task)
+        if inserting is not None and self._inserts.give_up(inserting):
+            self._given_up.add(task)
+        elif task in self._places:
             self._given_up.add(task)
             task.cancel()
         else:
             self._groups.give_up(self._does.get(task, task))
 
+    # ------------------------------------------------------------ INSERTs that go together
+    def _begin_insert(self, placed: Placed) -> asyncio.Task[Moved]:
+        inserting = self._inserts.add(placed)
+        task = asyncio.ensure_future(self._insert(placed, inserting))
+        self._together[task] = inserting
+        task.add_done_callback(self._ended)
+        return task
+
+    async def _insert(self, placed: Placed, inserting: asyncio.Future[WriteResult | None]) -> Moved:
+        result = await inserting
+        if result is not None:
+            return Moved(result, tuple(placed.parts))
+        task = asyncio.current_task()
+        assert task is not None
+        self._places[task] = name, places = self._take(range(len(self._links)))
+        return await self._move(placed, name, places)
+
     # ------------------------------------------------------------ rows that go from one worker to another
     def _begin_moving(self, placed: Placed) -> asyncio.Task[Moved]:
-        name = self._groups.name()
-        workers = range(len(self._links)) if placed.unique else placed.parts.keys()
-        task = asyncio.ensure_future(self._move(placed, name, self._take(name, workers)))
-        self._places[task] = name, workers
+        name, places = self._take(range(len(self._links)) if placed.unique else placed.parts)
+        task = asyncio.ensure_future(self._move(placed, name, places))
+        self._places[task] = name, places
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[Moved]) -> None:
+        self._together.pop(task, None)
         self._does.pop(task, None)
         self._give_back(*self._places.pop(task, ("", ())))
 
-    def _take(self, name: str, workers: Iterable[int]) -> dict[int, asyncio.Future[Any]]:
-        return {w: self._links[w].hold(name) for w in workers}
+    def _take(self, workers: Iterable[int]) -> tuple[str, dict[int, asyncio.Future[Any]]]:
+        name = self._groups.name()
+        return name, {w: self._links[w].hold(name) for w in workers}
 
     def _give_back(self, name: str, workers: Iterable[int]) -> None:
         for w in workers:
@@ -120,9 +137,7 @@ class Writes:
                 if plan.parts.keys() <= places.keys():
                     break
                 self._give_back(name, places)
-                name, workers = self._groups.name(), places.keys() | plan.parts.keys()
-                places = self._take(name, workers)
-                self._places[task] = name, workers
+                self._places[task] = name, places = self._take(places.keys() | plan.parts.keys())
         except SqlError as e:
             return Moved(WriteResult(error=e), ())
         del self._places[task]
@@ -149,10 +164,11 @@ class Writes:
         else:
             first, statement = min(parts), placed.whole[0]
             others = (range(len(self._links)) if placed.unique else parts)
-            met = await self._all({w: Meet(0, statement) for w in others if w != first})
-            rows = tuple(row for some in met for row in some)
-            if not rows and len(parts) == 1 and not (placed.moves or placed.assigns):
-                return Plan(None, {first: (statement,)})
+            met = await self._all({w: Meet(0, (statement,)) for w in others if w != first})
+            for (found,) in met:
+                if isinstance(found, SqlError):
+                    raise found
+            rows = tuple(row for (some,) in met for row in some)
             (worked,) = await self._all({first: WorkOut(0, statement, rows)})
         if placed.assigns:
             came = tuple(row for (move,) in worked.parts.values() for row in move.came)
