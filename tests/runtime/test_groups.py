@@ -1,29 +1,34 @@
 """Statements over several shards under random schedules and crashes: whole at all workers or at none, and what was told
-is true.  Workers here are models that keep what `Prepare`, `Write` and `Decide` promise to keep."""
+is true; what was worked out of a statement is still so when it is done.  Workers here are models that keep what
+`Prepare`, `Write` and `Decide` promise to keep."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from noria.core.errors import SqlError
-from noria.core.statements import Delete, WriteResult
-from noria.dataflow.packets import Decide, Hello, Prepare, Write, Wrote
+from noria.core.statements import Delete, Move, WorkedOut, WriteResult
+from noria.dataflow.packets import Decide, Done, Hello, Prepare, Write, Wrote
 from noria.runtime import groups as groups_module
-from noria.runtime.changes import Change, ReplyBook, WorkerGone
+from noria.runtime.changes import Change, Hold, ReplyBook, WorkerGone
 from noria.runtime.groups import Groups
+from noria.runtime.own_writes import OwnWrites
+from noria.runtime.placing import Placed
+from noria.runtime.writes import Moved, Writes
 
 TAKEN = SqlError(1062, "23000", "taken")
 
 
 class Shard:
-    """What a worker has on disk.  A statement is a Delete of a "table", whose name says what it does."""
+    """What a worker has on disk.  A statement is a Delete of a "table", whose name says what it does, or a Move, which
+    says how much its worker had when it was worked out."""
 
     def __init__(self, number: int):
         self.number = number
@@ -66,6 +71,8 @@ class Shard:
         return self._apply(body.statements)
 
     def _apply(self, statements: Any) -> tuple[WriteResult, ...]:
+        for s in statements:
+            assert not isinstance(s, Move) or set(s.gone) == {b"%d" % len(self.rows)}, "it was worked out of other rows"
         self.rows += [s.table for s in statements]
         return tuple(WriteResult(1) for _ in statements)
 
@@ -73,8 +80,8 @@ class Shard:
 class Line:
     """A link to a shard that may die with what is on its way, or after it was done and before it was told."""
 
-    def __init__(self, shard: Shard, rng: random.Random, come_back: Callable[[Line], Any]):
-        self.shard, self._rng, self._come_back = shard, rng, come_back
+    def __init__(self, shard: Shard, rng: random.Random, come_back: Callable[[Line], Any], all: Sequence[Shard] = ()):
+        self.shard, self._rng, self._come_back, self._all = shard, rng, come_back, all
         self._book, self._up, self.hello = ReplyBook(), True, shard.hello()
 
     @property
@@ -94,6 +101,27 @@ class Line:
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
         self._book.changes.give_up(change)
+
+    def hold(self, group: str) -> asyncio.Future[Any]:
+        return self.submit(Hold(group))  # type: ignore[arg-type]
+
+    def put(self, group: str, body: Change) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._book.changes.put(group, body, future)
+        return future
+
+    def let_go(self, group: str) -> None:
+        self._book.changes.put(group, None, asyncio.get_running_loop().create_future())
+
+    async def ask(self, body: Any, retry: bool = False) -> Done:
+        """What a statement comes to, at the workers that its name tells."""
+        for _ in range(self._rng.randrange(20)):
+            await asyncio.sleep(0)
+        await self.up()
+        name = body.statement.table
+        to = [int(w) for w in name.partition(" to ")[2].partition(" ")[0]]
+        parts = {w: (Move(name, (b"%d" % len(self._all[w].rows),), ()),) for w in to}
+        return Done(0, WorkedOut(WriteResult(1), parts))
 
     async def up(self) -> None:
         while not self._up:
@@ -154,10 +182,11 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
     async def come_back(line: Line) -> None:
         await groups.resolve(line.hello, lambda w: ())
 
-    lines = [Line(s, rng, come_back) for s in shards]
+    lines = [Line(s, rng, come_back, shards) for s in shards]
     for line in lines:
         line.shard.last, line.shard.done = 0, {}
     groups = Groups(lines, epoch)
+    writes = Writes(lines, groups, OwnWrites(lines))  # type: ignore[arg-type]
     for line in lines:
         line.shard.full = 0
         await groups.resolve(line.hello, lambda w: tuple(shards[w].decided))
@@ -169,14 +198,17 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
             name, some = f"{epoch}:{turn}", sorted(rng.sample(range(3), rng.randint(1, 3)))
             if rng.random() < 0.2:
                 name += f" fail at {rng.choice(some)}"
-            if len(some) > 1:
-                tasks[name] = groups.begin({w: Delete(name, None) for w in some}), some
+            if rng.random() < 0.4:
+                at, name = rng.sample(range(3), rng.randint(1, 2)), f"{name} to {''.join(map(str, some))} "
+                tasks[name] = writes.begin(Placed({w: Delete(name, None) for w in at}, moves=True))[0], some
+            elif len(some) > 1:
+                tasks[name] = groups.begin({w: (Delete(name, None),) for w in some}), some
             else:
                 tasks[name] = lines[some[0]].submit(Write((Delete(name, None),))), some
         if rng.random() < 0.05:
             task = rng.choice(list(tasks.values()) or [None])
             if isinstance(task, tuple) and isinstance(task[0], asyncio.Task):
-                groups.give_up(task[0])
+                writes.give_up(task[0])
         await rng.choice(lines).step(0.1)
         rng.choice(shards).full = int(rng.random() < 0.02)
         await asyncio.sleep(0)
@@ -203,7 +235,8 @@ def verdict(task: asyncio.Future[Any]) -> str:
         return "unknown"
     if task.exception() is not None:
         return "failed" if isinstance(task.exception(), SqlError) else "unknown"
-    results = task.result().results if isinstance(task.result(), Wrote) else task.result()
+    found = task.result()
+    results = found.results if isinstance(found, Wrote) else [found.result] if isinstance(found, Moved) else found
     return "failed" if any(r.error for r in results) else "done"
 
 
@@ -222,7 +255,7 @@ def test_a_worker_that_is_gone_is_told() -> None:
         line = Line(shard, random.Random(1), lambda line: None)
         lost = Line(Shard(1), random.Random(1), lambda line: None)
         groups = Groups([line, lost], 1)
-        task = groups.begin({0: Delete("a", None), 1: Delete("a", None)})
+        task = groups.begin({0: (Delete("a", None),), 1: (Delete("a", None),)})
         await asyncio.sleep(0)
         lost._book.fail(WorkerGone("it is gone"))
         with pytest.raises(WorkerGone):

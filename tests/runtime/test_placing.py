@@ -64,10 +64,23 @@ def test_a_condition_on_the_key_concerns_its_workers_only() -> None:
     assert list(placed(Clear("t", 10), t, 3, Numbers(), 0).parts) == [0, 1, 2]
 
 
-def test_keys_that_have_nothing_in_common_are_kept_apart_by_worker_0() -> None:
+def test_keys_that_have_nothing_in_common_leave_rows_where_the_primary_key_says() -> None:
     t = table(indexes=(IndexDef("u", (NAME,), True),))
+    assert t.sharded_by == (ID,) and t.spread_unique == t.indexes
+    insert = placed(Insert("t", (ID, NAME), [(i, str(i)) for i in range(50)]), t, 3, Numbers(), 0)
+    assert insert.unique and not insert.assigns and list(insert.parts) == [0, 1, 2]
+    other, name = ((OTHER, Const(BIGINT, False, 1)),), ((NAME, Const(TEXT, False, "a")),)
+    assert not placed(Update("t", other, None), t, 3, Numbers(), 0).unique
+    assert not placed(Delete("t", None), t, 3, Numbers(), 0).unique
+    for renames in (Update("t", name, None), Insert("t", (ID,), [(1,)], "update", name)):
+        found = placed(renames, t, 3, Numbers(), 0)
+        assert found.unique and found.assigns
+
+
+def test_keys_without_a_primary_key_that_have_nothing_in_common_are_kept_apart_by_worker_0() -> None:
+    t = table(primary_key=(), indexes=(IndexDef("u", (NAME,), True), IndexDef("v", (OTHER,), True)))
     parts = placed(Insert("t", (ID, NAME), [(i, str(i)) for i in range(50)]), t, 3, Numbers(), 0).parts
-    assert list(parts) == [0]
+    assert list(parts) == [0] and not t.spread_unique
     assert list(placed(Delete("t", None), t, 3, Numbers(), 0).parts) == [0]
 
 
@@ -110,13 +123,15 @@ def test_what_is_wrong_is_told_of_the_row_that_the_client_sent() -> None:
         [WriteResult(1), WriteResult(error=taken), WriteResult(1)]) == WriteResult(error=taken)
 
 
-def test_a_row_stays_where_it_is() -> None:
-    moves = ((ID, Const(INT, False, 1)),)
-    for statement in (Update("t", moves, None), Insert("t", (ID,), [(1,)], "update", moves)):
-        with pytest.raises(SqlError, match="by which its rows are spread over workers"):
-            placed(statement, table(), 2, Numbers(), 0)
-    same = Insert("t", (ID,), [(1,)], "update", ((ID, Col(INT, False, NEW + ID)),))
-    assert len(placed(same, table(), 2, Numbers(), 0).parts) == 1
+def test_a_statement_that_may_take_rows_elsewhere_says_so() -> None:
+    moves, stays = ((ID, Const(INT, False, 1)),), ((ID, Col(INT, False, NEW + ID)),)
+    assert placed(Update("t", moves, None), table(), 2, Numbers(), 0).moves
+    assert placed(Insert("t", (ID,), [(1,)], "update", moves), table(), 2, Numbers(), 0).moves
+    assert not placed(Insert("t", (ID,), [(1,)], "update", stays), table(), 2, Numbers(), 0).moves
+    assert not placed(Update("t", ((NAME, Const(TEXT, False, "a")),), None), table(), 2, Numbers(), 0).moves
+    unnamed = table(primary_key=(), indexes=(IndexDef("u", (ID,), True),))
+    with pytest.raises(SqlError, match="insert the rows one by one"):
+        placed(Insert("t", (ID,), [(i,) for i in range(9)], "update", moves), unnamed, 2, Numbers(), 0)
 
 
 def test_one_error_is_the_statements_and_counts_are_added() -> None:

@@ -53,13 +53,50 @@ class Game:
         await self.db.start()
 
     async def both(self, text: str) -> None:
+        await self.like(text, text.replace("INSERT IGNORE", "INSERT OR IGNORE")
+                        .replace("ON DUPLICATE KEY UPDATE", "ON CONFLICT (id) DO UPDATE SET"))
+
+    async def like(self, text: str, *truth: str) -> None:
+        """These together do there what the text does here."""
+        self.truth.execute("BEGIN")
         try:
-            self.truth.execute(text.replace("INSERT IGNORE", "INSERT OR IGNORE"))
+            for one in truth:
+                self.truth.execute(one)
         except sqlite3.IntegrityError:
-            with pytest.raises(SqlError, match="Duplicate"):
+            self.truth.execute("ROLLBACK")
+            with pytest.raises(SqlError, match="Duplicate entry"):
                 await self.db.sql(text)
+                pytest.fail(f"no error: {text}")
         else:
+            self.truth.execute("COMMIT")
             await self.db.sql(text)
+
+    async def user_again(self) -> None:
+        """The row with the id is changed, else the one with the name, as in MySQL; SQLite does not say which."""
+        r = self.rng.randrange
+        changes = self.rng.choice(["age = age + 1", "name = 'n3'", "id = id + 3", "id = id + 1, age = 0"])
+        rows = [(r(12), f"n{r(15)}", r(6)) for _ in range(r(1, 4))]
+        truth = []
+        for row in rows:
+            met = f"(SELECT id FROM users WHERE id = {row[0]} OR name = '{row[1]}' ORDER BY id <> {row[0]} LIMIT 1)"
+            truth += [f"CREATE TEMP TABLE met AS SELECT * FROM {met}", f"UPDATE users SET {changes} WHERE id IN met",
+                      f"INSERT INTO users SELECT {row[0]}, '{row[1]}', {row[2]} WHERE NOT EXISTS (SELECT * FROM met)",
+                      "DROP TABLE met"]
+        values = ", ".join(map(str, rows))
+        await self.like(f"INSERT INTO users VALUES {values} ON DUPLICATE KEY UPDATE {changes}", *truth)
+
+    async def moved(self) -> None:
+        """Rows get other keys, all at once; SQLite looks at one after the other, so there they go aside first."""
+        r = self.rng.randrange
+        key, table, where = self.rng.choice([
+            ("id", "users", f"age = {r(6)}"), ("id", "posts", f"author = {r(12)}"),
+            ("id", "posts", f"id IN ({r(30)}, {r(130)})"),
+            ("post", "votes", f"who < {r(12)}"), ("post", "votes", f"post = {r(40)}"),
+            ("who", "votes", f"points = {r(4)}")])
+        by = r(1, 4)
+        await self.like(f"UPDATE {table} SET {key} = {key} + {by} WHERE {where}",
+                        f"UPDATE {table} SET {key} = -({key} + {by}) WHERE {where}",
+                        f"UPDATE {table} SET {key} = -{key} WHERE {key} < 0")
 
     def some_rows(self, table: str) -> str:
         r = self.rng.randrange
@@ -79,8 +116,12 @@ class Game:
         return self.rng.choice([
             f"{verb if table != 'log' else 'INSERT INTO'} {table} VALUES {self.some_rows(table)}",
             f"{verb if table != 'log' else 'INSERT INTO'} {table} VALUES {self.some_rows(table)}",
+            f"INSERT INTO posts VALUES {self.some_rows('posts')} ON DUPLICATE KEY UPDATE id = id + {r(1, 40)}",
             f"UPDATE posts SET score = score + 1 WHERE author = {r(12)}",
             f"UPDATE posts SET author = {r(12)} WHERE id = {r(30)}",
+            f"UPDATE users SET name = 'n{r(15)}' WHERE {self.rng.choice(['id', 'age'])} = {r(6)}",
+            f"UPDATE users SET id = {r(12)}, name = 'n{r(15)}', age = age + 1 WHERE id = {r(12)}",
+            f"DELETE FROM users WHERE name = 'n{r(15)}' OR age = {r(6)}",
             f"UPDATE votes SET points = {r(4)} WHERE post < {r(40)}",
             f"UPDATE log SET number = number + 1 WHERE what = '{self.rng.choice('abc')}'",
             f"DELETE FROM votes WHERE who = {r(12)} AND points = {r(4)}",
@@ -106,7 +147,8 @@ def test_answers_are_those_of_one_worker_whoever_dies(tmp_path: Path, seed: int)
             for text in TABLES:
                 await game.both(text)
             for turn in range(70):
-                await game.both(game.write())
+                kind = rng.random()
+                await (game.moved() if kind < 0.15 else game.user_again() if kind < 0.3 else game.both(game.write()))
                 if rng.random() < 0.3:
                     await game.compare()
                 if rng.random() < 0.06:

@@ -57,8 +57,17 @@ class Clear(NamedTuple):
     most: int
 
 
+class Move(NamedTuple):
+    """What a statement comes to at one of several workers.  gone: the keys of rows that go; came: rows that come; both
+    as the store packs them."""
+
+    table: str
+    gone: tuple[bytes, ...]
+    came: tuple[bytes, ...]
+
+
 ClientWrite = Insert | Update | Delete
-Statement = ClientWrite | Clear
+Statement = ClientWrite | Clear | Move
 
 
 class WriteResult(NamedTuple):
@@ -69,3 +78,10 @@ class WriteResult(NamedTuple):
     last_insert_id: int = 0
     matched: int = 0
     error: SqlError | None = None
+
+
+class WorkedOut(NamedTuple):
+    """What a statement would do, and what that is by worker."""
+
+    result: WriteResult
+    parts: dict[int, tuple[Move]]

@@ -262,10 +262,16 @@ class TableDef:
     @cached_property
     def sharded_by(self) -> tuple[int, ...] | None:
         """Columns that tell the worker of a row: those that the primary key and all UNIQUE indexes have in common,
-        because one worker alone keeps a key's values apart; none of them: worker 0 has all rows.  None: without any
-        key a row may be anywhere."""
+        because one worker alone keeps a key's values apart; if they have none, those of the primary key
+        (`spread_unique`); without one worker 0 has all rows.  None: without any key a row may be anywhere."""
         keys = [k for k in (self.primary_key, *(i.columns for i in self.indexes if i.unique)) if k]
-        return tuple(c for c in keys[0] if all(c in k for k in keys)) if keys else None
+        return tuple(c for c in keys[0] if all(c in k for k in keys)) or self.primary_key if keys else None
+
+    @cached_property
+    def spread_unique(self) -> tuple[IndexDef, ...]:
+        """The UNIQUE indexes of which several workers may have a value."""
+        by = set(self.sharded_by or ())
+        return tuple(i for i in self.indexes if i.unique and not by <= set(i.columns))
 
     @cached_property
     def altered(self) -> bool:

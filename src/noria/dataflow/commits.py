@@ -12,7 +12,18 @@ from noria.core.batch import Batch
 from noria.core.errors import SqlError
 from noria.core.statements import WriteResult
 from noria.dataflow.engine import Engine
-from noria.dataflow.packets import Decide, Done, Envelope, Ingest, Prepare, Write, Wrote
+from noria.dataflow.packets import (
+    CheckUnique,
+    Decide,
+    Done,
+    Envelope,
+    Ingest,
+    Meet,
+    Prepare,
+    WorkOut,
+    Write,
+    Wrote,
+)
 from noria.dataflow.protocols import BaseStore
 
 
@@ -51,6 +62,23 @@ class Commits:
         except Exception as bug:  # committed, and states may be at odds with the tables
             raise TickFailed(f"the tick of write {e.epoch}.{e.seq} failed: {bug!r}") from bug
         return Wrote(e.seq, tuple(results))
+
+    def work_out(self, workers: int, body: WorkOut) -> Done:
+        found = self._store.work_out(body.statement, tuple(body.rows), workers, self._engine.work)
+        return Done(body.request, found, found.result.error)
+
+    def met(self, body: Meet) -> Done:
+        found: list[tuple[bytes, ...] | SqlError] = []
+        for statement in body.statements:
+            try:
+                found.append(self._store.met(statement, self._engine.work))
+            except SqlError as error:
+                found.append(SqlError(error.code, error.state, error.message))
+        return Done(body.request, tuple(found))
+
+    def check_unique(self, body: CheckUnique) -> Done:
+        self._store.check_unique(body.table, tuple(body.gone), tuple(body.came))
+        return Done(body.request)
 
     def ingest(self, body: Ingest, e: Envelope) -> Done:
         """Bulk rows go to disk beside the state: what is present and could hold them is evicted or rebuilt."""

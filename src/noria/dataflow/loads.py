@@ -10,7 +10,8 @@ from noria.dataflow.protocols import BaseStore
 def check(store: BaseStore, body: CheckIngest) -> Done:
     """With the error that the load would have; nothing is changed."""
     try:
-        store.check_ingest(body.table, {name: list(paths) for name, paths in body.files}, body.rows)
+        store.check_ingest(body.table, {name: list(paths) for name, paths in body.files}, body.rows,
+                           {name: list(paths) for name, paths in body.others})
     except SqlError as error:
         return Done(body.request, error=error)
     return Done(body.request)

@@ -6,12 +6,12 @@ Every packet travels in an `Envelope`: the sender's epoch (a receiver refuses an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from noria.core.errors import SqlError
-from noria.core.statements import Statement, WriteResult
+from noria.core.statements import Insert, Statement, WriteResult
 from noria.core.types import TableDef
 
 Watermark = tuple[tuple[int, int], ...]  # (worker, tick), ascending by worker
@@ -57,6 +57,36 @@ class Decide:
 
     group: str
     commit: bool
+
+
+@dataclass(frozen=True)
+class WorkOut:
+    """What would this worker's part of a statement do, and at which workers?  Nothing is done.  rows: packed rows of
+    other workers, which are looked at as if they were here.  `Done`: `statements.WorkedOut`."""
+
+    request: int
+    statement: Statement
+    rows: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True)
+class Meet:
+    """Which rows of this worker do the rows of each of these INSERTs meet, by a key?  `Done`: for each a tuple of
+    packed rows, or the SqlError of one that cannot be."""
+
+    request: int
+    statements: tuple[Insert, ...]
+
+
+@dataclass(frozen=True)
+class CheckUnique:
+    """Are rows that come to a table, here or at other workers (packed), kept apart by its UNIQUE indexes, from each
+    other and from this worker's rows without those that go (by key)?  `Done`, with error 1062 where they are not."""
+
+    request: int
+    table: str
+    gone: tuple[bytes, ...]
+    came: tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
@@ -230,21 +260,25 @@ class Ingest:
         files, rows = self.shards[worker]
         return Ingest(self.table, files, rows, self.auto_increment)
 
-    def check_of(self, worker: int) -> CheckIngest:
-        """Whether it could."""
+    def check_of(self, worker: int, spread: Collection[str] = ()) -> CheckIngest:
+        """Whether it could.  spread: families whose keys are to be there once among all workers."""
         files, rows = self.shards[worker]
-        return CheckIngest(0, self.table, files, rows)
+        others = tuple(f for w, (some, _) in enumerate(self.shards) for f in some if w != worker and f[0] in spread)
+        by_family = {name: tuple(p for n, paths in others if n == name for p in paths) for name, _ in others}
+        return CheckIngest(0, self.table, files, rows, tuple(by_family.items()))
 
 
 @dataclass(frozen=True)
 class CheckIngest:
     """Could these files be taken into the table as it is?  `Done`, with the error that `Ingest` would have (1062: a key
-    is there already).  Nothing is changed."""
+    is there already).  Nothing is changed.  others: files of other workers, with entries of UNIQUE indexes that must
+    not be here, either."""
 
     request: int
     table: str
     files: tuple[tuple[str, tuple[str, ...]], ...]
     rows: int
+    others: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -391,8 +425,9 @@ class Done:
 
 
 Packet = (
-    Write | Prepare | Decide | Read | Query | Migrate | Rehearse | Snapshot | Ingest | CheckIngest | Bootstrap
-    | IndexFiles | Evict | Ask | Fit | SetLimit | Between | Hello | Wrote | Rows | Migrated | Done
+    Write | Prepare | Decide | WorkOut | Meet | CheckUnique | Read | Query | Migrate | Rehearse | Snapshot
+    | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between | Hello | Wrote | Rows
+    | Migrated | Done
 )
 
 
@@ -402,13 +437,16 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW},
     Prepare: {"statements": _ROW, "group": _TEXT, "coordinator": _INT},
     Decide: {"group": _TEXT, "commit": (bool,)},
+    WorkOut: {"request": _INT, "statement": (tuple,), "rows": _ROW},
+    Meet: {"request": _INT, "statements": _ROW},
+    CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW},
     Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},
     Query: {"request": _INT, "rows": _INT, "limit_ms": _INT},
     Migrate: {"steps": _ROW, "recipe": _ROW, "limit_ms": _INT},
     Rehearse: {"request": _INT, "steps": _ROW},
     Snapshot: {"request": _INT, "path": _TEXT},
     Ingest: {"table": _TEXT, "files": _ROW, "rows": _INT, "auto_increment": _INT},
-    CheckIngest: {"request": _INT, "table": _TEXT, "files": _ROW, "rows": _INT},
+    CheckIngest: {"request": _INT, "table": _TEXT, "files": _ROW, "rows": _INT, "others": _ROW},
     Bootstrap: {"view": _TEXT, "node": _INT, "files": _ROW, "request": _INT},
     IndexFiles: {"ticket": _TEXT, "files": (tuple, list, type(None)), "request": _INT},
     Evict: {"request": _INT, "nbytes": (int, type(None))},

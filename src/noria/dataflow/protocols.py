@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes, Texts
 from noria.core.errors import SqlError
-from noria.core.statements import Statement, WriteResult
+from noria.core.statements import Insert, Statement, WorkedOut, WriteResult
 from noria.core.types import Field, TableDef
 from noria.dataflow.packets import Note, Noted
 from noria.dataflow.work import Work
@@ -175,6 +175,18 @@ class BaseStore(Protocol):
         """Do what was prepared, as `write` would, or forget it; of a group that is unknown nothing.  Without space
         nothing happens, and every result says so."""
 
+    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: Work | None = None
+                 ) -> WorkedOut:
+        """What the statement would do, by worker; nothing is done.  rows: packed rows of other workers, which are
+        looked at as if they were here."""
+
+    def met(self, statement: Insert, work: Work | None = None) -> tuple[bytes, ...]:
+        """The rows, packed, that the rows of an INSERT meet, by a key."""
+
+    def check_unique(self, table: str, gone: tuple[bytes, ...], came: tuple[bytes, ...]) -> None:
+        """SqlError 1062 where rows that come (packed) are not kept apart by UNIQUE indexes, from each other and from
+        the rows that are here, without those that go (by key)."""
+
     def groups(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
         """What is prepared, (group, coordinator), and the groups that are remembered as done."""
 
@@ -224,7 +236,8 @@ class BaseStore(Protocol):
 
     def checkpoint(self, path: str) -> None: ...
 
-    def check_ingest(self, table: str, files: dict[str, list[str]], rows: int) -> None: ...
+    def check_ingest(self, table: str, files: dict[str, list[str]], rows: int,
+                     others: dict[str, list[str]] | None = None) -> None: ...
 
     def ingest(self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int,
                epoch: int, seq: int) -> None: ...

@@ -97,6 +97,8 @@ class Worker:
             packets.Snapshot: self._snapshot, packets.CheckIngest: partial(loads.check, store),
             packets.Evict: self._evict, packets.Ask: self._ask, packets.SetLimit: self._set_limit,
             packets.Rehearse: self._rehearse, packets.IndexFiles: self._deferred.deliver,
+            packets.WorkOut: partial(commits.work_out, workers), packets.Meet: commits.met,
+            packets.CheckUnique: commits.check_unique,
         }
 
     # -------------------------------------------------------------- the step

@@ -35,6 +35,14 @@ from noria.runtime.blame import Blame, refused
 
 FIRST_REQUEST = 2**40  # questions are numbered apart from changes: a Done of an Ingest carries its seq
 
+
+@dataclass(frozen=True)
+class Hold:
+    """A place in the queue that lets nothing pass, for what is not known yet; it is never sent."""
+
+    group: str
+
+
 Change = Write | Prepare | Decide | Migrate | Ingest
 Changed = Wrote | Migrated | Done
 
@@ -73,10 +81,10 @@ class Flight:
 class ChangeQueue:
     """Order of arrival is order of commit.  One packet is in flight, and one large write behind it.  held: the group
     that is prepared, or about to be: only what is decided of it may go.  gated: groups whose `Write` keeps its place,
-    and all that waits behind it, until it may go."""
+    and all that waits behind it, until it may go.  The future of a `Hold` is done when all before it was answered."""
 
     last_seq: int = 0
-    waiting: deque[tuple[Change, asyncio.Future[Any]]] = field(default_factory=deque)
+    waiting: deque[tuple[Change | Hold, asyncio.Future[Any]]] = field(default_factory=deque)
     flying: deque[Flight] = field(default_factory=deque)
     groups: int = 0
     statements: int = 0
@@ -93,7 +101,17 @@ class ChangeQueue:
         """Is a worker at something?"""
         return any(f.sent for f in self.flying)
 
-    def add(self, body: Change, future: asyncio.Future[Any]) -> None:
+    def put(self, group: str, body: Change | None, future: asyncio.Future[Any]) -> None:
+        """What comes to the group's place; nothing: it is given back."""
+        place = next((n for n, (b, _) in enumerate(self.waiting) if isinstance(b, Hold) and b.group == group), None)
+        if place is None:
+            _fail(future, WorkerGone("its place is gone: the worker is not waited for any more"))
+        elif body is None:
+            del self.waiting[place]
+        else:
+            self.waiting[place] = body, future
+
+    def add(self, body: Change | Hold, future: asyncio.Future[Any]) -> None:
         self.waiting.append((body, future))
 
     def next(self) -> Flight | None:
@@ -113,7 +131,11 @@ class ChangeQueue:
             return None
         if (self.held and not self._decision_first()) or getattr(self.waiting[0][0], "group", None) in self.gated:
             return None
-        first, future = self.waiting.popleft()
+        first, future = self.waiting[0]
+        if isinstance(first, Hold):
+            _settle(future, None)
+            return None
+        self.waiting.popleft()
         self.held = first.group if isinstance(first, Prepare) else ""
         flight = self.begun(first, future)
         if isinstance(first, Write) and not first.group:
@@ -282,7 +304,7 @@ class ReplyBook:
         self.worker_gone(error)
 
 
-def _large(body: Change) -> bool:
+def _large(body: Change | Hold) -> bool:
     return isinstance(body, Write) and sum(map(_rows, body.statements)) >= PIPELINED_ROWS
 
 

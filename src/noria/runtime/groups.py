@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from noria.core.statements import Statement, WriteResult
-from noria.dataflow.packets import Decide, Hello, Prepare, Write, Wrote
+from noria.dataflow.packets import Decide, Hello, Packet, Prepare, Write, Wrote
 from noria.runtime.changes import Change
 
 log = logging.getLogger(__name__)
@@ -40,11 +40,23 @@ class Participant(Protocol):
 
     def submit(self, body: Change) -> asyncio.Future[Any]: ...
 
+    def hold(self, group: str) -> asyncio.Future[Any]: ...
+
+    def put(self, group: str, body: Change) -> asyncio.Future[Any]: ...
+
+    def let_go(self, group: str) -> None: ...
+
     def cancel(self, change: asyncio.Future[Any]) -> None: ...
 
     async def up(self) -> None: ...
 
     async def first(self, body: Change) -> Any: ...
+
+
+class Asked(Participant, Protocol):
+    """What more is needed where a statement is planned first."""
+
+    async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
 
 class Groups:
@@ -61,14 +73,22 @@ class Groups:
         return bool(self._running)
 
     # ------------------------------------------------------------ a statement
-    def begin(self, parts: Mapping[int, Statement]) -> asyncio.Task[list[WriteResult]]:
-        """What the statement's parts did, by ascending worker; errors come in results."""
-        name = f"{self._epoch}.{next(self._numbers)}"
+    def name(self) -> str:
+        return f"{self._epoch}.{next(self._numbers)}"
+
+    def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "") -> asyncio.Task[list[WriteResult]]:
+        """What the parts did, by ascending worker; errors come in results.  held: the name under which all these
+        workers have a place in their queues for it."""
+        name = held or self.name()
         first, *others = sorted(parts)
+
+        def submit(w: int, body: Change) -> asyncio.Future[Any]:
+            return self._links[w].put(name, body) if held else self._links[w].submit(body)
+
         self._links[first].gate(name)
-        write = Write((parts[first],), name, tuple(self._done.pop(first, ())))
-        decision = self._links[first].submit(write)
-        prepares = {w: self._links[w].submit(Prepare((parts[w],), name, first)) for w in others}
+        write = Write(tuple(parts[first]), name, tuple(self._done.pop(first, ())))
+        decision = submit(first, write)
+        prepares = {w: submit(w, Prepare(tuple(parts[w]), name, first)) for w in others}
         task = asyncio.ensure_future(self._run(write, first, decision, prepares))
         self._running[task] = prepares
         task.add_done_callback(self._ended)

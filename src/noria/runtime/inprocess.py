@@ -18,7 +18,7 @@ from typing import Any
 from noria.core.limits import IDLE_MS
 from noria.dataflow.packets import Envelope, Hello, Ingest, Migrate, Packet, Write
 from noria.dataflow.surroundings import Surroundings
-from noria.runtime.changes import Change, WorkerGone
+from noria.runtime.changes import Change, Hold, WorkerGone
 from noria.runtime.lineage import Lineage
 from noria.runtime.link import FRONT_END, LinkState, LinkStats, Member, OnHello, ReplyBook
 from noria.runtime.routes import Routes
@@ -79,6 +79,9 @@ class InProcessLink(Member):
         return self._book.changes.settled
 
     def submit(self, body: Change) -> asyncio.Future[Any]:
+        return self._add(body)
+
+    def _add(self, body: Change | Hold) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.state is not LinkState.UP:
             future.set_exception(WorkerGone(f"the worker is {self.state.value}: {self.why}"))

@@ -32,7 +32,7 @@ from noria.dataflow.packets import (
     Write,
 )
 from noria.runtime import wire
-from noria.runtime.changes import Change, Flight, ReplyBook, WorkerGone
+from noria.runtime.changes import Change, Flight, Hold, ReplyBook, WorkerGone
 from noria.runtime.lineage import Process
 from noria.runtime.pulse import Computing, Doing, Heart
 from noria.runtime.routes import Routes
@@ -154,6 +154,25 @@ class Member:
         self._book.changes.gated.discard(group)
         self._pump()
 
+    def hold(self, group: str) -> asyncio.Future[Any]:
+        """Take a place in the queue, for what `put` brings; done when all before it was answered."""
+        return self._add(Hold(group))
+
+    def put(self, group: str, body: Change) -> asyncio.Future[Any]:
+        """What comes to the group's place."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._book.changes.put(group, body, future)
+        self._pump()
+        return future
+
+    def let_go(self, group: str) -> None:
+        """The group has no place here any more."""
+        self._book.changes.put(group, None, self._loop.create_future())
+        self._pump()
+
+    def _add(self, body: Change | Hold) -> asyncio.Future[Any]:
+        raise NotImplementedError
+
     def _pump(self) -> None:
         raise NotImplementedError
 
@@ -249,12 +268,16 @@ class WorkerLink(Member):
     def submit(self, body: Change) -> asyncio.Future[Any]:
         """The future of a change's `Wrote`, `Migrated` or `Done` (Ingest).  While no worker is up the change waits
         for one.  What is submitted in one turn of the loop leaves together."""
+        if self._book.blame and (refusal := self._book.blame.refusal(body)) is not None:
+            future: asyncio.Future[Any] = self._loop.create_future()
+            future.set_exception(refusal)
+            return future
+        return self._add(body)
+
+    def _add(self, body: Change | Hold) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.state is LinkState.CLOSED:
             future.set_exception(WorkerGone(self._down_text()))
-            return future
-        if self._book.blame and (refusal := self._book.blame.refusal(body)) is not None:
-            future.set_exception(refusal)
             return future
         self._book.changes.add(body, future)
         self.stats.changes += 1

@@ -87,6 +87,11 @@ class Mirror:
             if isinstance(s, AlterTable) and was is not None and _place(was) != _place(s.table):
                 return not_supported(f"changing what the keys of {was.name} have in common, by which its rows are "
                                      "spread over workers", "make another table with these keys, or run one worker")
+            known = {i.columns for i in was.spread_unique} if was is not None else set()
+            made = [i for i in s.table.spread_unique if i.columns not in known] if isinstance(s, AlterTable) else []
+            if was is not None and made:
+                return not_supported(f"a new UNIQUE index of {was.name} with rows at several workers", "make another "
+                                     "table with it and load the rows into that, or run one worker")
         return None
 
 

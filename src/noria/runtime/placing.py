@@ -7,7 +7,7 @@ which says why; AUTO_INCREMENT values are given here, because they tell where a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -22,7 +22,7 @@ from noria.core.expressions.points import bounded
 from noria.core.keys import shard_of
 from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
-from noria.core.statements import NEW, Clear, Delete, Insert, Statement, Update, WriteResult
+from noria.core.statements import NEW, Clear, Delete, Insert, Move, Statement, Update, WriteResult
 from noria.core.types import TableDef
 from noria.core.values import convert, default_code, encode
 
@@ -53,11 +53,17 @@ class Numbers:
 @dataclass(frozen=True)
 class Placed:
     """A statement by worker.  made: the first AUTO_INCREMENT value that was given to its rows, 0: none was.  whole: the
-    INSERT, and its table, of which each worker has but some rows."""
+    INSERT, and its table, of which each worker has but some rows.  moves: rows may go from one worker to another.
+    unique: rows may come to have values that only other workers know to be taken; assigns: and others than the INSERT's
+    own, if it is one; values: numbers of such indexes, and hashes of what an INSERT brings into each."""
 
     parts: dict[int, Statement]
     made: int = 0
     whole: tuple[Insert, TableDef] | None = None
+    moves: bool = False
+    unique: bool = False
+    assigns: bool = False
+    values: frozenset[tuple[int, int]] = frozenset()
 
     def result(self, results: Sequence[WriteResult]) -> WriteResult:
         """What the whole statement did."""
@@ -71,21 +77,27 @@ class Placed:
 
 def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers, turn: int) -> Placed:
     """turn: who takes rows that may be anywhere."""
-    by = table.sharded_by
-    _refuse_moving(statement, table)
-    if by == ():
+    if table.sharded_by == ():
         return Placed({0: statement})
     if isinstance(statement, Insert):
-        return _insert(statement, table, workers, numbers, turn)
+        found, unique = _insert(statement, table, workers, numbers, turn), bool(table.spread_unique)
+        if unique and found.whole is None:
+            (only,) = found.parts.values()
+            assert isinstance(only, Insert)
+            found = replace(found, whole=(only, table), values=_values(only, table))
+        return replace(found, moves=_moves(statement, table, len(found.parts)), unique=unique,
+                       assigns=_assigns_unique(statement, table))
     where = statement.where if isinstance(statement, Update | Delete) else None
-    return Placed(dict.fromkeys(_concerned(where, table, workers), statement))
+    unique = _assigns_unique(statement, table)
+    return Placed(dict.fromkeys(_concerned(where, table, workers), statement), moves=_moves(statement, table),
+                  unique=unique, assigns=unique)
 
 
 def renumbers(statement: Statement, table: TableDef) -> bool:
     """May it set an AUTO_INCREMENT column to what is not given here?"""
     if table.auto_increment is None or isinstance(statement, Delete):
         return False
-    return isinstance(statement, Clear) or any(c == table.auto_increment for c, _ in statement.assignments)
+    return isinstance(statement, Clear | Move) or any(c == table.auto_increment for c, _ in statement.assignments)
 
 
 def _concerned(where: Expr | None, table: TableDef, workers: int) -> list[int]:
@@ -102,14 +114,22 @@ def _concerned(where: Expr | None, table: TableDef, workers: int) -> list[int]:
     return sorted(set(map(int, shard_of(codes, [types[c] for c in by], workers, symbols))))
 
 
-def _refuse_moving(statement: Statement, table: TableDef) -> None:
-    """A row does not go from one worker to another."""
+def _moves(statement: Statement, table: TableDef, workers: int = 1) -> bool:
+    """May a row get other values in the columns that tell its worker?"""
     if not isinstance(statement, Insert | Update):
-        return
+        return False
     moved = [c for c, e in statement.assignments if c in (table.sharded_by or ()) and not _stays(c, e)]
-    if moved:
-        raise not_supported(f"changing column '{table.columns[moved[0]].name}' of {table.name}, by which its rows are "
-                            "spread over workers", "delete the row and insert it again, or run one worker")
+    if moved and workers > 1 and not table.primary_key:
+        raise not_supported(f"changing column '{table.columns[moved[0]].name}' of {table.name}, which has no PRIMARY "
+                            "KEY, by rows of several workers", "insert the rows one by one")
+    return bool(moved)
+
+
+def _assigns_unique(statement: Statement, table: TableDef) -> bool:
+    """May a row get other values in a UNIQUE index of which several workers have some?"""
+    columns = {c for i in table.spread_unique for c in i.columns}
+    return isinstance(statement, Insert | Update) and any(
+        c in columns and not (isinstance(e, Col) and e.index == c) for c, e in statement.assignments)
 
 
 def _stays(column: int, value: Expr) -> bool:
@@ -155,6 +175,20 @@ def _owners(statement: Insert, table: TableDef, workers: int) -> Codes:
     by, symbols = table.sharded_by or (), PlainSymbols()
     codes = [_codes(statement, table, c, symbols) for c in by]
     return shard_of(codes, [table.columns[c].type for c in by], workers, symbols)
+
+
+def _values(statement: Insert, table: TableDef) -> frozenset[tuple[int, int]]:
+    """Numbers of UNIQUE indexes of which several workers have values, and hashes of those that the rows bring."""
+    symbols, found = PlainSymbols(), set()
+    try:
+        for n, index in enumerate(table.spread_unique):
+            codes, types = [_codes(statement, table, c, symbols) for c in index.columns], table.columns
+            there = np.flatnonzero(np.logical_and.reduce([c != NULL_CODE for c in codes]))
+            hashes = shard_of([c[there] for c in codes], [types[c].type for c in index.columns], 1 << 31, symbols)
+            found |= {(n, h) for h in hashes.tolist()}
+    except SqlError:
+        return frozenset()  # which its worker tells
+    return frozenset(found)
 
 
 def _codes(statement: Insert, table: TableDef, position: int, symbols: PlainSymbols) -> Codes:

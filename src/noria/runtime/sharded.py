@@ -47,7 +47,6 @@ from noria.dataflow.packets import (
     Rows,
     SetLimit,
     Snapshot,
-    Told,
     Write,
     Wrote,
 )
@@ -61,7 +60,8 @@ from noria.runtime.own_writes import OwnWrites
 from noria.runtime.placing import Numbers, Placed, placed, renumbers
 from noria.runtime.routes import Routes
 from noria.runtime.spread import merged, split
-from noria.storage.shards import shard_path
+from noria.runtime.writes import Writes
+from noria.storage.shards import shard_path, spread_families
 
 log = logging.getLogger(__name__)
 LEADER = 0
@@ -91,6 +91,7 @@ class ShardedLink:
         self._limit: SetLimit | None = None
         self._paused: list[tuple[Change, asyncio.Future[Any]]] | None = None
         self._own = OwnWrites(links)
+        self._writes = Writes(links, self._groups, self._own)
         self._one_moment = asyncio.Lock()
         for w, link in enumerate(links):
             link.on_hello = partial(self._appeared, w)
@@ -270,16 +271,8 @@ class ShardedLink:
         except SqlError as e:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
-        if len(parts.parts) == 1:
-            ((worker, part),) = parts.parts.items()
-            inner = self.links[worker].submit(Write((part,)))
-            self._passes_on(inner, future, lambda: self._wrote(parts, inner.result().results, inner.result().told))
-        else:
-            task = self._groups.begin(parts.parts)
-            self._passes_on(task, future, lambda: self._wrote(parts, task.result()))
-
-    def _wrote(self, parts: Placed, results: Sequence[WriteResult], told: Told = None) -> Wrote:
-        return Wrote(0, (parts.result(results),), own=self._own.wrote(dict.fromkeys(parts.parts, told)))
+        inner, wrote = self._writes.begin(parts)
+        self._passes_on(inner, future, wrote)
 
     async def _and_renumber(self, write: asyncio.Future[Any], table: TableDef) -> Any:
         """A write that may have set an AUTO_INCREMENT column, and what that is at then."""
@@ -301,7 +294,7 @@ class ShardedLink:
                 return
         inner = self._inner.get(change)
         if isinstance(inner, asyncio.Task):
-            self._groups.give_up(inner)
+            self._writes.give_up(inner)
             if self._at_leader is not None and self._at_leader[0] is inner:
                 self.links[LEADER].cancel(self._at_leader[1])
         elif inner is not None:
@@ -480,7 +473,9 @@ class ShardedLink:
     async def _ingest(self, body: Ingest) -> Done:
         """At all workers, after all have found that it fits."""
         async with self._nothing_else():
-            checks: list[Done] = await asyncio.gather(*(link.ask(body.check_of(link.worker)) for link in self.links))
+            spread = spread_families(self._mirror.tables.get(body.table))
+            checks: list[Done] = await asyncio.gather(*(link.ask(body.check_of(link.worker, spread))
+                                                        for link in self.links))
             for r in checks:
                 if r.error is not None:
                     return r

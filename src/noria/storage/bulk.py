@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +29,7 @@ from noria.storage.table import Counters, Index, Table
 _INTENT = b"ingest"
 _DIRECTORY = "ingest"  # under the data directory
 _PROBE_ROWS = 10_000
-_PROBE = "probe"  # the family in which files are looked at before they count
+_PROBE, _OTHER = "probe", "probe.other"  # families in which files are looked at before they count
 
 
 def ingest(engine: Engine, table: Table, files: dict[str, list[str]], rows: int, auto_increment: int,
@@ -46,10 +48,15 @@ def ingest(engine: Engine, table: Table, files: dict[str, list[str]], rows: int,
                          "which finishes it") from e
 
 
-def check(engine: Engine, table: Table, files: dict[str, list[str]], rows: int) -> dict[str, list[SstFile]]:
-    """The files by family, found to be what they should be.  SqlError: why they cannot be taken."""
+def check(engine: Engine, table: Table, files: dict[str, list[str]], rows: int,
+          others: dict[str, list[str]] | None = None) -> dict[str, list[SstFile]]:
+    """The files by family, found to be what they should be.  SqlError: why they cannot be taken.  others: what other
+    workers take of families whose keys are to be there once among all workers."""
     try:
-        return _checked(engine, table, files, rows)
+        described = _checked(engine, table, files, rows)
+        for family, paths in (others or {}).items():
+            _check_apart(engine, table, family, described.get(family, []), [describe(p) for p in paths])
+        return described
     except StoreError as bad:  # the load is, the store is not: nothing was changed
         raise SqlError(1105, "HY000", str(bad)) from bad
 
@@ -140,16 +147,47 @@ def _check_disjoint(engine: Engine, table: Table, family: str, files: list[SstFi
 
 
 def _check_keys(engine: Engine, table: Table, family: str, file: SstFile) -> None:
-    """The file's range holds stored keys: look at each of its keys, in a family that is dropped again."""
-    copy = os.path.join(engine.path, f"{_PROBE}.sst")
-    shutil.copyfile(file.path, copy)
-    engine.create_family(_PROBE)
-    try:
-        engine.ingest(_PROBE, [copy])
+    """The file's range holds stored keys: look at each of its keys."""
+    with _probing(engine, _PROBE, [file]):
         for some in engine.slices(_PROBE, _PROBE_ROWS, "keys"):
             _check_absent(engine, table, family, some)
+
+
+def _check_apart(engine: Engine, table: Table, family: str, mine: list[SstFile], others: list[SstFile]) -> None:
+    """No key of the others is stored here, or in files that are taken here."""
+    for file in others:
+        if engine.any_between(family, file.first, file.last):
+            _check_keys(engine, table, family, file)
+    near = [o for o in others if any(o.first <= m.last and m.first <= o.last for m in mine)]
+    if not near:
+        return
+    with _probing(engine, _PROBE, mine):
+        for file in near:
+            with _probing(engine, _OTHER, [file]):
+                for some in engine.slices(_OTHER, _PROBE_ROWS, "keys"):
+                    if any(v is not None for v in engine.get(_PROBE, some)):
+                        raise _repeated(table, family)
+
+
+def _repeated(table: Table, family: str) -> SqlError:
+    index = next(i for i in table.indexes if i.family == family)
+    names = ", ".join(table.definition.columns[c].name for c in index.columns)
+    return SqlError(1062, "23000", f"Rows of the files repeat a key of the UNIQUE index on {table.name} ({names}); "
+                                   "nothing was loaded: remove them")
+
+
+@contextmanager
+def _probing(engine: Engine, family: str, files: list[SstFile]) -> Iterator[None]:
+    """Copies of disjoint files in a family that is dropped again."""
+    copies = [os.path.join(engine.path, f"{family}.{n}.sst") for n in range(len(files))]
+    engine.create_family(family)
+    try:
+        for file, copy in zip(files, copies, strict=True):
+            shutil.copyfile(file.path, copy)
+        engine.ingest(family, copies)
+        yield
     finally:
-        engine.drop_family(_PROBE)
+        engine.drop_family(family)
 
 
 def _check_absent(engine: Engine, table: Table, family: str, keys: list[bytes]) -> None:

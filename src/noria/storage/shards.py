@@ -18,6 +18,7 @@ import pyarrow as pa
 from noria.core.batch import Codes
 from noria.core.keys import shard_of
 from noria.core.types import TableDef
+from noria.storage.catalog import index_family_of
 from noria.storage.disk import sync
 from noria.storage.errors import StoreError
 
@@ -104,3 +105,8 @@ def owners(table: TableDef, columns: dict[int, pa.Array], rows: int, workers: in
     if not by:
         return np.zeros(rows, np.int64)
     return shard_of([columns[c] for c in by], [table.columns[c].type for c in by], workers)
+
+
+def spread_families(table: TableDef | None) -> frozenset[str]:
+    """The column families of UNIQUE indexes of which several workers have entries."""
+    return frozenset(index_family_of(table, i.columns, True) for i in table.spread_unique) if table else frozenset()

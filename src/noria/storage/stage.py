@@ -156,25 +156,25 @@ class Stage:
                 deque(map(batch.__setitem__, change.keys, change.values), maxlen=0)
         batch.set_default_column_family(None)  # a batch that outlives a reopening must not hold the database
 
-    def delta(self) -> Batch:
-        """What all effects together did, net."""
-        parts = [Batch.of(codes, weight) for effect in self.effects
+    def delta(self, since: int = 0) -> Batch:
+        """What all effects together did, net.  since: without so many of the first ones."""
+        parts = [Batch.of(codes, weight) for effect in self.effects[since:]
                  for codes, weight in ((effect.old, -1), (effect.new, 1)) if codes.shape[1]]
         both = concat(parts, self.table.width)
         return net(both) if len({int(p.weights[0]) for p in parts}) == 2 else both
 
-    def changed(self, delta: Batch) -> tuple[list[bytes], Codes, list[bytes], Codes]:
+    def changed(self, delta: Batch, since: int = 0) -> tuple[list[bytes], Codes, list[bytes], Codes]:
         """The rows that go and the rows that come, net, each with its key.  delta: as `delta` has it."""
         if not self.table.key:
-            return self.moved()
+            return self.moved(since)
         gone, came = delta.columns[:, delta.weights < 0], delta.columns[:, delta.weights > 0]
         return self.table.keys(gone), gone, self.table.keys(came), came
 
-    def moved(self) -> tuple[list[bytes], Codes, list[bytes], Codes]:
+    def moved(self, since: int = 0) -> tuple[list[bytes], Codes, list[bytes], Codes]:
         """Rows of a bag that went and rows that came, net, each with its key."""
         gone: dict[bytes, Codes] = {}
         came: dict[bytes, Codes] = {}
-        for effect in self.effects:
+        for effect in self.effects[since:]:
             rows = effect.changes[0]
             for at, key in enumerate(rows.removed or rows.keys):
                 if effect.old.shape[1] and came.pop(key, None) is None:

@@ -19,7 +19,7 @@ import numpy as np
 from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes, Texts
-from noria.core.errors import InvariantViolation, SqlError, table_exists, unknown_table
+from noria.core.errors import SqlError, table_exists, unknown_table
 from noria.core.statements import Clear, Delete, Insert, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
@@ -27,7 +27,7 @@ from noria.dataflow.packets import Note, Noted
 from noria.dataflow.work import Work
 from noria.storage import bulk, lookups, meta, prepared
 from noria.storage.catalog import Done
-from noria.storage.committing import Committing
+from noria.storage.deciding import Deciding
 from noria.storage.encoding import first_codes
 from noria.storage.engine import Engine, Memory
 from noria.storage.errors import damaged
@@ -39,7 +39,7 @@ from noria.storage.table import Index, Table
 from noria.storage.writer import bare, joins, run, run_inserts
 
 
-class RocksStore(Committing):
+class RocksStore(Deciding):
     """Implements dataflow.protocols.BaseStore."""
 
     def __init__(self, path: str, symbols: Symbols, fence: int | None = None, memory: Memory | None = None):
@@ -290,58 +290,6 @@ class RocksStore(Committing):
                         told.written(stage, delta)
         return deltas
 
-    def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
-                work: Work | None = None) -> list[WriteResult]:
-        if (repeated := self._repeated(epoch, seq)) is not None:
-            return list(repeated.results)
-        self._refuse_undecided()
-        results = self._run_all(statements, {}, work)
-        failed = next((r for r in results if r.error is not None), None)
-        if failed is not None:
-            results = [failed for _ in statements]
-        tried = prepared.Group(coordinator, tuple(statements), tuple(results))
-
-        def fill(batch: WriteBatch) -> None:
-            if failed is None:
-                prepared.put_prepared(self._engine, batch, group, tried)
-
-        try:
-            self._commit(fill, Done(epoch, seq, tuple(results)), failed is None)
-        except SqlError as full:
-            return [WriteResult(error=bare(full)) for _ in statements]
-        if failed is None:
-            self._groups.prepared[group] = tried
-        return results
-
-    def decide(self, group: str, commit: bool, epoch: int, seq: int) -> tuple[list[WriteResult], dict[str, Batch]]:
-        if (repeated := self._repeated(epoch, seq)) is not None:
-            return list(repeated.results), {}
-        stages: dict[str, Stage] = {}
-        results: list[WriteResult] = []
-        tried = self._groups.prepared.get(group)
-        if tried is not None and commit:
-            results = self._run_all(tried.statements, stages, None)
-            if any(r.error is not None for r in results):  # a file that cannot be read any more
-                return results, {}
-            if tuple(results) != tried.results:
-                raise InvariantViolation("ACK-DURABLE", f"group {group} did {results} when it was committed, and "
-                                                        f"{list(tried.results)} when it was prepared")
-        committed = self._commit_stages(
-            stages, Done(epoch, seq, tuple(results)),
-            lambda batch: prepared.forget_prepared(self._engine, batch, group), tried is not None, not commit)
-        if isinstance(committed, SqlError):
-            return [WriteResult(error=bare(committed)) for _ in results], {}
-        self._groups.prepared.pop(group, None)
-        return results, committed
-
-    def _refuse_undecided(self) -> None:
-        if (refusal := self._groups.refusal()) is not None:
-            raise refusal
-
-    def groups(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
-        return (tuple((name, g.coordinator) for name, g in self._groups.prepared.items()),
-                tuple(sorted(self._groups.decided)))
-
     def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None
                  ) -> list[WriteResult]:
         """Run statements in order.  No statement reads another's table, so only the order within a table
@@ -481,9 +429,11 @@ class RocksStore(Committing):
         """A consistent copy (hard links) at `path`, which must not exist; `storage.snapshot` reads it."""
         self._engine.checkpoint(path)
 
-    def check_ingest(self, table: str, files: dict[str, list[str]], rows: int) -> None:
-        """SqlError where `ingest` would have one; nothing is changed."""
-        bulk.check(self._engine, self._readable(table), files, rows)
+    def check_ingest(self, table: str, files: dict[str, list[str]], rows: int,
+                     others: dict[str, list[str]] | None = None) -> None:
+        """SqlError where `ingest` would have one; nothing is changed.  others: files of other workers with entries of
+        UNIQUE indexes, which must not be here, either."""
+        bulk.check(self._engine, self._readable(table), files, rows, others)
 
     def ingest(
         self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int, epoch: int, seq: int

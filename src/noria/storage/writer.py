@@ -1,4 +1,5 @@
-"""Runs write statements against staged tables: INSERT in its four modes, UPDATE, DELETE and TRUNCATE of few rows.
+"""Runs write statements against staged tables: INSERT in its four modes, UPDATE, DELETE and TRUNCATE of few rows,
+and one worker's part of what takes rows from one worker to another (`moving`).
 
 A statement works on all its rows at once.  Only where rows of one statement meet each other (the same key
 twice in REPLACE, IGNORE or ON DUPLICATE KEY UPDATE) are they done in rounds, so that each sees the one before.
@@ -31,7 +32,7 @@ from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr, columns_of, substitute
 from noria.core.expressions.functions import zero_divisors
 from noria.core.limits import NULL_CODE
-from noria.core.statements import NEW, Clear, Delete, Insert, Statement, Update, WriteResult
+from noria.core.statements import NEW, Clear, Delete, Insert, Move, Statement, Update, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import Column
 from noria.core.values import convert, default_code, recode
@@ -53,6 +54,8 @@ def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
             return _Insert(stage, statement, symbols).run()
         if isinstance(statement, Clear):
             return _clear(stage, statement, symbols)
+        if isinstance(statement, Move):
+            return _move(stage, statement)
         found = find(stage, statement.where, symbols)
         if isinstance(statement, Delete):
             stage.add(removal(stage, found))
@@ -118,7 +121,7 @@ def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> lis
 
 def refuse_gone(table: Table, statement: Statement) -> None:
     """SqlError 1412 where the statement was planned when the table had columns that were dropped since."""
-    if not table.dropped or isinstance(statement, Clear):
+    if not table.dropped or isinstance(statement, Clear | Move):
         return
     exprs = [e for _, e in statement.assignments] if not isinstance(statement, Delete) else []
     if not isinstance(statement, Insert) and statement.where is not None:
@@ -223,6 +226,41 @@ def _moved(stage: Stage, index: Index | None, before: list[bytes], after: list[b
     return Change(family, [before[r] for r in moved], after, values)
 
 
+def _move(stage: Stage, statement: Move) -> WriteResult:
+    """SqlError 1062 where a row that comes has a key that is taken."""
+    table, gone = stage.table, list(statement.gone)
+    there = stage.get(table.family, gone)
+    if None in there:
+        raise SqlError(1105, "HY000", f"a row of {table.name} went before it was moved: try again")
+    if gone:
+        stage.add(removal(stage, Found(gone, table.codes([row for row in there if row is not None]))))
+    if not statement.came:
+        return WriteResult()
+    rows = table.codes(statement.came)
+    if table.key:
+        keys = table.keys(rows)
+        refuse_taken(stage, None, keys, rows)
+    else:
+        first = stage.counters.row_number + 1
+        stage.counters = stage.counters._replace(row_number=first + rows.shape[1] - 1)
+        keys = table.bag_keys(first, rows.shape[1])
+    for index in table.unique_indexes:
+        refuse_taken(stage, index, table.index_keys(index, rows, keys), rows)
+    stage.add(addition(stage, *in_key_order(keys, rows)))
+    _raise_mark(stage, rows)
+    return WriteResult()
+
+
+def refuse_taken(stage: Stage, index: Index | None, keys: list[bytes], rows: Codes) -> None:
+    """SqlError 1062 for a row whose key (or entry in an index) another one has."""
+    seen: set[bytes] = set()
+    family = stage.table.family if index is None else index.family
+    for row, (key, held) in enumerate(zip(keys, stage.get(family, keys), strict=True)):
+        if held is not None or key in seen:
+            raise stage.table.duplicate(index, rows[:, row])
+        seen.add(key)
+
+
 def _raise_mark(stage: Stage, rows: Codes) -> None:
     """An AUTO_INCREMENT column goes on after the greatest value stored in it."""
     column = stage.table.definition.auto_increment
@@ -233,6 +271,11 @@ def _raise_mark(stage: Stage, rows: Codes) -> None:
 
 
 # ------------------------------------------------------------------ INSERT
+def met(stage: Stage, statement: Insert, symbols: Symbols) -> list[bytes]:
+    """The keys of stored rows that have a key, or an entry in a UNIQUE index, of a row of the INSERT."""
+    return _Insert(stage, statement, symbols).met()
+
+
 class _Insert:
     """One INSERT or REPLACE."""
 
@@ -262,6 +305,16 @@ class _Insert:
             raise self.table.duplicate(index, codes[:, mask.argmax()])
         alone = any(index is not None for index, _ in conflicts) or self._moves_keys()
         return self._result(self._rounds(codes, keys, alone))
+
+    def met(self) -> list[bytes]:
+        """The keys of stored rows that its rows meet, in whatever index."""
+        codes = self._convert()
+        keys = self.table.keys(codes)
+        found = [k for k, v in zip(keys, self.stage.get(self.table.family, keys), strict=True) if v is not None]
+        for index in self.table.unique_indexes:
+            holders = self.stage.get(index.family, self.table.index_keys(index, codes, keys))
+            found += [h for h in holders if h is not None]
+        return list(dict.fromkeys(found))
 
     def _moves_keys(self) -> bool:
         """May ON DUPLICATE KEY UPDATE give a row another key?"""

@@ -285,7 +285,7 @@ class Bulk:
                    "differences": [*map(str, view.differences), *([view.error] if view.error else [])]}
         for table in dict.fromkeys(m.table for m in report.misplaced):
             yield {"view": table, "agrees": False, "rows": 0, "keys": None, "of": None, "derived": 0,
-                   "compared": "the worker of each row of the table",
+                   "compared": "the worker of each row of the table, and what is UNIQUE",
                    "differences": [str(m) for m in report.misplaced if m.table == table]}
         for name, why in unread:
             yield {"view": name, "agrees": True, "rows": 0, "keys": 0, "of": 0, "derived": 0, "differences": [],

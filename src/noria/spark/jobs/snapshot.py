@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from noria.core.types import TableDef
 from noria.spark.lowering import coding
+from noria.storage.encoding import key_parts_of_arrow, pack_keys
 from noria.storage.shards import owners, shards_of
 from noria.storage.snapshot import Range, read_checkpoint, read_tables, split
 
@@ -107,6 +108,53 @@ def misplaced(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) 
             counts[r["worker"], r["owner"]] = rows + r["rows"], r["example"]
         found += [Misplaced(t.name, *at, *told) for at, told in sorted(counts.items())]
     return found
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Values of a UNIQUE index that several rows have."""
+
+    table: str
+    index: str
+    values: int
+
+    def __str__(self) -> str:
+        return f"{self.values:,} values of the UNIQUE index {self.index} are of several rows"
+
+
+def repeated(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> list[Repeated]:
+    """What is not kept apart among the workers, of those tables that the snapshot holds."""
+    shards = shards_of(checkpoint)
+    held = {t.table_id: t for t in read_tables(shards[0]).values()} if len(shards) > 1 else {}
+    found: list[Repeated] = []
+    for t in wanted:
+        then = held.get(t.table_id)
+        if then is None:
+            continue
+        for index in then.spread_unique:
+            pieces = _pieces(spark, checkpoint, then)
+            numbers = spark.range(0, len(pieces), 1, len(pieces))
+            entries = numbers.mapInArrow(_entries(then, pieces, index.columns), "entry binary")
+            values = entries.groupBy("entry").count().filter("count > 1").count()
+            found += [Repeated(t.name, index.name, values)] if values else []
+    return found
+
+
+def _entries(definition: TableDef, pieces: list[Piece], columns: tuple[int, ...]
+             ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function of Spark's tasks: from numbers of pieces to the entries of their rows in an index, without NULLs."""
+    types = [definition.columns[c].type for c in columns]
+
+    def look(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for n in batch.column(0).to_pylist():
+                shard, some = pieces[n]
+                for rows in read_checkpoint(shard, definition, [some], columns):
+                    rows = rows.drop_null()
+                    entries = pack_keys(key_parts_of_arrow(rows.columns, types))
+                    yield pa.record_batch([pa.array(entries, pa.binary())], names=["entry"])
+
+    return look
 
 
 def _placing(definition: TableDef, pieces: list[Piece], shards: list[str]

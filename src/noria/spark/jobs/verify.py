@@ -26,7 +26,7 @@ from noria.plan.view import ViewDef
 from noria.spark.jobs import snapshot
 from noria.spark.jobs.bootstrap import WEIGHT
 from noria.spark.jobs.progress import Progress, quiet
-from noria.spark.jobs.snapshot import Misplaced
+from noria.spark.jobs.snapshot import Misplaced, Repeated
 from noria.spark.lowering import coding, lower
 from noria.spark.lowering.expressions import equality_key
 from noria.spark.lowering.relation import Relation, Tables
@@ -92,10 +92,11 @@ class ViewReport:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """misplaced: rows of the base tables that are at another worker than the one that owns them."""
+    """misplaced: rows of the base tables that are at another worker than the one that owns them, and what is UNIQUE and
+    several workers have."""
 
     views: tuple[ViewReport, ...]
-    misplaced: tuple[Misplaced, ...] = ()
+    misplaced: tuple[Misplaced | Repeated, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -117,7 +118,8 @@ def verify(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, 
     base = {n: rows.persist() if uses[n] > 1 else rows for n, rows in base.items()}  # scanned once
     reports = []
     try:
-        misplaced = snapshot.misplaced(spark, checkpoint, tables)
+        misplaced: list[Misplaced | Repeated] = [*snapshot.misplaced(spark, checkpoint, tables)]
+        misplaced += snapshot.repeated(spark, checkpoint, tables)
         for i, m in enumerate(views):
             progress(i, len(views), f"verify {m.view.name}")
             started = time.monotonic()

@@ -1,0 +1,135 @@
+"""INSERTs into tables with UNIQUE keys of which several workers have values (`TableDef.spread_unique`): many in one go.
+
+    places at all workers → Meet: whose values does another worker have? → one Write at each owner
+
+Keeps true: those that go together have no such value in common, and none that another worker has; so each worker finds
+what is taken among its own rows.  Who waits meanwhile goes together next: the more clients write, the less each costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from noria.core.errors import SqlError
+from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS
+from noria.core.statements import Insert, WriteResult
+from noria.dataflow.packets import Done, Meet, Write, Wrote
+from noria.runtime.groups import Asked, Groups
+from noria.runtime.placing import Placed
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """done: what it did; None: nothing yet, since it meets rows of other workers."""
+
+    owner: int
+    statement: Insert
+    values: frozenset[tuple[int, int]]
+    done: asyncio.Future[WriteResult | None]
+
+    def told(self, result: WriteResult | None) -> None:
+        if not self.done.done():
+            self.done.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+class Inserts:
+    def __init__(self, links: Sequence[Asked], groups: Groups):
+        self._links, self._groups = links, groups
+        self._waiting: list[_Waiting] = []
+        self._running: asyncio.Task[None] | None = None
+
+    @staticmethod
+    def takes(placed: Placed) -> bool:
+        """Is it an INSERT whose own worker can tell what it does, once no other has its values?"""
+        return placed.whole is not None and len(placed.parts) == 1 and not (placed.moves or placed.assigns)
+
+    def add(self, placed: Placed) -> asyncio.Future[WriteResult | None]:
+        """Cancelled, it is not done, if it has not begun."""
+        ((owner, statement),) = placed.parts.items()
+        assert isinstance(statement, Insert)
+        one = _Waiting(owner, statement, placed.values, asyncio.get_running_loop().create_future())
+        self._waiting.append(one)
+        if self._running is None:
+            self._running = asyncio.ensure_future(self._run())
+        return one.done
+
+    def give_up(self, done: asyncio.Future[WriteResult | None]) -> bool:
+        """Take it back, if it has not begun."""
+        found = [one for one in self._waiting if one.done is done]
+        for one in found:
+            self._waiting.remove(one)
+            done.cancel()
+        return bool(found)
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                together = self._together()
+                try:
+                    await self._insert(together)
+                except Exception as e:
+                    for one in together:
+                        one.fail(e)
+        finally:
+            self._running = None
+            for one in self._waiting:  # the front end is stopping
+                one.done.cancel()
+
+    def _together(self) -> list[_Waiting]:
+        """The next ones that have no value in common."""
+        chosen: list[_Waiting] = []
+        values: set[tuple[int, int]] = set()
+        rows = 0
+        for one in self._waiting:
+            rows += len(one.statement.rows)
+            if chosen and (rows > GROUP_ROWS or len(chosen) == GROUP_STATEMENTS):
+                break
+            if values.isdisjoint(one.values):
+                values |= one.values
+                chosen.append(one)
+        self._waiting = [one for one in self._waiting if one not in chosen]
+        return chosen
+
+    async def _insert(self, together: Sequence[_Waiting]) -> None:
+        name = self._groups.name()
+        places = [link.hold(name) for link in self._links]
+        writes: dict[asyncio.Future[Any], list[_Waiting]] = {}
+        try:
+            await asyncio.gather(*places)
+            free = await self._free(together)
+            for w, link in enumerate(self._links):
+                mine = [one for one in free if one.owner == w]
+                if mine:
+                    writes[link.put(name, Write(tuple(one.statement for one in mine)))] = mine
+        finally:
+            for link in self._links:
+                link.let_go(name)
+        await asyncio.gather(*writes, return_exceptions=True)
+        for wrote, mine in writes.items():
+            for n, one in enumerate(mine):
+                if (error := wrote.exception()) is not None:
+                    one.fail(error)
+                else:
+                    reply: Wrote = wrote.result()
+                    one.told(reply.results[n])
+
+    async def _free(self, together: Sequence[_Waiting]) -> list[_Waiting]:
+        """Those that no other worker has a row of; the others are done with, one way or the other."""
+        each = [(link, [one for one in together if one.owner != w]) for w, link in enumerate(self._links)]
+        asked = [(link, some) for link, some in each if some]
+        replies: list[Done] = await asyncio.gather(*(
+            link.ask(Meet(0, tuple(one.statement for one in some)), True) for link, some in asked))
+        for reply, (_, some) in zip(replies, asked, strict=True):
+            if reply.error is not None:
+                raise reply.error
+            for found, one in zip(reply.value, some, strict=True):
+                if found:
+                    one.told(WriteResult(error=found) if isinstance(found, SqlError) else None)
+        return [one for one in together if not one.done.done()]

@@ -1,0 +1,195 @@
+"""A write at the workers that it concerns (DESIGN section 7).
+
+    one worker                              in one trip
+    several                                 as a group (`groups.py`)
+    rows may go from one to another, or     planned first, then one of these:
+    have what is UNIQUE among all
+
+        places at all that have rows → Meet, WorkOut, CheckUnique → what each is to do
+
+The values of a UNIQUE index that does not tell where a row is (`TableDef.spread_unique`) each worker keeps apart among
+its own rows; a statement that brings some has places at all workers, and asks them.
+
+Keeps true: what was worked out is still so when it is done, because its places in the workers' queues let nothing pass
+meanwhile.  Places are taken at all workers at once, so no two statements wait for each other; where rows turn out to
+concern a worker at which it has none, all are given back and taken again with that one's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakSet
+
+from noria.core.errors import SqlError, interrupted
+from noria.core.statements import Move, Statement, WorkedOut, WriteResult
+from noria.dataflow.packets import CheckUnique, Done, Meet, Packet, Told, WorkOut, Write, Wrote
+from noria.runtime.groups import Asked, Groups
+from noria.runtime.inserts import Inserts
+from noria.runtime.own_writes import OwnWrites
+from noria.runtime.placing import Placed
+
+Parts = Mapping[int, tuple[Statement, ...]]
+
+
+class Plan(NamedTuple):
+    """What each worker is to do, and what the statement does then; None: that tells who does it."""
+
+    result: WriteResult | None
+    parts: Parts
+
+
+class Moved(NamedTuple):
+    """What a statement did, and which workers had to do something for it."""
+
+    result: WriteResult
+    workers: tuple[int, ...]
+
+
+class Writes:
+    def __init__(self, links: Sequence[Asked], groups: Groups, own: OwnWrites):
+        self._links, self._groups, self._own = links, groups, own
+        self._inserts = Inserts(links, groups)
+        self._together: dict[asyncio.Task[Moved], asyncio.Future[WriteResult | None]] = {}
+        self._places: dict[asyncio.Task[Moved], tuple[str, Iterable[int]]] = {}
+        self._does: dict[asyncio.Task[Moved], asyncio.Task[list[WriteResult]]] = {}
+        self._given_up: WeakSet[asyncio.Task[Moved]] = WeakSet()
+
+    def begin(self, placed: Placed) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
+        """The future of the statement, and what it did when that is done."""
+        parts = placed.parts
+        if placed.moves or placed.unique:
+            moving = (self._begin_insert if Inserts.takes(placed) else self._begin_moving)(placed)
+            return moving, lambda: self._moved(placed, moving)
+        if len(parts) == 1:
+            ((worker, part),) = parts.items()
+            one = self._links[worker].submit(Write((part,)))
+            return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().told})
+        group = self._groups.begin({w: (part,) for w, part in parts.items()})
+        return group, lambda: self._wrote(placed, group.result(), dict.fromkeys(parts))
+
+    def _wrote(self, placed: Placed, results: Sequence[WriteResult], told: Mapping[int, Told]) -> Wrote:
+        return Wrote(0, (placed.result(results),), own=self._own.wrote(told))
+
+    def _moved(self, placed: Placed, task: asyncio.Task[Moved]) -> Wrote:
+        if task.cancelled() and task in self._given_up:
+            raise interrupted()
+        moved = task.result()
+        return self._wrote(placed, [moved.result], dict.fromkeys(moved.workers))
+
+    def give_up(self, task: asyncio.Task[Any]) -> None:
+        """As far as it has not been decided."""
+        inserting = self._together.get(task)
+        if inserting is not None and self._inserts.give_up(inserting):
+            self._given_up.add(task)
+        elif task in self._places:
+            self._given_up.add(task)
+            task.cancel()
+        else:
+            self._groups.give_up(self._does.get(task, task))
+
+    # ------------------------------------------------------------ INSERTs that go together
+    def _begin_insert(self, placed: Placed) -> asyncio.Task[Moved]:
+        inserting = self._inserts.add(placed)
+        task = asyncio.ensure_future(self._insert(placed, inserting))
+        self._together[task] = inserting
+        task.add_done_callback(self._ended)
+        return task
+
+    async def _insert(self, placed: Placed, inserting: asyncio.Future[WriteResult | None]) -> Moved:
+        result = await inserting
+        if result is not None:
+            return Moved(result, tuple(placed.parts))
+        task = asyncio.current_task()
+        assert task is not None
+        self._places[task] = name, places = self._take(range(len(self._links)))
+        return await self._move(placed, name, places)
+
+    # ------------------------------------------------------------ rows that go from one worker to another
+    def _begin_moving(self, placed: Placed) -> asyncio.Task[Moved]:
+        name, places = self._take(range(len(self._links)) if placed.unique else placed.parts)
+        task = asyncio.ensure_future(self._move(placed, name, places))
+        self._places[task] = name, places
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Moved]) -> None:
+        self._together.pop(task, None)
+        self._does.pop(task, None)
+        self._give_back(*self._places.pop(task, ("", ())))
+
+    def _take(self, workers: Iterable[int]) -> tuple[str, dict[int, asyncio.Future[Any]]]:
+        name = self._groups.name()
+        return name, {w: self._links[w].hold(name) for w in workers}
+
+    def _give_back(self, name: str, workers: Iterable[int]) -> None:
+        for w in workers:
+            self._links[w].let_go(name)
+
+    async def _move(self, placed: Placed, name: str, places: dict[int, asyncio.Future[Any]]) -> Moved:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            while True:
+                await asyncio.gather(*places.values())
+                plan = await self._planned(placed)
+                if plan.parts.keys() <= places.keys():
+                    break
+                self._give_back(name, places)
+                self._places[task] = name, places = self._take(places.keys() | plan.parts.keys())
+        except SqlError as e:
+            return Moved(WriteResult(error=e), ())
+        del self._places[task]
+        self._give_back(name, places.keys() - plan.parts.keys())
+        results = await self._do(task, name, plan.parts)
+        wrong = next((r for r in results if r.error is not None), None)
+        return Moved(wrong or plan.result or results[0], tuple(plan.parts))
+
+    async def _do(self, task: asyncio.Task[Moved], name: str, parts: Parts) -> Sequence[WriteResult]:
+        if not parts:
+            return ()
+        if len(parts) == 1:
+            ((worker, (part,)),) = parts.items()
+            wrote: Wrote = await self._links[worker].put(name, Write((part,)))
+            return wrote.results
+        self._does[task] = self._groups.begin(parts, name)
+        return await self._does[task]
+
+    async def _planned(self, placed: Placed) -> Plan:
+        """What there is to do, at all that have a place."""
+        parts = placed.parts
+        if placed.whole is None:
+            worked = _together(await self._all({w: WorkOut(0, part) for w, part in parts.items()}))
+        else:
+            first, statement = min(parts), placed.whole[0]
+            others = (range(len(self._links)) if placed.unique else parts)
+            met = await self._all({w: Meet(0, (statement,)) for w in others if w != first})
+            for (found,) in met:
+                if isinstance(found, SqlError):
+                    raise found
+            rows = tuple(row for (some,) in met for row in some)
+            (worked,) = await self._all({first: WorkOut(0, statement, rows)})
+        if placed.assigns:
+            came = tuple(row for (move,) in worked.parts.values() for row in move.came)
+            table, each = next(iter(parts.values())).table, worked.parts
+            await self._all({w: CheckUnique(0, table, each[w][0].gone if w in each else (), came)
+                             for w in range(len(self._links))} if came else {})
+        return Plan(worked.result, dict(worked.parts))
+
+    async def _all(self, questions: Mapping[int, Packet]) -> list[Any]:
+        """The answers; SqlError where one is an error."""
+        replies: list[Done] = await asyncio.gather(*(self._links[w].ask(q, True) for w, q in questions.items()))
+        for r in replies:
+            if r.error is not None:
+                raise r.error
+        return [r.value for r in replies]
+
+
+def _together(found: Sequence[WorkedOut]) -> WorkedOut:
+    """What the parts of a statement do together."""
+    parts: dict[int, tuple[Move]] = {}
+    for w, (move,) in (item for f in found for item in f.parts.items()):
+        (had,) = parts.get(w, (Move(move.table, (), ()),))
+        parts[w] = (Move(move.table, had.gone + move.gone, had.came + move.came),)
+    return WorkedOut(WriteResult(sum(f.result.affected for f in found), 0, sum(f.result.matched for f in found)), parts)

@@ -1,0 +1,110 @@
+"""A store's part of statements over several shards: tried and kept until it is decided, or worked out only.
+
+Keeps true: what is prepared is done as it was tried, because nothing else is written before it is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rocksdict import WriteBatch
+
+from noria.core.batch import Batch
+from noria.core.errors import InvariantViolation, SqlError
+from noria.core.statements import Insert, Statement, WorkedOut, WriteResult
+from noria.core.symbols import Symbols
+from noria.dataflow.work import Work
+from noria.storage import moving, prepared
+from noria.storage.catalog import Done
+from noria.storage.committing import Committing
+from noria.storage.stage import Stage
+from noria.storage.table import Table
+from noria.storage.writer import bare
+
+
+class Deciding(Committing):
+    """See the module."""
+
+    _groups: prepared.Groups
+    _symbols: Symbols
+
+    def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None
+                 ) -> list[WriteResult]:
+        raise NotImplementedError
+
+    def _commit_stages(self, stages: dict[str, Stage], done: Done, more: Callable[[WriteBatch], object], sync: bool,
+                       shrinks: bool) -> dict[str, Batch] | SqlError:
+        raise NotImplementedError
+
+    def _stage(self, name: str, stages: dict[str, Stage], work: Work | None) -> Stage:
+        raise NotImplementedError
+
+    def _readable(self, name: str) -> Table:
+        raise NotImplementedError
+
+    def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
+                work: Work | None = None) -> list[WriteResult]:
+        if (repeated := self._repeated(epoch, seq)) is not None:
+            return list(repeated.results)
+        self._refuse_undecided()
+        results = self._run_all(statements, {}, work)
+        failed = next((r for r in results if r.error is not None), None)
+        if failed is not None:
+            results = [failed for _ in statements]
+        tried = prepared.Group(coordinator, tuple(statements), tuple(results))
+
+        def fill(batch: WriteBatch) -> None:
+            if failed is None:
+                prepared.put_prepared(self._engine, batch, group, tried)
+
+        try:
+            self._commit(fill, Done(epoch, seq, tuple(results)), failed is None)
+        except SqlError as full:
+            return [WriteResult(error=bare(full)) for _ in statements]
+        if failed is None:
+            self._groups.prepared[group] = tried
+        return results
+
+    def decide(self, group: str, commit: bool, epoch: int, seq: int) -> tuple[list[WriteResult], dict[str, Batch]]:
+        if (repeated := self._repeated(epoch, seq)) is not None:
+            return list(repeated.results), {}
+        stages: dict[str, Stage] = {}
+        results: list[WriteResult] = []
+        tried = self._groups.prepared.get(group)
+        if tried is not None and commit:
+            results = self._run_all(tried.statements, stages, None)
+            if any(r.error is not None for r in results):  # a file that cannot be read any more
+                return results, {}
+            if tuple(results) != tried.results:
+                raise InvariantViolation("ACK-DURABLE", f"group {group} did {results} when it was committed, and "
+                                                        f"{list(tried.results)} when it was prepared")
+        committed = self._commit_stages(
+            stages, Done(epoch, seq, tuple(results)),
+            lambda batch: prepared.forget_prepared(self._engine, batch, group), tried is not None, not commit)
+        if isinstance(committed, SqlError):
+            return [WriteResult(error=bare(committed)) for _ in results], {}
+        self._groups.prepared.pop(group, None)
+        return results, committed
+
+    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: Work | None = None
+                 ) -> WorkedOut:
+        return moving.work_out(self._looking(statement.table, work), statement, rows, self._symbols, workers)
+
+    def met(self, statement: Insert, work: Work | None = None) -> tuple[bytes, ...]:
+        return moving.met(self._looking(statement.table, work), statement, self._symbols)
+
+    def check_unique(self, table: str, gone: tuple[bytes, ...], came: tuple[bytes, ...]) -> None:
+        moving.check_unique(self._looking(table), gone, came)
+
+    def _looking(self, table: str, work: Work | None = None) -> Stage:
+        """A stage of which nothing is committed."""
+        self._refuse_undecided()
+        return self._stage(self._readable(table).name, {}, work)
+
+    def _refuse_undecided(self) -> None:
+        if (refusal := self._groups.refusal()) is not None:
+            raise refusal
+
+    def groups(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
+        return (tuple((name, g.coordinator) for name, g in self._groups.prepared.items()),
+                tuple(sorted(self._groups.decided)))
