@@ -190,7 +190,7 @@ class Lowering:
         concerned = {v.name for v in related(list(self.views.values()), self._changed)}
         self._changed = None
         free = [v for name, v in self.views.items()
-                if name not in self._plans or (name in concerned and self._is_idle(v))]
+                if name not in self._plans or (name in concerned and self._may_change(v))]
         if self._sharing is None:
             plans = {v.name: v.plan for v in free}
         else:
@@ -256,10 +256,7 @@ class Lowering:
         return node
 
     def _is_idle(self, view: ViewDef) -> bool:
-        """Is nothing kept of it, so that it can be planned anew?  Of a view that is kept whole: is nothing written?  Of
-        several workers each would know its own part only: a view that is planned stays as it is."""
-        if self.engine.shards is not None:
-            return view.name not in self._plans
+        """Is nothing kept of it?  Of a view that is kept whole: is nothing written?"""
         reader = self.engine.readers.get(view.name)
         if reader is None:
             return True
@@ -271,8 +268,12 @@ class Lowering:
         ranges = any(len(r.starts) for r in reader.ranges.values())
         return reader.state is None or not (ranges or reader.state.present_count(view.key))
 
+    def _may_change(self, view: ViewDef) -> bool:
+        """Can it be planned anew?  Of several workers each would know its own part only: a plan stays."""
+        return self.engine.shards is None and self._is_idle(view)
+
     def is_idle(self, view: str) -> bool:
-        """Has nothing been read of the view yet?"""
+        """Has nothing been read of the view yet, at this worker?"""
         return view in self.views and self._is_idle(self.views[view])
 
     def _is_full(self, node: Node) -> bool:
