@@ -10,11 +10,16 @@ import noria
 from noria.core.errors import SqlError
 
 ROWS = 3000
+# Of several workers all have rows for the first ones, worker 0 for the others.
+EVERYWHERE = ("SELECT c FROM bads WHERE n = 3", "SELECT c FROM bad_all", "DELETE FROM bad")
+AT_0 = ("SELECT n FROM both_of WHERE id = 1500", "INSERT INTO bad VALUES (-1, 1, '')",
+        "CREATE VIEW more AS SELECT n FROM bad WHERE id = ?")
 
 
-def test_a_damaged_table_takes_no_other_with_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("workers", "worker"), [(1, 0), (2, 0), (3, 2)])
+def test_a_damaged_table_takes_no_other_with_it(tmp_path: Path, workers: int, worker: int) -> None:
     path = str(tmp_path / "data")
-    with noria.open(path) as db:
+    with noria.open(path, workers=workers) as db:
         for table in ("good", "bad"):
             db.sql(f"CREATE TABLE {table} (id INT PRIMARY KEY, n INT, body VARCHAR(100), INDEX n (n))")
             db.sql(f"CREATE VIEW {table}s AS SELECT n, COUNT(*) AS c FROM {table} GROUP BY n")
@@ -22,14 +27,12 @@ def test_a_damaged_table_takes_no_other_with_it(tmp_path: Path) -> None:
             text = "x" * 90
             db.sql(f"INSERT INTO {table} VALUES " + ", ".join(f"({i}, {i % 10}, '{i}{text}')" for i in range(ROWS)))
         db.sql("CREATE VIEW both_of AS SELECT g.id, b.n FROM good g JOIN bad b ON b.id = g.id WHERE g.id = ?")
-    base = tmp_path / "data" / "worker-0" / "base"
+    base = tmp_path / "data" / f"worker-{worker}" / "base"
     damage(base, "t2")
     for _ in range(2):
-        with noria.open(path) as db:
+        with noria.open(path, workers=workers) as db:
             assert db.sql("SELECT c FROM goods WHERE n = 3").rows == [(ROWS // 10,)]
-            for statement in ("SELECT c FROM bads WHERE n = 3", "SELECT c FROM bad_all", "DELETE FROM bad",
-                              "SELECT n FROM both_of WHERE id = 1500", "INSERT INTO bad VALUES (-1, 1, '')",
-                              "CREATE VIEW more AS SELECT n FROM bad WHERE id = ?"):
+            for statement in EVERYWHERE if worker else EVERYWHERE + AT_0:
                 with pytest.raises(SqlError) as told:
                     db.sql(statement)
                 assert told.value.code == 1194 and "'bad' is marked as crashed" in told.value.message, statement
@@ -38,7 +41,7 @@ def test_a_damaged_table_takes_no_other_with_it(tmp_path: Path) -> None:
             assert db.sql("SELECT c FROM goods WHERE n = 3").rows == [(ROWS // 10 + 1,)]
             db.sql("DELETE FROM good WHERE id = -1")
             assert db.sql("SELECT c FROM good_all").rows == [(ROWS,)]
-    with noria.open(path) as db:
+    with noria.open(path, workers=workers) as db:
         for view in ("both_of", "bads", "bad_all"):
             db.sql(f"DROP VIEW {view}")
         db.sql("DROP TABLE bad")

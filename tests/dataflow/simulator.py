@@ -16,6 +16,7 @@ import numpy as np
 
 from dataflow.engine_rig import Rig
 from noria.core.batch import Batch, Codes, concat
+from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.dataflow.between import (
     Answer,
@@ -41,6 +42,10 @@ from reference import random_plans
 from reference.memory_store import MemoryStore
 
 MOST_UPDATES = 4  # of a tick
+
+
+def unexpected(error: SqlError) -> None:
+    raise error
 
 
 def first(messages: deque[Message]) -> Message:
@@ -265,12 +270,12 @@ class Cluster:
         """A read at one worker of keys that are there, answered when it can be."""
         def again() -> None:
             if not rig.engine.ready(view.name):
-                rig.shards.park(lambda: rig.engine.ready(view.name), again)
+                rig.shards.waiting.park(lambda: rig.engine.ready(view.name), again)
                 return
             try:
                 rows, ordinal = rig.engine.read(view.name, keys, nulls=True)
             except Remote as r:
-                rig.shards.wait(r, again)
+                rig.shards.waiting.wait(r, again, unexpected)
                 return
             reply(rows, ordinal)
         again()

@@ -13,9 +13,10 @@ from dataflow import simulator
 from dataflow.test_shards import run
 from noria.core.batch import Batch
 from noria.dataflow import evict, layout
+from noria.dataflow.gathering import Gather
 from noria.dataflow.marks import Marks
 from noria.dataflow.ops.join import Join
-from noria.dataflow.shards import Gather, Shards
+from noria.dataflow.shards import Shards
 
 MOST = 1500  # schedules
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Batch, Codes
+from noria.core.errors import SqlError
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.state.table import Columns
@@ -44,9 +45,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
+    """error: why there are no rows."""
+
     node: int
     ask: int
-    rows: Parcel
+    rows: Parcel | None
+    error: SqlError | None = None
 
 
 @dataclass(frozen=True)

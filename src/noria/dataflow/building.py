@@ -177,6 +177,12 @@ class Builds:
             build.arrived(rows)
             self._slice(build)
 
+    def not_gathered(self, node: Node, error: SqlError) -> None:
+        """They cannot be had."""
+        build = self.states.get(node)
+        if isinstance(build, Gathered):
+            build.error = error
+
     def waits(self, node: Node) -> bool:
         """Is something that the node derives from not there yet?"""
         above = here(node)[:-1]

@@ -26,8 +26,8 @@ from noria.state.table import Columns as Columns
 
 if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
+    from noria.dataflow.gathering import Gather
     from noria.dataflow.ops.gate import Gate
-    from noria.dataflow.shards import Gather
 
 
 class Untraceable(Exception):

@@ -17,68 +17,30 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes, concat
-from noria.core.errors import InvariantViolation
+from noria.core.errors import InvariantViolation, SqlError
 from noria.core.types import Field
 from noria.dataflow import evict, layout
 from noria.dataflow.between import Answer, Evict, Loaded, Message, Parcel, Request, Update, packed, unpacked
+from noria.dataflow.gathering import Asked, Gather, Mask, Waiting
 from noria.dataflow.graph import Columns, Mode, Node, Pattern, Remote, ancestors, folded_keys, here
 from noria.dataflow.lookups import LongLookup
 from noria.dataflow.marks import Marks
 from noria.dataflow.ops.exchange import Exchange
 from noria.dataflow.partition import owners
+from noria.dataflow.protocols import StoreBroken
 from noria.state import probe
 from noria.state.netting import netted
 
 if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
 
-Mask = npt.NDArray[np.bool_]
 Send = Callable[[int, Message], None]
-
-
-@dataclass(eq=False)
-class Gather:
-    """Distinct missing keys of one index, folded, shape (key columns, keys).  wanted: of each worker that is asked,
-    which keys; answered: which of them it has given, in `pieces`.  lost: of a full state that is there already, workers
-    whose rows in it may be stale."""
-
-    node: Node
-    cols: Columns
-    keys: Codes
-    wanted: dict[int, Mask]
-    answered: dict[int, Mask]
-    pieces: defaultdict[int, list[Batch]] = field(default_factory=lambda: defaultdict(list))
-    lost: set[int] = field(default_factory=set)
-    over: bool = False
-
-    def whole(self) -> bool:
-        return all((self.answered[w] >= mask).all() for w, mask in self.wanted.items())
-
-
-@dataclass(frozen=True)
-class _Ask:
-    """A request under way: for which keys of a gathering."""
-
-    gather: Gather
-    worker: int
-    keys: Mask
-
-
-@dataclass(frozen=True)
-class _Parked:
-    """What goes on between ticks when it can.  asker: the worker on whose behalf."""
-
-    ready: Callable[[], bool]
-    run: Callable[[], None]
-    asker: int
 
 
 class Shards:
@@ -90,13 +52,13 @@ class Shards:
         self._engine, self._send = engine, send
         self._nodes: dict[int, Node] = {}
         self._gathers: defaultdict[tuple[Node, Columns], list[Gather]] = defaultdict(list)
-        self._asks: dict[int, _Ask] = {}
+        self._asks: dict[int, Asked] = {}
         self._next_ask = incarnation << 40
-        self._parked: list[_Parked] = []
+        self.waiting = Waiting()
         self._thin: list[Node] = []
         self._in_tick = False
         others = [w for w in range(workers) if w != worker]
-        self.marks = Marks(others, send, self.park, incarnation << 40, self.lost_nothing)
+        self.marks = Marks(others, send, self.waiting.park, incarnation << 40, self.lost_nothing)
 
     # -------------------------------------------------------------- ticks
     @contextmanager
@@ -180,6 +142,8 @@ class Shards:
         try:
             for w, mask in sorted(wanted.items(), key=lambda item: item[0] != self.worker):
                 self._ask(g, w, mask)
+                if g.error is not None:
+                    raise g.error
         except LongLookup:  # of this worker's own piece, so nobody was asked yet; whoever wants it comes again
             self._asks = {number: ask for number, ask in self._asks.items() if ask.gather is not g}
             self._end(g)
@@ -200,10 +164,10 @@ class Shards:
     def _ask(self, g: Gather, worker: int, keys: Mask) -> None:
         self._next_ask += 1
         ask = self._next_ask
-        self._asks[ask] = _Ask(g, worker, keys)
+        self._asks[ask] = Asked(g, worker, keys)
         asked = np.ascontiguousarray(g.keys[:, keys])
         if worker == self.worker and not g.cols:
-            self.park(lambda: True, lambda: self._serve_all(worker, g.node, ask))
+            self.waiting.park(lambda: True, lambda: self._serve_all(worker, g.node, ask))
         elif worker == self.worker:
             self._serve(worker, g.node, g.cols, asked, ask)
         else:
@@ -225,21 +189,42 @@ class Shards:
         if not _asks_by(node, cols):
             return  # nor will the asker, when it has this layout
         if not self._is_ready(node):
-            self.park(lambda: self._is_ready(node), lambda: self._serve(asker, node, cols, keys, ask), asker)
+            self.waiting.park(lambda: self._is_ready(node), lambda: self._serve(asker, node, cols, keys, ask), asker)
             return
         try:
-            rows, _ = self._engine.fetch(node.parents[0], cols, keys, Mode.FILL)
+            self._answer(asker, node, ask, lambda: self._engine.fetch(node.parents[0], cols, keys, Mode.FILL)[0])
         except Remote as r:
-            self.wait(r, lambda: self._serve(asker, node, cols, keys, ask), asker)
-            return
-        self._give(asker, node, ask, rows)
+            self.waiting.wait(r, lambda: self._serve(asker, node, cols, keys, ask),
+                              partial(self._refuse, asker, node, ask), asker)
 
     def _serve_all(self, asker: int, node: Node, ask: int) -> None:
         """When all that the exchange derives from is whole here."""
         if not self._is_whole(node):
-            self.park(lambda: self._is_whole(node), lambda: self._serve_all(asker, node, ask), asker)
+            self.waiting.park(lambda: self._is_whole(node), lambda: self._serve_all(asker, node, ask), asker)
             return
-        self._give(asker, node, ask, self._engine.everything(node.parents[0]))
+        self._answer(asker, node, ask, lambda: self._engine.everything(node.parents[0]))
+
+    def _answer(self, asker: int, node: Node, ask: int, find: Callable[[], Batch]) -> None:
+        """An error is that of whoever asked."""
+        try:
+            rows = find()
+        except SqlError as error:
+            self._refuse(asker, node, ask, error)
+        except (InvariantViolation, StoreBroken, Remote, LongLookup):
+            raise
+        except Exception as bug:
+            if self._engine.builds.unforeseen is None:
+                raise
+            self._engine.forget_partial(ancestors(node))
+            self._refuse(asker, node, ask, self._engine.builds.unforeseen(bug))
+        else:
+            self._give(asker, node, ask, rows)
+
+    def _refuse(self, asker: int, node: Node, ask: int, error: SqlError) -> None:
+        if asker == self.worker:
+            self._failed(ask, error)
+        else:
+            self._send(asker, Answer(node.id, ask, None, error))
 
     def _is_ready(self, node: Node) -> bool:
         """Can what an exchange derives from be asked here?"""
@@ -257,8 +242,25 @@ class Shards:
             self._send(asker, Answer(node.id, ask, self._packed(rows, node.fields)))
 
     def answered(self, a: Answer) -> None:
-        if (node := self._node(a.node)) is not None:
+        if a.rows is None:
+            assert a.error is not None
+            self._failed(a.ask, a.error)
+        elif (node := self._node(a.node)) is not None:
             self._take(a.ask, self._unpacked(a.rows, node.fields))
+
+    def _failed(self, number: int, error: SqlError) -> None:
+        """Nobody who waits for what is gathered will have it."""
+        ask = self._asks.pop(number, None)
+        if ask is None:
+            return
+        g = ask.gather
+        if g.lost:
+            raise StoreBroken(f"what worker {ask.worker} had cannot be read again: {error}")
+        self._asks = {n: a for n, a in self._asks.items() if a.gather is not g}
+        g.error = error
+        self._end(g)
+        if not g.cols:
+            self._engine.builds.not_gathered(g.node, error)
 
     def _take(self, number: int, rows: Batch) -> None:
         ask = self._asks.pop(number, None)
@@ -362,7 +364,7 @@ class Shards:
 
     def _ask_again(self, g: Gather, worker: int, keys: Mask) -> None:
         if worker == self.worker:  # perhaps within a walk, whose outputs come first (R2)
-            self.park(lambda: True, partial(self._ask_own, g, keys), worker)
+            self.waiting.park(lambda: True, partial(self._ask_own, g, keys), worker)
         else:
             self._ask(g, worker, keys)
 
@@ -380,7 +382,7 @@ class Shards:
         """It starts again with its base tables (R19): whatever derives from its rows is evicted, as if it had evicted
         it; full states gather again, and what differs goes on as a delta; what was asked of it is asked again, and what
         it asked is forgotten."""
-        self._parked = [p for p in self._parked if p.asker != worker]
+        self.waiting.lost(worker)
         self.marks.lost(worker)
         self._doubt(worker, [n for n in self._engine.graph.nodes if n.op.remote])
 
@@ -444,27 +446,15 @@ class Shards:
             evict.evict(self._engine, node, cols, np.ascontiguousarray(keys[:, theirs]))
 
     # -------------------------------------------------------------- what waits
-    def wait(self, remote: Remote, run: Callable[[], None], asker: int = -1,
-             unwanted: Callable[[], bool] = lambda: False) -> None:
-        """`run` is called, between ticks, when what is missing is there, or nobody wants it any more."""
-        self.park(lambda: all(g.over for g in remote.gathers) or unwanted(), run, asker)
-
-    def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1) -> None:
-        self._parked.append(_Parked(ready, run, asker))
-
     def settle(self) -> None:
         """Run again what waits no more, in the order in which it came."""
-        while True:
-            at = next((i for i, p in enumerate(self._parked) if p.ready()), None)
-            if at is None:
-                break
-            self._parked.pop(at).run()
-        for n in self._thin if not self._parked else ():
+        self.waiting.settle()
+        for n in () if self.waiting else self._thin:
             for cols in n.op.presence(n) if n.state is not None else ():
                 n.stored.evict(cols, n.stored.present(cols))
 
     def idle(self) -> bool:
-        return not (self._parked or self._gathers or self._asks) and self.marks.idle()
+        return not (self.waiting or self._gathers or self._asks) and self.marks.idle()
 
     # -------------------------------------------------------------- values between workers
     def _node(self, number: int) -> Node | None:

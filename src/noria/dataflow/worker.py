@@ -132,7 +132,7 @@ class Worker:
                 self._prefill([e.body for e in together if isinstance(e.body, packets.Read)])
             for e in together:
                 if (reply := self._answered(e)) is not None:
-                    out.append(Envelope(self.epoch, self.worker, e.seq, reply, self.watermark()))
+                    out.append(self._reply(e, reply))
             if self._peers is not None:
                 self._peers.shards.settle()
         self.around.began(0)
@@ -152,7 +152,7 @@ class Worker:
         if self._peers is not None:
             self._peers.shards.settle()
         late, self._late = self._late, []
-        return late + [Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
+        return late + [self._reply(e, reply)
                        for e, reply in (*self._deferred.answered(), *self._scans.answered(), *failed)]
 
     # -------------------------------------------------------------- other workers
@@ -182,12 +182,16 @@ class Worker:
         except Remote as r:
             assert self._peers is not None
             number = number_of(e)
-            self._peers.shards.wait(r, lambda: self._again(e), unwanted=lambda: self.around.unwanted(number))
+            self._peers.shards.waiting.wait(r, lambda: self._again(e), lambda error: self._late.append(self._reply(
+                e, refused(e, error))), unwanted=lambda: self.around.unwanted(number))
         return None
+
+    def _reply(self, e: Envelope, reply: packets.Packet) -> Envelope:
+        return Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
 
     def _again(self, e: Envelope) -> None:
         if (reply := self._answered(e)) is not None:
-            self._late.append(Envelope(self.epoch, self.worker, e.seq, reply, self.watermark()))
+            self._late.append(self._reply(e, reply))
 
     def _write(self, commit: Callable[[Any, Envelope], packets.Wrote], body: Any, e: Envelope) -> packets.Wrote:
         """With whom it was told.  What was committed in another life of this worker, all are told of who hear of this

@@ -1,0 +1,98 @@
+"""What is gathered of other workers, and who waits for it (`shards.py`).
+
+Keeps true: what waits goes on between ticks, in the order in which it came; nobody waits for what will not come.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import SqlError
+from noria.dataflow.graph import Columns, Node, Remote
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(eq=False)
+class Gather:
+    """Distinct missing keys of one index, folded, shape (key columns, keys).  wanted: of each worker that is asked,
+    which keys; answered: which of them it has given, in `pieces`.  lost: of a full state that is there already, workers
+    whose rows in it may be stale.  error: why the rows cannot be had."""
+
+    node: Node
+    cols: Columns
+    keys: Codes
+    wanted: dict[int, Mask]
+    answered: dict[int, Mask]
+    pieces: defaultdict[int, list[Batch]] = field(default_factory=lambda: defaultdict(list))
+    lost: set[int] = field(default_factory=set)
+    over: bool = False
+    error: SqlError | None = None
+
+    def whole(self) -> bool:
+        return all((self.answered[w] >= mask).all() for w, mask in self.wanted.items())
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request under way: for which keys of a gathering."""
+
+    gather: Gather
+    worker: int
+    keys: Mask
+
+
+@dataclass(frozen=True)
+class _Parked:
+    """What goes on between ticks when it can.  asker: the worker on whose behalf."""
+
+    ready: Callable[[], bool]
+    run: Callable[[], None]
+    asker: int
+
+
+class Waiting:
+    """All that waits."""
+
+    def __init__(self) -> None:
+        self._parked: list[_Parked] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._parked)
+
+    def wait(self, remote: Remote, run: Callable[[], None], fail: Callable[[SqlError], None], asker: int = -1,
+             unwanted: Callable[[], bool] = lambda: False) -> None:
+        """`run` is called, between ticks, when what is missing is there, or nobody wants it any more; `fail`, when it
+        cannot be had."""
+        def error() -> SqlError | None:
+            return next((g.error for g in remote.gathers if g.error is not None), None)
+
+        def go_on() -> None:
+            if (wrong := error()) is None:
+                run()
+            else:
+                fail(wrong)
+
+        self.park(lambda: error() is not None or all(g.over for g in remote.gathers) or unwanted(), go_on, asker)
+
+    def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1) -> None:
+        """asker: the worker on whose behalf."""
+        self._parked.append(_Parked(ready, run, asker))
+
+    def lost(self, worker: int) -> None:
+        """What it asked is forgotten."""
+        self._parked = [p for p in self._parked if p.asker != worker]
+
+    def settle(self) -> None:
+        """Run what waits no more."""
+        while True:
+            at = next((i for i, p in enumerate(self._parked) if p.ready()), None)
+            if at is None:
+                return
+            self._parked.pop(at).run()
