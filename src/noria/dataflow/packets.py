@@ -209,7 +209,8 @@ class Migrate:
     each: a view that cannot be made costs itself only (recovery); else the change is made whole or not at all.
     limit_ms: how long it may take (0: any time).  note: stored in the same commit, of one that is durable.  version: of
     the program after it, which several workers tell their messages by.  adopt: the graph that other workers have of
-    these views (`Ask` "graph plan"), to be the same here (recovery)."""
+    these views (`Ask` "graph plan"), to be the same here (recovery).  first_node: the number of the first new node of
+    the graph, as worker 0 has given it (0: whatever is next)."""
 
     steps: tuple[MigrationStep, ...]
     recipe: tuple[str, ...] = ()
@@ -219,6 +220,7 @@ class Migrate:
     note: Note | None = None
     version: int = 0
     adopt: Any = None
+    first_node: int = 0
 
 
 @dataclass(frozen=True)
@@ -402,7 +404,7 @@ class Migrated:
     number, plan of the node's input) of full nodes whose first state Spark must compute; failed: (view, why) of those
     that cannot be made, where each stands by itself; yielded: those that went as they were idle.  routes: of several
     workers, for each view that the steps name and that is there: places within its key whose values say which worker
-    has its rows (none: worker 0), and how many exchanges rows may pass on their way to it."""
+    has its rows (none: worker 0), and how many exchanges rows may pass on the way to it; first_node: see `Migrate`."""
 
     seq: int
     error: SqlError | None = None
@@ -412,6 +414,7 @@ class Migrated:
     filling: tuple[str, ...] = ()
     yielded: tuple[str, ...] = ()
     routes: tuple[tuple[str, tuple[int, ...], int], ...] = ()
+    first_node: int = 0
 
 
 @dataclass(frozen=True)

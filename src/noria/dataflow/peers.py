@@ -8,7 +8,7 @@ from the same worker, until this one has that version (DESIGN section 7); one fo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from noria.core.batch import Batch, concat
@@ -88,6 +88,14 @@ class Peers:
                 key = self._engine.reads[node]
                 yield name, tuple(map(key.index, node.parts[0])), exchanges_above(node)
 
+    def number_from(self, first: int) -> int:
+        """The number of the next node of the graph.  first: it is this (0: as it was); a node that has it already was
+        made by this very change, which was sent again."""
+        graph = self._engine.graph
+        if all(n.id < first for n in graph.nodes):
+            graph.next_id = first or graph.next_id
+        return graph.next_id
+
     def _handle(self, messages: Sequence[tuple[int, int, Between]]) -> None:
         arrived: dict[Node, list[Batch]] = {}
         for sender, number, body in messages:
@@ -130,9 +138,13 @@ class Peers:
             self.shards.loaded(sender, message.table)
 
 
-def routed(peers: Peers | None, body: Migrate, reply: Migrated) -> Migrated:
-    """What became of a change of the program, with where the views are that it names."""
-    return reply if peers is None else replace(reply, routes=tuple(peers.routes(body.steps)))
+def routed(peers: Peers | None, body: Migrate, migrate: Callable[[], Migrated]) -> Migrated:
+    """What became of a change of the program, with where the views are that it names.  Nodes have the same numbers at
+    all workers, also after one could not follow."""
+    if peers is None:
+        return migrate()
+    first = peers.number_from(body.first_node)
+    return replace(migrate(), routes=tuple(peers.routes(body.steps)), first_node=first)
 
 
 def _views(step: MigrationStep) -> tuple[str, ...]:

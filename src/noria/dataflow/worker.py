@@ -90,7 +90,7 @@ class Worker:
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
             **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), partial(self._write, commits.write)),
             packets.Ingest: commits.ingest, packets.Read: self._read_when_there, packets.Query: self._query,
-            packets.Migrate: lambda b, e: routed(self._peers, b, self._migrate(b, e)),
+            packets.Migrate: lambda b, e: routed(self._peers, b, lambda: self._migrate(b, e)),
             packets.Bootstrap: self._bootstrap, packets.Fit: lambda _, e: self._deferred.until_fits(e),
         }
         self._answers: dict[type, Callable[[Any], Any]] = {

@@ -327,7 +327,7 @@ class ShardedLink:
             after = self._mirror.after(body.steps, body.recipe if body.durable else self._mirror.recipe)
             self.version, self._next = body.version, (body.version, after)
             try:
-                others = await self._at_others(replace(body, limit_ms=0))
+                others = await self._at_others(replace(body, limit_ms=0, first_node=first.first_node))
             finally:
                 self._next = None
             replies = [first, *(r for r in others if isinstance(r, Migrated) and r.error is None)]
