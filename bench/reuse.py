@@ -136,7 +136,7 @@ class Served:
 
     def keys(self, view: ViewDef, most: int) -> np.ndarray:
         """Keys that have rows."""
-        _, top, twins = self.lowering.once(view)
+        _, top, twins, _ = self.lowering.once(view)
         shot = OneShot(self.engine, twins, 10**7)
         rows = shot.everything(top)
         keys = np.unique(rows.columns[list(view.key)], axis=1) if view.key else np.zeros((0, 1), np.int64)
