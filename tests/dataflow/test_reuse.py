@@ -22,6 +22,7 @@ from noria.core.expressions.expr import Expr, col, const, substitute
 from noria.core.expressions.functions import conjunction
 from noria.core.types import BIGINT, INT, Column, Kind, TableDef
 from noria.dataflow.ops import gate
+from noria.dataflow.ops.keep import Keep
 from noria.plan import mir
 from noria.plan.lower import Lowering
 from noria.plan.reuse.grouped import grouped
@@ -376,6 +377,21 @@ def test_a_left_join_goes_after_an_inner_one() -> None:
     larger = shown("larger", mir.Join(mir.Join(U, W, ((0, 1),), True), T, ((1, 0),)), 0, 7, 4)
     first, second = joins([larger, shown("small", UT, 1, 2)])
     assert first == UT and second.outer and (second.left, second.right) == (UT, W)
+
+
+def test_what_a_join_keeps_of_another_is_kept_once() -> None:
+    """By w's u, which may be NULL because there is no w, rows are found in a copy of them only."""
+    uw = mir.Join(U, W, ((1, 0),), True)  # id, t, z, id, u
+    utw = mir.Join(mir.Join(U, T, ((0, 0),), True), W, ((1, 0),), True)
+    views = [shown("first", mir.Join(uw, T, ((4, 0),)), 0, 6),
+             shown("second", mir.Join(mir.Join(uw, T, ((0, 0),), True), T, ((4, 0),), True), 0, 6, 9),
+             shown("third", mir.Join(utw, U, ((7, 0),)), 0, 9)]
+    for some in [*([v] for v in views), *permutations(views)]:
+        rig = Rig([t.table for t in (T, U, W)], [])
+        for v in some:
+            rig.add_view(v)
+        rig.engine.relayout()
+        assert sum(isinstance(n.op, Keep) for n in rig.engine.graph.nodes) == 1
 
 
 def test_joins_stay_in_their_order() -> None:

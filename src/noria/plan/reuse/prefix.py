@@ -5,18 +5,21 @@
         over one join of stories and users
 
 A chain is a relation and the joins over it, inner and left, one after the other.  Chains that can begin with the same
-join do, then with the same second one, and so on: always the join that most chains can take next.  A join keeps
-nothing, so what is saved is its work at each write, and, among several workers, what is kept where its rows are sent.
+join do, then with the same second one, and so on: always the join that most chains can take next.  What is saved is a
+join's work at each write, and what is kept of its rows: among several workers where they are sent; and by a join that
+looks them up by columns of the right side of a left join, which needs a copy of all that is joined before.  Chains in
+which one of these may come here let it come here, so that there is one copy for all.
 
 The rule, so that no read pays for it: a join goes before one that is written before it only where it finds one row at
-most and the other leaves none out (it is a left join, or of a whole table); which side of the first inner join is the
-left one does not matter.  No projection is put in for the sake of the columns' order: what is above must take them as
-they come.  A chain in which a column may hold an error stays as it is written, and so does one of a view in use.
+most and the other leaves none out (it is a left join, or of a whole table), and needs no copy, which would be larger;
+which side of the first inner join is the left one does not matter.  No projection is put in for the sake of the
+columns' order: what is above must take them as they come.  A chain in which a column may hold an error stays as it is
+written, and so does one of a view in use.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -46,6 +49,11 @@ class Chain:
         return tuple(starts)
 
     @cached_property
+    def keeps(self) -> tuple[bool, ...]:
+        """Of each relation: is a copy kept of all that is joined before it, to be found by its columns?"""
+        return (False, *(not all(copied(j.left, a) for a, _ in j.on) for j in self.joins))
+
+    @cached_property
     def same(self) -> tuple[frozenset[int], ...]:
         found: list[frozenset[int]] = []
         for i, join in enumerate(self.joins, 1):
@@ -60,7 +68,8 @@ class Chain:
         if i == 0:
             return True
         join = self.joins[i - 1]
-        return not join.outer and not join.null_safe and all(copied(join.right, b) for _, b in join.on)
+        return not join.outer and not join.null_safe and not self.keeps[i] and all(
+            copied(join.right, b) for _, b in join.on)
 
     def leaves_out(self, i: int) -> bool:
         """May rows be gone because they find none here?"""
@@ -88,7 +97,7 @@ def copied(plan: Mir, column: int) -> bool:
 
 
 def chain(plan: Join) -> Chain:
-    """The joins down to where one looks up what cannot be found without a copy."""
+    """The tree taken apart."""
     return _chain(plan, plan.tables_called)
 
 
@@ -96,11 +105,9 @@ def chain(plan: Join) -> Chain:
 def _chain(plan: Join, _: object) -> Chain:
     joins: list[Join] = []
     at: Mir = plan
-    while isinstance(at, Join) and all(copied(at.left, a) for a, _ in at.on):
+    while isinstance(at, Join):
         joins.append(at)
         at = at.left
-    if not joins:
-        return Chain(plan, (plan,), ())
     joins.reverse()
     return Chain(plan, (at, *(j.right for j in joins)), tuple(joins))
 
@@ -125,6 +132,11 @@ class Walk:
             return None
         join = self.chain.joins[at - 1]
         return join if join.left == self.plan else None
+
+    @cached_property
+    def keeping(self) -> tuple[tuple[int, Join], ...]:
+        """Those of the next that need a copy of what is joined so far."""
+        return tuple((i, j) for i, j in self.nexts if self.chain.keeps[i])
 
     def is_next(self, i: int) -> bool:
         """Is the relation the next one as it is written?"""
@@ -191,7 +203,7 @@ class Walk:
         over = [u for u in self.rest if u < i]
         if not over or (i == 1 and over == [0] and self.chain.is_plain(1)):
             return True
-        if any(self.chain.leaves_out(u) for u in over):
+        if any(self.chain.leaves_out(u) or self.chain.keeps[u] for u in over):
             return False
         by = {b for _, b in join.on}
         return any(key <= by for key in unique_keys(join.right))
@@ -231,10 +243,11 @@ def in_like_order(chains: Mapping[Join, bool]) -> dict[Join, Walk]:
 def _grown(walks: Mapping[Join, Sequence[Walk]]) -> dict[Join, Walk]:
     """The walks to their ends: those that can, together."""
     done: dict[Join, Walk] = {}
+    keeping = Counter(w.plan for some in walks.values() for w in some if w.keeping)
     found = defaultdict[Join, dict[Join, Step]](dict)  # the next join -> of which chains
     for c, some in walks.items():
         for walk in some:
-            for i, join in walk.nexts:
+            for i, join in walk.keeping if keeping[walk.plan] > 1 and walk.keeping else walk.nexts:
                 found[join].setdefault(c, (i, walk))
     options = dict(found)
     while options := {j: at for j, at in options.items() if len(at) > 1}:
@@ -242,7 +255,11 @@ def _grown(walks: Mapping[Join, Sequence[Walk]]) -> dict[Join, Walk]:
         taken = _together(best, options.pop(best))
         done.update(_grown({c: [w] for c, w in taken.items()}))
         options = {j: {c: step for c, step in at.items() if c not in taken} for j, at in options.items()}
-    done.update((c, some[0].to_the_end()) for c, some in walks.items() if c not in done)
+    for c, (walk, *_) in walks.items():
+        if c not in done:
+            if keeping[walk.plan] > 1 and walk.keeping and not walk.is_next(walk.keeping[0][0]):
+                walk = walk.with_join(*walk.keeping[0])
+            done[c] = walk.to_the_end()
     return done
 
 
@@ -284,8 +301,6 @@ def _chains_in(plan: Mir, _: object) -> Mapping[Join, Found]:
         if not isinstance(m, Join):
             takes = isinstance(m, Project | Aggregate) or (isinstance(m, Filter) and free)
             return max((go(i, takes) for i in m.inputs), default=0)
-        if not chain(m).joins:
-            return max(go(i, False) for i in m.inputs)
         level = 1 + max(go(r, False) for r in chain(m).relations)
         known = found.get(m)
         free = free and all(errorless(m)) and (known is None or known.free)
@@ -356,7 +371,7 @@ class _Rewriting:
     def _made(self, plan: Mir) -> Mir:
         if isinstance(plan, Join):
             c = chain(plan)
-            at = self.of(c.relations[0]) if c.joins else plan.with_inputs(*map(self.of, plan.inputs))
+            at = self.of(c.relations[0])
             for join in c.joins:
                 at = join.with_inputs(at, self.of(join.right))
             return at
