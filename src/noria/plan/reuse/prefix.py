@@ -21,95 +21,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from noria.core.expressions.expr import Col, Expr, columns_of, substitute
+from noria.core.expressions.expr import columns_of
 from noria.core.limits import KEPT_PLANS
-from noria.plan.mir import Aggregate, Base, Filter, Join, Mir, Project, unique_keys
-from noria.plan.reuse.errors import errorless
+from noria.plan.mir import Join, Mir, unique_keys
+from noria.plan.reuse.chains import Chain, chain, chains_in
 from noria.plan.reuse.join_order import text
-
-
-@dataclass(frozen=True)
-class Chain:
-    """A tree of joins to the left.  relations: the first one, then what each of the joins has at its right; columns are
-    those of all relations side by side, as in the tree.  joins: as they are written.  same: columns that are equal
-    because of inner joins; a relation with these goes before or after others, others after what they look at."""
-
-    plan: Mir
-    relations: tuple[Mir, ...]
-    joins: tuple[Join, ...]
-
-    @cached_property
-    def starts(self) -> tuple[int, ...]:
-        starts = [0]
-        for r in self.relations:
-            starts.append(starts[-1] + r.width)
-        return tuple(starts)
-
-    @cached_property
-    def keeps(self) -> tuple[bool, ...]:
-        """Of each relation: is a copy kept of all that is joined before it, to be found by its columns?"""
-        return (False, *(not all(copied(j.left, a) for a, _ in j.on) for j in self.joins))
-
-    @cached_property
-    def same(self) -> tuple[frozenset[int], ...]:
-        found: list[frozenset[int]] = []
-        for i, join in enumerate(self.joins, 1):
-            for a, b in join.on if self.is_plain(i) else ():
-                pair = frozenset((a, self.starts[i] + b))
-                met = [s for s in found if not s.isdisjoint(pair)]
-                found = [s for s in found if s not in met] + [pair.union(*met)]
-        return tuple(found)
-
-    def is_plain(self, i: int) -> bool:
-        """Is the relation one of inner joins that are compared without their order?"""
-        if i == 0:
-            return True
-        join = self.joins[i - 1]
-        return not join.outer and not join.null_safe and not self.keeps[i] and all(
-            copied(join.right, b) for _, b in join.on)
-
-    def leaves_out(self, i: int) -> bool:
-        """May rows be gone because they find none here?"""
-        return not (i > 0 and self.joins[i - 1].outer) and not _is_table(self.relations[i])
-
-
-def _is_table(plan: Mir) -> bool:
-    return isinstance(plan, Base) or (isinstance(plan, Project) and isinstance(plan.input, Base))
-
-
-def copied(plan: Mir, column: int) -> bool:
-    """Can rows be found by the column without a copy of them?"""
-    if isinstance(plan, Base):
-        return True
-    if isinstance(plan, Filter):
-        return copied(plan.input, column)
-    if isinstance(plan, Project):
-        e = plan.exprs[column]
-        return isinstance(e, Col) and copied(plan.input, e.index)
-    if isinstance(plan, Join):
-        width = plan.left.width
-        return copied(plan.left, column) if column < width else (
-            not plan.outer and copied(plan.right, column - width))
-    return isinstance(plan, Aggregate) and column < len(plan.group)
-
-
-def chain(plan: Join) -> Chain:
-    """The tree taken apart."""
-    return _chain(plan, plan.tables_called)
-
-
-@lru_cache(maxsize=KEPT_PLANS)
-def _chain(plan: Join, _: object) -> Chain:
-    joins: list[Join] = []
-    at: Mir = plan
-    while isinstance(at, Join):
-        joins.append(at)
-        at = at.left
-    joins.reverse()
-    return Chain(plan, (at, *(j.right for j in joins)), tuple(joins))
+from noria.plan.reuse.moving import Moving, at_places
 
 
 # ---------------------------------------------------------------- one order
@@ -173,8 +93,7 @@ class Walk:
             return None
         ordered = sorted((self.place[a], b, n in join.null_safe) for n, (a, b) in enumerate(join.on))
         there = {**self.place, **{c.starts[i] + b: self.plan.width + b for b in range(right.width)}}
-        residual = join.residual and substitute(
-            join.residual, lambda e: Col(e.type, e.nullable, there[e.index]))
+        residual = join.residual and at_places(join.residual, there)
         return Join(self.plan, right, tuple((a, b) for a, b, _ in ordered), join.outer,
                     tuple(n for n, (_, _, safe) in enumerate(ordered) if safe), residual)
 
@@ -280,37 +199,6 @@ def _together(join: Join, takers: Mapping[Join, Step]) -> dict[Join, Walk]:
 
 
 # ---------------------------------------------------------------- in plans
-@dataclass(frozen=True)
-class Found:
-    """free: would the columns be taken in another order?  level: how many chains stand above each other here."""
-
-    free: bool
-    level: int
-
-
-def chains_in(plan: Mir) -> Mapping[Join, Found]:
-    """The chains of a plan, each as long as it is."""
-    return _chains_in(plan, plan.tables_called)
-
-
-@lru_cache(maxsize=KEPT_PLANS)
-def _chains_in(plan: Mir, _: object) -> Mapping[Join, Found]:
-    found: dict[Join, Found] = {}
-
-    def go(m: Mir, free: bool) -> int:
-        if not isinstance(m, Join):
-            takes = isinstance(m, Project | Aggregate) or (isinstance(m, Filter) and free)
-            return max((go(i, takes) for i in m.inputs), default=0)
-        level = 1 + max(go(r, False) for r in chain(m).relations)
-        known = found.get(m)
-        free = free and all(errorless(m)) and (known is None or known.free)
-        found[m] = Found(free, level)
-        return level
-
-    go(plan, False)
-    return found
-
-
 def beginnings(plan: Mir) -> frozenset[Mir]:
     """What the chains of a plan can begin with: plans without a common one share no prefix."""
     return _beginnings(plan, plan.tables_called)
@@ -319,11 +207,6 @@ def beginnings(plan: Mir) -> frozenset[Mir]:
 @lru_cache(maxsize=KEPT_PLANS)
 def _beginnings(plan: Mir, _: object) -> frozenset[Mir]:
     return frozenset(join for c in chains_in(plan) for w in _begun(c, True, c.tables_called) for _, join in w.nexts)
-
-
-def joins_of(plan: Mir) -> frozenset[Mir]:
-    """The joins of its chains."""
-    return frozenset(j for c in chains_in(plan) for j in chain(c).joins)
 
 
 def prefixes(plans: Mapping[str, Mir], standing: Iterable[Mir], stay: Collection[str] = ()
@@ -343,58 +226,8 @@ def prefixes(plans: Mapping[str, Mir], standing: Iterable[Mir], stay: Collection
             chains.update((c, False) for c in chains_in(p))
         new = in_like_order(chains)
         if new:
-            rewriting = _Rewriting(new)
+            rewriting = Moving({c: (w.plan, w.place) for c, w in new.items()})
             made = {name: rewriting.of(p) for name, p in made.items()}
             instead = {m: rewriting.of(p) for m, p in instead.items()} | rewriting.instead()
         level += 1
     return {**plans, **made}, instead
-
-
-class _Rewriting:
-    """Plans over chains in another order; what is above them takes their columns from where they are."""
-
-    def __init__(self, new: Mapping[Join, Walk]):
-        self._new = new
-        self._done: dict[Mir, Mir] = {}
-
-    def of(self, plan: Mir) -> Mir:
-        """The same columns."""
-        if self._new.keys().isdisjoint(chains_in(plan)):
-            return plan
-        if plan not in self._done:
-            self._done[plan] = self._made(plan)
-        return self._done[plan]
-
-    def instead(self) -> dict[Mir, Mir]:
-        return {m: p for m, p in self._done.items() if p != m}
-
-    def _made(self, plan: Mir) -> Mir:
-        if isinstance(plan, Join):
-            c = chain(plan)
-            at = self.of(c.relations[0])
-            for join in c.joins:
-                at = join.with_inputs(at, self.of(join.right))
-            return at
-        if isinstance(plan, Project):
-            below, place = self._moved(plan.input)
-            return replace(plan, input=below, exprs=tuple(_at(e, place) for e in plan.exprs))
-        if isinstance(plan, Aggregate):
-            below, place = self._moved(plan.input)
-            if place is None:
-                return replace(plan, input=below)
-            aggs = tuple(a if a.column is None else replace(a, column=place[a.column]) for a in plan.aggs)
-            return replace(plan, input=below, group=tuple(place[c] for c in plan.group), aggs=aggs)
-        return plan.with_inputs(*map(self.of, plan.inputs))
-
-    def _moved(self, plan: Mir) -> tuple[Mir, Mapping[int, int] | None]:
-        """And where its columns are; None: in their places."""
-        if isinstance(plan, Join) and plan in self._new:
-            return self._new[plan].plan, self._new[plan].place
-        if isinstance(plan, Filter):
-            below, place = self._moved(plan.input)
-            return Filter(below, _at(plan.predicate, place)), place
-        return self.of(plan), None
-
-
-def _at(e: Expr, place: Mapping[int, int] | None) -> Expr:
-    return e if place is None else substitute(e, lambda c: Col(c.type, c.nullable, place[c.index]))

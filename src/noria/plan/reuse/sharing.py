@@ -12,14 +12,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from noria.core.limits import KEPT_PLANS
-from noria.plan.mir import Aggregate, Distinct, Mir
+from noria.plan.mir import Aggregate, Distinct, Mir, Project
 from noria.plan.optimizer.rewrites import merge_projects
+from noria.plan.reuse.chains import chain, chains_in, joins_of
 from noria.plan.reuse.conditions import conditions
 from noria.plan.reuse.finer_groups import finer_groups
 from noria.plan.reuse.grouped import Grouped, apart, grouped
 from noria.plan.reuse.join_order import join_order, joined
+from noria.plan.reuse.one_copy import copies_in, one_copy
 from noria.plan.reuse.one_projection import one_projection
-from noria.plan.reuse.prefix import beginnings, chain, chains_in, joins_of, prefixes
+from noria.plan.reuse.prefix import beginnings, prefixes
 from noria.plan.reuse.side_by_side import side_by_side
 from noria.plan.view import ViewDef
 
@@ -76,7 +78,7 @@ def share(views: Sequence[ViewDef], fullness: Fullness, standing: Mapping[Mir, b
         level += 1
     written = {g for v in concerned for g in groupings(v.plan)}
     members = {at: of | {at} if at in written else of for at, of in members.items()}
-    return Shared(plans, made, members | _shared_joins(views, plans, stay))
+    return Shared(plans, made, members | _shared_joins(views, plans, stay) | _shared_copies(views, plans))
 
 
 def _shared_joins(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir]
@@ -91,12 +93,23 @@ def _shared_joins(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Coll
     return {j: frozenset(of) for j, of in users.items() if len(of) > 1}
 
 
+def _shared_copies(views: Sequence[ViewDef], plans: Mapping[str, Mir]) -> dict[Mir, frozenset[Mir]]:
+    """The copies that stand for others, which have some of their columns."""
+    made = frozenset[Mir]().union(*(copies_in(plans[v.name]) - copies_in(v.plan) for v in views))
+    own = frozenset[Project]().union(*(copies_in(v.plan) for v in views))
+    return {m: frozenset(p for p in own if p.input == m.inputs[0] and set(p.exprs) <= set(m.exprs))
+            for m in made if isinstance(m, Project)}
+
+
 def _in_like_order(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir], fullness: Fullness
                    ) -> tuple[dict[str, Mir], dict[Mir, Mir]]:
-    """The plans with joins that begin alike, where no view is less partial, and what stands for which grouping."""
+    """The plans with one copy of the same rows and joins that begin alike, where no view is less partial, and what
+    stands for which grouping."""
     as_they_are = set[str]()
     while True:
-        after, instead = prefixes(plans, stay, as_they_are)
+        before, wide = one_copy(plans, stay, as_they_are)
+        after, instead = prefixes(before, stay, as_they_are)
+        instead = {m: replaced(p, instead) for m, p in wide.items()} | instead
         bad = {v.name for v in views if after[v.name] != plans[v.name] and not v.internal
                and _is_fuller(v, plans[v.name], after[v.name], fullness)}
         if not bad:
@@ -188,9 +201,11 @@ def _groupings(plan: Mir, _: object) -> Mapping[Mir, int]:
 
 @lru_cache(maxsize=KEPT_PLANS)
 def sources(plan: Mir) -> frozenset[Mir]:
-    """What a plan's groupings are of, and what its joins can begin with: without a common one they share nothing."""
+    """What a plan's groupings and copies are of, and what its joins can begin with: plans without a common one share
+    nothing."""
     below = (apart(g).source for n in groupings(plan) if (g := grouped(n)) is not None)
-    return frozenset(s if (order := joined(s)) is None else order.joined for s in below) | beginnings(plan)
+    grouped_rows = frozenset(s if (order := joined(s)) is None else order.joined for s in below)
+    return grouped_rows.union(beginnings(plan), (p.input for p in copies_in(plan)))
 
 
 def related(views: Sequence[ViewDef], changed: Collection[Mir]) -> list[ViewDef]:

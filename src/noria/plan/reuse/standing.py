@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from noria.core.limits import KEPT_PLANS
 from noria.dataflow.render import named
 from noria.plan.mir import Join, Mir, renamed
-from noria.plan.reuse.prefix import joins_of
+from noria.plan.reuse.chains import joins_of
+from noria.plan.reuse.one_copy import copies_in
 from noria.plan.reuse.sharing import Alone, Fullness, groupings, host, replaced, share
 from noria.plan.view import ViewDef
 
@@ -29,8 +30,8 @@ class Sharing:
         """Of views that are planned anew, beside plans that stay.  full: is this node of those full?"""
         stay = {g for p in standing for g in groupings(p)}
         instead = {m: p for m, p in self._instead.items() if host(p) in stay}
-        joins = frozenset[Mir]().union(*map(joins_of, standing))
-        members = {m: of for m, of in self._members.items() if m in stay or m in joins}
+        others = frozenset[Mir]().union(*(joins_of(p) | copies_in(p) for p in standing))
+        members = {m: of for m, of in self._members.items() if m in stay or m in others}
         shared = share(views, self._full, {m: full(m) for m in stay}, instead, standing)
         used = stay.union(*map(groupings, shared.plans.values()))
         self._instead = {m: p for m, p in shared.instead.items() if host(p) in used}
