@@ -145,7 +145,7 @@ def _orders(relations: Sequence[Mir]) -> Iterator[tuple[int, ...]]:
 def text(plan: Mir) -> str:
     """The same for equal plans: without names."""
     if isinstance(plan, Base):
-        return f"table {plan.table.table_id or plan.table.name}"
+        return f"table {plan.table.table_id or plan.table.name} of {plan.width}"
     own = ", ".join(map(str, plan.exprs)) if isinstance(plan, Project) else str(plan)
     return f"{own} ({', '.join(map(text, plan.inputs))})"
 
