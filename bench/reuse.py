@@ -232,7 +232,8 @@ def main() -> None:
                 for i in range(keys[v.name].shape[1]):
                     served.read(v, np.ascontiguousarray(keys[v.name][:, i:i + 1]))
             print(f"  {name:12} {figures(served)}")
-        both = [[ticks_us(s, list(program.tables)) for s in (plain, shared)] for _ in range(ROUNDS)]
+        tables = [t.name for t in program.tables.values()]
+        both = [[ticks_us(s, tables) for s in (plain, shared)] for _ in range(ROUNDS)]
         before, after = (min(took) for took in zip(*both, strict=True))
         print(f"  a tick of one row of each table: {before:.0f} µs → {after:.0f} µs  ({after / before:.2f})")
         ratios = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from noria.core.limits import KEPT_PLANS
-from noria.plan.mir import Aggregate, Distinct, Mir, Project
+from noria.plan.mir import Aggregate, Distinct, Mir
 from noria.plan.optimizer.rewrites import merge_projects
 from noria.plan.reuse.chains import chain, chains_in, joins_of
 from noria.plan.reuse.conditions import conditions
@@ -84,7 +84,7 @@ def share(views: Sequence[ViewDef], fullness: Fullness, standing: Mapping[Mir, b
 def _shared_joins(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir]
                   ) -> dict[Mir, frozenset[Mir]]:
     """The joins that stand for others, each with the chains that it is in."""
-    moved = {j for v in views for j in joins_of(plans[v.name]) - joins_of(v.plan)}
+    moved = {j for v in views if plans[v.name] != v.plan for j in joins_of(plans[v.name]) - joins_of(v.plan)}
     users = defaultdict[Mir, set[Mir]](set)
     for p in (*plans.values(), *stay) if moved else ():
         for c in chains_in(p):
@@ -95,10 +95,9 @@ def _shared_joins(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Coll
 
 def _shared_copies(views: Sequence[ViewDef], plans: Mapping[str, Mir]) -> dict[Mir, frozenset[Mir]]:
     """The copies that stand for others, which have some of their columns."""
-    made = frozenset[Mir]().union(*(copies_in(plans[v.name]) - copies_in(v.plan) for v in views))
-    own = frozenset[Project]().union(*(copies_in(v.plan) for v in views))
-    return {m: frozenset(p for p in own if p.input == m.inputs[0] and set(p.exprs) <= set(m.exprs))
-            for m in made if isinstance(m, Project)}
+    made = {p for v in views if plans[v.name] != v.plan for p in copies_in(plans[v.name]) - copies_in(v.plan)}
+    own = {p for v in views for p in copies_in(v.plan)} if made else set()
+    return {m: frozenset(p for p in own if p.input == m.input and set(p.exprs) <= set(m.exprs)) for m in made}
 
 
 def _in_like_order(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir], fullness: Fullness

@@ -30,7 +30,9 @@ class Sharing:
         """Of views that are planned anew, beside plans that stay.  full: is this node of those full?"""
         stay = {g for p in standing for g in groupings(p)}
         instead = {m: p for m, p in self._instead.items() if host(p) in stay}
-        others = frozenset[Mir]().union(*(joins_of(p) | copies_in(p) for p in standing))
+        others = self._members.keys() - stay  # joins and copies
+        if others:
+            others &= frozenset[Mir]().union(*(joins_of(p) | copies_in(p) for p in standing))
         members = {m: of for m, of in self._members.items() if m in stay or m in others}
         shared = share(views, self._full, {m: full(m) for m in stay}, instead, standing)
         used = stay.union(*map(groupings, shared.plans.values()))
