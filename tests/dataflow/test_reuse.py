@@ -119,7 +119,7 @@ def chains(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
         if rng.random() < 0.3:
             by = rng.sample(range(plan.width), rng.choice([1, 1, 2]) if plan.width > 1 else 1)
             what = rng.choice([("count_star", None), ("max", 0)])
-            plan = mir.Aggregate(plan, tuple(by), (mir.agg(*what, plan.fields),), ("n",))
+            plan = mir.Aggregate(plan, tuple(by), (mir.agg(*what, plan.fields),), ("a0",))
         else:
             some = rng.sample(range(plan.width), rng.randint(1, plan.width))
             plan = random_plans._columns(plan, some) if rng.random() < 0.8 else plan
