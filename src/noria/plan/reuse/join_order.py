@@ -5,7 +5,7 @@
 
 `joined` says what a tree of inner joins is of, without its order: by that, views are read through each other
 (`rows.py`).  `join_order` writes groupings over them in one of the orders that are there: that of a state in use, else
-the least.  Joins keep nothing themselves, so a prefix of a larger join is shared in what is kept above it and below.
+the least.  Of joins that are not the same but begin alike, see `prefix.py`.
 
 Which columns are equal counts, not by which pairs it was said: a = b and b = c is a = b and a = c.  Not where a column
 may hold an error, which would be told by some orders only, and not of pairs in which NULL equals NULL.
