@@ -85,10 +85,10 @@ def one_copy(plans: Mapping[str, Mir], standing: Iterable[Mir], stay: Collection
 def _together(plans: Collection[Mir], others: Collection[Project]) -> dict[Mir, Moved]:
     """What stands for projections below groupings, and for chains; of those within others, these first."""
     groups = {p for plan in plans for p in _of_groups(plan)}
-    found = {c: (at.free, _of_chain(chain(c))) for p in plans for c, at in chains_in(p).items()}
-    chains = {c: of for c, (free, of) in found.items() if free and of}
+    found = [(c, at.free, _of_chain(chain(c))) for p in plans for c, at in chains_in(p).items()]
+    chains = {c: of for c, free, of in found if free and of}
     free = groups.union(*(of.values() for of in chains.values()))
-    fixed = {*others, *(p for free, of in found.values() if not free for p in of.values())}
+    fixed = {*others, *(p for _, free, of in found if not free for p in of.values())}
     wider = _wider({p for p in free if all(errorless(p))}, fixed)
     below = Moving({p: (p, {}) for p in wider})
     new: dict[Mir, Moved] = {p: (wider[p], _places(p, wider[p])) for p in wider
