@@ -2,10 +2,11 @@
 
     python bench/reuse.py [--rows 300] [--keys 100]
 
-Lobsters, TPC-W and HotCRP (`programs/`: written from their public schemas), each view with a reader of its own, over
-the same generated rows; of each view the same keys are read.  Of each program: nodes, states, how many are full, and
-the bytes of states that are no readers, and of all; then the time of a read that misses, by how many states it
-fills.  The median of all views' ratios says what reuse costs a read.
+Lobsters, TPC-W and HotCRP (`programs/`: written from their public schemas), and joins that begin alike, each view with
+a reader of its own, over the same generated rows; of each view the same keys are read.  Of each program: nodes, states,
+how many are full, and the bytes of states that are no readers, and of all; what a tick of one row of each table takes;
+then the time of a read that misses, by how many states it fills.  The median of all views' ratios says what reuse costs
+a read.
 
 With reuse, views that can be read through another one have no reader, and that one is asked for their keys.
 """
@@ -17,8 +18,9 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +47,7 @@ from noria.views.writer import ViewDirectory
 from reference.memory_store import MemoryStore
 
 ROUNDS = 7
+DAY = datetime(2026, 1, 1)
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -73,7 +76,9 @@ def rows_of(table: TableDef, rows: int) -> Iterator[tuple[object, ...]]:
     for i in range(rows):
         row: list[object] = []
         for at, c in enumerate(table.columns):
-            if at in table.primary_key and at == table.primary_key[0]:
+            if c.type.kind in (Kind.DATE, Kind.DATETIME):
+                row.append(DAY + timedelta(days=i if at in table.primary_key else chance.randrange(rows)))
+            elif at in table.primary_key and at == table.primary_key[0]:
                 row.append(i if c.type.kind is Kind.INT else f"key {i}")
             elif c.type.kind is Kind.INT:
                 optional = c.name in ("comment_id", "merged_story_id", "parent_comment_id") and chance.random() < 0.5
@@ -136,7 +141,7 @@ class Served:
 
     def keys(self, view: ViewDef, most: int) -> np.ndarray:
         """Keys that have rows."""
-        _, top, twins = self.lowering.once(view)
+        _, top, twins, _ = self.lowering.once(view)
         shot = OneShot(self.engine, twins, 10**7)
         rows = shot.everything(top)
         keys = np.unique(rows.columns[list(view.key)], axis=1) if view.key else np.zeros((0, 1), np.int64)
@@ -188,6 +193,22 @@ def misses_us(served: Served, view: ViewDef, keys: np.ndarray) -> np.ndarray:
     return took / 1000
 
 
+def ticks_us(served: Served, tables: Sequence[str]) -> float:
+    """Of the last row of each table, taken away and put in again: the median tick, in µs; the sum of the tables'."""
+    total = 0.0
+    for name in tables:
+        everything, _ = served.store.scan(name, None, 10**9)
+        row = everything.take(np.array([len(everything) - 1]))
+        took = []
+        for delta in (row.negated(), row) * (4 * ROUNDS):
+            served.store.put(name, delta)
+            start = time.perf_counter_ns()
+            served.engine.tick({name: delta})
+            took.append(time.perf_counter_ns() - start)
+        total += statistics.median(took) / 1000
+    return total
+
+
 def compared_us(plain: Served, shared: Served, view: ViewDef, keys: np.ndarray) -> list[float]:
     """In turns; of each key the best time, of all keys the median."""
     rounds = [[misses_us(s, view, keys) for s in (plain, shared)] for _ in range(ROUNDS)]
@@ -211,6 +232,10 @@ def main() -> None:
                 for i in range(keys[v.name].shape[1]):
                     served.read(v, np.ascontiguousarray(keys[v.name][:, i:i + 1]))
             print(f"  {name:12} {figures(served)}")
+        tables = [t.name for t in program.tables.values()]
+        both = [[ticks_us(s, tables) for s in (plain, shared)] for _ in range(ROUNDS)]
+        before, after = (min(took) for took in zip(*both, strict=True))
+        print(f"  a tick of one row of each table: {before:.0f} µs → {after:.0f} µs  ({after / before:.2f})")
         ratios = []
         for v in external:
             if not keys[v.name].shape[1] or not v.key or v.name in shared.lent:

@@ -21,9 +21,12 @@ from noria.core.expressions import functions
 from noria.core.expressions.expr import Expr, col, const, substitute
 from noria.core.expressions.functions import conjunction
 from noria.core.types import BIGINT, INT, Column, Kind, TableDef
+from noria.dataflow.graph import Node
 from noria.dataflow.ops import gate
+from noria.dataflow.ops.keep import Keep
 from noria.plan import mir
 from noria.plan.lower import Lowering
+from noria.plan.optimizer import optimize
 from noria.plan.reuse.grouped import grouped
 from noria.plan.reuse.join_order import joined
 from noria.plan.reuse.sharing import groupings
@@ -74,6 +77,56 @@ def siblings(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
         key = tuple(rng.sample(range(keys), min(keys, rng.choice([0, 1, 1, 1, 2]))))
         ranged = len(key) == 1 and not plan.fields[key[0]].type.is_text and rng.random() < 0.3
         out.append(ViewDef(f"v{i}", plan, key, plan.width, ranged=ranged))
+    return out
+
+
+def chains(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
+    """Views of one relation and some of the joins over it, inner and left, in orders of their own; of some tables some
+    rows only; grouped, filtered and projected or not."""
+    pool: list[tuple[int, int, mir.Mir, int, bool]] = []  # left relation, its column; right relation, its column; outer
+    relations: list[mir.Mir] = [mir.Base(rng.choice(bases))]
+    for _ in range(rng.choice([2, 3, 3])):
+        right: mir.Mir = mir.Base(rng.choice(bases))
+        if rng.random() < 0.2:
+            right = mir.Filter(right, random_plans.predicate(rng, right.fields))
+        whole = [c for c, f in enumerate(right.fields) if f.type.kind is Kind.INT and f.nullable]
+        if computes := bool(whole) and rng.random() < 0.3:
+            right = known(right, whole[0])
+        left = rng.randrange(len(relations))
+        on = [(a, b) for a, f in enumerate(relations[left].fields) for b, g in enumerate(right.fields)
+              if random_plans._same(f.type, g.type)]
+        if on:
+            unique = [(a, b) for a, b in on if {b} in mir.unique_keys(right)]
+            last = [(a, b) for a, b in on if computes and b == right.width - 1]
+            a, b = rng.choice(last or unique or on)
+            pool.append((left, a, right, b, rng.random() < 0.3))
+            relations.append(right)
+    out = []
+    for i in range(rng.randint(2, 5)):
+        plan, starts = relations[0], {0: 0}
+        left_out = rng.choice([None, None, *range(len(pool))])
+        for n in rng.sample(range(len(pool)), len(pool)):
+            left, a, right, b, outer = pool[n]
+            if n != left_out and left in starts and plan.width + right.width <= 10:
+                starts[n + 1] = plan.width
+                flip = len(starts) == 2 and not outer and rng.random() < 0.3
+                if flip:
+                    plan, starts = mir.Join(right, plan, ((b, a),)), {left: right.width, n + 1: 0}
+                else:
+                    plan = mir.Join(plan, right, ((starts[left] + a, b),), outer)
+        if rng.random() < 0.3:
+            plan = mir.Filter(plan, random_plans.predicate(rng, plan.fields))
+        if rng.random() < 0.3:
+            by = rng.sample(range(plan.width), rng.choice([1, 1, 2]) if plan.width > 1 else 1)
+            what = rng.choice([("count_star", None), ("max", 0)])
+            plan = mir.Aggregate(plan, tuple(by), (mir.agg(*what, plan.fields),), ("a0",))
+        else:
+            some = rng.sample(range(plan.width), rng.randint(1, plan.width))
+            plan = random_plans._columns(plan, some) if rng.random() < 0.8 else plan
+        plan = optimize(plan) if rng.random() < 0.6 else plan  # with those of the computed columns that it reads
+        keys = plan.width - isinstance(plan, mir.Aggregate)
+        key = tuple(rng.sample(range(keys), min(keys, rng.choice([0, 1, 1, 1, 2]))))
+        out.append(ViewDef(f"v{i}", plan, key, plan.width))
     return out
 
 
@@ -136,11 +189,14 @@ def _grouped(rng: random.Random, rows: mir.Mir, by: tuple[int, ...]) -> mir.Mir:
     return mir.Aggregate(rows, by, tuple(aggs), tuple(f"a{i}" for i in range(len(aggs))))
 
 
+KINDS = (siblings, chains)
+
+
 def run(seed: int, steps: int = 30) -> bool:
     """Was anything shared?"""
     rng = random.Random(seed)
     tables = random_plans.tables(rng)
-    views = siblings(rng, tables)
+    views = KINDS[seed % 2](rng, tables)
     late = views.pop() if len(views) > 2 and rng.random() < 0.5 else None
     sliced = random.Random(seed + 1) if seed % 2 else None
     rig = Rig(tables, [], *((TableViews, None) if seed % 3 == 0 else (published, SymbolTable(None))), sliced)
@@ -196,7 +252,7 @@ def test_the_graph_does_not_depend_on_the_order_of_creation(block: int) -> None:
     for seed in range(FIRST + block * SEEDS // 4, FIRST + (block + 1) * SEEDS // 4):
         rng = random.Random(seed)
         tables = random_plans.tables(rng)
-        views = siblings(rng, tables)
+        views = KINDS[seed % 2](rng, tables)
         orders = list(permutations(views))
         first = graph_of(tables, views, True)
         for order in rng.sample(orders, min(len(orders), 6)):
@@ -209,24 +265,26 @@ def test_the_graph_does_not_depend_on_the_order_of_creation(block: int) -> None:
 # ------------------------------------------------------------------ ordinary plans
 def test_a_rewritten_plan_has_the_rows_of_the_one_it_stands_for() -> None:
     """As plans, without the engine: they are lowered to Spark, too."""
-    other = 0
+    other = prefixes = copied = 0
     for seed in range(FIRST, FIRST + 2 * SEEDS):
         rng = random.Random(seed)
         tables = random_plans.tables(rng)
-        views, rig = siblings(rng, tables), Rig(tables, [])
+        views, rig = KINDS[seed % 2](rng, tables), Rig(tables, [])
         for v in views:
             rig.lowering.add_view(v)
         rig.engine.relayout()
+        prefixes += any(n.reuse.startswith("one join") for n in rig.engine.graph.nodes)
+        copied += any(n.reuse and isinstance(n.op, Keep) for n in rig.engine.graph.nodes)
         for _ in range(8):
             rig.random_write(rng)
         for v in views:
             mine, alone = rig.lowering.planned(v.name), rig.lowering.views[v.name].plan
             other += mine != alone
-            assert [(f.name, f.type, f.nullable) for f in mine.fields] == [
-                (f.name, f.type, f.nullable) for f in alone.fields], f"seed {seed}: {v.name}"
+            assert [(f.type, f.nullable) for f in mine.fields] == [
+                (f.type, f.nullable) for f in alone.fields], f"seed {seed}: {v.name}"
             have, want = (Counter(map(str, mir_reference.run(p, rig.rows))) for p in (mine, alone))
             assert have == want, f"seed {seed}: {v.name}\n{mir.show(mine)}"
-    assert other > SEEDS // 4
+    assert other > SEEDS // 4 and prefixes > SEEDS // 16 and copied > SEEDS // 16
 
 
 # ------------------------------------------------------------------ examples
@@ -263,14 +321,15 @@ def test_computed_values_stand_side_by_side() -> None:
 
 
 def test_joins_in_any_order_are_one() -> None:
-    """t, u and w in three orders, with the pairs said in two ways: one state of two sums, over one of these orders."""
+    """t, u and w in three orders, with the pairs said in two ways: one state of one sum, over two joins."""
     tu = mir.Join(T, U, ((0, 1),))
     orders = {"a": total("a", mir.Join(tu, W, ((3, 1),)), 1, 5),
               "b": total("b", mir.Join(mir.Join(U, W, ((0, 1),)), T, ((1, 0),)), 6, 2),
               "c": total("c", mir.Join(W, mir.Join(U, T, ((1, 0),)), ((1, 0),)), 6, 4)}
     (one,) = aggregates([*orders.values()])
-    assert [a.function for a in one.aggs] == ["sum"] and any(one.input is v.plan.inputs[0] for v in orders.values())
-    assert joined(orders["a"].plan.inputs[0]).joined == joined(orders["c"].plan.inputs[0]).joined
+    assert [a.function for a in one.aggs] == ["sum"] and len(joins([*orders.values()])) == 2
+    assert joined(one.input).joined == joined(orders["a"].plan.inputs[0]).joined
+    assert joined(one.input).joined == joined(orders["c"].plan.inputs[0]).joined
     other = mir.Join(T, mir.Join(U, W, ((0, 1),)), ((1, 1),))  # t.x for t.id
     assert joined(other).joined != joined(orders["a"].plan.inputs[0]).joined
     assert len(aggregates([*orders.values(), total("d", other, 1, 5)])) == 2
@@ -294,13 +353,109 @@ def test_a_table_that_is_joined_with_itself() -> None:
     assert len(aggregates([same[0], child(U, (1, 0), 2, 5)])) == 2  # and of the child, sum of the parent's
 
 
+def joins(views: list[ViewDef]) -> list[mir.Join]:
+    """Those of a program of these views."""
+    rig = Rig([t.table for t in (T, U, W)], [])
+    for v in views:
+        rig.add_view(v)
+    return [m for m in rig.lowering.made if isinstance(m, mir.Join)]
+
+
+def shown(name: str, rows: mir.Mir, *columns: int) -> ViewDef:
+    return ViewDef(name, random_plans._columns(rows, columns), (0,), len(columns))
+
+
+UT = mir.Join(U, T, ((1, 0),))  # each u with its t
+UW = mir.Join(U, W, ((0, 1),))  # and with its ws, of which there may be many
+
+
+def test_a_prefix_of_a_larger_join_is_one_node() -> None:
+    """u with its t and its ws, beside u with its t: w comes last.  Which is the left side does not matter."""
+    larger = shown("larger", mir.Join(UW, T, ((1, 0),)), 0, 7, 4)
+    for small in (UT, mir.Join(T, U, ((0, 1),))):
+        alone = [*joins([larger]), *joins([shown("small", small, 1, 2)])]
+        assert len(alone) == 3
+        rig = Rig([t.table for t in (T, U, W)], [])
+        for v in (larger, shown("small", small, 1, 2)):
+            rig.add_view(v)
+        first, second = (m for m in rig.lowering.made if isinstance(m, mir.Join))
+        assert {first.left, first.right} == {T, U} and (second.left, second.right) == (first, W)
+        assert rig.lowering.made[first].reuse == "one join instead of 2, of t, u; of t, u, w"
+
+
+def test_a_left_join_goes_after_an_inner_one() -> None:
+    larger = shown("larger", mir.Join(mir.Join(U, W, ((0, 1),), True), T, ((1, 0),)), 0, 7, 4)
+    first, second = joins([larger, shown("small", UT, 1, 2)])
+    assert first == UT and second.outer and (second.left, second.right) == (UT, W)
+
+
+def test_what_a_join_keeps_of_another_is_kept_once() -> None:
+    """By w's u, which may be NULL because there is no w, rows are found in a copy of them only."""
+    uw = mir.Join(U, W, ((1, 0),), True)  # id, t, z, id, u
+    utw = mir.Join(mir.Join(U, T, ((0, 0),), True), W, ((1, 0),), True)
+    views = [shown("first", mir.Join(uw, T, ((4, 0),)), 0, 6),
+             shown("second", mir.Join(mir.Join(uw, T, ((0, 0),), True), T, ((4, 0),), True), 0, 6, 9),
+             shown("third", mir.Join(utw, U, ((7, 0),)), 0, 9)]
+    assert all(len(copies(some)) == 1 for some in [*([v] for v in views), *permutations(views)])
+
+
+def copies(views: Sequence[ViewDef]) -> list[Node]:
+    """What is kept of rows that cannot be found otherwise."""
+    rig = Rig([t.table for t in (T, U, W)], [])
+    for v in views:
+        rig.add_view(v)
+    rig.engine.relayout()
+    return [n for n in rig.engine.graph.nodes if isinstance(n.op, Keep)]
+
+
+def known(rows: mir.Mir, c: int) -> mir.Project:
+    """All columns, and one with 0 for NULL."""
+    columns = [col(i, f.type, f.nullable) for i, f in enumerate(rows.fields)]
+    made = functions.call("coalesce", columns[c], const(0, columns[c].type))
+    return mir.Project(rows, (*columns, made), (*(f.name for f in rows.fields), "known"))
+
+
+def test_copies_of_the_same_rows_are_one() -> None:
+    """By what is computed of x: joined with x, joined with y, and grouped; of all columns but one each."""
+    def some(rows: mir.Mir, *columns: int) -> mir.Mir:
+        return mir.Project(rows, tuple(rows.exprs[c] for c in columns), tuple(rows.names[c] for c in columns))
+
+    all_ = known(T, 1)  # id, x, y, x or 0
+    views = [shown("a", mir.Join(W, some(all_, 3, 0), ((1, 0),)), 0, 3),
+             shown("b", mir.Join(some(all_, 2, 3), U, ((1, 1),), True), 2, 0),
+             ViewDef("c", mir.Aggregate(some(all_, 3, 1), (0,), (mir.agg("max", 1, all_.fields),), ("m",)), (0,), 2)]
+    assert [len(copies([v])) for v in views] == [1, 1, 1]
+    for order in permutations(views):
+        (one,) = copies(order)
+        assert one.width == 4 and one.reuse.startswith("one state instead of 3")
+    count = mir.Aggregate(some(all_, 3, 1), (0,), (mir.agg("count", 1, all_.fields),), ("n",))
+    (two,) = copies([views[0], ViewDef("d", count, (0,), 2)])
+    assert two.width == 2, "who keeps none does not make it wider"
+    filtered = mir.Filter(T, functions.call("eq", col(2, INT), const(1, INT)))
+    other = shown("e", mir.Join(W, some(known(filtered, 1), 3, 0, 1), ((1, 0),)), 0, 3)
+    assert len(copies([views[0], other])) == 2
+
+
+def test_joins_stay_in_their_order() -> None:
+    """Where the other one may find many rows, or leaves some out, or looks at what the first finds, or where columns
+    would be put in order by one more node, or may hold errors."""
+    some = mir.Filter(W, functions.call("eq", col(1, INT), const(1, INT)))
+    t = ((1, 0),)
+    for larger, small in [
+            (shown("larger", mir.Join(UT, W, ((0, 1),)), 0, 7), shown("small", UW, 0, 2)),
+            (shown("larger", mir.Join(mir.Join(U, some, ((0, 1),)), T, t), 0, 7), shown("small", UT, 0, 2)),
+            (ViewDef("larger", mir.Join(UW, T, t), (0,), 8), shown("small", UT, 0, 2)),
+            (shown("larger", mir.Join(product(UW, 0, 2), T, t), 0, 7), shown("small", UT, 0, 2))]:
+        assert len(joins([larger, small])) == 3
+
+
 # ------------------------------------------------------------------ never less partial
 @pytest.mark.parametrize("block", range(2))
 def test_what_is_partial_alone_is_partial_together(block: int) -> None:
     for seed in range(FIRST + block * SEEDS // 2, FIRST + (block + 1) * SEEDS // 2):
         rng = random.Random(seed)
         tables = random_plans.tables(rng)
-        views = siblings(rng, tables)
+        views = KINDS[seed % 2](rng, tables)
         together, apart = Rig(tables, []), Rig(tables, [])
         apart.lowering = Lowering(apart.engine, reuse=False)
         for rig in (together, apart):

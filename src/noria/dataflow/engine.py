@@ -281,14 +281,15 @@ class Engine:
         def plan(readers: Iterable[Node]) -> layout.Layout:
             return layout.plan(self.graph.nodes, [(r, self.reads[r]) for r in readers], full, self.ranged)
 
-        wanted = self._wanted(plan(self.reads))
+        planned = plan(self.reads)
+        wanted = self._wanted(planned)
         now, late = list(self.reads), set[Node]()
         if wanted:
             now = [r for r in self.reads if r.live]
             for r in self.reads:
                 if not r.live:
                     late.add(r) if self._wanted(plan([*now, r])) else now.append(r)
-        planned = plan(now)
+            planned = plan(now)
         if late and self._wanted(planned):  # it is not for the sake of new views
             now, late, planned = list(self.reads), set(), plan(self.reads)
         needed = {n for r in now for n in ancestors(r)}

@@ -209,7 +209,9 @@ class Lowering:
             node.reuse, node.stands_for = "", ()
         for m, text, parts in () if self._sharing is None else self._sharing.told():
             if m in self.made:
-                self.made[m].reuse, self.made[m].stands_for = text, parts
+                node = self.made[m]
+                node = self._kept.get(node, node) if isinstance(m, mir.Project) else node
+                node.reuse, node.stands_for = text, parts
 
     def try_view(self, view: ViewDef) -> None:
         """The nodes of a view that is taken out again, over what is there; nothing else is planned anew."""

@@ -68,6 +68,7 @@ class Join(Operator):
                 self._out[0][a].append(left_width + b)
                 self._out[1][b].append(a)
         self._in = tuple({o: c for c, outs in side.items() for o in outs} for side in self._out)
+        self._needs: dict[Columns, list[Need]] = {}  # by what is pulled: asked again at every layout
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -88,8 +89,11 @@ class Join(Operator):
         return side, tuple(self._in[side][cols[i]] for i in cover[side]), cover[side]
 
     def needs(self, node: Node, cols: Columns) -> list[Need]:
-        side, mine, _ = self.primary(node, cols)
-        return [Need(side, mine, side, find=self.keys[side]), Need(1 - side, self.keys[1 - side], side)]
+        if cols not in self._needs:
+            side, mine, _ = self.primary(node, cols)
+            own, other = self.keys[side], self.keys[1 - side]
+            self._needs[cols] = [Need(side, mine, side, find=own), Need(1 - side, other, side)]
+        return self._needs[cols]
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         pairs = list(zip(*self.keys, strict=True))

@@ -1,6 +1,8 @@
 """Reuse beyond equality: the plans of a program, rewritten so that they keep less together than each alone (§5.1).
 
     share       the plans of a set of views, as a pure function of the set: no view is before another
+    one_copy    copies that are kept of the same rows are one; then
+    prefix      joins begin alike, in whatever order they are written; then
     STRATEGIES  in their order, each a file with its example; all are about groups, which are what programs keep twice
     through     how a view is read in the reader of another: what a lookup finds there, less some columns and rows;
                 joins in any order

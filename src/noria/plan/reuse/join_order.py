@@ -5,7 +5,7 @@
 
 `joined` says what a tree of inner joins is of, without its order: by that, views are read through each other
 (`rows.py`).  `join_order` writes groupings over them in one of the orders that are there: that of a state in use, else
-the least.  Joins keep nothing themselves, so a prefix of a larger join is shared in what is kept above it and below.
+the least.  Of joins that are not the same but begin alike, see `prefix.py`.
 
 Which columns are equal counts, not by which pairs it was said: a = b and b = c is a = b and a = c.  Not where a column
 may hold an error, which would be told by some orders only, and not of pairs in which NULL equals NULL.
@@ -132,7 +132,7 @@ def _starts(relations: Sequence[Mir]) -> list[int]:
 
 def _orders(relations: Sequence[Mir]) -> Iterator[tuple[int, ...]]:
     """By what they are; of those that are alike every order, as long as there are few."""
-    texts = [_text(r) for r in relations]
+    texts = [text(r) for r in relations]
     by_text = sorted(range(len(relations)), key=lambda i: (texts[i], i))
     ties = [list(g) for _, g in groupby(by_text, key=lambda i: texts[i])]
     if prod(factorial(len(t)) for t in ties) > _MOST_TIES:
@@ -142,12 +142,12 @@ def _orders(relations: Sequence[Mir]) -> Iterator[tuple[int, ...]]:
         yield tuple(i for t in each for i in t)
 
 
-def _text(plan: Mir) -> str:
+def text(plan: Mir) -> str:
     """The same for equal plans: without names."""
     if isinstance(plan, Base):
-        return f"table {plan.table.table_id or plan.table.name}"
+        return f"table {plan.table.table_id or plan.table.name} of {plan.width}"
     own = ", ".join(map(str, plan.exprs)) if isinstance(plan, Project) else str(plan)
-    return f"{own} ({', '.join(map(_text, plan.inputs))})"
+    return f"{own} ({', '.join(map(text, plan.inputs))})"
 
 
 # ---------------------------------------------------------------- of groupings
@@ -155,7 +155,7 @@ def join_order(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[
     there, free = _by_join(standing), _by_join(members)
     made: dict[Mir, Mir] = {}
     for of, group in free.items():
-        source = min((apart(m).source for m in there.get(of, group)), key=_text)
+        source = min((apart(m).source for m in there.get(of, group)), key=text)
         made.update((m.plan, _over(m, source)) for m in group if apart(m).source != source)
     return made
 

@@ -51,7 +51,7 @@ def _over_one_of(hosts: Sequence[tuple[Grouped, Apart]], m: Grouped, c: Apart, m
 
 def _over_one(group: Sequence[tuple[Grouped, Apart]]) -> dict[Mir, Mir]:
     first = group[0][1]
-    exprs = sorted(frozenset[Expr]().union(*(c.group | c.values for _, c in group)), key=_order)
+    exprs = sorted(frozenset[Expr]().union(*(c.group | c.values for _, c in group)), key=order)
     exprs = exprs or [column(first.source, 0)]
     below = Project(conditioned(first.source, first.terms), tuple(exprs), tuple(_name(e, first.source) for e in exprs))
     place = {e: i for i, e in enumerate(exprs)}
@@ -62,8 +62,8 @@ def _placed(m: Grouped, c: Apart, below: Mir, place: Mapping[Expr, int]) -> Mir:
     return moved(m, below, [place.get(e, -1) for e in c.exprs])
 
 
-def _order(e: Expr) -> tuple[int, int, str]:
-    """Columns first, as they are."""
+def order(e: Expr) -> tuple[int, int, str]:
+    """By which values stand side by side: columns first, as they are."""
     return (0, e.index, "") if isinstance(e, Col) else (1, min(columns_of(e), default=0), str(e))
 
 

@@ -14,11 +14,14 @@ from functools import lru_cache
 from noria.core.limits import KEPT_PLANS
 from noria.plan.mir import Aggregate, Distinct, Mir
 from noria.plan.optimizer.rewrites import merge_projects
+from noria.plan.reuse.chains import chain, chains_in, joins_of
 from noria.plan.reuse.conditions import conditions
 from noria.plan.reuse.finer_groups import finer_groups
 from noria.plan.reuse.grouped import Grouped, apart, grouped
 from noria.plan.reuse.join_order import join_order, joined
+from noria.plan.reuse.one_copy import copies_in, one_copy
 from noria.plan.reuse.one_projection import one_projection
+from noria.plan.reuse.prefix import beginnings, prefixes
 from noria.plan.reuse.side_by_side import side_by_side
 from noria.plan.view import ViewDef
 
@@ -43,7 +46,7 @@ STRATEGIES: tuple[Strategy, ...] = (join_order, one_projection, side_by_side, co
 @dataclass(frozen=True)
 class Shared:
     """plans: of each view by its name.  instead: what stands for which node.  members: the groupings that a shared one
-    stands for."""
+    stands for, and the chains of joins that a shared join is in."""
 
     plans: dict[str, Mir]
     instead: dict[Mir, Mir]
@@ -51,18 +54,21 @@ class Shared:
 
 
 def share(views: Sequence[ViewDef], fullness: Fullness, standing: Mapping[Mir, bool] | None = None,
-          instead: Mapping[Mir, Mir] | None = None) -> Shared:
+          instead: Mapping[Mir, Mir] | None = None, stay: Collection[Mir] = ()) -> Shared:
     """The plans of the views.  standing: groupings that stay as they are, and whether they are full; instead: what
-    stands for others in them."""
+    stands for others in them; stay: plans that stay as they are."""
     made, members = dict(instead or {}), dict[Mir, frozenset[Mir]]()
     plans = {v.name: replaced(v.plan, made) for v in views}
+    plans, new = _in_like_order(views, plans, stay, fullness)
+    if new:
+        made = {m: replaced(p, new) for m, p in made.items()} | new
     concerned = [v for v in views if not v.internal and groupings(plans[v.name])]
     hosts = [replace(g, full=full) for n, full in (standing or {}).items() if (g := grouped(n)) is not None]
-    stay = {h.plan for h in hosts}
+    stand = {h.plan for h in hosts}
     level = 1
     while any(at >= level for v in concerned for at in groupings(plans[v.name]).values()):
         for strategy in STRATEGIES:
-            new = strategy(_at(level, concerned, plans, stay, fullness), hosts)
+            new = strategy(_at(level, concerned, plans, stand, fullness), hosts)
             if strategy is join_order:
                 new = _no_fuller(new, concerned, plans, fullness)
             if new:
@@ -71,7 +77,49 @@ def share(views: Sequence[ViewDef], fullness: Fullness, standing: Mapping[Mir, b
                 _note(members, new)
         level += 1
     written = {g for v in concerned for g in groupings(v.plan)}
-    return Shared(plans, made, {at: of | {at} if at in written else of for at, of in members.items()})
+    members = {at: of | {at} if at in written else of for at, of in members.items()}
+    return Shared(plans, made, members | _shared_joins(views, plans, stay) | _shared_copies(views, plans))
+
+
+def _shared_joins(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir]
+                  ) -> dict[Mir, frozenset[Mir]]:
+    """The joins that stand for others, each with the chains that it is in."""
+    moved = {j for v in views if plans[v.name] != v.plan for j in joins_of(plans[v.name]) - joins_of(v.plan)}
+    users = defaultdict[Mir, set[Mir]](set)
+    for p in (*plans.values(), *stay) if moved else ():
+        for c in chains_in(p):
+            for j in moved.intersection(chain(c).joins):
+                users[j].add(c)
+    return {j: frozenset(of) for j, of in users.items() if len(of) > 1}
+
+
+def _shared_copies(views: Sequence[ViewDef], plans: Mapping[str, Mir]) -> dict[Mir, frozenset[Mir]]:
+    """The copies that stand for others, which have some of their columns."""
+    made = {p for v in views if plans[v.name] != v.plan for p in copies_in(plans[v.name]) - copies_in(v.plan)}
+    own = {p for v in views for p in copies_in(v.plan)} if made else set()
+    return {m: frozenset(p for p in own if p.input == m.input and set(p.exprs) <= set(m.exprs)) for m in made}
+
+
+def _in_like_order(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir], fullness: Fullness
+                   ) -> tuple[dict[str, Mir], dict[Mir, Mir]]:
+    """The plans with one copy of the same rows and joins that begin alike, where no view is less partial, and what
+    stands for which grouping."""
+    as_they_are = set[str]()
+    while True:
+        before, wide = one_copy(plans, stay, as_they_are)
+        after, instead = prefixes(before, stay, as_they_are)
+        instead = {m: replaced(p, instead) for m, p in wide.items()} | instead
+        bad = {v.name for v in views if after[v.name] != plans[v.name] and not v.internal
+               and _is_fuller(v, plans[v.name], after[v.name], fullness)}
+        if not bad:
+            return after, {m: p for m, p in instead.items() if isinstance(m, Aggregate | Distinct)}
+        as_they_are |= bad
+
+
+def _is_fuller(view: ViewDef, before: Mir, after: Mir, fullness: Fullness) -> bool:
+    """Would the view be less partial of the other plan?"""
+    was, now = fullness(view, before), fullness(view, after)
+    return was.looked_up > now.looked_up or len(now.full) > len(was.full)
 
 
 def _no_fuller(new: Mapping[Mir, Mir], views: Sequence[ViewDef], plans: Mapping[str, Mir], fullness: Fullness
@@ -80,10 +128,8 @@ def _no_fuller(new: Mapping[Mir, Mir], views: Sequence[ViewDef], plans: Mapping[
     bad = set[Mir]()
     for v in views:
         before, after = plans[v.name], replaced(plans[v.name], new)
-        if before != after:
-            was, now = fullness(v, before), fullness(v, after)
-            if was.looked_up > now.looked_up or len(now.full) > len(was.full):
-                bad.update(groupings(before))
+        if before != after and _is_fuller(v, before, after, fullness):
+            bad.update(groupings(before))
     return {m: p for m, p in new.items() if m not in bad}
 
 
@@ -154,9 +200,11 @@ def _groupings(plan: Mir, _: object) -> Mapping[Mir, int]:
 
 @lru_cache(maxsize=KEPT_PLANS)
 def sources(plan: Mir) -> frozenset[Mir]:
-    """What the groupings of a plan are of: plans without a common one have nothing to share."""
+    """What a plan's groupings and copies are of, and what its joins can begin with: plans without a common one share
+    nothing."""
     below = (apart(g).source for n in groupings(plan) if (g := grouped(n)) is not None)
-    return frozenset(s if (order := joined(s)) is None else order.joined for s in below)
+    grouped_rows = frozenset(s if (order := joined(s)) is None else order.joined for s in below)
+    return grouped_rows.union(beginnings(plan), (p.input for p in copies_in(plan)))
 
 
 def related(views: Sequence[ViewDef], changed: Collection[Mir]) -> list[ViewDef]:

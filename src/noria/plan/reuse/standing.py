@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from noria.core.limits import KEPT_PLANS
 from noria.dataflow.render import named
-from noria.plan.mir import Mir, renamed
+from noria.plan.mir import Join, Mir, renamed
+from noria.plan.reuse.chains import joins_of
+from noria.plan.reuse.one_copy import copies_in
 from noria.plan.reuse.sharing import Alone, Fullness, groupings, host, replaced, share
 from noria.plan.view import ViewDef
 
@@ -28,13 +30,16 @@ class Sharing:
         """Of views that are planned anew, beside plans that stay.  full: is this node of those full?"""
         stay = {g for p in standing for g in groupings(p)}
         instead = {m: p for m, p in self._instead.items() if host(p) in stay}
-        members = {m: of for m, of in self._members.items() if m in stay}
-        shared = share(views, self._full, {m: full(m) for m in stay}, instead)
+        others = self._members.keys() - stay  # joins and copies
+        if others:
+            others &= frozenset[Mir]().union(*(joins_of(p) | copies_in(p) for p in standing))
+        members = {m: of for m, of in self._members.items() if m in stay or m in others}
+        shared = share(views, self._full, {m: full(m) for m in stay}, instead, standing)
         used = stay.union(*map(groupings, shared.plans.values()))
         self._instead = {m: p for m, p in shared.instead.items() if host(p) in used}
         for m, of in shared.members.items():
             known = members.get(m, frozenset((m,)) if m in stay else frozenset())
-            members[m] = known | of
+            members[m] = of if isinstance(m, Join) else known | of
         self._members = members
         return shared.plans
 
@@ -57,9 +62,13 @@ class Sharing:
                          for m, of in self._members.items()}
 
     def told(self) -> Iterator[tuple[Mir, str, tuple[float, ...]]]:
-        """Of each shared grouping: what it stands for, and which part of its columns each of these has."""
+        """Of each shared grouping: what it stands for, and which part of its columns each of these has; of each join
+        that larger ones begin with: of which tables these are."""
         for plan, of in self._members.items():
-            if len(of) > 1:
+            if isinstance(plan, Join):
+                tables = sorted(", ".join(sorted(m.table_names)) for m in of)
+                yield plan, f"one join instead of {len(of)}, of {'; of '.join(tables)}", ()
+            elif len(of) > 1:
                 texts = sorted(" of ".join(map(_text, (m, *m.inputs))) for m in of)
                 parts = tuple(sorted(min(m.width / plan.width, 1) for m in of))
                 yield plan, f"one state instead of {len(of)}: {'; '.join(texts)}", parts

@@ -1,0 +1,134 @@
+"""Joins one after the other: a chain is a relation and the joins over it, inner and left, as long as it is.
+
+Keeps true: a chain is a view of a plan, which it does not change; the columns of all its relations are side by side, as
+the plan has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from noria.core.expressions.expr import Col
+from noria.core.limits import KEPT_PLANS
+from noria.plan.mir import Aggregate, Base, Filter, Join, Mir, Project
+from noria.plan.reuse.errors import errorless
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A tree of joins to the left.  relations: the first one, then what each of the joins has at its right; columns are
+    those of all relations side by side, as in the tree.  joins: as they are written.  same: columns that are equal
+    because of inner joins; a relation with these goes before or after others, others after what they look at."""
+
+    plan: Mir
+    relations: tuple[Mir, ...]
+    joins: tuple[Join, ...]
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        starts = [0]
+        for r in self.relations:
+            starts.append(starts[-1] + r.width)
+        return tuple(starts)
+
+    @cached_property
+    def keeps(self) -> tuple[bool, ...]:
+        """Of each relation: is a copy kept of all that is joined before it, to be found by its columns?"""
+        return (False, *(not all(copied(j.left, a) for a, _ in j.on) for j in self.joins))
+
+    @cached_property
+    def same(self) -> tuple[frozenset[int], ...]:
+        found: list[frozenset[int]] = []
+        for i, join in enumerate(self.joins, 1):
+            for a, b in join.on if self.is_plain(i) else ():
+                pair = frozenset((a, self.starts[i] + b))
+                met = [s for s in found if not s.isdisjoint(pair)]
+                found = [s for s in found if s not in met] + [pair.union(*met)]
+        return tuple(found)
+
+    def is_plain(self, i: int) -> bool:
+        """Is the relation one of inner joins that are compared without their order?"""
+        if i == 0:
+            return True
+        join = self.joins[i - 1]
+        return not join.outer and not join.null_safe and not self.keeps[i] and all(
+            copied(join.right, b) for _, b in join.on)
+
+    def leaves_out(self, i: int) -> bool:
+        """May rows be gone because they find none here?"""
+        return not (i > 0 and self.joins[i - 1].outer) and not _is_table(self.relations[i])
+
+
+def _is_table(plan: Mir) -> bool:
+    return isinstance(plan, Base) or (isinstance(plan, Project) and isinstance(plan.input, Base))
+
+
+def copied(plan: Mir, column: int) -> bool:
+    """Can rows be found by the column without a copy of them?"""
+    if isinstance(plan, Base):
+        return True
+    if isinstance(plan, Filter):
+        return copied(plan.input, column)
+    if isinstance(plan, Project):
+        e = plan.exprs[column]
+        return isinstance(e, Col) and copied(plan.input, e.index)
+    if isinstance(plan, Join):
+        width = plan.left.width
+        return copied(plan.left, column) if column < width else (
+            not plan.outer and copied(plan.right, column - width))
+    return isinstance(plan, Aggregate) and column < len(plan.group)
+
+
+def chain(plan: Join) -> Chain:
+    """The tree taken apart."""
+    return _chain(plan, plan.tables_called)
+
+
+@lru_cache(maxsize=KEPT_PLANS)
+def _chain(plan: Join, _: object) -> Chain:
+    joins: list[Join] = []
+    at: Mir = plan
+    while isinstance(at, Join):
+        joins.append(at)
+        at = at.left
+    joins.reverse()
+    return Chain(plan, (at, *(j.right for j in joins)), tuple(joins))
+
+
+# ---------------------------------------------------------------- in plans
+@dataclass(frozen=True)
+class Found:
+    """free: would the columns be taken in another order?  level: how many chains stand above each other here."""
+
+    free: bool
+    level: int
+
+
+def chains_in(plan: Mir) -> Mapping[Join, Found]:
+    """The chains of a plan, each as long as it is."""
+    return _chains_in(plan, plan.tables_called)
+
+
+@lru_cache(maxsize=KEPT_PLANS)
+def _chains_in(plan: Mir, _: object) -> Mapping[Join, Found]:
+    found: dict[Join, Found] = {}
+
+    def go(m: Mir, free: bool) -> int:
+        if not isinstance(m, Join):
+            takes = isinstance(m, Project | Aggregate) or (isinstance(m, Filter) and free)
+            return max((go(i, takes) for i in m.inputs), default=0)
+        level = 1 + max(go(r, False) for r in chain(m).relations)
+        known = found.get(m)
+        free = free and all(errorless(m)) and (known is None or known.free)
+        found[m] = Found(free, level)
+        return level
+
+    go(plan, False)
+    return found
+
+
+def joins_of(plan: Mir) -> frozenset[Mir]:
+    """The joins of its chains."""
+    return frozenset(j for c in chains_in(plan) for j in chain(c).joins)

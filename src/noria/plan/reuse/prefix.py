@@ -1,0 +1,233 @@
+"""A prefix of a larger join is one node with the join that it is: joins are put in an order in which they begin alike.
+
+    project … (join (stories, users))                       →   project … (join (stories, users))                    ┐
+    project … (join (join (stories, taggings), users))      →   project … (join (join (stories, users), taggings))   ┴
+        over one join of stories and users
+
+A chain is a relation and the joins over it, inner and left, one after the other.  Chains that can begin with the same
+join do, then with the same second one, and so on: always the join that most chains can take next.  What is saved is a
+join's work at each write, and what is kept of its rows: among several workers where they are sent; and by a join that
+looks them up by columns of the right side of a left join, which needs a copy of all that is joined before.  Chains in
+which one of these may come here let it come here, so that there is one copy for all.
+
+The rule, so that no read pays for it: a join goes before one that is written before it only where it finds one row at
+most and the other leaves none out (it is a left join, or of a whole table), and needs no copy, which would be larger;
+which side of the first inner join is the left one does not matter.  No projection is put in for the sake of the
+columns' order: what is above must take them as they come.  A chain in which a column may hold an error stays as it is
+written, and so does one of a view in use.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from noria.core.expressions.expr import columns_of
+from noria.core.limits import KEPT_PLANS
+from noria.plan.mir import Join, Mir, unique_keys
+from noria.plan.reuse.chains import Chain, chain, chains_in
+from noria.plan.reuse.join_order import text
+from noria.plan.reuse.moving import Moving, at_places
+
+
+# ---------------------------------------------------------------- one order
+@dataclass(frozen=True)
+class Walk:
+    """A chain of which some relations are joined: in plan, which has the chain's columns at these places.  rest: the
+    others; free: may they come in another order than the written?"""
+
+    chain: Chain
+    free: bool
+    plan: Mir
+    place: Mapping[int, int]
+    rest: tuple[int, ...]
+
+    @property
+    def written(self) -> Join | None:
+        """The next join as it is written, if all before are."""
+        at = len(self.chain.relations) - len(self.rest)
+        if not self.rest or self.rest != tuple(range(at, len(self.chain.relations))):
+            return None
+        join = self.chain.joins[at - 1]
+        return join if join.left == self.plan else None
+
+    @cached_property
+    def keeping(self) -> tuple[tuple[int, Join], ...]:
+        """Those of the next that need a copy of what is joined so far."""
+        return tuple((i, j) for i, j in self.nexts if self.chain.keeps[i])
+
+    def is_next(self, i: int) -> bool:
+        """Is the relation the next one as it is written?"""
+        return self.rest[0] == i and self.written is not None
+
+    def to_the_end(self) -> Walk:
+        """As it is written from here on."""
+        if not self.rest:
+            return self
+        if (join := self.written) is not None:
+            return self.with_join(self.rest[0], join).to_the_end()
+        i, possible = next((i, j) for i in self.rest if (j := self._join(i)) is not None)
+        return self.with_join(i, possible).to_the_end()
+
+    def with_join(self, i: int, join: Join) -> Walk:
+        start, width = self.chain.starts[i], self.plan.width
+        place = {**self.place, **{start + c: width + c for c in range(self.chain.relations[i].width)}}
+        return Walk(self.chain, self.free, join, place, tuple(r for r in self.rest if r != i))
+
+    @cached_property
+    def nexts(self) -> tuple[tuple[int, Join], ...]:
+        """Which relations can come next, and by which join."""
+        joins = ((i, self._join(i)) for i in (self.rest if self.free else self.rest[:1]))
+        return tuple((i, j) for i, j in joins if j is not None and self._may(i, j))
+
+    def _join(self, i: int) -> Join | None:
+        c, right = self.chain, self.chain.relations[i]
+        if c.is_plain(i):
+            pairs = self._pairs(range(c.starts[i], c.starts[i] + right.width))
+            return Join(self.plan, right, tuple(pairs)) if pairs else None
+        join = c.joins[i - 1]
+        looked = {a for a, _ in join.on} | {a for a in _columns(join) if a < c.starts[i]}
+        if not looked <= self.place.keys():
+            return None
+        ordered = sorted((self.place[a], b, n in join.null_safe) for n, (a, b) in enumerate(join.on))
+        there = {**self.place, **{c.starts[i] + b: self.plan.width + b for b in range(right.width)}}
+        residual = join.residual and at_places(join.residual, there)
+        return Join(self.plan, right, tuple((a, b) for a, b, _ in ordered), join.outer,
+                    tuple(n for n, (_, _, safe) in enumerate(ordered) if safe), residual)
+
+    def _pairs(self, mine: range) -> list[tuple[int, int]]:
+        """One of the columns that are equal already with one of the relation's, and all of what becomes equal by it."""
+        pairs: list[tuple[int, int]] = []
+        for same in self.chain.same:
+            own = sorted(x - mine.start for x in same if x in mine)
+            there = sorted(self.place[x] for x in same if x in self.place)
+            if own and there:
+                pairs += [(there[0], b) for b in own]
+                pairs += [(a, own[0]) for a in there[1:] if not self._are_equal(there[0], a)]
+        return sorted(pairs)
+
+    def _are_equal(self, a: int, b: int) -> bool:
+        """Are two columns of what is joined so far equal in each row?"""
+        reached, more = {a}, {a}
+        pairs = list(_equal(self.plan))
+        while more:
+            more = {y for p in pairs for x, y in (p, p[::-1]) if x in reached} - reached
+            reached |= more
+        return b in reached
+
+    def _may(self, i: int, join: Join) -> bool:
+        """The rule, see above."""
+        over = [u for u in self.rest if u < i]
+        if not over or (i == 1 and over == [0] and self.chain.is_plain(1)):
+            return True
+        if any(self.chain.leaves_out(u) or self.chain.keeps[u] for u in over):
+            return False
+        by = {b for _, b in join.on}
+        return any(key <= by for key in unique_keys(join.right))
+
+
+def _columns(join: Join) -> Iterable[int]:
+    return columns_of(join.residual) if join.residual else ()
+
+
+def _equal(plan: Mir) -> Iterator[tuple[int, int]]:
+    while isinstance(plan, Join):
+        if not plan.outer and not plan.null_safe:
+            yield from ((a, plan.left.width + b) for a, b in plan.on)
+        plan = plan.left
+
+
+@lru_cache(maxsize=KEPT_PLANS)
+def _begun(plan: Join, free: bool, _: object) -> tuple[Walk, ...]:
+    """A chain with either side of its first inner join."""
+    c = chain(plan)
+    seeds = [0, 1] if free and c.is_plain(1) else [0]
+    return tuple(Walk(c, free, c.relations[i], {c.starts[i] + x: x for x in range(c.relations[i].width)},
+                      tuple(r for r in range(len(c.relations)) if r != i)) for i in seeds)
+
+
+# ---------------------------------------------------------------- of many chains
+Step = tuple[int, Walk]
+"""Which relation comes next, and where."""
+
+
+def in_like_order(chains: Mapping[Join, bool]) -> dict[Join, Walk]:
+    """Of each chain, free or not, how it is joined, where that is not as it is written."""
+    walks = _grown({c: _begun(c, free, c.tables_called) for c, free in chains.items()})
+    return {c: w for c, w in walks.items() if w.plan != c}
+
+
+def _grown(walks: Mapping[Join, Sequence[Walk]]) -> dict[Join, Walk]:
+    """The walks to their ends: those that can, together."""
+    done: dict[Join, Walk] = {}
+    keeping = Counter(w.plan for some in walks.values() for w in some if w.keeping)
+    found = defaultdict[Join, dict[Join, Step]](dict)  # the next join -> of which chains
+    for c, some in walks.items():
+        for walk in some:
+            for i, join in walk.keeping if keeping[walk.plan] > 1 and walk.keeping else walk.nexts:
+                found[join].setdefault(c, (i, walk))
+    options = dict(found)
+    while options := {j: at for j, at in options.items() if len(at) > 1}:
+        best = _most_taken(options)
+        taken = _together(best, options.pop(best))
+        done.update(_grown({c: [w] for c, w in taken.items()}))
+        options = {j: {c: step for c, step in at.items() if c not in taken} for j, at in options.items()}
+    for c, (walk, *_) in walks.items():
+        if c not in done:
+            if keeping[walk.plan] > 1 and walk.keeping and not walk.is_next(walk.keeping[0][0]):
+                walk = walk.with_join(*walk.keeping[0])
+            done[c] = walk.to_the_end()
+    return done
+
+
+def _most_taken(options: Mapping[Join, Mapping[Join, Step]]) -> Join:
+    """Of those the one that most have written so, and of these the least."""
+    most = max(map(len, options.values()))
+    written = {j: sum(w.is_next(i) for i, w in at.values()) for j, at in options.items() if len(at) == most}
+    return min((j for j, n in written.items() if n == max(written.values())), key=text)
+
+
+def _together(join: Join, takers: Mapping[Join, Step]) -> dict[Join, Walk]:
+    """Those that take it, as one of them has it written: one that is not free, if there is one."""
+    written = {c: w.written for c, (i, w) in takers.items() if w.is_next(i)}
+    fixed = [j for c, j in written.items() if j is not None and not takers[c][1].free]
+    one = min(fixed or (j for j in written.values() if j is not None), key=text, default=join)
+    taken = {c: w.with_join(i, one) for c, (i, w) in takers.items() if w.free or written.get(c) == one}
+    return taken if len(taken) > 1 else {}
+
+
+# ---------------------------------------------------------------- in plans
+def beginnings(plan: Mir) -> frozenset[Mir]:
+    """What the chains of a plan can begin with: plans without a common one share no prefix."""
+    return _beginnings(plan, plan.tables_called)
+
+
+@lru_cache(maxsize=KEPT_PLANS)
+def _beginnings(plan: Mir, _: object) -> frozenset[Mir]:
+    return frozenset(join for c in chains_in(plan) for w in _begun(c, True, c.tables_called) for _, join in w.nexts)
+
+
+def prefixes(plans: Mapping[str, Mir], standing: Iterable[Mir], stay: Collection[str] = ()
+             ) -> tuple[dict[str, Mir], dict[Mir, Mir]]:
+    """The plans with their chains in like order, and what stands for which node of theirs.  standing: plans that stay
+    as they are, and so do those with these names."""
+    made: dict[str, Mir] = {name: p for name, p in plans.items() if name not in stay}
+    near = frozenset[Mir]().union(*map(beginnings, made.values()))
+    fixed = [p for p in (*standing, *(plans[name] for name in stay)) if not near.isdisjoint(beginnings(p))]
+    instead: dict[Mir, Mir] = {}
+    level = 1
+    while any(f.level >= level for p in made.values() for f in chains_in(p).values()):
+        chains = {c: f.free for p in made.values() for c, f in chains_in(p).items() if f.level == level}
+        for p in made.values():
+            chains.update((c, False) for c, f in chains_in(p).items() if c in chains and not f.free)
+        for p in fixed:
+            chains.update((c, False) for c in chains_in(p))
+        new = in_like_order(chains)
+        if new:
+            rewriting = Moving({c: (w.plan, w.place) for c, w in new.items()})
+            made = {name: rewriting.of(p) for name, p in made.items()}
+            instead = {m: rewriting.of(p) for m, p in instead.items()} | rewriting.instead()
+        level += 1
+    return {**plans, **made}, instead
