@@ -61,18 +61,20 @@ Tell = Callable[[str], None]
 
 class Executor:
     """`bulk` None: no Spark, so what no view can answer is refused.  `replies`: what fronts keep, told of views that
-    are dropped."""
+    are dropped.  told: returns when every process that answers by the program has its version."""
 
     def __init__(self, program: WholeProgram, link: Link, attach: Callable[[int], AttachedViews], bulk: Bulk | None,
                  reply_bytes: int):
         self.program, self._link, self._bulk = program, link, bulk
         self.reads = Reads(link, attach, MAX_EXECUTION_MS if bulk is None else READ_HOLD_MS)
-        program.on_forget = self.reads.forget
+        program.on_forget = lambda view: self.reads.forget(view.name)
         self.statements = Statements(program)
         self.locks = TableLocks()
         self.replies = ReplyCache(reply_bytes, program)
         self.reads.on_forget = self.replies.forget
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
+        self.told: Callable[[], Awaitable[None]] = _at_once
+        self.kept: Callable[[], tuple[int, int]] = lambda: (self.replies.nbytes, self.replies.limit_bytes)
 
     # ------------------------------------------------------------ reads
     def select(self, compiled: Compiled, values: Sequence[Any], keep: bool, tell: Tell
@@ -81,7 +83,7 @@ class Executor:
         the result stands on is wanted.  tell: is called with what the statement waits for."""
         view = compiled.view
         assert view is not None
-        reader = self._reader_of(compiled, view)
+        reader = self.reader_of(compiled, view)
         if reader is None or (reader.adhoc and self.program.first_states.wait_for(reader)):
             return self.select_bound(_bound(compiled, values), tell)
         if not compiled.one_key:
@@ -174,7 +176,7 @@ class Executor:
             return self._or_by_spark(self._fetched(reader, through, shape, key), reader, select, tell)
         return ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)
 
-    def _reader_of(self, compiled: Compiled, view: ViewDef) -> ViewDef | None:
+    def reader_of(self, compiled: Compiled, view: ViewDef) -> ViewDef | None:
         """The view that holds the answer, if there is one already."""
         compiled.uses += 1
         if compiled.generation != self.program.generation or compiled.reader is None:
@@ -386,10 +388,11 @@ class Executor:
         return found if self._bulk is None else self._bulk.furthered(found)
 
     def stats(self) -> dict[str, Any]:
+        kept, limit = self.kept()
         return {
             "reads_total": self.selects + self.replies.hits, "view_hits_total": self.reads.hits,
             "upqueries_total": self.reads.upqueries, "cached_replies_total": self.replies.hits,
-            "cached_reply_bytes": self.replies.nbytes, "reply_limit_bytes": self.replies.limit_bytes,
+            "cached_reply_bytes": kept, "reply_limit_bytes": limit,
             "writes_total": self.writes,
             "write_errors_total": self.write_errors, "commits_total": self._link.stats.groups,
             "spark_queries_total": self.spark_queries, "one_shots_total": self.reads.one_shots,
@@ -430,6 +433,10 @@ def _shown(view: ViewDef, rows: pa.Table) -> pa.Table:
     if rows.column_names == names:
         return rows
     return rows.select([*range(view.visible), rows.num_columns - 1]).rename_columns(names)
+
+
+async def _at_once() -> None:
+    """Of one process, which knows what it did."""
 
 
 def _to_nobody(state: str) -> None:

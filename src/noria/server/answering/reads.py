@@ -114,12 +114,12 @@ class Reads:
                 with suppress(OSError):  # it will be found at the next read
                     views.refresh()
 
-    def forget(self, view: ViewDef) -> None:
-        """The view was dropped."""
-        self._hits_of.pop(view.name, None)
-        self._asks_of.pop(view.name, None)
+    def forget(self, view: str) -> None:
+        """The view of this name was dropped."""
+        self._hits_of.pop(view, None)
+        self._asks_of.pop(view, None)
         for views in self._views:
-            attached = None if views is None else views.forget(view.name)
+            attached = None if views is None else views.forget(view)
             if attached is not None:
                 self.on_forget(attached)
 
