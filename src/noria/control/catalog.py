@@ -84,6 +84,9 @@ class Catalog(Relations):
     def adhoc(self) -> Iterable[ViewDef]:
         return self._adhoc.values()
 
+    def adhoc_named(self, name: str) -> ViewDef | None:
+        return self._adhoc.get(fold(name))
+
     def explanation(self, view: str) -> str:
         """How the view is kept: partial or full, and why; what it shares."""
         return self.why_readerless(view) or self._explain.get(fold(view), "")

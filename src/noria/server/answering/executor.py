@@ -41,6 +41,7 @@ from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 from noria.server.answering import clock
+from noria.server.answering.hits import TOUCH_EVERY, Known
 from noria.server.answering.keys import are_one_key, key_of, keys_of, range_of
 from noria.server.answering.locks import TableLocks
 from noria.server.answering.reads import Reads, first_of, typed_keys
@@ -54,7 +55,6 @@ from noria.sql import commands as sql
 from noria.views.reader import AttachedViews
 
 TOO_LONG = 3024  # the error of what takes a worker too long or too much
-TOUCH_EVERY = 64  # executions between two notes that an ad-hoc view is in use
 NOT_MAINTAINED = 1235  # the error with which a view is refused: Spark answers instead
 Tell = Callable[[str], None]
 
@@ -184,6 +184,26 @@ class Executor:
         elif compiled.uses % TOUCH_EVERY == 0:
             self.program.touch(compiled.reader)
         return compiled.reader
+
+    def taught(self, compiled: Compiled) -> Known | None:
+        """What another process must know to answer the statement from shared memory; None where it cannot."""
+        view, program = compiled.view, self.program
+        if not (compiled.direct and compiled.one_key) or view is None or compiled.version != program.version:
+            return None
+        reader = self.reader_of(compiled, view)
+        if reader is None or (reader.adhoc and program.first_states.wait_for(reader)):
+            return None
+        routes = self._link.routes
+        route = routes.told_of(reader.name) if routes.workers > 1 else None
+        if route is None and routes.workers > 1:
+            return None
+        assert isinstance(compiled.command, sql.Select)
+        return Known.of(compiled.number, compiled.version, compiled.command, reader, compiled.through, compiled.plain,
+                        compiled.shape, route)
+
+    def has(self, view: str, worker: int, writes: Mapping[int, int]) -> bool:
+        """Has the view's part at this worker these writes?"""
+        return self._link.has(worker, view, writes)
 
     async def _fetched(self, reader: ViewDef, through: Through | None, shape: Shape, key: tuple[Any, ...]
                        ) -> ResultSet:
