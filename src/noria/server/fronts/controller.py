@@ -40,6 +40,7 @@ from noria.spark.hosting.session import import_path
 log = logging.getLogger("noria")
 START_S = 120  # a front end may take so long to serve, on a machine that does much else
 TOLD_S = 2.0  # one that has not taken a change of the program in by then, and does not compute, is ended
+LOOK_S = 0.25  # between two looks whether it has
 SOON_S = 5.0  # one that ended sooner after its start is not started again at once, but after AGAIN_S
 AGAIN_S = 1.0
 
@@ -62,7 +63,7 @@ class Fronts:
     def __init__(self, number: int, endpoint: str, begin: messages.Begin, executor: Executor, sessions: Sessions,
                  clock: Callable[[], float] = time.monotonic):
         self.number, self.endpoint, self.executor, self.sessions = number, endpoint, executor, sessions
-        self._begin, self._clock = begin, clock
+        self._begin, self.clock = begin, clock
         self._lines: dict[int, Line] = {}  # by the number of the front end
         self._numbers = [itertools.count(i + 1, number) for i in range(number)]  # of connections
         self._keepers: list[asyncio.Task[None]] = []
@@ -94,7 +95,7 @@ class Fronts:
         """One front end after the other in this place."""
         while True:
             self.starts += 1
-            began = self._clock()
+            began = self.clock()
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "noria.server.fronts.process", path, str(number),
                 stdin=asyncio.subprocess.DEVNULL, stdout=2, start_new_session=True,
@@ -110,7 +111,7 @@ class Fronts:
                 return
             log.warning("front end %d (process %d) ended with status %d: its clients connect again, another one is "
                         "started", number, process.pid, status)
-            if self._clock() - began < SOON_S:
+            if self.clock() - began < SOON_S:
                 await asyncio.sleep(AGAIN_S)
                 if self._is_stopping():
                     return
@@ -170,6 +171,10 @@ class Fronts:
         """Connections of a front end that comes after this one have other numbers."""
         assert line.number is not None
         self._numbers[line.number] = itertools.count(client.connection_id + self.number, self.number)
+
+    def kill(self, process: Process) -> None:
+        if (handle := process.send_kill()) is not None:
+            os.close(handle)
 
     def left(self, line: Line) -> None:
         if line.number is not None and self._lines.get(line.number) is line:
@@ -284,8 +289,8 @@ class Line(asyncio.Protocol):
     def end(self) -> None:
         """At once; another process takes its place."""
         self._transport.abort()
-        if self.process is not None and (handle := self.process.send_kill()) is not None:
-            os.close(handle)
+        if self.process is not None:
+            self._fronts.kill(self.process)
 
     # ------------------------------------------------------------ the program
     def _acknowledged(self, told: messages.Acknowledge) -> None:
@@ -299,10 +304,12 @@ class Line(asyncio.Protocol):
         """Returns when it has this version, or is gone: one that neither takes it in nor computes is ended."""
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((version, reached))
-        computing = Computing(self.process)
+        computing, waited = Computing(self.process), 0.0
         while not reached.done():
-            await asyncio.wait((reached,), timeout=TOLD_S)
-            if not reached.done() and not computing.goes_on():
+            before = self._fronts.clock()
+            await asyncio.wait((reached,), timeout=LOOK_S)
+            waited += min(self._fronts.clock() - before, LOOK_S)  # if this loop stood still, answers are unread
+            if not reached.done() and waited >= TOLD_S and not computing.goes_on():
                 log.error("front end %s does not take in a change of the program and is ended", self.number)
                 self.end()
                 return
