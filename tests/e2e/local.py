@@ -29,18 +29,29 @@ REPLY_BYTES = 2**20  # replies are kept, as a server keeps them
 FRONT_ENDS = int(os.environ.get("NORIA_FRONT_ENDS", "1"))
 
 
+class LocalFront(FrontEnd):
+    def die(self) -> None:
+        """As its process would."""
+        if self._server is not None:
+            self._server.close()
+            self._server.abort()
+        for task in self._tasks:
+            task.cancel()
+
+
 class LocalFronts(Fronts):
     """Front ends without processes of their own."""
 
     async def _keep(self, number: int, path: str) -> None:
         self.ended: dict[int, asyncio.Event] = getattr(self, "ended", {})
-        self.fronts: dict[int, FrontEnd] = getattr(self, "fronts", {})
+        self.fronts: dict[int, LocalFront] = getattr(self, "fronts", {})
         while not self._stopping:
             ended = self.ended[number] = asyncio.Event()
-            front = self.fronts[number] = FrontEnd(number, ended)
+            front = self.fronts[number] = LocalFront(number, ended)
             transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda f=front: f, path)
             await ended.wait()
             transport.abort()
+            front.die()
 
     def kill(self, process: Any) -> None:
         """It is this one."""
@@ -113,8 +124,7 @@ class LocalServer:
         self._mysql.close()
         if isinstance(self._mysql, LocalFronts):
             for front in self._mysql.fronts.values():
-                if front._server is not None:
-                    front._server.abort()
+                front.die()
             self._port.close()
         else:
             self._mysql.abort()

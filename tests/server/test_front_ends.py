@@ -134,6 +134,8 @@ def test_a_front_end_that_ends_leaves_nothing(server: LocalServer) -> None:
         with pytest.raises(pymysql.MySQLError, match="locked"):
             rows(b, "INSERT INTO t VALUES (1)")
         server._embedded._loop.call_soon_threadsafe(fronts.fronts[0]._transport.abort)
+        with pytest.raises(pymysql.MySQLError):
+            rows(a, "SELECT 1")
         with closing(server.at(0)) as again:
             assert again.thread_id() > a.thread_id()
             rows(again, "INSERT INTO t VALUES (1)")

@@ -302,6 +302,8 @@ class Line(asyncio.Protocol):
 
     async def reached(self, version: int) -> None:
         """Returns when it has this version, or is gone: one that neither takes it in nor computes is ended."""
+        if self.version >= version:
+            return
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((version, reached))
         computing, waited = Computing(self.process), 0.0
