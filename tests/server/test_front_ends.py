@@ -121,6 +121,7 @@ def until_counted(server: LocalServer, least: int) -> None:
     assert stats["reads_total"] == 120
     assert stats["cached_replies_total"] + stats["view_hits_total"] >= least
     assert stats["cached_reply_bytes"] > 0
+    assert isinstance(server._mysql, LocalFronts) and sum(f["reads_total"] for f in server._mysql.stats()) >= least
 
 
 def test_a_front_end_that_ends_leaves_nothing(server: LocalServer) -> None:

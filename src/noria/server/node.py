@@ -285,6 +285,8 @@ class Node:
                        worker_up=int(self.link.state is LinkState.UP), front_memory=_resident(os.getpid()),
                        spark_memory=sum(map(_resident, (*self.supervisor.processes(), *self.batch.processes()))),
                        memory_warnings_total=self._warnings)
+        if self._fronts is not None:
+            numbers["front_ends"] = self._fronts.stats()
         if self.link.state is LinkState.UP:
             with contextlib.suppress(ConnectionError, TimeoutError):
                 worker = await asyncio.wait_for(self.ask("stats"), 2)

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from noria.core.errors import SqlError, internal_error
@@ -72,7 +73,7 @@ class Fronts:
         self._here: Callable[[ViewDef], None] = lambda view: None  # forgets in this process
         self._ready: asyncio.Future[tuple[str, int]] | None = None
         self._first: set[int] = set()  # that have served
-        self.starts = 0
+        self._starts, self._reads = [0] * number, [0] * number
 
     # ------------------------------------------------------------ life
     async def start(self) -> None:
@@ -94,7 +95,7 @@ class Fronts:
     async def _keep(self, number: int, path: str) -> None:
         """One front end after the other in this place."""
         while True:
-            self.starts += 1
+            self._starts[number] += 1
             began = self.clock()
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "noria.server.fronts.process", path, str(number),
@@ -215,6 +216,17 @@ class Fronts:
         """Bytes of kept replies, and how many there may be."""
         return sum(line.reply_bytes for line in self._lines.values()), self._begin.reply_bytes * self.number
 
+    def answered(self, line: Line, reads: int) -> None:
+        if line.number is not None:
+            self._reads[line.number] += reads
+
+    def stats(self) -> list[dict[str, int]]:
+        """Of each front end (`http/metrics.py`)."""
+        lines = [self._lines.get(i) for i in range(self.number)]
+        return [{"reads_total": self._reads[i], "connections": 0 if line is None else line.connections,
+                 "private_bytes": 0 if line is None else _private_bytes(line.process), "starts_total": self._starts[i]}
+                for i, line in enumerate(lines)]
+
     def pids(self) -> list[int]:
         """Of each place; 0 where one is being started."""
         lines = [self._lines.get(i) for i in range(self.number)]
@@ -229,7 +241,7 @@ class Line(asyncio.Protocol):
         self._reader = wire.Reader()
         self.number: int | None = None
         self.process: Process | None = None
-        self.version, self.reply_bytes = -1, 0
+        self.version, self.reply_bytes, self.connections = -1, 0, 0
         self.held: dict[int, Held] = {}
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._bugs = itertools.count(1)
@@ -326,7 +338,8 @@ class Line(asyncio.Protocol):
         executor.selects += count.selects
         executor.replies.hits += count.kept
         executor.reads.had_elsewhere(count.lookups)
-        self.reply_bytes = count.reply_bytes
+        self.reply_bytes, self.connections = count.reply_bytes, count.connections
+        self._fronts.answered(self, count.selects + count.kept)
 
     # ------------------------------------------------------------ sessions
     def _open(self, told: messages.Open) -> None:
@@ -423,6 +436,15 @@ class Line(asyncio.Protocol):
         if isinstance(answer, Ok | Encoded | Failed):
             return answer
         return [self._encoded(one, session, form) for one in cast(Sequence[Outcome], answer)]
+
+
+def _private_bytes(process: Process | None) -> int:
+    """Of its memory what no other process shares; 0 for one that is gone."""
+    try:
+        lines = Path(f"/proc/{0 if process is None else process.pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
 
 
 async def _awaited(answer: Any) -> Any:
