@@ -233,7 +233,8 @@ class Node:
         settings, several = self.settings, self.settings.workers
         views = tuple(str(views_dir(self.run_dir, w, several)) for w in range(several))
         begin = Begin(host, port, views, 0, 0, 0, reply_bytes(settings.memory_bytes) // settings.front_ends,
-                      settings.user, settings.password, settings.tls_cert, settings.tls_key, settings.tls_require)
+                      settings.user, settings.password, settings.tls_cert, settings.tls_key, settings.tls_require,
+                      logging.getLogger().level)
         return Fronts(settings.front_ends, f"ipc://{self.run_dir / 'fronts.sock'}", begin, self.executor, self.sessions)
 
     def _users(self) -> dict[str, Any]:

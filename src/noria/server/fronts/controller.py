@@ -159,6 +159,9 @@ class Fronts:
 
     def joined(self, line: Line) -> None:
         assert line.number is not None
+        if self._stopping:
+            line.send(messages.Stop())
+            return
         old = self._lines.get(line.number)
         if old is not None:
             old.end()

@@ -6,6 +6,7 @@ program (`Version`, `Forget`) is told before any reply that was made after the c
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,7 @@ class Begin:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_require: bool = False
+    log_level: int = logging.INFO
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ class FrontEnd(asyncio.Protocol):
 
     # ------------------------------------------------------------ life
     def _begin(self, begin: messages.Begin) -> None:
+        logging.getLogger().setLevel(begin.log_level)
         self.replica = Replica(begin.version, len(begin.views))
         self.link = cast(Link, NoLink(self.replica))
         self.replies = ReplyCache(begin.reply_bytes, self.replica)
