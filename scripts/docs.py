@@ -22,7 +22,7 @@ from noria.core.expressions.functions.base import TYPING
 from noria.core.expressions.functions.failing import INTERNAL
 from noria.core.expressions.library import LIBRARY
 from noria.server.http.app import Api
-from noria.server.http.metrics import DESCRIPTIONS, NODE_DESCRIPTIONS
+from noria.server.http.metrics import DESCRIPTIONS, FRONT_END_DESCRIPTIONS, NODE_DESCRIPTIONS
 from noria.server.sessions.inspection import _FUNCTIONS as SESSION_FUNCTIONS
 from noria.server.sessions.inspection import _SHOW, VARIABLES
 from noria.sql.statements.session import _SHOWS
@@ -295,6 +295,9 @@ def reference_page() -> str:
     out += [f"| `noria_{n}` | {about} |" for n, about in sorted(DESCRIPTIONS.items())]
     out += ["", "For each node of the data-flow, with the labels `node` and `does`:", "", "| metric | |", "|---|---|"]
     out += [f"| `noria_node_{n}` | {about} |" for n, about in NODE_DESCRIPTIONS.items()]
+    out += ["", "For each front end that is a process of its own (`--front-ends`), with the label `front_end`:", "",
+            "| metric | |", "|---|---|"]
+    out += [f"| `noria_front_end_{n}` | {about} |" for n, about in FRONT_END_DESCRIPTIONS.items()]
     out += ["", "## Bounds", "", "| bound | value |", "|---|---|"]
     out += [f"| `{n}` | {v} |" for n, v in sorted(vars(limits).items()) if n.isupper()]
     return "\n".join([*out, ""])

@@ -1,10 +1,13 @@
 """A database inside this process that MySQL clients can connect to: the embedded runtime behind a MySQL listener.
 
-Starts in a tenth of a second and has no Spark, so what no view can answer is error 1235.
+Starts in a tenth of a second and has no Spark, so what no view can answer is error 1235.  NORIA_FRONT_ENDS=2: clients
+are those of two front ends, which are in this process, too, and have sockets between them and the database.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,45 @@ import pymysql
 from noria.client.embedded import EmbeddedTransport
 from noria.control.policy import Policy
 from noria.dataflow.packets import Ask, Evict
-from noria.server.listening import listening
+from noria.server.fronts.controller import Fronts
+from noria.server.fronts.messages import Begin
+from noria.server.fronts.process import FrontEnd
+from noria.server.listening import listening, reserved
 from noria.server.mysql import MysqlServer, account, listen
 
 REPLY_BYTES = 2**20  # replies are kept, as a server keeps them
+
+
+FRONT_ENDS = int(os.environ.get("NORIA_FRONT_ENDS", "1"))
+
+
+class LocalFront(FrontEnd):
+    def die(self) -> None:
+        """As its process would."""
+        if self._server is not None:
+            self._server.close()
+            self._server.abort()
+        for task in self._tasks:
+            task.cancel()
+
+
+class LocalFronts(Fronts):
+    """Front ends without processes of their own."""
+
+    async def _keep(self, number: int, path: str) -> None:
+        self.ended: dict[int, asyncio.Event] = getattr(self, "ended", {})
+        self.fronts: dict[int, LocalFront] = getattr(self, "fronts", {})
+        while not self._stopping:
+            ended = self.ended[number] = asyncio.Event()
+            front = self.fronts[number] = LocalFront(number, ended)
+            transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda f=front: f, path)
+            await ended.wait()
+            transport.abort()
+            front.die()
+
+    def kill(self, process: Any) -> None:
+        """It is this one."""
+
 
 
 def views_at_once(embedded: Any) -> None:
@@ -26,12 +64,37 @@ def views_at_once(embedded: Any) -> None:
 
 
 class LocalServer:
-    def __init__(self, directory: Path, memory_limit: int | None = None):
+    _mysql: MysqlServer | LocalFronts
+
+    def __init__(self, directory: Path, memory_limit: int | None = None, front_ends: int = FRONT_ENDS):
         self._embedded = EmbeddedTransport(directory, memory_limit)
         self._executor = self._embedded._executor
         self._executor.replies.bound(REPLY_BYTES)
-        self._mysql: MysqlServer = self._embedded._run(
-            listen(listening("127.0.0.1", 0, ""), self._embedded._sessions, {"": account("")}))
+        if front_ends > 1:
+            self._port = reserved("127.0.0.1", 0, "")
+            self._mysql = self._embedded._run(self._with_fronts(front_ends))
+        else:
+            self._mysql = self._embedded._run(
+                listen(listening("127.0.0.1", 0, ""), self._embedded._sessions, {"": account("")}))
+
+    async def _with_fronts(self, number: int) -> LocalFronts:
+        embedded = self._embedded
+        views = tuple(embedded.attachment()["paths"])
+        begin = Begin(*self._port.getsockname(), views, 0, 0, 0, REPLY_BYTES, "root", None)
+        fronts = LocalFronts(number, f"ipc://{embedded._run_dir / 'fronts.sock'}", begin, self._executor,
+                             embedded._sessions)
+        await fronts.start()
+        embedded._sessions.processes.hang_up = fronts.hang_up
+        return fronts
+
+    def at(self, front: int) -> Any:
+        """A client of this front end: the kernel chooses, the connection's number tells."""
+        assert isinstance(self._mysql, LocalFronts)
+        while True:
+            connection = self.connect()
+            if (connection.thread_id() - 1) % self._mysql.number == front:
+                return connection
+            connection.close()
 
     def connect(self) -> Any:
         return pymysql.connect(host="127.0.0.1", port=self._mysql.address[1], user="root", autocommit=True,
@@ -59,5 +122,10 @@ class LocalServer:
 
     async def _stop(self) -> None:
         self._mysql.close()
-        self._mysql.abort()
+        if isinstance(self._mysql, LocalFronts):
+            for front in self._mysql.fronts.values():
+                front.die()
+            self._port.close()
+        else:
+            self._mysql.abort()
         await self._mysql.wait_closed()

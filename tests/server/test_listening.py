@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from noria.server.listening import CannotListen, listening
+from noria.server.listening import CannotListen, listening, reserved
 from noria.server.node import Node
 from noria.server.settings import Settings
 from server import tls_files
@@ -46,3 +46,16 @@ def test_listening_beyond_loopback_without_tls_warns(tmp_path: Path, secured: bo
         port.close()
     assert ("--mysql-host 0.0.0.0: other hosts can connect" in caplog.text) is not secured
     assert "--http-host" not in caplog.text
+
+
+def test_a_reserved_port_is_for_those_who_share_it() -> None:
+    """It takes nobody itself; a second server, which would share it too, is told that it is taken."""
+    with reserved("127.0.0.1", 0, "--mysql-port") as kept:
+        host, port = kept.getsockname()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, port))
+        with listening(host, port, "", shared=True), listening(host, port, "", shared=True):
+            socket.create_connection((host, port)).close()
+            for take in (reserved, listening):
+                with pytest.raises(CannotListen, match="--mysql-port"):
+                    take(host, port, "--mysql-port")

@@ -7,7 +7,7 @@ from typing import Any
 
 import noria
 from noria.dataflow.packets import Ask
-from noria.server.http.metrics import DESCRIPTIONS, NODE_DESCRIPTIONS, render
+from noria.server.http.metrics import DESCRIPTIONS, FRONT_END_DESCRIPTIONS, NODE_DESCRIPTIONS, render
 
 
 def test_every_number_is_described(tmp_path: Path) -> None:
@@ -23,6 +23,12 @@ def test_the_format() -> None:
     page = render({"reads_total": 7, "worker_memory": 5}).decode().splitlines()
     assert "# TYPE noria_reads_total counter" in page and "noria_reads_total 7.0" in page
     assert "# TYPE noria_worker_memory gauge" in page
+
+
+def test_front_ends_have_labels() -> None:
+    page = render({}, (), [dict.fromkeys(FRONT_END_DESCRIPTIONS, 1), dict.fromkeys(FRONT_END_DESCRIPTIONS, 2)]).decode()
+    assert 'noria_front_end_reads_total{front_end="1"} 2.0' in page
+    assert page.count("# HELP noria_front_end_") == len(FRONT_END_DESCRIPTIONS)
 
 
 def test_nodes_have_labels(tmp_path: Path) -> None:

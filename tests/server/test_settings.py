@@ -80,3 +80,10 @@ def test_run_directories(tmp_path: Path) -> None:
         make_run_dir(tmp_path / "a", tmp_path)
     with pytest.raises(SettingsError, match="too long"):
         make_run_dir(tmp_path / "a", tmp_path / ("x" * 90))
+
+
+def test_as_many_front_ends_as_there_can_be(tmp_path: Path) -> None:
+    for number in (0, -1, 65):
+        with pytest.raises(SettingsError, match=f"--front-ends {number}: from 1 to 64"):
+            Settings(tmp_path, front_ends=number)
+    assert Settings(tmp_path, front_ends=64).front_ends == 64

@@ -20,6 +20,9 @@ def command(
     master: Annotated[str, typer.Option(
         "--master", help="Spark's master; by default slots in the JVM for the workers and for batch jobs.")] = "",
     workers: Annotated[int, typer.Option("--workers", help="Shards of the data-flow.")] = 1,
+    front_ends: Annotated[int, typer.Option(
+        "--front-ends", help="Processes that serve MySQL clients on the one port; with 1 there is none "
+                             "beside the server itself.")] = 1,
     memory_limit: Annotated[str, typer.Option(
         "--memory-limit", help="Bound of states, views, strings, RocksDB's cache and kept replies: 512M, 2G; 0: none. "
                                "Least recently read keys go first.")] = "1G",
@@ -51,7 +54,8 @@ def command(
     try:
         settings = Settings(
             data_dir=data_dir.absolute(), mysql_host=mysql_host, mysql_port=mysql_port, http_host=http_host,
-            http_port=http_port, master=master, workers=workers, memory_bytes=parse_size(memory_limit), user=user,
+            http_port=http_port, master=master, workers=workers, front_ends=front_ends,
+            memory_bytes=parse_size(memory_limit), user=user,
             password=None if password_file is None else read_password(password_file), http_names=tuple(http_name or ()),
             load_dirs=tuple(d.absolute() for d in load_dir or ()), tls_cert=tls_cert, tls_key=tls_key,
             tls_require=tls_require)

@@ -88,6 +88,10 @@ class EmbeddedTransport:
         return self._run(self._executor.lookup(view, keys))
 
     def describe(self, kind: str, name: str) -> dict[str, Any]:
+        return self._run(self._described(kind, name))
+
+    async def _described(self, kind: str, name: str) -> dict[str, Any]:
+        """On the loop, where the program is never half changed."""
         if kind == "views":
             view = self._program.view(name)
             if view is not None:

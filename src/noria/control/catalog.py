@@ -63,8 +63,19 @@ class Catalog(Relations):
         self._defined_anew: set[int] = set()  # tables that had another definition since this process began
         self._explain: dict[str, str] = {}
         self._broken: dict[str, SqlError] = {}  # views without a first state, and why
-        self.version = self.generation = 0
+        self._version = self.generation = 0
         self.on_forget: Callable[[ViewDef], None] = lambda view: None  # told of each definition that is no more
+        self.on_version: Callable[[int], None] = lambda version: None  # told of each other version, at once
+
+    @property
+    def version(self) -> int:
+        """See the class."""
+        return self._version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self._version = version
+        self.on_version(version)
 
     def now(self) -> Relations:
         """The tables and views of this moment, whatever changes since."""
@@ -72,6 +83,9 @@ class Catalog(Relations):
 
     def adhoc(self) -> Iterable[ViewDef]:
         return self._adhoc.values()
+
+    def adhoc_named(self, name: str) -> ViewDef | None:
+        return self._adhoc.get(fold(name))
 
     def explanation(self, view: str) -> str:
         """How the view is kept: partial or full, and why; what it shares."""

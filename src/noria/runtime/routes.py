@@ -76,6 +76,11 @@ class Routes:
         found = self._known.get(view)
         return 0 if found is None else found.depth
 
+    def told_of(self, view: str) -> tuple[str, tuple[int, ...], int] | None:
+        """What `learn` was told of this view."""
+        found = self._known.get(view)
+        return None if found is None else (view, found.by, found.depth)
+
     def all_by(self) -> dict[str, tuple[int, ...]]:
         """For each view the places within its key that tell whose it is."""
         return {name: route.by for name, route in self._known.items()}

@@ -54,7 +54,9 @@ async def applied(executor: Executor, sessions: Sessions, request: dict[str, Any
             told.clear()
             while steps:
                 yield {"step": steps.pop(0)}
-        yield {"preview": task.result().as_json(), "applied": True}
+        preview = task.result()
+        await executor.told()
+        yield {"preview": preview.as_json(), "applied": True}
     finally:
         task.cancel()
         task.add_done_callback(partial(_over, session.close))

@@ -44,10 +44,12 @@ from noria.server.applying import applied
 from noria.server.bulk.indexes import Indexes
 from noria.server.bulk.jobs import Bulk
 from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, make_token
+from noria.server.fronts.controller import CannotServe, Fronts
+from noria.server.fronts.messages import Begin
 from noria.server.http.app import make_app
 from noria.server.http.gate import Policy
 from noria.server.http.server import HttpServer
-from noria.server.listening import CannotListen, listening
+from noria.server.listening import CannotListen, listening, reserved
 from noria.server.mysql import MysqlServer, account, listen
 from noria.server.outcomes import Outcome
 from noria.server.sessions.sessions import Sessions
@@ -92,7 +94,7 @@ def serve(settings: Settings, log_level: str) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))
-    except (CannotListen, StartFailed, DirectoryInUse, StoreError, SparkUnavailable, SettingsError) as e:
+    except (CannotListen, CannotServe, StartFailed, DirectoryInUse, StoreError, SparkUnavailable, SettingsError) as e:
         print(f"noria serve: {e}", file=sys.stderr)
         return 1
     return 0
@@ -129,6 +131,7 @@ class Node:
         self._closers: list[tuple[str, Callable[[], Awaitable[None] | None]]] = []
         self._worker_limit: int | None = None  # of each; set while running, and again for each new worker
         self._warnings = 0
+        self.mysql: MysqlServer | Fronts | None = None
         self.ready_line = ""
         self.certificates = None
         if settings.tls_cert is not None and settings.tls_key is not None:
@@ -141,6 +144,7 @@ class Node:
         self._closers.append(("data directory", claim.release))
         check_workers(settings.data_dir, settings.workers)
         ports = self._ports()
+        self._fronts: Fronts | None = None
         self._permit = LoadPermit(settings.load_dirs, make_token(settings.data_dir))
         run_dir = make_run_dir(settings.data_dir, settings.run_root)
         self._closers.append(("run directory", lambda: remove_run_dir(run_dir)))
@@ -167,7 +171,7 @@ class Node:
         self.program.first_states.bootstrap = self.bulk.bootstrap
         self.executor = Executor(self.program, self.link,
                                  lambda w: attach(str(views_dir(run_dir, w, several)), OFF_LOOP_ROWS), self.bulk,
-                                 reply_bytes(settings.memory_bytes))
+                                 reply_bytes(settings.memory_bytes) if settings.front_ends == 1 else 0)
         self.sessions = Sessions(self.executor)
         # A first compilation must not hold up a lease or a client; Spark starts meanwhile.
         await asyncio.gather(self.supervisor.start(), asyncio.to_thread(warm.kernels, str(run_dir)))
@@ -196,7 +200,8 @@ class Node:
         settings, found = self.settings, []
         for name, host, port in (("mysql", settings.mysql_host, settings.mysql_port),
                                  ("http", settings.http_host, settings.http_port)):
-            found.append(listening(host, port, f"--{name}-host, --{name}-port"))
+            take = reserved if name == "mysql" and settings.front_ends > 1 else listening
+            found.append(take(host, port, f"--{name}-host, --{name}-port"))
             self._closers.append((f"port of {name}", found[-1].close))
             if self.certificates is None and not is_loopback(host):
                 log.warning("--%s-host %s: other hosts can connect, and what they send, passwords too, can be read on "
@@ -207,17 +212,32 @@ class Node:
         """Read the certificate again."""
         if self.certificates is not None:
             self.certificates.reload()
+        if self._fronts is not None:
+            self._fronts.reload()
 
     async def _listen(self, mysql: socket.socket, http: socket.socket) -> None:
         settings = self.settings
-        self.mysql = await listen(mysql, self.sessions, self._users(), None, self.certificates, settings.tls_require)
-        self.sessions.processes.hang_up = self.mysql.hang_up
         self._closers.append(("MySQL clients", self._stop_mysql))
+        if settings.front_ends > 1:
+            self.mysql = self._fronts = self._made_fronts(*mysql.getsockname()[:2])
+            await self._fronts.start()
+        else:
+            self.mysql = await listen(mysql, self.sessions, self._users(), None, self.certificates,
+                                      settings.tls_require)
+        self.sessions.processes.hang_up = self.mysql.hang_up
         policy = Policy.of([*settings.http_names, settings.http_host], settings.tls_require)
         self.http = HttpServer(make_app(self, policy), self.certificates)
         await self.http.start(http)
         self._closers.append(("HTTP", self.http.stop))
         self.ready_line = f"noria ready mysql={_address(self.mysql.address)} http={_address(self.http.address)}"
+
+    def _made_fronts(self, host: str, port: int) -> Fronts:
+        settings, several = self.settings, self.settings.workers
+        views = tuple(str(views_dir(self.run_dir, w, several)) for w in range(several))
+        begin = Begin(host, port, views, 0, 0, 0, reply_bytes(settings.memory_bytes) // settings.front_ends,
+                      settings.user, settings.password, settings.tls_cert, settings.tls_key, settings.tls_require,
+                      logging.getLogger().level)
+        return Fronts(settings.front_ends, f"ipc://{self.run_dir / 'fronts.sock'}", begin, self.executor, self.sessions)
 
     def _users(self) -> dict[str, Any]:
         """With a password one user; without, anybody who can reach the loopback interface."""
@@ -237,11 +257,15 @@ class Node:
                 log.exception("stopping the %s failed", what)
 
     async def _stop_mysql(self) -> None:
+        if self.mysql is None:
+            return
         self.mysql.close()
         try:
             await asyncio.wait_for(self.mysql.wait_closed(), CLIENTS_STOP_S)
         except TimeoutError:
             self.mysql.abort()
+            if self._fronts is not None:
+                await self._fronts.wait_closed()
 
     async def _hello(self, hello: Hello) -> None:
         await self.program.welcome(hello)
@@ -253,14 +277,19 @@ class Node:
         up = self.link.state is LinkState.UP
         pids = [0 if link.hello is None else link.hello.pid for link in self.links]
         return {"status": "ok" if up else "recovering", "worker": self.link.state.value, "spark": self.supervisor.state,
-                "worker_pid": pids[0], "worker_pids": pids, "why": "" if up else self.link.why}
+                "worker_pid": pids[0], "worker_pids": pids,
+                "front_end_pids": [os.getpid()] if self._fronts is None else self._fronts.pids(),
+                "why": "" if up else self.link.why}
 
     async def stats(self) -> dict[str, Any]:
         numbers = self.executor.stats()
-        numbers.update(connections=len(self.mysql.connections), worker_restarts_total=self._restarts(),
+        numbers.update(connections=len(self.mysql.connections) if self.mysql else 0,
+                       worker_restarts_total=self._restarts(),
                        worker_up=int(self.link.state is LinkState.UP), front_memory=_resident(os.getpid()),
                        spark_memory=sum(map(_resident, (*self.supervisor.processes(), *self.batch.processes()))),
                        memory_warnings_total=self._warnings)
+        if self._fronts is not None:
+            numbers["front_ends"] = self._fronts.stats()
         if self.link.state is LinkState.UP:
             with contextlib.suppress(ConnectionError, TimeoutError):
                 worker = await asyncio.wait_for(self.ask("stats"), 2)
@@ -309,7 +338,10 @@ class Node:
         if nbytes < LEAST_LIMIT:
             raise SqlError(1105, "HY000", f"a memory limit of {nbytes} bytes is too little to serve; 1M at least")
         self._worker_limit = int(nbytes * WORKER_MEMORY_SHARE) // len(self.links)
-        self.executor.replies.bound(reply_bytes(nbytes))
+        if self._fronts is None:
+            self.executor.replies.bound(reply_bytes(nbytes))
+        else:
+            self._fronts.bound(reply_bytes(nbytes))
         await self.link.ask(SetLimit(self._worker_limit), retry=True)
         return nbytes
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from noria.core.errors import SqlError
 from noria.core.types import Field
 from noria.dataflow.packets import Own
 
+T_co = TypeVar("T_co", covariant=True)
 IN_TRANSACTION = 0x0001
 AUTOCOMMIT = 0x0002
 """Bits of a session's `status`, with the values that MySQL's protocol has for them."""
@@ -110,11 +111,11 @@ stopped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class Later(Generic[T_co]):
     """An answer that comes with a future: `then` makes the outcome of it once it is done, or raises SqlError."""
 
     future: Future[Any]
-    then: Callable[[Future[Any]], Outcome]
+    then: Callable[[Future[Any]], T_co]
 
 
 Answer = Outcome | Sequence[Outcome]
@@ -152,13 +153,13 @@ class Session(Protocol):
     def unseen(self) -> Own:
         """Its writes that some worker may not know of yet: what it is given has them."""
 
-    def query(self, sql: str, multi: bool, finish: Finish | None) -> Answer | Awaitable[Answer] | Later:
+    def query(self, sql: str, multi: bool, finish: Finish | None) -> Answer | Awaitable[Answer] | Later[Answer]:
         """Run a text.  `multi`: may it hold several statements?  (If not, a second one is error 1064.)"""
 
-    def prepare(self, sql: str) -> Prepared: ...
+    def prepare(self, sql: str) -> Prepared | Later[Prepared]: ...
 
     def execute(self, handle: Any, values: Sequence[object], finish: Finish | None
-                ) -> Outcome | Awaitable[Outcome] | Later:
+                ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
         """Run a prepared statement."""
 
     def close_statement(self, handle: Any) -> None: ...
@@ -166,13 +167,13 @@ class Session(Protocol):
     def use(self, database: str) -> None:
         """Make this the default database, as USE does."""
 
-    def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
+    def list_fields(self, table: str, pattern: str) -> Sequence[Field] | Later[Sequence[Field]]:
         """Columns of a table or view whose names match a LIKE pattern ("" is all): COM_FIELD_LIST."""
 
     def reset(self) -> None:
         """Back to the state after connect.  The prepared statements have been closed one by one before."""
 
-    def kill(self, number: int) -> None:
+    def kill(self, number: int) -> Later[None] | None:
         """End the statement and the connection of this number: COM_PROCESS_KILL."""
 
     def close(self) -> None:

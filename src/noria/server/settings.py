@@ -19,6 +19,7 @@ from pathlib import Path
 from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_WORKERS
 from noria.views import files
 
+MAX_FRONT_ENDS = 64  # each is a process, which takes tens of megabytes
 SHARED_MEMORY = Path("/dev/shm")
 RUN_DIR_CHARACTERS = 95  # a Unix socket's path may be 107
 _AFTER_ALL = "g"  # the names of view files begin with hexadecimal digits
@@ -42,6 +43,7 @@ class Settings:
     http_port: int = 8080
     master: str = ""  # of Spark; empty: local, with slots for the workers and for batch jobs
     workers: int = 1
+    front_ends: int = 1  # processes that serve MySQL clients; 1: this one does
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     user: str = "root"
     password: str | None = field(default=None, repr=False)
@@ -55,6 +57,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not 1 <= self.workers <= MAX_WORKERS:
             raise SettingsError(f"--workers {self.workers}: from 1 to {MAX_WORKERS}")
+        if not 1 <= self.front_ends <= MAX_FRONT_ENDS:
+            raise SettingsError(f"--front-ends {self.front_ends}: from 1 to {MAX_FRONT_ENDS}")
         for name, port in (("--mysql-port", self.mysql_port), ("--http-port", self.http_port)):
             if not 0 <= port <= 65535:
                 raise SettingsError(f"{name} {port} is no port: 0 (any free one) to 65535")

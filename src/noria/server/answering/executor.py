@@ -41,6 +41,7 @@ from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 from noria.server.answering import clock
+from noria.server.answering.hits import TOUCH_EVERY, Known
 from noria.server.answering.keys import are_one_key, key_of, keys_of, range_of
 from noria.server.answering.locks import TableLocks
 from noria.server.answering.reads import Reads, first_of, typed_keys
@@ -54,25 +55,26 @@ from noria.sql import commands as sql
 from noria.views.reader import AttachedViews
 
 TOO_LONG = 3024  # the error of what takes a worker too long or too much
-TOUCH_EVERY = 64  # executions between two notes that an ad-hoc view is in use
 NOT_MAINTAINED = 1235  # the error with which a view is refused: Spark answers instead
 Tell = Callable[[str], None]
 
 
 class Executor:
     """`bulk` None: no Spark, so what no view can answer is refused.  `replies`: what fronts keep, told of views that
-    are dropped."""
+    are dropped.  told: returns when every process that answers by the program has its version."""
 
     def __init__(self, program: WholeProgram, link: Link, attach: Callable[[int], AttachedViews], bulk: Bulk | None,
                  reply_bytes: int):
         self.program, self._link, self._bulk = program, link, bulk
         self.reads = Reads(link, attach, MAX_EXECUTION_MS if bulk is None else READ_HOLD_MS)
-        program.on_forget = self.reads.forget
+        program.on_forget = lambda view: self.reads.forget(view.name)
         self.statements = Statements(program)
         self.locks = TableLocks()
         self.replies = ReplyCache(reply_bytes, program)
         self.reads.on_forget = self.replies.forget
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
+        self.told: Callable[[], Awaitable[None]] = _at_once
+        self.kept: Callable[[], tuple[int, int]] = lambda: (self.replies.nbytes, self.replies.limit_bytes)
 
     # ------------------------------------------------------------ reads
     def select(self, compiled: Compiled, values: Sequence[Any], keep: bool, tell: Tell
@@ -81,7 +83,7 @@ class Executor:
         the result stands on is wanted.  tell: is called with what the statement waits for."""
         view = compiled.view
         assert view is not None
-        reader = self._reader_of(compiled, view)
+        reader = self.reader_of(compiled, view)
         if reader is None or (reader.adhoc and self.program.first_states.wait_for(reader)):
             return self.select_bound(_bound(compiled, values), tell)
         if not compiled.one_key:
@@ -174,7 +176,7 @@ class Executor:
             return self._or_by_spark(self._fetched(reader, through, shape, key), reader, select, tell)
         return ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)
 
-    def _reader_of(self, compiled: Compiled, view: ViewDef) -> ViewDef | None:
+    def reader_of(self, compiled: Compiled, view: ViewDef) -> ViewDef | None:
         """The view that holds the answer, if there is one already."""
         compiled.uses += 1
         if compiled.generation != self.program.generation or compiled.reader is None:
@@ -182,6 +184,26 @@ class Executor:
         elif compiled.uses % TOUCH_EVERY == 0:
             self.program.touch(compiled.reader)
         return compiled.reader
+
+    def taught(self, compiled: Compiled) -> Known | None:
+        """What another process must know to answer the statement from shared memory; None where it cannot."""
+        view, program = compiled.view, self.program
+        if not (compiled.direct and compiled.one_key) or view is None or compiled.version != program.version:
+            return None
+        reader = self.reader_of(compiled, view)
+        if reader is None or (reader.adhoc and program.first_states.wait_for(reader)):
+            return None
+        routes = self._link.routes
+        route = routes.told_of(reader.name) if routes.workers > 1 else None
+        if route is None and routes.workers > 1:
+            return None
+        assert isinstance(compiled.command, sql.Select)
+        return Known.of(compiled.number, compiled.version, compiled.command, reader, compiled.through, compiled.plain,
+                        compiled.shape, route)
+
+    def has(self, view: str, worker: int, writes: Mapping[int, int]) -> bool:
+        """Has the view's part at this worker these writes?"""
+        return self._link.has(worker, view, writes)
 
     async def _fetched(self, reader: ViewDef, through: Through | None, shape: Shape, key: tuple[Any, ...]
                        ) -> ResultSet:
@@ -386,10 +408,11 @@ class Executor:
         return found if self._bulk is None else self._bulk.furthered(found)
 
     def stats(self) -> dict[str, Any]:
+        kept, limit = self.kept()
         return {
             "reads_total": self.selects + self.replies.hits, "view_hits_total": self.reads.hits,
             "upqueries_total": self.reads.upqueries, "cached_replies_total": self.replies.hits,
-            "cached_reply_bytes": self.replies.nbytes, "reply_limit_bytes": self.replies.limit_bytes,
+            "cached_reply_bytes": kept, "reply_limit_bytes": limit,
             "writes_total": self.writes,
             "write_errors_total": self.write_errors, "commits_total": self._link.stats.groups,
             "spark_queries_total": self.spark_queries, "one_shots_total": self.reads.one_shots,
@@ -430,6 +453,10 @@ def _shown(view: ViewDef, rows: pa.Table) -> pa.Table:
     if rows.column_names == names:
         return rows
     return rows.select([*range(view.visible), rows.num_columns - 1]).rename_columns(names)
+
+
+async def _at_once() -> None:
+    """Of one process, which knows what it did."""
 
 
 def _to_nobody(state: str) -> None:

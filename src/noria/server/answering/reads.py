@@ -92,6 +92,16 @@ class Reads:
         hits, asks = self._hits_of.get(view, 0), self._asks_of.get(view, 0)
         return hits, hits + asks
 
+    def hits_of(self) -> Mapping[str, int]:
+        """Lookups answered from shared memory, by view."""
+        return self._hits_of
+
+    def had_elsewhere(self, hits: Mapping[str, int]) -> None:
+        """So many lookups were answered from shared memory by another process."""
+        for view, number in hits.items():
+            self.hits += number
+            self._hits_of[view] += number
+
     def attached(self, view: ViewDef, worker: int) -> AttachedView | None:
         """The view in the worker's shared memory, whatever its definition; None while there is none (not published yet,
         or dropped) and where this process may not map more: then the worker answers."""
@@ -114,12 +124,12 @@ class Reads:
                 with suppress(OSError):  # it will be found at the next read
                     views.refresh()
 
-    def forget(self, view: ViewDef) -> None:
-        """The view was dropped."""
-        self._hits_of.pop(view.name, None)
-        self._asks_of.pop(view.name, None)
+    def forget(self, view: str) -> None:
+        """The view of this name was dropped."""
+        self._hits_of.pop(view, None)
+        self._asks_of.pop(view, None)
         for views in self._views:
-            attached = None if views is None else views.forget(view.name)
+            attached = None if views is None else views.forget(view)
             if attached is not None:
                 self.on_forget(attached)
 

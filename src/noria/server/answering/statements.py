@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from noria.control.holding import reading
 from noria.control.program import Program
 from noria.core.errors import SqlError
-from noria.core.limits import KEPT_STATEMENTS, KEPT_TEXT_BYTES, OFF_LOOP_CHARACTERS
+from noria.core.limits import OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
+from noria.server.answering.kept import Kept
 from noria.server.answering.shapes import Shape
 from noria.sql.commands import Command, Explain, Prepared, Select, bound_select
 from noria.sql.parse import bind, parse, prepare
 from noria.sql.text.shape import shape_of
 
-T = TypeVar("T")
 _numbers = itertools.count(1)
 
 
@@ -177,29 +176,3 @@ class Statements:
         found = shape_of(text)
         if found is not None:
             self._refused.put(found[0], self._program.version)
-
-
-class Kept(Generic[T]):
-    """What was made of texts, bounded in number and in bytes of text: the longest ago made go first, and a text that
-    would need much of the room is not kept at all."""
-
-    def __init__(self, most: int = KEPT_STATEMENTS, most_bytes: int = KEPT_TEXT_BYTES):
-        self._most, self._most_bytes = most, most_bytes
-        self._kept: OrderedDict[str, T] = OrderedDict()
-        self.get = self._kept.get
-        self.nbytes = 0
-
-    def put(self, text: str, value: T) -> None:
-        if text in self._kept:
-            del self._kept[text]
-            self.nbytes -= len(text)
-        if len(text) > self._most_bytes // 64:
-            return
-        self._kept[text] = value
-        self.nbytes += len(text)
-        while len(self._kept) > self._most or self.nbytes > self._most_bytes:
-            old, _ = self._kept.popitem(last=False)
-            self.nbytes -= len(old)
-
-    def __len__(self) -> int:
-        return len(self._kept)

@@ -180,9 +180,10 @@ class Api:
 
     async def metrics(self, request: Request) -> Response:
         numbers, graph = await self._s.stats(), []
+        fronts = numbers.pop("front_ends", ())
         with contextlib.suppress(ConnectionError):  # the worker is being restarted
             graph = await self._s.ask("graph")
-        return Response(render(numbers, graph), media_type=CONTENT_TYPE)
+        return Response(render(numbers, graph, fronts), media_type=CONTENT_TYPE)
 
     async def graph(self, request: Request) -> Response:
         form = request.query_params.get("format", "json")

@@ -69,9 +69,19 @@ NODE_DESCRIPTIONS: dict[str, str] = {
 }
 
 
+# Of every front end in a process of its own, with the label `front_end`.
+FRONT_END_DESCRIPTIONS: dict[str, str] = {
+    "reads_total": "SELECTs that it answered itself, from shared memory or with a kept reply",
+    "connections": "MySQL clients connected to it",
+    "private_bytes": "its memory that no other process shares",
+    "starts_total": "processes started in its place",
+}
+
+
 class _Numbers:
-    def __init__(self, numbers: Mapping[str, Any], graph: Sequence[Mapping[str, Any]]):
-        self._numbers, self._graph = numbers, graph
+    def __init__(self, numbers: Mapping[str, Any], graph: Sequence[Mapping[str, Any]],
+                 fronts: Sequence[Mapping[str, int]]):
+        self._numbers, self._graph, self._fronts = numbers, graph, fronts
 
     def collect(self) -> Iterator[Metric]:
         for name, value in sorted(self._numbers.items()):
@@ -81,6 +91,11 @@ class _Numbers:
             family = _family(name)(f"noria_node_{name}", about, labels=["node", "does"])
             for d in self._graph:
                 family.add_metric([f"n{d['id']}", d["does"]], _of_node(d, name))
+            yield family
+        for name, about in FRONT_END_DESCRIPTIONS.items() if self._fronts else ():
+            family = _family(name)(f"noria_front_end_{name}", about, labels=["front_end"])
+            for number, front in enumerate(self._fronts):
+                family.add_metric([str(number)], float(front[name]))
             yield family
 
 
@@ -96,8 +111,9 @@ def _of_node(d: Mapping[str, Any], name: str) -> float:
     return float(d.get(name.removesuffix("_total"), 0))
 
 
-def render(numbers: Mapping[str, Any], graph: Sequence[Mapping[str, Any]] = ()) -> bytes:
-    """`graph`: as of `dataflow/render.py`."""
+def render(numbers: Mapping[str, Any], graph: Sequence[Mapping[str, Any]] = (),
+           fronts: Sequence[Mapping[str, int]] = ()) -> bytes:
+    """`graph`: as of `dataflow/render.py`; fronts: of each front end that is a process of its own."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Numbers(numbers, graph))
+    registry.register(_Numbers(numbers, graph, fronts))
     return bytes(generate_latest(registry))

@@ -16,7 +16,7 @@ import asyncio
 import itertools
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -51,14 +51,15 @@ class MysqlServer:
     """A listening server and its connections.  certificates: None where there is no TLS."""
 
     def __init__(self, backend: Backend, users: Mapping[str, Account], bounds: Bounds,
-                 certificates: Certificates | None = None, tls_required: bool = False) -> None:
+                 certificates: Certificates | None = None, tls_required: bool = False,
+                 ids: Iterator[int] | None = None) -> None:
         self.backend, self.bounds, self.certificates = backend, bounds, certificates
         offered = Secrecy.REQUIRED if tls_required else Secrecy.OFFERED
         self.secrecy = Secrecy.NONE if certificates is None else offered
         self.key = auth.ServerKey()
         self.directory = auth.Directory(users, self.key)
         self.connections: set[Connection] = set()
-        self.ids = itertools.count(1)
+        self.ids = ids or itertools.count(1)
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()
         self._empty.set()
@@ -110,10 +111,12 @@ class MysqlServer:
 
 
 async def listen(bound: socket.socket, backend: Backend, users: Mapping[str, Account], bounds: Bounds | None = None,
-                 certificates: Certificates | None = None, tls_required: bool = False) -> MysqlServer:
+                 certificates: Certificates | None = None, tls_required: bool = False,
+                 ids: Iterator[int] | None = None) -> MysqlServer:
     """Serve the backend to MySQL clients that connect, or have connected, to a listening socket.  `users`: name ->
-    `auth.account(password)`; the name "" is for everybody who has no account under his own name."""
-    server = MysqlServer(backend, users, bounds or Bounds(), certificates, tls_required)
+    `auth.account(password)`; the name "" is for everybody who has no account under his own name.  ids: the numbers of
+    connections; None: from 1."""
+    server = MysqlServer(backend, users, bounds or Bounds(), certificates, tls_required, ids)
     if any(a.salted is not None for a in users.values()):
         await asyncio.get_running_loop().run_in_executor(None, server.key.prepare)
     await server.start(bound)

@@ -26,11 +26,12 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache
-from typing import Any, cast
+from functools import lru_cache, partial
+from typing import Any, TypeVar, cast
 
 from noria.core import limits
 from noria.core.errors import SqlError
+from noria.core.types import Field
 from noria.server.mysql import auth, codec, parameters, rows
 from noria.server.mysql.codec import MORE_RESULTS, Capability, HandshakeResponse, Packet
 from noria.server.outcomes import (
@@ -49,6 +50,7 @@ from noria.server.outcomes import (
 )
 from noria.server.sessions.variables import SERVER_VERSION
 
+T = TypeVar("T")
 _MOST_PARAMETERS = 0xFFFF
 _EXECUTE_FIXED = 10  # command, statement id, cursor flags, iteration count
 
@@ -93,6 +95,20 @@ class Statement:
     failure: SqlError | None = None  # of COM_STMT_SEND_LONG_DATA, which has no reply: told at the execution
 
 
+@dataclass(frozen=True, slots=True)
+class Finisher:
+    """Makes replies of a session's results of many rows (`outcomes.Finish`)."""
+
+    binary: bool
+    deprecate_eof: bool
+    session: Session | None
+
+    def __call__(self, result: ResultSet) -> Encoded:
+        status = AUTOCOMMIT if self.session is None else self.session.status
+        return Encoded(rows.encode_result(result.fields, result.rows, self.binary, self.deprecate_eof, status,
+                                          len(result.warnings)))
+
+
 class Conversation:
     """See the module's docstring.  `state` is public; only `receive` and `command` change it."""
 
@@ -103,6 +119,7 @@ class Conversation:
         self._backend, self._directory, self._nonce = backend, directory, nonce
         self._replies = backend.replies
         self._session: Session | None = None
+        self._finish = self._finish_binary = Finisher(False, False, None)
         self._capabilities = Capability(0)
         self._deprecate_eof = self._multi = False
         self._exchange: auth.Exchange | None = None
@@ -209,6 +226,7 @@ class Conversation:
             response.user, response.database, self.connection_id, self.address,
             Capability.FOUND_ROWS in self._capabilities, True, response.attributes))
         self.user, self._exchange, self._response = response.user, None, None
+        self._finish, self._finish_binary = (Finisher(b, self._deprecate_eof, self._session) for b in (False, True))
         self._multi = Capability.MULTI_STATEMENTS in self._capabilities
         self.state = State.READY
         return sent + self._ok()
@@ -247,29 +265,22 @@ class Conversation:
                 return codec.renumber(reply, self._seq)
         return reply
 
-    def _finish(self, result: ResultSet) -> Encoded:
-        return self._finished(result, False)
-
-    def _finish_binary(self, result: ResultSet) -> Encoded:
-        return self._finished(result, True)
-
-    def _finished(self, result: ResultSet, binary: bool) -> Encoded:
-        return Encoded(rows.encode_result(result.fields, result.rows, binary, self._deprecate_eof, self._status(),
-                                          len(result.warnings)))
-
-    def _field_list(self, session: Session, payload: bytes) -> bytes:
+    def _field_list(self, session: Session, payload: bytes) -> Reply:
         reader = codec.Reader(payload, 1)
         table, pattern = codec.text(reader.until_nul()), codec.text(reader.rest())
         null_default = b"\xfb"
-        payloads = [rows.column_definition(f, table) + null_default for f in session.list_fields(table, pattern)]
-        return codec.frame_all([*payloads, self._end()], self._seq)
+
+        def told(fields: Sequence[Field]) -> bytes:
+            payloads = [rows.column_definition(f, table) + null_default for f in fields]
+            return codec.frame_all([*payloads, self._end()], self._seq)
+
+        return self._then(session.list_fields(table, pattern), told)
 
     def _statistics(self, session: Session, payload: bytes) -> bytes:
         return codec.frame(b"Noria", self._seq)
 
-    def _process_kill(self, session: Session, payload: bytes) -> bytes:
-        session.kill(codec.Reader(payload, 1).integer(4))
-        return self._ok()
+    def _process_kill(self, session: Session, payload: bytes) -> Reply:
+        return self._then(session.kill(codec.Reader(payload, 1).integer(4)), lambda done: self._ok())
 
     def _process_info(self, session: Session, payload: bytes) -> Reply:
         return self._query(session, b"\x03SHOW PROCESSLIST")
@@ -305,7 +316,9 @@ class Conversation:
         if len(self._statements) >= limits.MYSQL_STATEMENTS:
             raise SqlError(1461, "42000", "Can't create more than max_prepared_stmt_count statements "
                                           f"(current value: {limits.MYSQL_STATEMENTS}); close some")
-        prepared = session.prepare(codec.text(payload[1:]))
+        return self._then(session.prepare(codec.text(payload[1:])), partial(self._prepared, session))
+
+    def _prepared(self, session: Session, prepared: Prepared) -> bytes:
         if prepared.parameters > _MOST_PARAMETERS:
             session.close_statement(prepared.handle)
             raise SqlError(1390, "HY000", f"Prepared statement contains too many placeholders "
@@ -389,7 +402,13 @@ class Conversation:
 
     # --- Replies ---------------------------------------------------------------------------------------------
 
-    def _when(self, answer: Answer | Awaitable[Answer] | Later, key: Hashable, binary: bool) -> Reply:
+    def _then(self, answer: T | Later[T], encode: Callable[[T], bytes]) -> Reply:
+        """The reply made of what the session tells, now or later."""
+        if isinstance(answer, Later):
+            return Waiting(answer.future, lambda done: encode(answer.then(done)), self.refuse)
+        return encode(answer)
+
+    def _when(self, answer: Answer | Awaitable[Answer] | Later[Answer], key: Hashable, binary: bool) -> Reply:
         """The reply, now or when the answer is there.  key: what one that is there now may be kept under."""
         if isinstance(answer, ResultSet):
             reply = self._encode(answer, binary)

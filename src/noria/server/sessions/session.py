@@ -112,7 +112,7 @@ class Session:
         return inspection.list_fields(table, pattern, self._executor.program)
 
     # ------------------------------------------------------------ from a statement to its outcome
-    def query(self, text: str, multi: bool, finish: Finish | None = None) -> Answer | Awaitable[Answer] | Later:
+    def query(self, text: str, multi: bool, finish: Finish | None = None) -> Answer | Awaitable[Answer] | Later[Answer]:
         known = self._executor.statements.recognise(text)
         if known is None:
             return self._stoppable(self._each(text, multi, finish), text)
@@ -127,14 +127,14 @@ class Session:
         """Statements are shared by text and forgotten by age."""
 
     def execute(self, handle: Any, values: Sequence[object], finish: Finish | None = None
-                ) -> Outcome | Awaitable[Outcome] | Later:
+                ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
         compiled: Compiled = handle
         if compiled.version != self._executor.program.version:
             compiled = self._executor.statements.prepare(compiled.text)
         return self._begun(compiled, values, compiled.text, finish)
 
     def _begun(self, compiled: Compiled, values: Sequence[Any], text: str, finish: Finish | None
-               ) -> Outcome | Awaitable[Outcome] | Later:
+               ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
         """At once where the rows are at hand; else as `Later`, or as what can be stopped."""
         first: Awaitable[Outcome]
         self._said = text
@@ -275,6 +275,7 @@ class Session:
             self._executor.locks.check(self, name)
         with asked(f"{self.user}@{self.address}", self._said):
             change = await self._executor.program.define(command)
+        await self._executor.told()
         return Ok(warnings=change.warnings)
 
     # ------------------------------------------------------------ reads
@@ -313,7 +314,7 @@ class Session:
         return zones.shown(in_utc, self.offset)
 
     # ------------------------------------------------------------ writes
-    def _write(self, command: Insert | Update | Delete) -> Later:
+    def _write(self, command: Insert | Update | Delete) -> Later[Outcome]:
         self._executor.locks.check(self, command.table)
         self._transaction.check_write(bool(self.variables["transaction_read_only"]))
         if isinstance(command, Insert) and "NO_AUTO_VALUE_ON_ZERO" in self.variables["sql_mode"]:

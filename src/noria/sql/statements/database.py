@@ -10,16 +10,9 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from noria.core.errors import SqlError, unknown_table
+from noria.sql.text.the_database import DATABASE, ONE, check_database
 
-DATABASE = "noria"
-_ONE = f"there is one database, named '{DATABASE}'"
 _CATALOGS = ("information_schema", "performance_schema", "mysql", "sys")  # of MySQL's own; nothing is in them here
-
-
-def check_database(name: str) -> None:
-    """SqlError 1049 for a name that is not the database's.  Names ignore case."""
-    if name.lower() != DATABASE:
-        raise SqlError(1049, "42000", f"Unknown database '{name}'; {_ONE}")
 
 
 def check_names(nodes: Iterable[exp.Expr]) -> None:
@@ -45,10 +38,13 @@ def not_created(name: str) -> SqlError:
     """CREATE DATABASE of another one."""
     if name.lower() == DATABASE:
         return SqlError(1007, "HY000", f"Can't create database '{name}'; database exists")
-    return SqlError(1044, "42000", f"Access denied: database '{name}' cannot be created: {_ONE}; start a server with "
+    return SqlError(1044, "42000", f"Access denied: database '{name}' cannot be created: {ONE}; start a server with "
                                    "another data directory for another one")
 
 
 def not_dropped(name: str) -> SqlError:
     """DROP DATABASE of one that is not there."""
-    return SqlError(1008, "HY000", f"Can't drop database '{name}'; database doesn't exist; {_ONE}")
+    return SqlError(1008, "HY000", f"Can't drop database '{name}'; database doesn't exist; {ONE}")
+
+
+__all__ = ["DATABASE", "check_database", "check_names", "check_qualified", "not_created", "not_dropped"]

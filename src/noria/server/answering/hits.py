@@ -1,0 +1,76 @@
+"""A SELECT of one key that whoever parsed it made known, answered from shared memory without parser and program.
+
+Keeps true: what it gives is what the session itself would give; where it is not sure of that it gives nothing, and the
+session is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from noria.core.errors import SqlError
+from noria.plan.reuse.through import Through
+from noria.plan.view import ViewDef
+from noria.runtime.link import Link
+from noria.server.answering.keys import key_of
+from noria.server.answering.reads import Reads
+from noria.server.answering.shapes import Shape
+from noria.server.outcomes import ResultSet
+from noria.sql.commands import Select, bound_select
+
+TOUCH_EVERY = 64  # executions between two notes that an ad-hoc view is in use
+Route = tuple[str, tuple[int, ...], int]  # of a reader, as `Routes.learn` takes it
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Known:
+    """number: of the statement, from which kept replies have their keys; version: of the program that it was parsed
+    under; reader: which view answers, None when that is gone; through: how it is read there; plain: its parameters are
+    the key; shape: None where LIMIT has a parameter; route: None with one worker."""
+
+    number: int
+    version: int
+    select: Select
+    view: ViewDef
+    reader: ViewDef | None
+    through: Through | None
+    plain: bool
+    shape: Shape | None
+    route: Route | None
+    uses: int = 0
+
+    @staticmethod
+    def of(number: int, version: int, select: Select, reader: ViewDef, through: Through | None, plain: bool,
+           shape: Shape | None, route: Route | None) -> Known:
+        assert select.view is not None
+        return Known(number, version, replace(select, instead=None), select.view, reader, through, plain, shape, route)
+
+    def asked(self, values: Sequence[Any]) -> tuple[Shape, Sequence[Any]]:
+        """What is done to the rows, and the key's values."""
+        shape = self.shape or Shape.of(bound_select(self.select, values).view or self.view)
+        return shape, values if self.plain else [a.bind(values).values[0] for a in self.select.lookups]
+
+
+def hit(reads: Reads, link: Link, known: Known, values: Sequence[Any], keep: bool, unseen: Mapping[int, int]
+        ) -> ResultSet | tuple[str, int] | None:
+    """The answer, where all of it is in shared memory; else None, or the view and the worker that may not have the
+    session's own writes yet."""
+    reader = known.reader
+    if reader is None:
+        return None
+    try:
+        shape, asked = known.asked(values)
+        key = key_of(asked, known.view.key_fields)
+        if key is None:
+            return ResultSet(shape.shown, shape.apply([]))
+        through = known.through
+        if through is not None and not through.same_key:
+            (key,), through = through.of([key])
+        if unseen and not link.has(worker := link.routes.owner(reader, key), reader.name, unseen):
+            return reader.name, worker
+        found = reads.local(reader, key, keep, through)
+    except SqlError:
+        return None  # the session says it in its way
+    return None if found is None else ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)

@@ -1,0 +1,36 @@
+"""What was made of texts, bounded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+from noria.core.limits import KEPT_STATEMENTS, KEPT_TEXT_BYTES
+
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """What was made of texts, bounded in number and in bytes of text: the longest ago made go first, and a text that
+    would need much of the room is not kept at all."""
+
+    def __init__(self, most: int = KEPT_STATEMENTS, most_bytes: int = KEPT_TEXT_BYTES):
+        self._most, self._most_bytes = most, most_bytes
+        self._kept: OrderedDict[str, T] = OrderedDict()
+        self.get = self._kept.get
+        self.nbytes = 0
+
+    def put(self, text: str, value: T) -> None:
+        if text in self._kept:
+            del self._kept[text]
+            self.nbytes -= len(text)
+        if len(text) > self._most_bytes // 64:
+            return
+        self._kept[text] = value
+        self.nbytes += len(text)
+        while len(self._kept) > self._most or self.nbytes > self._most_bytes:
+            old, _ = self._kept.popitem(last=False)
+            self.nbytes -= len(old)
+
+    def __len__(self) -> int:
+        return len(self._kept)

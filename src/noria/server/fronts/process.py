@@ -1,0 +1,217 @@
+"""A front end's process: `python -m noria.server.fronts.process SOCKET NUMBER`, started by the controller.
+
+Keeps true: it has neither parser, program nor store, and ends with its controller; whatever was told of the program is
+taken in before any reply that came after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+import uvloop
+
+from noria.core.limits import OFF_LOOP_ROWS, READ_HOLD_MS
+from noria.dataflow.packets import Envelope
+from noria.runtime import wire
+from noria.runtime.link import Link
+from noria.runtime.resources import raise_open_files
+from noria.server.answering.reads import Reads
+from noria.server.answering.replies import ReplyCache
+from noria.server.fronts import messages
+from noria.server.fronts.remote import RemoteSessions
+from noria.server.fronts.replica import Replica
+from noria.server.listening import CannotListen, listening
+from noria.server.mysql import MysqlServer, account, listen
+from noria.server.tls import Certificates
+from noria.state.mapped import leaving
+from noria.views.reader import attach
+
+log = logging.getLogger("noria.front")
+REPORT_S = 1.0  # between two reports of what was counted
+REFRESH_S = 10  # between two looks for memory that views have left
+CLIENTS_STOP_S = 5  # running statements get so long to end
+
+
+class NoLink:
+    """What reads from shared memory need of a link; there is none to ask."""
+
+    def __init__(self, replica: Replica):
+        self.routes = replica.routes
+        self.has = replica.has
+
+    async def ask(self, body: Any, retry: bool = False) -> Any:
+        raise ConnectionError("a front end asks its controller")
+
+
+class FrontEnd(asyncio.Protocol):
+    """The line to the controller, and what is served by it.  Ends the process when the line ends."""
+
+    replica: Replica
+    reads: Reads
+    link: Link
+    replies: ReplyCache
+    sessions: RemoteSessions
+
+    def __init__(self, number: int, ended: asyncio.Event):
+        self._number, self._ended = number, ended
+        self._reader = wire.Reader()
+        self._server: MysqlServer | None = None
+        self.selects = 0
+        self._kept_told = 0
+        self._lookups_told: Counter[str] = Counter()
+        self._told: messages.Count | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._certificates: Certificates | None = None
+        self._does: dict[type, Callable[[Any], None]] = {
+            messages.Begin: self._begin, messages.Version: self._version,
+            messages.Forget: self._forget, messages.Bound: lambda m: self.replies.bound(m.reply_bytes),
+            messages.Reply: lambda m: self.sessions.replied(m),
+            messages.HangUp: self._hang_up, messages.Reload: self._reload,
+            messages.Stop: lambda m: self._soon(self._stop())}
+
+    # ------------------------------------------------------------ the line
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)
+        if not wire.same_user(transport.get_extra_info("socket")):
+            self._end("the controller's socket is somebody else's")
+            return
+        self.send(messages.Join(self._number))
+
+    def data_received(self, data: bytes) -> None:
+        for item in self._reader.feed(data):
+            if not isinstance(item, Envelope):
+                self._end(f"the controller said what cannot be read: {item}")
+                return
+            self._does[type(item.body)](item.body)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._ended.set()
+
+    def send(self, message: Any) -> None:
+        self._transport.write(wire.encode(Envelope(0, self._number, 0, message)))
+
+    def _end(self, why: str) -> None:
+        log.error("front end %d ends: %s", self._number, why)
+        self._transport.abort()
+
+    def _soon(self, doing: Any) -> None:
+        task = asyncio.ensure_future(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (why := task.exception()) is not None:
+            log.error("front end %d ends", self._number, exc_info=why)
+            self._ended.set()
+
+    # ------------------------------------------------------------ life
+    def _begin(self, begin: messages.Begin) -> None:
+        logging.getLogger().setLevel(begin.log_level)
+        self.replica = Replica(begin.version, len(begin.views))
+        self.link = cast(Link, NoLink(self.replica))
+        self.replies = ReplyCache(begin.reply_bytes, self.replica)
+        self.reads = Reads(self.link, lambda w: attach(begin.views[w], OFF_LOOP_ROWS), READ_HOLD_MS)
+        self.reads.on_forget = self.replies.forget
+        self.sessions = RemoteSessions(self)
+        self._soon(self._listen(begin))
+
+    async def _listen(self, begin: messages.Begin) -> None:
+        users = {"": account("")} if begin.password is None else {begin.user: account(begin.password)}
+        if begin.tls_cert is not None and begin.tls_key is not None:
+            self._certificates = Certificates(begin.tls_cert, begin.tls_key)
+        try:
+            bound = listening(begin.host, begin.port, "--mysql-host, --mysql-port", shared=True)
+        except CannotListen as e:
+            self.send(messages.Ready(failure=str(e)))
+            return
+        self._server = await listen(bound, self.sessions, users, None, self._certificates, begin.tls_require,
+                                    itertools.count(begin.first, begin.step))
+        self.send(messages.Ready(*self._server.address))
+        self._soon(self._report())
+        self._soon(self._refresh())
+
+    async def _stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            try:
+                await asyncio.wait_for(self._server.wait_closed(), CLIENTS_STOP_S)
+            except TimeoutError:
+                self._server.abort()
+        self._ended.set()
+
+    def _hang_up(self, told: messages.HangUp) -> None:
+        if self._server is not None:
+            self._server.hang_up(told.connection)
+
+    def _reload(self, told: messages.Reload) -> None:
+        if self._certificates is not None:
+            self._certificates.reload()
+
+    # ------------------------------------------------------------ what the program is
+    def _version(self, told: messages.Version) -> None:
+        self.replica.changed(told.version)
+        self.send(messages.Acknowledge(told.version))
+
+    def _forget(self, told: messages.Forget) -> None:
+        self._count()
+        self.replica.forget(told.view)
+        self.reads.forget(told.view)
+        self._lookups_told.pop(told.view, None)
+
+    # ------------------------------------------------------------ what is counted
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_S)
+            self._count()
+
+    def _count(self) -> None:
+        lookups = Counter(self.reads.hits_of())
+        new = lookups - self._lookups_told
+        self._lookups_told = lookups
+        kept, self._kept_told = self.replies.hits - self._kept_told, self.replies.hits
+        selects, self.selects = self.selects, 0
+        clients = 0 if self._server is None else len(self._server.connections)
+        count = messages.Count(selects, kept, dict(new), clients, self.replies.nbytes)
+        if count != self._told or selects or kept:
+            self.send(count)
+        self._told = count
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            self.reads.refresh()
+            while leaving.give_back():
+                await asyncio.sleep(0)
+
+
+async def _run(path: str, number: int) -> None:
+    ended = asyncio.Event()
+    with contextlib.suppress(OSError):  # the controller has gone already
+        await asyncio.get_running_loop().create_unix_connection(lambda: FrontEnd(number, ended), path)
+        await ended.wait()
+
+
+def main(arguments: list[str]) -> None:
+    os.umask(0o077)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one at the terminal is the controller's, which then stops it
+    raise_open_files()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(arguments[0], int(arguments[1])))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+
+
+__all__ = ["FrontEnd", "main"]

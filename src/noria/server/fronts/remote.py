@@ -1,0 +1,229 @@
+"""A client's session as its front end has it: what is known is answered here, all else by the session that the
+controller has for the connection.
+
+Keeps true: the controller's session goes through the same as one without front ends would, but for reads that are
+answered here and leave nothing in a session but that it has no warnings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, cast
+
+from noria.core.types import Field
+from noria.runtime.link import Link
+from noria.server.answering.hits import TOUCH_EVERY, Known, hit
+from noria.server.answering.reads import Reads
+from noria.server.answering.replies import ReplyCache
+from noria.server.fronts import messages
+from noria.server.fronts.replica import Replica
+from noria.server.mysql.session import Finisher
+from noria.server.outcomes import (
+    AUTOCOMMIT,
+    Answer,
+    Client,
+    Finish,
+    Later,
+    Outcome,
+    Prepared,
+    ResultSet,
+    Warning_,
+)
+from noria.sql.text.shape import shape_of
+from noria.sql.text.the_database import check_database
+
+
+class Front(Protocol):
+    """What a session needs of its front end."""
+
+    replica: Replica
+    reads: Reads
+    link: Link
+    replies: ReplyCache
+    selects: int
+
+    def send(self, message: Any) -> None: ...
+
+
+@dataclass(slots=True)
+class Handle:
+    """A prepared statement of one connection."""
+
+    number: int
+    known: Known | None = None
+
+
+class RemoteSessions:
+    """Implements `outcomes.Backend`."""
+
+    def __init__(self, front: Front):
+        self._front = front
+        self.replies = front.replies
+        self._open: dict[int, RemoteSession] = {}
+
+    def connect(self, client: Client) -> RemoteSession:
+        if client.database:
+            check_database(client.database)
+        session = self._open[client.connection_id] = RemoteSession(self._front, client, self._closed)
+        self._front.send(messages.Open(client))
+        return session
+
+    def _closed(self, connection: int) -> None:
+        self._open.pop(connection, None)
+        self._front.send(messages.Close(connection))
+
+    def replied(self, reply: messages.Reply) -> None:
+        session = self._open.get(reply.connection)
+        if session is not None:  # else the client has gone meanwhile
+            session.replied(reply)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+
+class RemoteSession:
+    """Implements `outcomes.Session`."""
+
+    def __init__(self, front: Front, client: Client, closed: Callable[[int], None]):
+        self._front, self._connection, self._closed = front, client.connection_id, closed
+        self._statements = 0
+        self._asked: Future[messages.Reply] | None = None
+        self._learn: Callable[[Known], None] | None = None  # what is taught with the answer
+        self._cleared = False
+        self._as_new()
+
+    def _as_new(self) -> None:
+        self.status, self.keepable = AUTOCOMMIT, True
+        self.unseen: dict[int, int] = {}
+
+    @property
+    def warnings(self) -> Sequence[Warning_]:
+        """They are the controller's session's, which tells them to who asks."""
+        return ()
+
+    @warnings.setter
+    def warnings(self, none: Sequence[Warning_]) -> None:
+        self._cleared = True
+
+    # ------------------------------------------------------------ statements
+    def query(self, text: str, multi: bool, finish: Finish | None) -> Answer | Awaitable[Answer] | Later[Answer]:
+        found = shape_of(text)
+        known = None if found is None else self._front.replica.known(found[0])
+        lacks = None
+        if found is not None and known is not None:
+            answer = self._here(known, found[1])
+            if isinstance(answer, ResultSet):
+                return answer
+            lacks = answer
+        shape = found[0] if found is not None and known is None else None
+        asked = messages.Query(self._connection, self._is_cleared(), text, multi, _form(finish), shape is not None,
+                               lacks)
+        return self._ask(asked, _answer, lambda taught: self._front.replica.learn(taught, shape))
+
+    def prepare(self, text: str) -> Later[Prepared]:
+        self._statements += 1
+        handle = Handle(self._statements)
+
+        def then(reply: messages.Reply) -> Prepared:
+            parameters, fields, number = reply.answer
+            return Prepared(handle, parameters, fields, number)
+
+        return self._ask(messages.Prepare(self._connection, self._is_cleared(), handle.number, text), then,
+                         partial(self._learnt, handle))
+
+    def execute(self, handle: Handle, values: Sequence[object], finish: Finish | None
+                ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
+        known, lacks = self._front.replica.valid(handle.known), None
+        if known is not None:
+            answer = self._here(known, values)
+            if isinstance(answer, ResultSet):
+                return answer
+            lacks = answer
+        asked = messages.Execute(self._connection, self._is_cleared(), handle.number, values, _form(finish),
+                                 known is None, lacks)
+        return self._ask(asked, _answer, partial(self._learnt, handle))
+
+    def _learnt(self, handle: Handle, taught: Known) -> None:
+        handle.known = taught
+        self._front.replica.learn(taught)
+
+    def _here(self, known: Known, values: Sequence[Any]) -> ResultSet | tuple[str, int] | None:
+        """The answer from shared memory, as of `hit`."""
+        if not self.keepable:
+            return None
+        front = self._front
+        answer = hit(front.reads, front.link, known, values, True, self.unseen)
+        if isinstance(answer, ResultSet):
+            front.selects += 1
+            self._cleared = True
+            known.uses += 1
+            if known.reader is not None and known.reader.adhoc and known.uses % TOUCH_EVERY == 1:
+                front.send(messages.Touch(known.reader.name))
+        return answer
+
+    # ------------------------------------------------------------ what is said besides
+    def close_statement(self, handle: Handle) -> None:
+        self._front.send(messages.CloseStatement(self._connection, handle.number))
+
+    def use(self, database: str) -> None:
+        check_database(database)
+        self._front.send(messages.Use(self._connection, database))
+
+    def list_fields(self, table: str, pattern: str) -> Later[Sequence[Field]]:
+        return self._ask(messages.ListFields(self._connection, self._is_cleared(), table, pattern),
+                         lambda reply: cast(Sequence[Field], reply.answer))
+
+    def reset(self) -> None:
+        self._front.send(messages.Reset(self._connection))
+        self._cleared = False
+        self._as_new()
+
+    def kill(self, number: int) -> Later[None]:
+        return self._ask(messages.Kill(self._connection, self._is_cleared(), number), lambda reply: None)
+
+    def close(self) -> None:
+        if self._asked is not None:
+            self._asked.cancel()
+        self._closed(self._connection)
+
+    # ------------------------------------------------------------ question and answer
+    def _is_cleared(self) -> bool:
+        cleared, self._cleared = self._cleared, False
+        return cleared
+
+    def _ask(self, request: messages.Request, then: Callable[[messages.Reply], Any],
+             learn: Callable[[Known], None] | None = None) -> Later[Any]:
+        asked = self._asked = asyncio.get_running_loop().create_future()
+        self._learn = learn
+        self._front.send(request)
+        return Later(asked, partial(_settled, then))
+
+    def replied(self, reply: messages.Reply) -> None:
+        asked, self._asked = self._asked, None
+        if reply.taught is not None and self._learn is not None:  # at once: what is told next may undo it
+            self._learn(reply.taught)
+        if reply.seen is not None:
+            self._front.replica.saw(*reply.seen, self.unseen)
+        self.status, self.keepable, self.unseen = reply.status, reply.keepable, dict(reply.unseen)
+        if asked is not None and not asked.done():
+            asked.set_result(reply)
+
+
+def _answer(reply: messages.Reply) -> Any:
+    return reply.answer
+
+
+def _settled(then: Callable[[messages.Reply], Any], done: Future[messages.Reply]) -> Any:
+    reply = done.result()
+    if reply.error is not None:
+        raise reply.error
+    return then(reply)
+
+
+def _form(finish: Finish | None) -> messages.Form:
+    assert isinstance(finish, Finisher), "a MySQL connection's"
+    return finish.binary, finish.deprecate_eof

@@ -1,0 +1,69 @@
+"""What a front end knows of the program: how the statements are answered that it was taught.  Pure.
+
+Keeps true: what it finds is what the controller would find, under the version and with the views that it was told of;
+what another version, or a view that is gone, makes doubtful is known no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from weakref import WeakSet
+
+from noria.runtime.routes import Routes
+from noria.server.answering.hits import Known
+from noria.server.answering.kept import Kept
+
+
+class Replica:
+    """`version` is what kept replies are compared with, too.  workers: how many there are."""
+
+    def __init__(self, version: int, workers: int):
+        self.version, self.routes = version, Routes(workers)
+        self._by_shape: Kept[Known] = Kept()
+        self._of_reader: dict[str, WeakSet[Known]] = {}
+        self._seen: dict[tuple[str, int], dict[int, int]] = {}  # by view and worker, up to which of whose writes
+
+    def known(self, shape: str) -> Known | None:
+        """How a text of this shape is answered."""
+        return self.valid(self._by_shape.get(shape))
+
+    def valid(self, known: Known | None) -> Known | None:
+        return known if known is not None and known.version == self.version and known.reader is not None else None
+
+    def learn(self, known: Known, shape: str | None = None) -> None:
+        """shape: of the texts that it answers; None: a prepared statement."""
+        if self.valid(known) is None or known.reader is None:
+            return
+        if known.route is not None:
+            self.routes.learn((known.route,))
+        self._of_reader.setdefault(known.reader.name, WeakSet()).add(known)
+        if shape is not None:
+            self._by_shape.put(shape, known)
+
+    def changed(self, version: int) -> None:
+        """The program has another version."""
+        self.version, self._by_shape = version, Kept()
+        self._of_reader.clear()
+        self._seen.clear()
+
+    def forget(self, view: str) -> None:
+        """The view's reader is no more, or is another one."""
+        for known in self._of_reader.pop(view, ()):
+            known.reader = None
+        self.routes.forget(view)
+        for place in [p for p in self._seen if p[0] == view]:
+            del self._seen[place]
+
+    # ------------------------------------------------------------ a session's own writes
+    def has(self, worker: int, view: str, writes: Mapping[int, int]) -> bool:
+        """`Link.has`, as far as it was told."""
+        if not self.routes.depth_of(view):
+            return True
+        seen = self._seen.get((view, worker), {})
+        return all(w == worker or seen.get(w, 0) >= number for w, number in writes.items())
+
+    def saw(self, view: str, worker: int, writes: Mapping[int, int]) -> None:
+        """The view's part at the worker has these writes."""
+        seen = self._seen.setdefault((view, worker), {})
+        for w, number in writes.items():
+            seen[w] = max(seen.get(w, 0), number)

@@ -1,0 +1,170 @@
+"""Front ends: whatever is asked of any of them is answered as without them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from e2e.local import LocalFronts, LocalServer, views_at_once
+from noria.core.errors import SqlError
+from noria.server.fronts.replica import Replica
+
+SHAPES = ("SELECT a, b FROM t WHERE a = {}", "SELECT b FROM t WHERE b = {}", "SELECT * FROM t WHERE id = {}",
+          "SELECT a, n FROM v WHERE a = {}", "SELECT * FROM w WHERE b = {}", "SELECT COUNT(*) FROM t WHERE a = {}",
+          "SELECT id FROM t WHERE a = {} ORDER BY id LIMIT 2", "SELECT * FROM u WHERE id = {}")
+CHANGES = (
+    "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)", "DROP TABLE t", "DROP VIEW v", "DROP VIEW w",
+    "ALTER TABLE t ADD COLUMN c INT DEFAULT 5", "ALTER TABLE t DROP COLUMN c",
+    "RENAME TABLE t TO u", "RENAME TABLE u TO t",
+    "CREATE VIEW v AS SELECT a, COUNT(*) AS n FROM t WHERE a = ? GROUP BY a", "TRUNCATE TABLE t",
+    "CREATE OR REPLACE VIEW v AS SELECT a, SUM(b) AS n FROM t WHERE a = ? GROUP BY a",
+    "CREATE VIEW w AS SELECT a, b FROM t WHERE b = ?", "CREATE OR REPLACE VIEW w AS SELECT b, id FROM t WHERE b = ?",
+)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LocalServer]:
+    local = LocalServer(tmp_path / "data", front_ends=2)
+    try:
+        yield local
+    finally:
+        local.close()
+
+
+def answer(run: Any, text: str) -> Any:
+    """Rows in no order, or the error's number and text."""
+    try:
+        return sorted(run(text))
+    except SqlError as e:
+        return e.code, e.message
+    except pymysql.MySQLError as e:
+        return e.args
+
+
+def rows(c: Any, text: str, values: Any = None) -> list[Any]:
+    with c.cursor() as cursor:
+        cursor.execute(text, values)
+        return list(cursor.fetchall())
+
+
+def here(server: LocalServer, text: str) -> list[Any]:
+    """Asked of a session beside the front ends."""
+    (outcome,) = server._embedded._run(server._embedded._sessions.run(text, []))
+    return list(getattr(outcome, "rows", ()))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_changes_of_the_program(server: LocalServer, seed: int) -> None:
+    """Every statement at every front end has the answer of a session that has none, after each change; what a replica
+    knows is what the catalog would say."""
+    chance = random.Random(seed)
+    views_at_once(server._embedded)
+    clients = [server.at(0), server.at(1)]
+    with closing(clients[0]), closing(clients[1]):
+        answer(lambda text: rows(clients[0], text), CHANGES[0])
+        for step in range(40):
+            changed = clients[chance.randrange(2)]
+            text = chance.choice(CHANGES) if step % 2 else f"INSERT INTO t (id, a, b) VALUES ({step}, {step % 3}, 1)"
+            with suppress(pymysql.MySQLError):
+                rows(changed, text)
+            for shape in chance.sample(SHAPES, 4):
+                asked = shape.format(chance.randrange(3))
+                wanted = answer(lambda text: here(server, text), asked)
+                for c in (*clients, *clients, *clients):
+                    assert answer(lambda text, c=c: rows(c, text), asked) == wanted, (seed, step, text, asked)
+            server._embedded._run(replicas_are_the_catalog(server))
+        server.validate()
+
+
+async def replicas_are_the_catalog(server: LocalServer) -> None:
+    executor, fronts = server._executor, server._mysql
+    assert isinstance(fronts, LocalFronts)
+    for front in fronts.fronts.values():
+        assert front.replica.version == executor.program.version
+        for shape, known in front.replica._by_shape._kept.items():
+            found = executor.statements.recognise(shape.replace("?", "1"))
+            if front.replica.valid(known) is None or found is None:
+                continue
+            told = executor.taught(found[0])
+            assert told is not None and told.reader == known.reader and told.through == known.through, shape
+
+
+def test_hits_are_answered_by_the_front_end(server: LocalServer) -> None:
+    with closing(server.at(0)) as a, closing(server.at(1)) as b:
+        rows(a, "CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+        rows(a, "CREATE VIEW v AS SELECT a, COUNT(*) AS n FROM t WHERE a = ? GROUP BY a")
+        rows(b, "INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)")
+        for c in (a, b):
+            for _ in range(20):
+                assert [rows(c, "SELECT n FROM v WHERE a = %s", (k,)) for k in (1, 2, 3)] == [[(2,)], [(1,)], []]
+        fronts = server._mysql
+        assert isinstance(fronts, LocalFronts)
+        for front in fronts.fronts.values():
+            front._count()
+        until_counted(server, 110)
+        rows(a, "INSERT INTO t VALUES (4, 1)")
+        assert rows(b, "SELECT n FROM v WHERE a = 1") == [(3,)]
+
+
+def until_counted(server: LocalServer, least: int) -> None:
+    """The controller has the numbers of both, once it has answered what came after them."""
+    with closing(server.at(0)) as a, closing(server.at(1)) as b:
+        rows(a, "SELECT 1")
+        rows(b, "SELECT 1")
+    stats = server._executor.stats()
+    assert stats["reads_total"] == 120
+    assert stats["cached_replies_total"] + stats["view_hits_total"] >= least
+    assert stats["cached_reply_bytes"] > 0
+    assert isinstance(server._mysql, LocalFronts) and sum(f["reads_total"] for f in server._mysql.stats()) >= least
+
+
+def test_a_front_end_that_ends_leaves_nothing(server: LocalServer) -> None:
+    """Its sessions are closed, with their locks; its clients' numbers are not used again."""
+    fronts = server._mysql
+    assert isinstance(fronts, LocalFronts)
+    with closing(server.at(1)) as b:
+        rows(b, "CREATE TABLE t (id INT PRIMARY KEY)")
+        a = server.at(0)
+        rows(a, "LOCK TABLES t WRITE")
+        with pytest.raises(pymysql.MySQLError, match="locked"):
+            rows(b, "INSERT INTO t VALUES (1)")
+        server._embedded._loop.call_soon_threadsafe(fronts.fronts[0]._transport.abort)
+        with pytest.raises(pymysql.MySQLError):
+            rows(a, "SELECT 1")
+        with closing(server.at(0)) as again:
+            assert again.thread_id() > a.thread_id()
+            rows(again, "INSERT INTO t VALUES (1)")
+        assert int(rows(b, "SELECT COUNT(*) FROM t")[0][0]) == 1
+        assert a.thread_id() not in {int(r[0]) for r in rows(b, "SHOW PROCESSLIST")}
+
+
+def test_a_kill_reaches_every_front_end(server: LocalServer) -> None:
+    with closing(server.at(0)) as a, closing(server.at(1)) as b:
+        rows(a, f"KILL {b.thread_id()}")
+        with pytest.raises(pymysql.MySQLError):
+            rows(b, "SELECT 1")
+        with pytest.raises(pymysql.MySQLError, match="Unknown thread id"):
+            rows(a, f"KILL {b.thread_id()}")
+        with pytest.raises(pymysql.MySQLError, match="Unknown thread id"):
+            a.kill(b.thread_id())
+
+
+def test_what_a_replica_was_told_of_own_writes() -> None:
+    """Of a view below an exchange, up to which writes; of one that is gone nothing."""
+    replica = Replica(1, 2)
+    assert replica.has(0, "v", {1: 5})
+    replica.routes.learn((("v", (0,), 1),))
+    assert not replica.has(0, "v", {1: 5}) and replica.has(1, "v", {1: 5})
+    replica.saw("v", 0, {1: 5})
+    assert replica.has(0, "v", {1: 5}) and replica.has(0, "v", {1: 4, 0: 9}) and not replica.has(0, "v", {1: 6})
+    replica.saw("v", 0, {1: 3})
+    assert replica.has(0, "v", {1: 5})
+    replica.forget("v")
+    replica.routes.learn((("v", (0,), 2),))
+    assert not replica.has(0, "v", {1: 5})
