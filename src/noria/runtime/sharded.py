@@ -61,7 +61,8 @@ from noria.runtime.own_writes import OwnWrites
 from noria.runtime.placing import Numbers, Placed, placed, renumbers
 from noria.runtime.routes import Routes
 from noria.runtime.spread import merged, split
-from noria.runtime.writes import Writes
+from noria.runtime.unique import repeated
+from noria.runtime.writes import Send, Writes
 from noria.storage.shards import shard_path, spread_families
 
 log = logging.getLogger(__name__)
@@ -314,34 +315,38 @@ class ShardedLink:
         async with self._migrating:
             if (error := self._mirror.refusal(body.steps)) is not None:
                 return Migrated(0, error)
-            body = replace(body, steps=without_idle(body.steps), version=self.version + 1)
-            sent = self.links[LEADER].submit(body)
-            task = asyncio.current_task()
-            assert task is not None
-            self._at_leader = task, sent
-            try:
-                first: Migrated = await sent
-            finally:
-                self._at_leader = None
-            if first.error is not None:
-                return first
-            after = self._mirror.after(body.steps, body.recipe if body.durable else self._mirror.recipe)
-            self.version, self._next = body.version, (body.version, after)
-            try:
-                others = await self._at_others(replace(body, limit_ms=0))
-            finally:
-                self._next = None
-            replies = [first, *(r for r in others if isinstance(r, Migrated) and r.error is None)]
-            if len(replies) < self.workers:
-                return await self._undo(body, [first, *others])
-            self._mirror = after
-        made = [s.table for s in body.steps if isinstance(s, CreateTable | AlterTable)]
-        await self._renumber(made)
+            unique = self._mirror.made_unique(body.steps)
+            async with self._writes.places(bool(unique)) as send:
+                for table, columns in unique:
+                    if (error := await repeated(self.links, table, columns)) is not None:
+                        return Migrated(0, error)
+                return await self._made(replace(body, steps=without_idle(body.steps), version=self.version + 1), send)
+
+    async def _made(self, body: Migrate, send: Send) -> Migrated:
+        """At worker 0, then at all others."""
+        sent, task = send(LEADER, body), asyncio.current_task()
+        assert task is not None
+        self._at_leader = task, sent
+        try:
+            first: Migrated = await sent
+        finally:
+            self._at_leader = None
+        if first.error is not None:
+            return first
+        after = self._mirror.after(body.steps, body.recipe if body.durable else self._mirror.recipe)
+        self.version, self._next = body.version, (body.version, after)
+        try:
+            others = await asyncio.gather(*(send(w, replace(body, limit_ms=0)) for w in range(1, self.workers)),
+                                          return_exceptions=True)
+        finally:
+            self._next = None
+        replies = [first, *(r for r in others if isinstance(r, Migrated) and r.error is None)]
+        if len(replies) < self.workers:
+            return await self._undo(body, [first, *others])
+        self._mirror = after
+        await self._renumber([s.table for s in body.steps if isinstance(s, CreateTable | AlterTable)])
         self._learn(body.steps, first)
         return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)), yielded=())
-
-    async def _at_others(self, body: Migrate) -> list[Any]:
-        return await asyncio.gather(*(link.change(body) for link in self.links[1:]), return_exceptions=True)
 
     async def _undo(self, body: Migrate, replies: Sequence[Any]) -> Migrated:
         """One worker could not follow: those that have are taken back."""
