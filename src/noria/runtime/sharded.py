@@ -345,7 +345,7 @@ class ShardedLink:
             return await self._undo(body, [first, *others])
         self._mirror = after
         await self._renumber([s.table for s in body.steps if isinstance(s, CreateTable | AlterTable)])
-        self._learn(body.steps, first)
+        self._learn(body.steps, *replies)
         return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)), yielded=())
 
     async def _undo(self, body: Migrate, replies: Sequence[Any]) -> Migrated:
@@ -490,11 +490,11 @@ class ShardedLink:
             await self._renumber([table])
         return wrong or Done(0, sum(r.value for r in replies))
 
-    def _learn(self, steps: Sequence[MigrationStep], reply: Migrated) -> None:
-        """Where the keys of views are."""
+    def _learn(self, steps: Sequence[MigrationStep], *replies: Migrated) -> None:
+        """Where the keys of views are: a worker that died meanwhile does not tell."""
         for s in steps:
             if isinstance(s, RenameView):
                 self.routes.rename(s.view, s.name)
             elif isinstance(s, DropView):
                 self.routes.forget(s.view)
-        self.routes.learn(reply.routes)
+        self.routes.learn(route for reply in replies for route in reply.routes)
