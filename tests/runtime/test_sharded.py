@@ -8,11 +8,13 @@ import random
 import sqlite3
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noria.core.errors import SqlError
-from runtime.processes import run
+from noria.dataflow.packets import Migrate
+from runtime.processes import run, within
 from runtime.several import Several
 
 SEEDS = int(os.environ.get("NORIA_SHARDED_SEEDS", "2"))
@@ -211,10 +213,33 @@ def test_a_table_gets_unique_keys_and_loses_them(tmp_path: Path) -> None:
             await db.sql("ALTER TABLE t DROP INDEX u")
             await db.sql("INSERT INTO t VALUES (300, 'B7', 1)")
             assert await db.sql("SELECT COUNT(*) FROM t WHERE name = 'b7'") == [(2,)]
+            await db.sql("DELETE FROM t WHERE id = 300")
+            await told_to_worker_0_only(db, "ALTER TABLE t ADD UNIQUE v (name, n), MODIFY n BIGINT")
+            db = Several(tmp_path, 3, 2)
+            await db.start()
+            await db.sql(f"INSERT INTO t VALUES (300, 'B7', {2**40})")
+            with pytest.raises(SqlError, match=r"Duplicate entry .* for key 't\.v'"):
+                await db.sql("INSERT INTO t VALUES (301, 'B7', 1)")
         finally:
             await db.stop()
 
     run(test, 200)
+
+
+async def told_to_worker_0_only(db: Several, text: str) -> None:
+    """A change of the program that does not get to the others, because all die."""
+    told = asyncio.Event()
+    for link in db.links[1:]:
+        def lost(group: str, body: Any, put: Any = link.put) -> Any:
+            told.set()
+            return asyncio.get_running_loop().create_future() if isinstance(body, Migrate) else put(group, body)
+
+        link.put = lost  # type: ignore[method-assign]
+    begun = asyncio.ensure_future(db.sql(text))
+    await within(told.wait(), 30)
+    await db.die()
+    begun.cancel()
+    await asyncio.gather(begun, return_exceptions=True)
 
 
 async def many_at_once(game: Game) -> None:

@@ -28,7 +28,6 @@ from noria.core.limits import HEARTBEAT_MS
 from noria.core.statements import WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import (
-    AddView,
     AlterTable,
     Ask,
     CreateTable,
@@ -53,10 +52,10 @@ from noria.dataflow.packets import (
 )
 from noria.runtime.answers import AT_LEADER, as_one
 from noria.runtime.changes import Change, WorkerGone
+from noria.runtime.following import SomeLink, adopt, follow
 from noria.runtime.groups import Groups
-from noria.runtime.inprocess import InProcessLink
-from noria.runtime.link import LinkState, LinkStats, OnHello, WorkerLink
-from noria.runtime.mirror import Mirror, between, catalog_only, of_views, without_idle
+from noria.runtime.link import LinkState, LinkStats, OnHello
+from noria.runtime.mirror import Mirror, catalog_only, of_views, without_idle
 from noria.runtime.own_writes import OwnWrites
 from noria.runtime.placing import Numbers, Placed, placed, renumbers
 from noria.runtime.routes import Routes
@@ -67,7 +66,6 @@ from noria.storage.shards import shard_path, spread_families
 
 log = logging.getLogger(__name__)
 LEADER = 0
-SomeLink = WorkerLink | InProcessLink
 How = Callable[[SomeLink, Packet], Awaitable[Any]]
 
 
@@ -170,29 +168,13 @@ class ShardedLink:
         for hello in hellos:
             await self._groups.resolve(hello, lambda w: hellos[w].decided)
         for hello in hellos[1:]:
-            await self._follow(self.links[hello.worker], hello)
+            await follow(self.links[hello.worker], hello, self._mirror)
         if self.on_hello is not None:
             await self.on_hello(hellos[LEADER])
         plan = (await self.links[LEADER].recover(Ask(0, "graph plan"))).value
         for link in self.links[1:]:
-            await self._adopt(link, plan, self._mirror)
+            await adopt(link, plan, self._mirror)
         await self._renumber(self._mirror.tables.values(), lambda link, b: link.recover(b))
-
-    async def _follow(self, link: SomeLink, hello: Hello) -> None:
-        """The worker's catalog becomes what the program is."""
-        have = Mirror.of(hello.tables, hello.recipe)
-        steps = between(have, self._mirror)
-        if steps or have.recipe != self._mirror.recipe:
-            reply: Migrated = await link.first(Migrate(steps, self._mirror.recipe))
-            if reply.error is not None:
-                raise reply.error
-
-    async def _adopt(self, link: SomeLink, plan: dict[str, Any], mirror: Mirror) -> None:
-        steps = tuple(AddView(v) for v in mirror.views.values())
-        reply: Migrated = await link.recover(Migrate(steps, mirror.recipe, False, adopt=plan["plan"],
-                                                     version=plan["version"]))
-        if reply.error is not None:
-            raise reply.error
 
     async def _take_over(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
         """One came up while others serve: it gets their graph, and what they have learned since is done there again."""
@@ -214,7 +196,7 @@ class ShardedLink:
         mirror = self._mirror
         if self._next is not None and plan["version"] == self._next[0]:
             mirror = self._next[1]
-        await self._adopt(link, plan, mirror)
+        await adopt(link, plan, mirror)
         for body in missed:
             if body.version > plan["version"]:
                 await link.recover(replace(body, steps=of_views(body.steps), durable=False))
