@@ -33,6 +33,7 @@ def test_two_workers(tmp_path: Path) -> None:
         with c.cursor() as cursor:
             cursor.executemany("INSERT INTO stories VALUES (%s, %s, %s)", [(i, i % 4, f"t{i}") for i in range(40)])
         own_writes(c)
+        keys_change(c)
         explained = "\n".join(str(r) for r in rows(c, "EXPLAIN SELECT n FROM karma WHERE author = 1"))
         assert "exchange by author" in explained and "spread by" in explained and "(broad)" in explained
         one_dies_while_clients_write(server, c)
@@ -53,6 +54,23 @@ def own_writes(c: Any) -> None:
         (before,), = rows(c, "SELECT COALESCE(SUM(n), 0) FROM (SELECT n FROM karma WHERE author = 1) k") or [(0,)]
         assert before is not None
     assert [rows(c, "SELECT n FROM karma WHERE author = %s", (a,)) for a in range(4)] == [[(15,)]] * 4
+
+
+def keys_change(c: Any) -> None:
+    """Rows go to other workers, and what is UNIQUE is so among both."""
+    with c.cursor() as cursor:
+        assert cursor.execute("UPDATE stories SET id = id + 1000 WHERE author = 3") == 10
+        with pytest.raises(pymysql.IntegrityError, match="Duplicate entry '[0-9]+' for key 'stories.PRIMARY'"):
+            cursor.execute("UPDATE stories SET id = id - 1000 + 1 WHERE author = 3")
+        assert cursor.execute("UPDATE stories SET id = id - 1000 WHERE author = 3") == 10
+        cursor.execute("CREATE TABLE users (id INT PRIMARY KEY, email VARCHAR(30) UNIQUE)")
+        cursor.executemany("INSERT INTO users VALUES (%s, %s)", [(i, f"{i}@x") for i in range(20)])
+        with pytest.raises(pymysql.IntegrityError, match="Duplicate entry '7@X' for key 'users.email'"):
+            cursor.execute("INSERT INTO users VALUES (100, '7@X')")
+        assert cursor.execute("REPLACE INTO users VALUES (3, '4@x')") == 3
+        assert cursor.execute("INSERT INTO users VALUES (50, '5@x') ON DUPLICATE KEY UPDATE id = 51") == 2
+    assert rows(c, "SELECT id FROM users WHERE email = '5@x'") == [(51,)]
+    assert rows(c, "SELECT COUNT(*) FROM users") == [(19,)]
 
 
 def one_dies_while_clients_write(server: Served, c: Any) -> None:
