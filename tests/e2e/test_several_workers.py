@@ -33,6 +33,7 @@ def test_two_workers(tmp_path: Path) -> None:
         with c.cursor() as cursor:
             cursor.executemany("INSERT INTO stories VALUES (%s, %s, %s)", [(i, i % 4, f"t{i}") for i in range(40)])
         own_writes(c)
+        keys_change(c)
         explained = "\n".join(str(r) for r in rows(c, "EXPLAIN SELECT n FROM karma WHERE author = 1"))
         assert "exchange by author" in explained and "spread by" in explained and "(broad)" in explained
         one_dies_while_clients_write(server, c)
@@ -53,6 +54,23 @@ def own_writes(c: Any) -> None:
         (before,), = rows(c, "SELECT COALESCE(SUM(n), 0) FROM (SELECT n FROM karma WHERE author = 1) k") or [(0,)]
         assert before is not None
     assert [rows(c, "SELECT n FROM karma WHERE author = %s", (a,)) for a in range(4)] == [[(15,)]] * 4
+
+
+def keys_change(c: Any) -> None:
+    """Rows go to other workers, and what is UNIQUE is so among both."""
+    with c.cursor() as cursor:
+        assert cursor.execute("UPDATE stories SET id = id + 1000 WHERE author = 3") == 10
+        with pytest.raises(pymysql.IntegrityError, match=r"Duplicate entry '[0-9]+' for key 'stories\.PRIMARY'"):
+            cursor.execute("UPDATE stories SET id = id - 1000 + 1 WHERE author = 3")
+        assert cursor.execute("UPDATE stories SET id = id - 1000 WHERE author = 3") == 10
+        cursor.execute("CREATE TABLE users (id INT PRIMARY KEY, email VARCHAR(30) UNIQUE)")
+        cursor.executemany("INSERT INTO users VALUES (%s, %s)", [(i, f"{i}@x") for i in range(20)])
+        with pytest.raises(pymysql.IntegrityError, match=r"Duplicate entry '7@X' for key 'users\.email'"):
+            cursor.execute("INSERT INTO users VALUES (100, '7@X')")
+        assert cursor.execute("REPLACE INTO users VALUES (3, '4@x')") == 3
+        assert cursor.execute("INSERT INTO users VALUES (50, '5@x') ON DUPLICATE KEY UPDATE id = 51") == 2
+    assert rows(c, "SELECT id FROM users WHERE email = '5@x'") == [(51,)]
+    assert rows(c, "SELECT COUNT(*) FROM users") == [(19,)]
 
 
 def one_dies_while_clients_write(server: Served, c: Any) -> None:
@@ -105,13 +123,15 @@ def spark_takes_part(server: Served, c: Any) -> None:
     loaded = server.run("load", "stories", str(csv))
     assert loaded.returncode == 0, loaded.stderr
     assert rows(c, "SELECT COUNT(*) FROM stories") == [(before + 2000,)]
-    again = server.run("load", "stories", str(csv))
-    assert again.returncode != 0 and "Duplicate entry" in again.stderr
-    assert rows(c, "SELECT COUNT(*) FROM stories") == [(before + 2000,)]
+    users = server.data.parent / "users.csv"
+    users.write_text("id,email\n" + "".join(f"{i},{'8@X' if i == 209 else f'new{i}@x'}\n" for i in range(200, 220)))
+    taken = server.run("load", "users", str(users))
+    assert taken.returncode != 0 and "Duplicate entry '8@" in taken.stderr
+    assert rows(c, "SELECT COUNT(*) FROM users") == [(19,)]
     verified = server.run("verify")
     assert verified.returncode == 0, verified.stdout
-    with pytest.raises(pymysql.MySQLError, match="by which its rows are spread"):
-        execute(c, "UPDATE stories SET id = id + 1000")
+    with pytest.raises(pymysql.MySQLError, match="make another table with these keys"):
+        execute(c, "ALTER TABLE stories DROP PRIMARY KEY, ADD PRIMARY KEY (author, id)")
 
 
 def all_die(server: Served, c: Any) -> None:

@@ -8,11 +8,13 @@ import random
 import sqlite3
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noria.core.errors import SqlError
-from runtime.processes import run
+from noria.dataflow.packets import Migrate
+from runtime.processes import run, within
 from runtime.several import Several
 
 SEEDS = int(os.environ.get("NORIA_SHARDED_SEEDS", "2"))
@@ -156,6 +158,8 @@ def test_answers_are_those_of_one_worker_whoever_dies(tmp_path: Path, seed: int)
                         game.db.alive[w].kill()
                 if turn == 35:
                     await ended_in_a_statement(game)
+                if turn == 50:
+                    await many_at_once(game)
             await game.compare()
         finally:
             await game.db.stop()
@@ -164,16 +168,97 @@ def test_answers_are_those_of_one_worker_whoever_dies(tmp_path: Path, seed: int)
 
 
 async def ended_in_a_statement(game: Game) -> None:
-    """The front end, and all workers, die while a statement is under way over all shards: it is whole or not at all."""
-    begun = asyncio.ensure_future(game.db.sql("UPDATE votes SET points = points + 100"))
-    for _ in range(game.rng.randrange(200)):
+    """The front end, and all workers, die while a statement is under way over all shards, perhaps with rows that go to
+    others: it is whole or not at all."""
+    column = game.rng.choice(["points", "post"])
+    begun = asyncio.ensure_future(game.db.sql(f"UPDATE votes SET {column} = {column} + 1000"))
+    for _ in range(game.rng.randrange(400)):
         await asyncio.sleep(0)
     await game.db.die()
     begun.cancel()
     await asyncio.gather(begun, return_exceptions=True)
     await game.begin()
-    (count, changed), = await game.db.sql("SELECT COUNT(*), SUM(points >= 100) FROM votes")
+    (count, changed), = await game.db.sql(f"SELECT COUNT(*), SUM({column} >= 1000) FROM votes")
     assert (changed or 0) in (0, count)
     if changed:
-        game.truth.execute("UPDATE votes SET points = points + 100")
-    await game.both("UPDATE votes SET points = points % 100")
+        game.truth.execute(f"UPDATE votes SET {column} = {column} + 1000")
+    await game.both(f"UPDATE votes SET {column} = {column} % 1000")
+
+
+def test_a_table_gets_unique_keys_and_loses_them(tmp_path: Path) -> None:
+    """A new UNIQUE index is compared among all workers, while others write."""
+    async def test() -> None:
+        db = Several(tmp_path, 3)
+        await db.start()
+        try:
+            await db.sql("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20), n INT)")
+            await db.sql(f"INSERT INTO t VALUES {', '.join(f'({i}, {chr(39)}a{i}{chr(39)}, {i})' for i in range(60))}")
+            with pytest.raises(SqlError, match="make another table with these keys"):
+                await db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (n)")
+            await db.sql("INSERT INTO t VALUES (100, 'A7', NULL), (101, NULL, NULL), (102, NULL, NULL)")
+            with pytest.raises(SqlError, match=r"Duplicate entry '[aA]7' for key 't\.u'"):
+                await db.sql("ALTER TABLE t ADD UNIQUE u (name)")
+            await db.sql("INSERT INTO t VALUES (103, 'a7', 3)")
+            await db.sql("DELETE FROM t WHERE id IN (100, 103)")
+            altering = asyncio.ensure_future(db.sql("ALTER TABLE t ADD UNIQUE u (name)"))
+            writing = [asyncio.ensure_future(db.sql(f"INSERT INTO t VALUES ({200 + i}, 'b{i}', 1)")) for i in range(40)]
+            await asyncio.gather(altering, *writing)
+            for text in ("INSERT INTO t VALUES (300, 'B7', 1)", "UPDATE t SET name = 'b3' WHERE id = 4",
+                         "UPDATE t SET name = 'same' WHERE id < 4"):
+                with pytest.raises(SqlError, match=r"Duplicate entry .* for key 't\.u'"):
+                    await db.sql(text)
+            await db.sql("ALTER TABLE t MODIFY name VARCHAR(30)")
+            with pytest.raises(SqlError, match="Duplicate entry"):
+                await db.sql("INSERT INTO t VALUES (300, 'B7', 1)")
+            await db.sql("ALTER TABLE t DROP INDEX u")
+            await db.sql("INSERT INTO t VALUES (300, 'B7', 1)")
+            assert await db.sql("SELECT COUNT(*) FROM t WHERE name = 'b7'") == [(2,)]
+            await db.sql("DELETE FROM t WHERE id = 300")
+            await told_to_worker_0_only(db, "ALTER TABLE t ADD UNIQUE v (name, n), MODIFY n BIGINT")
+            db = Several(tmp_path, 3, 2)
+            await db.start()
+            await db.sql(f"INSERT INTO t VALUES (300, 'B7', {2**40})")
+            with pytest.raises(SqlError, match=r"Duplicate entry .* for key 't\.v'"):
+                await db.sql("INSERT INTO t VALUES (301, 'B7', 1)")
+        finally:
+            await db.stop()
+
+    run(test, 200)
+
+
+async def told_to_worker_0_only(db: Several, text: str) -> None:
+    """A change of the program that does not get to the others, because all die."""
+    told = asyncio.Event()
+    for link in db.links[1:]:
+        def lost(group: str, body: Any, put: Any = link.put) -> Any:
+            told.set()
+            return asyncio.get_running_loop().create_future() if isinstance(body, Migrate) else put(group, body)
+
+        link.put = lost  # type: ignore[method-assign]
+    begun = asyncio.ensure_future(db.sql(text))
+    await within(told.wait(), 30)
+    await db.die()
+    begun.cancel()
+    await asyncio.gather(begun, return_exceptions=True)
+
+
+async def many_at_once(game: Game) -> None:
+    """Clients want the same names at the same time, and a worker dies: who was told has one, and nobody else."""
+    r = game.rng.randrange
+    before = {name for (name,) in game.truth.execute("SELECT name FROM users WHERE name IS NOT NULL")}
+    wanted = [(game.rows + 1000 + i, f"m{r(6)}" if r(3) else f"n{r(15)}") for i in range(24)]
+    game.rows += len(wanted)
+    writes = [asyncio.ensure_future(game.db.sql(f"INSERT INTO users VALUES ({i}, '{name}', {r(6)})"))
+              for i, name in wanted]
+    for _ in range(r(300)):
+        await asyncio.sleep(0)
+    game.db.alive[r(3)].kill()
+    told = await asyncio.gather(*writes, return_exceptions=True)
+    assert all(t == [] or (isinstance(t, SqlError) and t.code == 1062) for t in told), told
+    rows = await game.db.sql("SELECT id, name, age FROM users")
+    named = [name for _, name, _ in rows if name is not None]
+    assert len(set(named)) == len(named) and set(named) == before | {name for _, name in wanted}
+    there = {i for i, _, _ in rows}
+    assert {i for (i, _), t in zip(wanted, told, strict=True) if t == []} == there & {i for i, _ in wanted}
+    game.truth.execute("DELETE FROM users")
+    game.truth.executemany("INSERT INTO users VALUES (?, ?, ?)", rows)

@@ -16,6 +16,7 @@ from noria.dataflow.packets import (
     CheckUnique,
     Decide,
     Done,
+    Entries,
     Envelope,
     Ingest,
     Meet,
@@ -79,6 +80,9 @@ class Commits:
     def check_unique(self, body: CheckUnique) -> Done:
         self._store.check_unique(body.table, tuple(body.gone), tuple(body.came))
         return Done(body.request)
+
+    def entries(self, body: Entries) -> Done:
+        return Done(body.request, self._store.entries(body.table, tuple(body.columns), body.like))
 
     def ingest(self, body: Ingest, e: Envelope) -> Done:
         """Bulk rows go to disk beside the state: what is present and could hold them is evicted or rebuilt."""

@@ -90,6 +90,17 @@ class CheckUnique:
 
 
 @dataclass(frozen=True)
+class Entries:
+    """What does a UNIQUE index of these columns hold, that the table is about to have and `Fit` has looked at the rows
+    for?  `Done`: a hash of 16 bytes for each entry.  like: the error 1062 of the row whose entry has this hash."""
+
+    request: int
+    table: TableDef
+    columns: tuple[int, ...]
+    like: bytes = b""
+
+
+@dataclass(frozen=True)
 class Read:
     """Rows of a view for keys (tuples of Python values, or a RecordBatch of key columns); fills what is missing.
     nulls: a NULL in a key is looked up like any value; else it finds nothing.  between: instead of keys, the least
@@ -428,9 +439,9 @@ class Done:
 
 
 Packet = (
-    Write | Prepare | Decide | WorkOut | Meet | CheckUnique | Read | Query | Migrate | Rehearse | Snapshot
-    | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between | Hello | Wrote | Rows
-    | Migrated | Done
+    Write | Prepare | Decide | WorkOut | Meet | CheckUnique | Entries | Read | Query | Migrate | Rehearse
+    | Snapshot | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between | Hello | Wrote
+    | Rows | Migrated | Done
 )
 
 
@@ -442,6 +453,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     Decide: {"group": _TEXT, "commit": (bool,)},
     WorkOut: {"request": _INT, "statement": (tuple,), "rows": _ROW},
     Meet: {"request": _INT, "statements": _ROW},
+    Entries: {"request": _INT, "table": (TableDef,), "columns": _ROW, "like": (bytes,)},
     CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW},
     Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},
     Query: {"request": _INT, "rows": _INT, "limit_ms": _INT},

@@ -87,12 +87,14 @@ class Mirror:
             if isinstance(s, AlterTable) and was is not None and _place(was) != _place(s.table):
                 return not_supported(f"changing what the keys of {was.name} have in common, by which its rows are "
                                      "spread over workers", "make another table with these keys, or run one worker")
-            known = {i.columns for i in was.spread_unique} if was is not None else set()
-            made = [i for i in s.table.spread_unique if i.columns not in known] if isinstance(s, AlterTable) else []
-            if was is not None and made:
-                return not_supported(f"a new UNIQUE index of {was.name} with rows at several workers", "make another "
-                                     "table with it and load the rows into that, or run one worker")
         return None
+
+    def made_unique(self, steps: Sequence[MigrationStep]) -> list[tuple[TableDef, tuple[int, ...]]]:
+        """UNIQUE indexes that tables are about to have, and of which several workers have values: table and columns."""
+        found = [(s.table, i.columns, self.table(s.table.table_id)) for s in steps if isinstance(s, AlterTable)
+                 for i in s.table.spread_unique]
+        return [(t, columns) for t, columns, was in found
+                if was is not None and columns not in {i.columns for i in was.spread_unique}]
 
 
 def _place(table: TableDef) -> object:

@@ -11,7 +11,7 @@ begins with everything.  Nobody waits for what is known to be there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from noria.dataflow.packets import Ask, Done, Own, Packet, Told
@@ -54,7 +54,7 @@ class OwnWrites:
         number, told = writes[writer]
         if any(d >= depth and has[worker][writer] >= number for d, has in self._has.items()):
             return False
-        return depth > 1 or told is None or any(w == worker and self._links[w].heard(writer) < last for w, last in told)
+        return depth > 1 or not has_heard(worker, told, lambda: self._links[worker].heard(writer))
 
     async def catch_up(self, writes: Own, depth: int, readers: Iterable[int]) -> None:
         """With these writes, or with all (none given)."""
@@ -81,6 +81,11 @@ class OwnWrites:
         reply: Done = await self._links[worker].ask(Ask(0, what, argument), True)
         if reply.error is not None:
             raise reply.error
+
+
+def has_heard(worker: int, told: Told, heard: Callable[[], int]) -> bool:
+    """Has the worker all that came of a write directly?  heard: up to which message of the writer it has everything."""
+    return told is not None and all(w != worker or heard() >= last for w, last in told)
 
 
 def together(writes: Own, more: Own) -> Own:

@@ -28,7 +28,6 @@ from noria.core.limits import HEARTBEAT_MS
 from noria.core.statements import WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import (
-    AddView,
     AlterTable,
     Ask,
     CreateTable,
@@ -52,20 +51,20 @@ from noria.dataflow.packets import (
 )
 from noria.runtime.answers import AT_LEADER, as_one
 from noria.runtime.changes import Change, WorkerGone
+from noria.runtime.following import SomeLink, adopt, follow
 from noria.runtime.groups import Groups
-from noria.runtime.inprocess import InProcessLink
-from noria.runtime.link import LinkState, LinkStats, OnHello, WorkerLink
-from noria.runtime.mirror import Mirror, between, catalog_only, of_views, yielding
+from noria.runtime.link import LinkState, LinkStats, OnHello
+from noria.runtime.mirror import Mirror, catalog_only, of_views, yielding
 from noria.runtime.own_writes import OwnWrites
 from noria.runtime.placing import Numbers, Placed, placed, renumbers
 from noria.runtime.routes import Routes
 from noria.runtime.spread import merged, split
-from noria.runtime.writes import Writes
+from noria.runtime.unique import repeated
+from noria.runtime.writes import Send, Writes
 from noria.storage.shards import shard_path, spread_families
 
 log = logging.getLogger(__name__)
 LEADER = 0
-SomeLink = WorkerLink | InProcessLink
 How = Callable[[SomeLink, Packet], Awaitable[Any]]
 
 
@@ -167,29 +166,13 @@ class ShardedLink:
         for hello in hellos:
             await self._groups.resolve(hello, lambda w: hellos[w].decided)
         for hello in hellos[1:]:
-            await self._follow(self.links[hello.worker], hello)
+            await follow(self.links[hello.worker], hello, self._mirror)
         if self.on_hello is not None:
             await self.on_hello(hellos[LEADER])
         plan = (await self.links[LEADER].recover(Ask(0, "graph plan"))).value
         for link in self.links[1:]:
-            await self._adopt(link, plan, self._mirror)
+            await adopt(link, plan, self._mirror)
         await self._renumber(self._mirror.tables.values(), lambda link, b: link.recover(b))
-
-    async def _follow(self, link: SomeLink, hello: Hello) -> None:
-        """The worker's catalog becomes what the program is."""
-        have = Mirror.of(hello.tables, hello.recipe)
-        steps = between(have, self._mirror)
-        if steps or have.recipe != self._mirror.recipe:
-            reply: Migrated = await link.first(Migrate(steps, self._mirror.recipe))
-            if reply.error is not None:
-                raise reply.error
-
-    async def _adopt(self, link: SomeLink, plan: dict[str, Any], mirror: Mirror) -> None:
-        steps = tuple(AddView(v) for v in mirror.views.values())
-        reply: Migrated = await link.recover(Migrate(steps, mirror.recipe, False, adopt=plan["plan"],
-                                                     version=plan["version"]))
-        if reply.error is not None:
-            raise reply.error
 
     async def _take_over(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
         """One came up while others serve: it gets their graph, and what they have learned since is done there again."""
@@ -211,7 +194,7 @@ class ShardedLink:
         mirror = self._mirror
         if self._next is not None and plan["version"] == self._next[0]:
             mirror = self._next[1]
-        await self._adopt(link, plan, mirror)
+        await adopt(link, plan, mirror)
         for body in missed:
             if body.version > plan["version"]:
                 await link.recover(replace(body, steps=of_views(body.steps), durable=False))
@@ -314,38 +297,43 @@ class ShardedLink:
                 return Migrated(0, error)
             idle = [s.view for s in body.steps if isinstance(s, DropView) and s.idle and await self._is_idle(s.view)]
             body = replace(body, steps=yielding(body.steps, idle), version=self.version + 1)
-            sent = self.links[LEADER].submit(body)
-            task = asyncio.current_task()
-            assert task is not None
-            self._at_leader = task, sent
-            try:
-                first: Migrated = await sent
-            finally:
-                self._at_leader = None
-            if first.error is not None:
-                return first
-            after = self._mirror.after(body.steps, body.recipe if body.durable else self._mirror.recipe)
-            self.version, self._next = body.version, (body.version, after)
-            try:
-                others = await self._at_others(replace(body, limit_ms=0, first_node=first.first_node))
-            finally:
-                self._next = None
-            replies = [first, *(r for r in others if isinstance(r, Migrated) and r.error is None)]
-            if len(replies) < self.workers:
-                return await self._undo(body, [first, *others])
-            self._mirror = after
-        made = [s.table for s in body.steps if isinstance(s, CreateTable | AlterTable)]
-        await self._renumber(made)
-        self._learn(body.steps, first)
-        return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)),
-                       yielded=tuple(idle))
+            unique = self._mirror.made_unique(body.steps)
+            async with self._writes.places(bool(unique)) as send:
+                for table, columns in unique:
+                    if (error := await repeated(self.links, table, columns)) is not None:
+                        return Migrated(0, error)
+                made = await self._made(body, send)
+                return replace(made, yielded=tuple(idle)) if made.error is None else made
 
     async def _is_idle(self, view: str) -> bool:
         """At all workers?"""
         return bool((await self._all(Ask(0, "idle", view), lambda link, b: link.ask(b, True))).value)
 
-    async def _at_others(self, body: Migrate) -> list[Any]:
-        return await asyncio.gather(*(link.change(body) for link in self.links[1:]), return_exceptions=True)
+    async def _made(self, body: Migrate, send: Send) -> Migrated:
+        """At worker 0, then at all others."""
+        sent, task = send(LEADER, body), asyncio.current_task()
+        assert task is not None
+        self._at_leader = task, sent
+        try:
+            first: Migrated = await sent
+        finally:
+            self._at_leader = None
+        if first.error is not None:
+            return first
+        after = self._mirror.after(body.steps, body.recipe if body.durable else self._mirror.recipe)
+        self.version, self._next = body.version, (body.version, after)
+        try:
+            follow = replace(body, limit_ms=0, first_node=first.first_node)
+            others = await asyncio.gather(*(send(w, follow) for w in range(1, self.workers)), return_exceptions=True)
+        finally:
+            self._next = None
+        replies = [first, *(r for r in others if isinstance(r, Migrated) and r.error is None)]
+        if len(replies) < self.workers:
+            return await self._undo(body, [first, *others])
+        self._mirror = after
+        await self._renumber([s.table for s in body.steps if isinstance(s, CreateTable | AlterTable)])
+        self._learn(body.steps, *replies)
+        return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)))
 
     async def _undo(self, body: Migrate, replies: Sequence[Any]) -> Migrated:
         """One worker could not follow: those that have are taken back."""
@@ -486,11 +474,11 @@ class ShardedLink:
             await self._renumber([table])
         return wrong or Done(0, sum(r.value for r in replies))
 
-    def _learn(self, steps: Sequence[MigrationStep], reply: Migrated) -> None:
-        """Where the keys of views are."""
+    def _learn(self, steps: Sequence[MigrationStep], *replies: Migrated) -> None:
+        """Where the keys of views are: a worker that died meanwhile does not tell."""
         for s in steps:
             if isinstance(s, RenameView):
                 self.routes.rename(s.view, s.name)
             elif isinstance(s, DropView):
                 self.routes.forget(s.view)
-        self.routes.learn(reply.routes)
+        self.routes.learn(route for reply in replies for route in reply.routes)

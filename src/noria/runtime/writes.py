@@ -18,18 +18,21 @@ concern a worker at which it has none, all are given back and taken again with t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from noria.core.errors import SqlError, interrupted
 from noria.core.statements import Move, Statement, WorkedOut, WriteResult
 from noria.dataflow.packets import CheckUnique, Done, Meet, Packet, Told, WorkOut, Write, Wrote
+from noria.runtime.changes import Change
 from noria.runtime.groups import Asked, Groups
 from noria.runtime.inserts import Inserts
 from noria.runtime.own_writes import OwnWrites
 from noria.runtime.placing import Placed
 
+Send = Callable[[int, Change], asyncio.Future[Any]]  # a change to a worker
 Parts = Mapping[int, tuple[Statement, ...]]
 
 
@@ -88,6 +91,19 @@ class Writes:
             task.cancel()
         else:
             self._groups.give_up(self._does.get(task, task))
+
+    @asynccontextmanager
+    async def places(self, wanted: bool) -> AsyncIterator[Send]:
+        """How changes are sent to workers: where that is wanted, to places that they have for them at one moment."""
+        if not wanted:
+            yield lambda w, body: self._links[w].submit(body)
+            return
+        name, places = self._take(range(len(self._links)))
+        try:
+            await asyncio.gather(*places.values())
+            yield lambda w, body: self._links[w].put(name, body)
+        finally:
+            self._give_back(name, places)
 
     # ------------------------------------------------------------ INSERTs that go together
     def _begin_insert(self, placed: Placed) -> asyncio.Task[Moved]:

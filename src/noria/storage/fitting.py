@@ -11,6 +11,7 @@ does not fit ends the change, never a write.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ import numpy as np
 from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes
-from noria.core.errors import SqlError, view_changed
+from noria.core.errors import SqlError, not_supported, view_changed
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Column, IndexDef, SqlType, TableDef
@@ -29,6 +30,7 @@ from noria.storage.rekeying import Copy, change
 from noria.storage.stage import Stage
 from noria.storage.table import Index, Table
 
+COMPARED_ROWS = 200_000  # of a worker, whose entries are compared with others' while nothing is written: some 0.2 s
 Refitted = tuple[int, SqlType, Column]  # where a column's values are, their type, and what they become
 
 
@@ -66,6 +68,17 @@ def refuse_unfit(table: Table, wanted: TableDef) -> None:
         raise view_changed(wanted.name)
     if fitting.error is not None:
         raise SqlError(fitting.error.code, fitting.error.state, fitting.error.message)
+
+
+def entries_of(table: Table, wanted: TableDef, columns: tuple[int, ...], like: bytes) -> bytes:
+    """As `BaseStore.entries`: all at once, so of no more than so many rows."""
+    refuse_unfit(table, wanted)
+    if table.fitting is None:
+        raise view_changed(wanted.name)
+    if table.counters.rows > COMPARED_ROWS:
+        raise not_supported(f"a new UNIQUE index of {table.name}, of which a worker has more than {COMPARED_ROWS:,} "
+                            "rows", "load the rows into another table that has it")
+    return table.fitting.entries(columns, like)
 
 
 def set_unique(table: Table, wanted: TableDef, undeclared: list[tuple[Table, Index]]) -> list[tuple[Table, Index]]:
@@ -198,6 +211,18 @@ class Fitting:
             self._put(index, [e for e, k, h in zip(entries, keys, held, strict=True) if h == k])
         if self.copy is not None:
             self.copy.leave(rows, keys)
+
+    def entries(self, columns: tuple[int, ...], like: bytes) -> bytes:
+        """Hashes of the entries of an index; like: SqlError 1062 of the row whose entry has this one."""
+        index = next(i for i in self.unique if i.columns == columns)
+        found = []
+        for some in self._engine.slices(index.family, COMPARED_ROWS, "items"):
+            for entry, key in some:
+                found.append(hashlib.blake2b(entry, digest_size=16).digest())
+                if found[-1] == like:
+                    row = self._table.codes([v for v in self._engine.get(self._table.family, [key]) if v is not None])
+                    raise self._later.duplicate(index, self._as_later(row)[:, 0])
+        return b"".join(found)
 
     def _put(self, index: Index, entries: list[bytes], values: list[bytes] | None = None) -> None:
         batch = WriteBatch(raw_mode=True)

@@ -31,7 +31,7 @@ from noria.storage.deciding import Deciding
 from noria.storage.encoding import first_codes
 from noria.storage.engine import Engine, Memory
 from noria.storage.errors import damaged
-from noria.storage.fitting import Fitting, refuse_unfit, set_unique
+from noria.storage.fitting import Fitting, entries_of, refuse_unfit, set_unique
 from noria.storage.indexing import IndexBuild, build_whole
 from noria.storage.rekeying import switched
 from noria.storage.stage import SCAN_ROWS, Stage
@@ -159,6 +159,9 @@ class RocksStore(Deciding):
     def begin_fitting(self, table: TableDef) -> Fitting:
         found = self._of_id(table)
         return Fitting(self._engine, found, table, self._symbols, lambda: self._readable(found.name))
+
+    def entries(self, table: TableDef, columns: tuple[int, ...], like: bytes = b"") -> bytes:
+        return entries_of(self._of_id(table), table, columns, like)
 
     def _of_id(self, table: TableDef) -> Table:
         """The table, whatever it is called."""

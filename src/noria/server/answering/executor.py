@@ -201,7 +201,7 @@ class Executor:
         return Known.of(compiled.number, compiled.version, compiled.command, reader, compiled.through, compiled.plain,
                         compiled.shape, route)
 
-    def has(self, view: str, worker: int, writes: Mapping[int, int]) -> bool:
+    def has(self, view: str, worker: int, writes: Own) -> bool:
         """Has the view's part at this worker these writes?"""
         return self._link.has(worker, view, writes)
 

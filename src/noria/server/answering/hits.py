@@ -6,11 +6,12 @@ session is asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from noria.core.errors import SqlError
+from noria.dataflow.packets import Own
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
@@ -53,7 +54,7 @@ class Known:
         return shape, values if self.plain else [a.bind(values).values[0] for a in self.select.lookups]
 
 
-def hit(reads: Reads, link: Link, known: Known, values: Sequence[Any], keep: bool, unseen: Mapping[int, int]
+def hit(reads: Reads, link: Link, known: Known, values: Sequence[Any], keep: bool, unseen: Own
         ) -> ResultSet | tuple[str, int] | None:
     """The answer, where all of it is in shared memory; else None, or the view and the worker that may not have the
     session's own writes yet."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from noria.core.errors import SqlError
+from noria.dataflow.packets import Own
 from noria.server.answering.hits import Known
 from noria.server.outcomes import Client
 
@@ -72,7 +73,7 @@ class Reply:
     error: SqlError | None
     status: int
     keepable: bool
-    unseen: Mapping[int, int]
+    unseen: Own
     taught: Known | None = None
     seen: tuple[str, int] | None = None
 

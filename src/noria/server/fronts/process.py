@@ -15,6 +15,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import uvloop
@@ -22,6 +23,7 @@ import uvloop
 from noria.core.limits import OFF_LOOP_ROWS, READ_HOLD_MS
 from noria.dataflow.packets import Envelope
 from noria.runtime import wire
+from noria.runtime.heard import HeardBy, heard_path
 from noria.runtime.link import Link
 from noria.runtime.resources import raise_open_files
 from noria.server.answering.reads import Reads
@@ -117,7 +119,8 @@ class FrontEnd(asyncio.Protocol):
     # ------------------------------------------------------------ life
     def _begin(self, begin: messages.Begin) -> None:
         logging.getLogger().setLevel(begin.log_level)
-        self.replica = Replica(begin.version, len(begin.views))
+        heard = [HeardBy(heard_path(Path(path).parent, w), len(begin.views)) for w, path in enumerate(begin.views)]
+        self.replica = Replica(begin.version, len(begin.views), lambda worker, writer: heard[worker](writer))
         self.link = cast(Link, NoLink(self.replica))
         self.replies = ReplyCache(begin.reply_bytes, self.replica)
         self.reads = Reads(self.link, lambda w: attach(begin.views[w], OFF_LOOP_ROWS), READ_HOLD_MS)

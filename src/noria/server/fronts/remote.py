@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from noria.core.types import Field
+from noria.dataflow.packets import Own
 from noria.runtime.link import Link
 from noria.server.answering.hits import TOUCH_EVERY, Known, hit
 from noria.server.answering.reads import Reads
@@ -98,7 +99,7 @@ class RemoteSession:
 
     def _as_new(self) -> None:
         self.status, self.keepable = AUTOCOMMIT, True
-        self.unseen: dict[int, int] = {}
+        self.unseen: Own = {}
 
     @property
     def warnings(self) -> Sequence[Warning_]:

@@ -6,19 +6,23 @@ what another version, or a view that is gone, makes doubtful is known no more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from weakref import WeakSet
 
+from noria.dataflow.packets import Own
+from noria.runtime.own_writes import has_heard
 from noria.runtime.routes import Routes
 from noria.server.answering.hits import Known
 from noria.server.answering.kept import Kept
 
 
 class Replica:
-    """`version` is what kept replies are compared with, too.  workers: how many there are."""
+    """`version` is what kept replies are compared with, too.  workers: how many there are; heard: of a worker and
+    another one, up to which message of that it has everything (`runtime/heard.py`)."""
 
-    def __init__(self, version: int, workers: int):
-        self.version, self.routes = version, Routes(workers)
+    def __init__(self, version: int, workers: int, heard: Callable[[int, int], int] = lambda worker, writer: 0):
+        self.version, self.routes, self._heard = version, Routes(workers), heard
         self._by_shape: Kept[Known] = Kept()
         self._of_reader: dict[str, WeakSet[Known]] = {}
         self._seen: dict[tuple[str, int], dict[int, int]] = {}  # by view and worker, up to which of whose writes
@@ -55,15 +59,17 @@ class Replica:
             del self._seen[place]
 
     # ------------------------------------------------------------ a session's own writes
-    def has(self, worker: int, view: str, writes: Mapping[int, int]) -> bool:
-        """`Link.has`, as far as it was told."""
-        if not self.routes.depth_of(view):
-            return True
+    def has(self, worker: int, view: str, writes: Own) -> bool:
+        """`Link.has`, as far as it was told, or the workers show."""
+        depth = self.routes.depth_of(view)
         seen = self._seen.get((view, worker), {})
-        return all(w == worker or seen.get(w, 0) >= number for w, number in writes.items())
+        return not depth or all(
+            w == worker or seen.get(w, 0) >= number
+            or (depth == 1 and has_heard(worker, told, partial(self._heard, worker, w)))
+            for w, (number, told) in writes.items())
 
-    def saw(self, view: str, worker: int, writes: Mapping[int, int]) -> None:
+    def saw(self, view: str, worker: int, writes: Own) -> None:
         """The view's part at the worker has these writes."""
         seen = self._seen.setdefault((view, worker), {})
-        for w, number in writes.items():
+        for w, (number, _) in writes.items():
             seen[w] = max(seen.get(w, 0), number)

@@ -1,0 +1,40 @@
+"""A worker that comes up gets what the others have: their catalog, then their graph.
+
+Keeps true: a worker serves with the tables and the graph that all have; rows that must fit another definition of their
+table are looked at before, as when worker 0 was told of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noria.dataflow.packets import AddView, AlterTable, Done, Fit, Hello, Migrate, Migrated
+from noria.runtime.inprocess import InProcessLink
+from noria.runtime.link import WorkerLink
+from noria.runtime.mirror import Mirror, between
+
+SomeLink = WorkerLink | InProcessLink
+
+
+async def follow(link: SomeLink, hello: Hello, wanted: Mirror) -> None:
+    """The worker's catalog becomes what the program is.  SqlError: it cannot."""
+    have = Mirror.of(hello.tables, hello.recipe)
+    steps = between(have, wanted)
+    for step in steps:
+        if isinstance(step, AlterTable):
+            fits: Done = await link.recover(Fit(0, step.table))
+            if fits.error is not None:
+                raise fits.error
+    if steps or have.recipe != wanted.recipe:
+        reply: Migrated = await link.first(Migrate(steps, wanted.recipe))
+        if reply.error is not None:
+            raise reply.error
+
+
+async def adopt(link: SomeLink, plan: dict[str, Any], mirror: Mirror) -> None:
+    """The worker's graph becomes the one of this plan (`Ask` "graph plan"), of these views."""
+    steps = tuple(AddView(v) for v in mirror.views.values())
+    reply: Migrated = await link.recover(Migrate(steps, mirror.recipe, False, adopt=plan["plan"],
+                                                 version=plan["version"]))
+    if reply.error is not None:
+        raise reply.error
