@@ -207,6 +207,17 @@ def test_a_table_gets_unique_keys_and_loses_them(tmp_path: Path) -> None:
                          "UPDATE t SET name = 'same' WHERE id < 4"):
                 with pytest.raises(SqlError, match=r"Duplicate entry .* for key 't\.u'"):
                     await db.sql(text)
+            for text in ("CREATE TABLE other (id INT PRIMARY KEY, n INT)",
+                         f"INSERT INTO other VALUES {', '.join(f'({i}, {i})' for i in range(100))}"):
+                await db.sql(text)
+            tasks = [asyncio.ensure_future(db.sql("ALTER TABLE other ADD UNIQUE (n)"))]
+            for i in range(100):  # one that is there: either the index or the row is refused
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                tasks.append(asyncio.ensure_future(db.sql(f"INSERT INTO other VALUES ({100 + i}, {i})")))
+            altered, *_ = await asyncio.gather(*tasks, return_exceptions=True)
+            twice = await db.sql("SELECT n FROM other GROUP BY n HAVING COUNT(*) > 1")
+            assert bool(twice) == isinstance(altered, SqlError), (altered, twice)
             await db.sql("ALTER TABLE t MODIFY name VARCHAR(30)")
             with pytest.raises(SqlError, match="Duplicate entry"):
                 await db.sql("INSERT INTO t VALUES (300, 'B7', 1)")

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from noria.core.batch import Batch
-from noria.core.errors import SqlError
-from noria.core.statements import WriteResult
+from noria.core.errors import SqlError, view_changed
+from noria.core.statements import Statement, WriteResult
 from noria.dataflow.engine import Engine
 from noria.dataflow.packets import (
     CheckUnique,
@@ -21,6 +21,7 @@ from noria.dataflow.packets import (
     Ingest,
     Meet,
     Prepare,
+    Unique,
     WorkOut,
     Write,
     Wrote,
@@ -65,17 +66,24 @@ class Commits:
         return Wrote(e.seq, tuple(results))
 
     def work_out(self, workers: int, body: WorkOut) -> Done:
+        self._refuse_altered(body.statement, body.unique)
         found = self._store.work_out(body.statement, tuple(body.rows), workers, self._engine.work)
         return Done(body.request, found, found.result.error)
 
     def met(self, body: Meet) -> Done:
         found: list[tuple[bytes, ...] | SqlError] = []
-        for statement in body.statements:
+        for statement, unique in body.statements:
             try:
+                self._refuse_altered(statement, unique)
                 found.append(self._store.met(statement, self._engine.work))
             except SqlError as error:
                 found.append(SqlError(error.code, error.state, error.message))
         return Done(body.request, tuple(found))
+
+    def _refuse_altered(self, statement: Statement, unique: Unique) -> None:
+        table = self._store.tables().get(statement.table)
+        if table is not None and tuple(i.columns for i in table.spread_unique) != tuple(unique):
+            raise view_changed(table.name)
 
     def check_unique(self, body: CheckUnique) -> Done:
         self._store.check_unique(body.table, tuple(body.gone), tuple(body.came))

@@ -14,6 +14,7 @@ from noria.core.errors import SqlError
 from noria.core.statements import Insert, Statement, WriteResult
 from noria.core.types import TableDef
 
+Unique = tuple[tuple[int, ...], ...]
 Watermark = tuple[tuple[int, int], ...]  # (worker, tick), ascending by worker
 
 
@@ -62,20 +63,22 @@ class Decide:
 @dataclass(frozen=True)
 class WorkOut:
     """What would this worker's part of a statement do, and at which workers?  Nothing is done.  rows: packed rows of
-    other workers, which are looked at as if they were here.  `Done`: `statements.WorkedOut`."""
+    other workers, which are looked at as if they were here.  unique: the columns of its table's
+    `spread_unique` that it was placed by; error 1412 where these are others by now.  `Done`: `statements.WorkedOut`."""
 
     request: int
     statement: Statement
+    unique: Unique
     rows: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)
 class Meet:
-    """Which rows of this worker do the rows of each of these INSERTs meet, by a key?  `Done`: for each a tuple of
-    packed rows, or the SqlError of one that cannot be."""
+    """Which rows of this worker do the rows of each of these INSERTs, with its `WorkOut.unique`, meet, by a key?
+    `Done`: for each a tuple of packed rows, or the SqlError of one that cannot be."""
 
     request: int
-    statements: tuple[Insert, ...]
+    statements: tuple[tuple[Insert, Unique], ...]
 
 
 @dataclass(frozen=True)
@@ -451,7 +454,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW},
     Prepare: {"statements": _ROW, "group": _TEXT, "coordinator": _INT},
     Decide: {"group": _TEXT, "commit": (bool,)},
-    WorkOut: {"request": _INT, "statement": (tuple,), "rows": _ROW},
+    WorkOut: {"request": _INT, "statement": (tuple,), "unique": _ROW, "rows": _ROW},
     Meet: {"request": _INT, "statements": _ROW},
     Entries: {"request": _INT, "table": (TableDef,), "columns": _ROW, "like": (bytes,)},
     CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW},

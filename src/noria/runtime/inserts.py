@@ -28,6 +28,7 @@ class _Waiting:
     owner: int
     statement: Insert
     values: frozenset[tuple[int, int]]
+    spread: tuple[tuple[int, ...], ...]
     done: asyncio.Future[WriteResult | None]
 
     def told(self, result: WriteResult | None) -> None:
@@ -54,7 +55,7 @@ class Inserts:
         """Cancelled, it is not done, if it has not begun."""
         ((owner, statement),) = placed.parts.items()
         assert isinstance(statement, Insert)
-        one = _Waiting(owner, statement, placed.values, asyncio.get_running_loop().create_future())
+        one = _Waiting(owner, statement, placed.values, placed.spread, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
         if self._running is None:
             self._running = asyncio.ensure_future(self._run())
@@ -125,7 +126,7 @@ class Inserts:
         each = [(link, [one for one in together if one.owner != w]) for w, link in enumerate(self._links)]
         asked = [(link, some) for link, some in each if some]
         replies: list[Done] = await asyncio.gather(*(
-            link.ask(Meet(0, tuple(one.statement for one in some)), True) for link, some in asked))
+            link.ask(Meet(0, tuple((one.statement, one.spread) for one in some)), True) for link, some in asked))
         for reply, (_, some) in zip(replies, asked, strict=True):
             if reply.error is not None:
                 raise reply.error

@@ -55,7 +55,8 @@ class Placed:
     """A statement by worker.  made: the first AUTO_INCREMENT value that was given to its rows, 0: none was.  whole: the
     INSERT, and its table, of which each worker has but some rows.  moves: rows may go from one worker to another.
     unique: rows may come to have values that only other workers know to be taken; assigns: and others than the INSERT's
-    own, if it is one; values: numbers of such indexes, and hashes of what an INSERT brings into each."""
+    own, if it is one; values: numbers of such indexes, and hashes of what an INSERT brings into each;
+    spread: the columns of such indexes."""
 
     parts: dict[int, Statement]
     made: int = 0
@@ -64,6 +65,7 @@ class Placed:
     unique: bool = False
     assigns: bool = False
     values: frozenset[tuple[int, int]] = frozenset()
+    spread: tuple[tuple[int, ...], ...] = ()
 
     def result(self, results: Sequence[WriteResult]) -> WriteResult:
         """What the whole statement did."""
@@ -79,6 +81,7 @@ def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers
     """turn: who takes rows that may be anywhere."""
     if table.sharded_by == ():
         return Placed({0: statement})
+    spread = tuple(i.columns for i in table.spread_unique)
     if isinstance(statement, Insert):
         found, unique = _insert(statement, table, workers, numbers, turn), bool(table.spread_unique)
         if unique and found.whole is None:
@@ -86,11 +89,11 @@ def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers
             assert isinstance(only, Insert)
             found = replace(found, whole=(only, table), values=_values(only, table))
         return replace(found, moves=_moves(statement, table, len(found.parts)), unique=unique,
-                       assigns=_assigns_unique(statement, table))
+                       assigns=_assigns_unique(statement, table), spread=spread)
     where = statement.where if isinstance(statement, Update | Delete) else None
     unique = _assigns_unique(statement, table)
     return Placed(dict.fromkeys(_concerned(where, table, workers), statement), moves=_moves(statement, table),
-                  unique=unique, assigns=unique)
+                  unique=unique, assigns=unique, spread=spread)
 
 
 def renumbers(statement: Statement, table: TableDef) -> bool:

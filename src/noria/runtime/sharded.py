@@ -89,6 +89,7 @@ class ShardedLink:
         self._alone: set[asyncio.Future[Any]] = set()  # what waits until nothing else is under way
         self._limit: SetLimit | None = None
         self._paused: list[tuple[Change, asyncio.Future[Any]]] | None = None
+        self._pauses = 0  # reasons why what is submitted waits
         self._own = OwnWrites(links)
         self._writes = Writes(links, self._groups, self._own)
         self._one_moment = asyncio.Lock()
@@ -298,7 +299,7 @@ class ShardedLink:
             idle = [s.view for s in body.steps if isinstance(s, DropView) and s.idle and await self._is_idle(s.view)]
             body = replace(body, steps=yielding(body.steps, idle), version=self.version + 1)
             unique = self._mirror.made_unique(body.steps)
-            async with self._writes.places(bool(unique)) as send:
+            async with self._later_only(bool(unique)), self._writes.places(bool(unique)) as send:
                 for table, columns in unique:
                     if (error := await repeated(self.links, table, columns)) is not None:
                         return Migrated(0, error)
@@ -422,14 +423,23 @@ class ShardedLink:
     @asynccontextmanager
     async def _nothing_else(self) -> AsyncIterator[None]:
         """No change is under way, and what is submitted waits."""
-        async with self._one_moment:
+        async with self._one_moment, self._later_only(True):
+            await self._under_way()
+            yield
+
+    @asynccontextmanager
+    async def _later_only(self, wanted: bool) -> AsyncIterator[None]:
+        """What is submitted waits, if that is wanted: where it goes is found when it goes on."""
+        self._pauses += wanted
+        if wanted and self._paused is None:
             self._paused = []
-            try:
-                await self._under_way()
-                yield
-            finally:
+        try:
+            yield
+        finally:
+            self._pauses -= wanted
+            if wanted and not self._pauses:
                 paused, self._paused = self._paused, None
-                for change, future in paused:
+                for change, future in paused or ():
                     if not future.done():
                         self._begin(change, future)
 

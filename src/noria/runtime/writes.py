@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from noria.core.errors import SqlError, interrupted
-from noria.core.statements import Move, Statement, WorkedOut, WriteResult
+from noria.core.statements import Move, WorkedOut, WriteResult
 from noria.dataflow.packets import CheckUnique, Done, Meet, Packet, Told, WorkOut, Write, Wrote
 from noria.runtime.changes import Change
 from noria.runtime.groups import Asked, Groups
@@ -33,14 +33,6 @@ from noria.runtime.own_writes import OwnWrites
 from noria.runtime.placing import Placed
 
 Send = Callable[[int, Change], asyncio.Future[Any]]  # a change to a worker
-Parts = Mapping[int, tuple[Statement, ...]]
-
-
-class Plan(NamedTuple):
-    """What each worker is to do, and what the statement does then; None: that tells who does it."""
-
-    result: WriteResult | None
-    parts: Parts
 
 
 class Moved(NamedTuple):
@@ -149,7 +141,7 @@ class Writes:
         try:
             while True:
                 await asyncio.gather(*places.values())
-                plan = await self._planned(placed)
+                plan = await self._worked_out(placed)
                 if plan.parts.keys() <= places.keys():
                     break
                 self._give_back(name, places)
@@ -160,9 +152,10 @@ class Writes:
         self._give_back(name, places.keys() - plan.parts.keys())
         results = await self._do(task, name, plan.parts)
         wrong = next((r for r in results if r.error is not None), None)
-        return Moved(wrong or plan.result or results[0], tuple(plan.parts))
+        return Moved(wrong or plan.result, tuple(plan.parts))
 
-    async def _do(self, task: asyncio.Task[Moved], name: str, parts: Parts) -> Sequence[WriteResult]:
+    async def _do(self, task: asyncio.Task[Moved], name: str, parts: Mapping[int, tuple[Move]]
+                  ) -> Sequence[WriteResult]:
         if not parts:
             return ()
         if len(parts) == 1:
@@ -172,26 +165,27 @@ class Writes:
         self._does[task] = self._groups.begin(parts, name)
         return await self._does[task]
 
-    async def _planned(self, placed: Placed) -> Plan:
+    async def _worked_out(self, placed: Placed) -> WorkedOut:
         """What there is to do, at all that have a place."""
         parts = placed.parts
         if placed.whole is None:
-            worked = _together(await self._all({w: WorkOut(0, part) for w, part in parts.items()}))
+            found = await self._all({w: WorkOut(0, part, placed.spread) for w, part in parts.items()})
+            worked: WorkedOut = _together(found)
         else:
             first, statement = min(parts), placed.whole[0]
-            others = (range(len(self._links)) if placed.unique else parts)
-            met = await self._all({w: Meet(0, (statement,)) for w in others if w != first})
-            for (found,) in met:
-                if isinstance(found, SqlError):
-                    raise found
+            others = range(len(self._links)) if placed.unique else parts
+            met = await self._all({w: Meet(0, ((statement, placed.spread),)) for w in others if w != first})
+            for (some,) in met:
+                if isinstance(some, SqlError):
+                    raise some
             rows = tuple(row for (some,) in met for row in some)
-            (worked,) = await self._all({first: WorkOut(0, statement, rows)})
+            (worked,) = await self._all({first: WorkOut(0, statement, placed.spread, rows)})
         if placed.assigns:
             came = tuple(row for (move,) in worked.parts.values() for row in move.came)
             table, each = next(iter(parts.values())).table, worked.parts
             await self._all({w: CheckUnique(0, table, each[w][0].gone if w in each else (), came)
                              for w in range(len(self._links))} if came else {})
-        return Plan(worked.result, dict(worked.parts))
+        return worked
 
     async def _all(self, questions: Mapping[int, Packet]) -> list[Any]:
         """The answers; SqlError where one is an error."""
