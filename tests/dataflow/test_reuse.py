@@ -449,6 +449,14 @@ def test_joins_stay_in_their_order() -> None:
         assert len(joins([larger, small])) == 3
 
 
+def test_joins_stay_in_their_order_where_the_other_would_need_a_copy() -> None:
+    """Groups by columns of both: after a left join whose right side has one of them, its rows would be kept."""
+    left = mir.Join(U, W, ((1, 0),), True)
+    plan = mir.Join(mir.Join(U, T, ((0, 0),)), W, ((1, 0),), True)  # id, t, z, id, x, y, id, u
+    both = ViewDef("both", mir.Aggregate(plan, (7, 4), (mir.agg("max", 0, plan.fields),), ("m",)), (1,), 3)
+    assert not copies([both, shown("left", left, 0, 4)])
+
+
 # ------------------------------------------------------------------ never less partial
 @pytest.mark.parametrize("block", range(2))
 def test_what_is_partial_alone_is_partial_together(block: int) -> None:

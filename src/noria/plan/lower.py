@@ -289,7 +289,7 @@ class Lowering:
         alone._lower(view, plan)
         full = layout.plan(alone.engine.graph.nodes, alone.engine.reads.items(), (), alone.engine.ranged).full
         reader = alone.engine.readers[view.name]
-        return Alone(frozenset(m for m, n in alone.made.items() if n in full), reader not in full)
+        return Alone(frozenset(m for m, n in alone.made.items() if n in full), reader not in full, len(alone._kept))
 
     def once(self, view: ViewDef) -> tuple[ViewDef, Node, dict[Node, Node], dict[Node, set[int]]]:
         """Nodes that are in no graph, for one reading of a view that is in none: the view as it tells errors, the node

@@ -31,10 +31,12 @@ Strategy = Callable[[Sequence[Grouped], Sequence[Grouped]], dict[Mir, Mir]]
 
 @dataclass(frozen=True)
 class Alone:
-    """A program of one view alone.  full: its nodes that are kept whole; looked_up: is the view itself partial?"""
+    """A program of one view alone.  full: its nodes that are kept whole; looked_up: is the view itself partial?
+    copies: how many are kept of rows that cannot be found otherwise."""
 
     full: frozenset[Mir]
     looked_up: bool
+    copies: int
 
 
 Fullness = Callable[[ViewDef, Mir], Alone]
@@ -117,9 +119,9 @@ def _in_like_order(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Col
 
 
 def _is_fuller(view: ViewDef, before: Mir, after: Mir, fullness: Fullness) -> bool:
-    """Would the view be less partial of the other plan?"""
+    """Would the view be less partial of the other plan, or keep more copies?"""
     was, now = fullness(view, before), fullness(view, after)
-    return was.looked_up > now.looked_up or len(now.full) > len(was.full)
+    return was.looked_up > now.looked_up or len(now.full) > len(was.full) or now.copies > was.copies
 
 
 def _no_fuller(new: Mapping[Mir, Mir], views: Sequence[ViewDef], plans: Mapping[str, Mir], fullness: Fullness
