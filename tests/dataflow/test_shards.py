@@ -12,6 +12,7 @@ import random
 import pytest
 
 from dataflow.simulator import Cluster
+from dataflow.test_reuse import chains
 from noria.core.plain_symbols import PlainSymbols
 from reference import random_plans
 from reference.table_views import TableViews
@@ -20,12 +21,13 @@ SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "1000"))  # without and with los
 FIRST = int(os.environ.get("NORIA_SHARD_FIRST", "0"))
 
 
-def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, evictions: float = 0.1) -> None:
+def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, evictions: float = 0.1,
+        alike: bool = False) -> None:
     """crashes: of the steps, how many lose a worker; loads: how many load rows beside the states; evictions: how many
-    evict a key."""
+    evict a key; alike: do the views' joins begin alike?"""
     rng = random.Random(seed)
     tables = random_plans.tables(rng)
-    views = random_plans.views(rng, tables)
+    views = (chains if alike else random_plans.views)(rng, tables)
     workers = rng.choice([1, 2, 2, 3, 3, 4])
     late = [views.pop() for _ in range(rng.randrange(len(views)))]
     cluster = Cluster(tables, views, workers, rng, TableViews, PlainSymbols)
@@ -74,3 +76,9 @@ def test_every_state_is_what_a_recomputation_gives(block: int, crashes: float) -
 def test_loads_reach_what_derives_from_them_at_every_worker(crashes: float) -> None:
     for seed in range(SEEDS // 8):
         run(FIRST + seed, crashes=crashes, loads=0.06)
+
+
+@pytest.mark.parametrize("crashes", [0.0, 0.04])
+def test_joins_that_begin_alike_are_shared_among_workers(crashes: float) -> None:
+    for seed in range(SEEDS // 8):
+        run(FIRST + seed, crashes=crashes, alike=True)

@@ -186,11 +186,11 @@ class Shards:
         self._serve(asker, node, r.cols, self._keys(node, r.cols, keys), r.ask)
 
     def _serve(self, asker: int, node: Node, cols: Columns, keys: Codes, ask: int) -> None:
-        if not _asks_by(node, cols):
-            return  # nor will the asker, when it has this layout
         if not self._is_ready(node):
             self.waiting.park(lambda: self._is_ready(node), lambda: self._serve(asker, node, cols, keys, ask), asker)
             return
+        if not _asks_by(node, cols):
+            return  # nor will the asker, when it has this layout
         try:
             self._answer(asker, node, ask, lambda: self._engine.fetch(node.parents[0], cols, keys, Mode.FILL)[0])
         except Remote as r:
@@ -227,8 +227,9 @@ class Shards:
             self._send(asker, Answer(node.id, ask, None, error))
 
     def _is_ready(self, node: Node) -> bool:
-        """Can what an exchange derives from be asked here?"""
-        return self._engine.builds.feeds(node)
+        """Can what an exchange derives from be asked here?  Not while this worker's layout is on the way to the one that
+        the asker may have."""
+        return node not in self._engine.builds.dormant and self._engine.builds.feeds(node)
 
     def _is_whole(self, node: Node) -> bool:
         """Is all of it full?"""
@@ -347,7 +348,8 @@ class Shards:
                 stale = evict.agreeing(self._engine, node, cols, g.keys, p) & g.answered[sender]
                 if stale.any():
                     self._void(g, sender, stale)
-        evict.evict(self._engine, node, cols, evict.matching(self._engine, node, cols, p))
+        if node.state is not None:  # else nothing was pulled through it
+            evict.evict(self._engine, node, cols, evict.matching(self._engine, node, cols, p))
         if node.thin:
             evict.pass_on(self._engine, node, cols, p)
 
