@@ -227,8 +227,8 @@ class Shards:
             self._send(asker, Answer(node.id, ask, None, error))
 
     def _is_ready(self, node: Node) -> bool:
-        """Can what an exchange derives from be asked here?  Not while this worker's layout is on the way to the one that
-        the asker may have."""
+        """Can what an exchange derives from be asked here?  Not while the layout here is on the way to the one that the
+        asker may have."""
         return node not in self._engine.builds.dormant and self._engine.builds.feeds(node)
 
     def _is_whole(self, node: Node) -> bool:
