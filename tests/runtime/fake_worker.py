@@ -132,6 +132,9 @@ class FakeWorker:
     def outgoing(self) -> list[tuple[int, Envelope]]:
         return []
 
+    def heard(self) -> tuple[int, ...]:
+        return (0,) * self.config.workers
+
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
         return [], False
 
