@@ -85,6 +85,10 @@ chromium_for_tests() { # optional: without it, the tests with a page in a real b
     command -v chromium >/dev/null
 }
 
+zookeeper_for_tests() { # optional: without it, the tests of servers that stand by are skipped and say so
+    [ -e /usr/share/java/zookeeper.jar ]
+}
+
 # The place is part of the stamp: an editable install points at its checkout.
 stamp=.venv/.noria-setup
 key=$({ cat pyproject.toml scripts/setup.sh; pwd; } | sha256sum | cut -d' ' -f1)
@@ -103,6 +107,10 @@ fi
 if ! chromium_for_tests; then
     say "Chromium, for tests with pages that mean harm (optional, about 400 MB)"
     apt_install chromium || say "not installed; tests that need a browser will be skipped"
+fi
+if ! zookeeper_for_tests; then
+    say "ZooKeeper, for tests of servers that stand by (optional)"
+    apt_install zookeeper || say "not installed; tests that need ZooKeeper will be skipped"
 fi
 echo "$key" >$stamp
 say "done"

@@ -109,6 +109,9 @@ class Served:
             self.process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=log, text=True,
                                             env={**os.environ, **self.environment, "PYTHONPATH": import_path(),
                                                  self.tag: "1"})
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
         late = threading.Timer(START_S, self.process.kill)
         late.start()
         assert self.process.stdout is not None

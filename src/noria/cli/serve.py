@@ -42,6 +42,9 @@ def command(
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM, mode 600), no passphrase.")] = None,
     tls_require: Annotated[bool, typer.Option(
         "--tls-require", help="Refuse MySQL logins and HTTP requests without TLS.")] = False,
+    lease: Annotated[str, typer.Option(
+        "--lease", help="zk://HOST:PORT[,HOST:PORT…]/PATH: ask ZooKeeper who leads of several servers of this data "
+                        "directory; the others stand by, and one takes over when the leader is gone.")] = "",
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Serve a database over the MySQL protocol and HTTP until SIGTERM.
@@ -58,7 +61,7 @@ def command(
             memory_bytes=parse_size(memory_limit), user=user,
             password=None if password_file is None else read_password(password_file), http_names=tuple(http_name or ()),
             load_dirs=tuple(d.absolute() for d in load_dir or ()), tls_cert=tls_cert, tls_key=tls_key,
-            tls_require=tls_require)
+            tls_require=tls_require, lease=lease)
     except SettingsError as e:
         sys.exit(f"noria serve: {e}")
     sys.exit(serve(settings, log_level))

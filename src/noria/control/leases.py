@@ -13,34 +13,45 @@ import fcntl
 import os
 from pathlib import Path
 
+from noria.runtime.lineage import Process
+
 
 class DirectoryInUse(Exception):
     """Another front end serves this directory: which, and what to do."""
 
 
 class Claim:
-    """A data directory that is ours until `release` or the end of the process."""
+    """A data directory that is ours until `release` or the end of the process.  wrest: nobody else may hold it, for we
+    have what decides that (`zookeeper`); a process of this machine that does still is killed."""
 
-    def __init__(self, data_dir: Path):
+    def __init__(self, data_dir: Path, wrest: bool = False):
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.data_dir = data_dir
         self._lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            self._take()
+            self._take(wrest)
             self.epoch = self._next_epoch()
         except BaseException:
             os.close(self._lock)
             raise
 
-    def _take(self) -> None:
+    def _take(self, wrest: bool) -> None:
+        if not self._locked():
+            holder = os.pread(self._lock, 200, 0).decode(errors="replace").split()
+            if not wrest or not _killed(holder) or not self._locked():
+                raise DirectoryInUse(f"the data directory {self.data_dir} is in use by process "
+                                     f"{holder[0] if holder else 'unknown'}: stop that server or use another directory")
+        us = Process.of(os.getpid())
+        assert us is not None, "we live"
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{us.pid} {us.started} {us.space}".encode(), 0)
+
+    def _locked(self) -> bool:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(self._lock, 20, 0).decode(errors="replace").strip() or "unknown"
-            raise DirectoryInUse(f"the data directory {self.data_dir} is in use by process {holder}: stop that "
-                                 f"server or use another directory") from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+            return False
+        return True
 
     def _next_epoch(self) -> int:
         path = self.data_dir / "epoch"
@@ -65,3 +76,14 @@ class Claim:
 
     def release(self) -> None:
         os.close(self._lock)
+
+
+def _killed(holder: list[str]) -> bool:
+    """Is the process that said so of itself, on this machine, no more?"""
+    try:
+        pid, started, space = holder
+        process = Process(int(pid), int(started), space)
+    except ValueError:
+        return False
+    us = Process.of(os.getpid())
+    return us is not None and us.space == space and (process.kill() or not process.alive)

@@ -148,6 +148,12 @@ class Supervisor:
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(None))
 
+    def host(self, workers: WorkerConfig) -> None:
+        """These workers, by this driver and by each after it."""
+        self.workers = workers
+        if self.ready is not None:
+            self._send(HostWorkers(workers))
+
     async def stop(self) -> None:
         """Workers should have been told goodbye by their links before."""
         if self._keeper is None:

@@ -1,5 +1,6 @@
 """The server process: the one place that wires everything, starts it in order and stops it in order.
 
+    (with a lease: Spark driver → stand by until it is ours →)
     claim the data directory → bind both ports → run directory → link → Spark driver → worker up → MySQL → HTTP →
     "noria ready"
 
@@ -18,6 +19,8 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +29,7 @@ import uvloop
 from noria.control.leases import Claim, DirectoryInUse
 from noria.control.supervisor import Event, Supervisor
 from noria.control.whole import WholeProgram
+from noria.control.zookeeper import LeaseUnavailable
 from noria.core.errors import SqlError
 from noria.core.limits import DEFAULT_MEMORY_BYTES, OFF_LOOP_ROWS
 from noria.core.types import TableDef
@@ -61,8 +65,10 @@ from noria.server.settings import (
     parse_size,
     remove_run_dir,
 )
+from noria.server.standby import deposed, kept_warm, lease_of, scratch_of
 from noria.server.tls import Certificates
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable
+from noria.spark.hosting.workers import WARM
 from noria.state.mapped import leaving
 from noria.storage.errors import StoreError
 from noria.storage.shards import check_workers
@@ -94,7 +100,8 @@ def serve(settings: Settings, log_level: str) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))
-    except (CannotListen, CannotServe, StartFailed, DirectoryInUse, StoreError, SparkUnavailable, SettingsError) as e:
+    except (CannotListen, CannotServe, StartFailed, DirectoryInUse, StoreError, SparkUnavailable, SettingsError,
+            LeaseUnavailable) as e:
         print(f"noria serve: {e}", file=sys.stderr)
         return 1
     return 0
@@ -109,7 +116,7 @@ async def _serve(settings: Settings) -> None:
     if settings.tls_cert is not None:
         loop.add_signal_handler(signal.SIGHUP, node.reload)
     try:
-        starting, stopping = asyncio.ensure_future(node.start()), asyncio.ensure_future(stop.wait())
+        starting, stopping = asyncio.ensure_future(node.begin()), asyncio.ensure_future(stop.wait())
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting
@@ -138,9 +145,36 @@ class Node:
             self.certificates = Certificates(settings.tls_cert, settings.tls_key)
 
     # ------------------------------------------------------------ life
+    async def begin(self) -> None:
+        """`start`, with a lease as soon as it is ours."""
+        lease = lease_of(self.settings)
+        if lease is None:
+            await self.start()
+            return
+        self._make_supervisor(None)
+        self._closers += [("lease", lease.release), ("Spark driver", self.supervisor.stop)]
+        self.settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self._warm_up(None)
+        workers = partial(self.supervisor.run_job, WARM, workers=self.settings.workers)
+        async with kept_warm(workers):
+            await lease.take()
+        lease.lost.add_done_callback(deposed)
+        self._closers.pop()  # it ends before the directory is given back
+        await self.start()
+
+    def _make_supervisor(self, sockets_dir: Path | None) -> None:
+        settings = self.settings
+        self.spark = SparkSettings(settings.master, settings.workers, scratch_of(settings), sockets_dir=sockets_dir)
+        self._spark_log = settings.data_dir / "spark.log"
+        self.supervisor = Supervisor(self.spark.hosting(), log_path=self._spark_log, on_event=_log_event)
+
+    async def _warm_up(self, place: Path | None) -> None:
+        """A first compilation must not hold up a lease or a client; Spark starts meanwhile."""
+        await asyncio.gather(self.supervisor.start(), asyncio.to_thread(warm.kernels, place and str(place)))
+
     async def start(self) -> None:
         settings = self.settings
-        claim = Claim(settings.data_dir)
+        claim = Claim(settings.data_dir, wrest=bool(settings.lease))
         self._closers.append(("data directory", claim.release))
         check_workers(settings.data_dir, settings.workers)
         ports = self._ports()
@@ -159,11 +193,9 @@ class Node:
         worker_bytes = int(settings.memory_bytes * WORKER_MEMORY_SHARE) // several
         workers = WorkerConfig(0, several, self.links[0].endpoint, settings.data_dir, run_dir, claim.epoch,
                                memory_limit=worker_bytes)
-        spark = SparkSettings(settings.master, settings.workers, settings.data_dir / "spark",
-                              sockets_dir=run_dir / "spark")
-        log_path = settings.data_dir / "spark.log"
-        self.supervisor = Supervisor(spark.hosting(), workers, log_path=log_path, on_event=_log_event)
-        self.batch = Supervisor(spark.batch(), log_path=log_path, on_event=_log_event, name="batch")
+        if not settings.lease:
+            self._make_supervisor(run_dir / "spark")
+        self.batch = Supervisor(self.spark.batch(), log_path=self._spark_log, on_event=_log_event, name="batch")
         self._closers.append(("Spark driver", self.supervisor.stop))
         self._closers.append(("Spark batch driver", self.batch.stop))
         self._closers.append(("worker", self.link.close))
@@ -173,8 +205,9 @@ class Node:
                                  lambda w: attach(str(views_dir(run_dir, w, several)), OFF_LOOP_ROWS), self.bulk,
                                  reply_bytes(settings.memory_bytes) if settings.front_ends == 1 else 0)
         self.sessions = Sessions(self.executor)
-        # A first compilation must not hold up a lease or a client; Spark starts meanwhile.
-        await asyncio.gather(self.supervisor.start(), asyncio.to_thread(warm.kernels, str(run_dir)))
+        self.supervisor.host(workers)
+        if not settings.lease:
+            await self._warm_up(run_dir)
         await self._worker_up()
         self.batch.start_soon()
         watching = asyncio.ensure_future(self._watch_memory())

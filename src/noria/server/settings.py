@@ -16,6 +16,7 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from noria.control.zookeeper import Address
 from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_WORKERS
 from noria.views import files
 
@@ -52,6 +53,7 @@ class Settings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_require: bool = False
+    lease: str = ""  # in ZooKeeper: of several servers of this directory, who has it leads
     run_root: Path | None = None  # where the run directory goes; None: /dev/shm, else the data directory
 
     def __post_init__(self) -> None:
@@ -77,6 +79,11 @@ class Settings:
             raise SettingsError("--tls-cert FILE and --tls-key FILE belong together: one is missing")
         if self.tls_require and self.tls_cert is None:
             raise SettingsError("--tls-require needs a certificate: --tls-cert FILE and --tls-key FILE")
+        if self.lease:
+            try:
+                Address.of(self.lease)
+            except ValueError as e:
+                raise SettingsError(f"--lease: {e}") from e
         if self.memory_bytes and self.memory_bytes < 16 * 2**20:
             raise SettingsError(f"--memory-limit {self.memory_bytes} bytes is too little to serve; 16M at least")
 

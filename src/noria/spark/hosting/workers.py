@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from noria.runtime import warm
 from noria.runtime.worker_main import WorkerConfig, run_worker
 
+WARM = "noria.spark.hosting.workers:warm_workers"
 POOL = "noria-workers"  # of Spark's scheduler
 STEADY_S = 5.0  # workers that lived this long are restarted at once
 BACKOFF_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)  # before the next try, by failures in a row; the last one stays
@@ -93,6 +95,17 @@ def cancel_workers(session: Any, workers: Sequence[int]) -> None:
     """End these workers' jobs as Spark's UI does; they are submitted again.  A job function for `run_job`."""
     for worker in workers:
         session.sparkContext.cancelJobGroup(worker_group(worker))
+
+
+def warm_workers(session: Any, workers: int) -> None:
+    """Python processes that have a worker's code loaded and nothing to do: Spark takes such a one for a worker that
+    starts.  A job function for `run_job`."""
+    session.sparkContext.parallelize(range(workers), workers).barrier().mapPartitions(_warm).collect()
+
+
+def _warm(numbers: Iterable[int]) -> Iterator[int]:
+    warm.kernels()
+    return iter(numbers)
 
 
 def _task(config: WorkerConfig, numbers: Iterable[int]) -> Iterator[str]:

@@ -1,0 +1,142 @@
+"""The lease of a data directory's controllers, in ZooKeeper: one server leads, others stand by and take over from it.
+
+It is kazoo's lock: an ephemeral node of the session, which goes when the session ends; who waits longest is next.
+
+Keeps true: who has lost the lease is told before ZooKeeper gives it to another, also where ZooKeeper cannot be reached
+any more: after a part of a session's time without an answer it counts as lost.  A lease that was lost does not come
+back; the process that had it ends, as if it had crashed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import CancelledError, KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.recipe.lock import Lock
+
+SESSION_S = 3.0  # how long ZooKeeper keeps the node of a process that died; it makes at least two of its ticks of it
+CONNECT_S = 10.0
+# kazoo says that a connection is lost after two thirds of the session's time without an answer: then so much of it may
+# pass before the lease does.
+SILENCE_SHARE = 1 / 4
+_ADDRESS = re.compile(r"zk://([\w.:,\[\]-]+)((?:/[\w.-]+)*)/?")
+
+
+class LeaseUnavailable(Exception):
+    """No lease can be had: what was tried, what to do."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """hosts: "host:port,host:port"; path: of the node below which the lease is."""
+
+    hosts: str
+    path: str
+
+    @staticmethod
+    def of(text: str) -> Address:
+        """ValueError if it is none."""
+        found = _ADDRESS.fullmatch(text)
+        if found is None:
+            raise ValueError(f"'{text}' is no address of a lease: zk://HOST:PORT[,HOST:PORT…]/PATH")
+        return Address(found[1], found[2] or "/noria")
+
+
+class Lease:
+    """To be used from one event loop.  holder: what others are told of us.  note: of what it waits for."""
+
+    def __init__(self, address: Address, holder: str, note: Callable[[str], None], session_s: float = SESSION_S):
+        self._address, self._holder, self._note = address, holder, note
+        self._client = KazooClient(address.hosts, timeout=session_s, connection_retry={"max_tries": -1, "max_delay": 1})
+        self._silence_s = session_s * SILENCE_SHARE
+        self._lock: Lock | None = None
+        self._silence: asyncio.TimerHandle | None = None
+        self.held = False
+
+    # ------------------------------------------------------------ to be had
+    async def take(self) -> None:
+        """Wait until it is ours."""
+        self._loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[str] = self._loop.create_future()  # why, once it is lost
+        try:
+            await asyncio.to_thread(self._client.start, CONNECT_S)
+        except KazooTimeoutError as e:
+            await self.release()
+            raise LeaseUnavailable(f"no ZooKeeper answers at {self._address.hosts} after {CONNECT_S:.0f} s, so nobody "
+                                   "can say who leads: start it, or correct --lease") from e
+        self._client.add_listener(self._heard)
+        self._lock = self._client.Lock(f"{self._address.path}/leader", self._holder)
+        while not self.held:
+            if not await self._in_thread(self._at_once) and not await self._in_thread(self._in_turn):
+                continue
+            self.held = True
+            self._take_state(self._client.state)
+            if self.lost.done():  # while the answer was on its way
+                raise LeaseUnavailable(f"the lease was lost as it came: {self.lost.result()}")
+
+    async def release(self) -> None:
+        """Let the next one have it at once."""
+        self.held = False
+        if self._silence is not None:
+            self._silence.cancel()
+        await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    async def _in_thread(self, wait: Callable[[], bool]) -> bool:
+        """Cancelled, the wait in the thread ends as well."""
+        waiting = asyncio.ensure_future(asyncio.to_thread(wait))
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            assert self._lock is not None
+            self._lock.cancel()
+            with contextlib.suppress(KazooException):
+                await waiting
+            raise
+
+    def _at_once(self) -> bool:
+        assert self._lock is not None
+        if self._lock.acquire(blocking=False):
+            return True
+        leader = next(iter(self._lock.contenders()), None)
+        self._loop.call_soon_threadsafe(self._note, f"{leader or 'another server'} leads")
+        return False
+
+    def _in_turn(self) -> bool:
+        assert self._lock is not None
+        try:
+            return bool(self._lock.acquire())
+        except CancelledError:
+            return False
+
+    # ------------------------------------------------------------ to be lost
+    def _heard(self, state: str) -> None:
+        """In kazoo's thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._take_state, state)
+
+    def _take_state(self, state: str) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+        if not self.held:
+            return
+        if state == KazooState.LOST:
+            self._lose("ZooKeeper has ended the session")
+        elif state == KazooState.SUSPENDED:
+            self._note("ZooKeeper does not answer")
+            self._silence = self._loop.call_later(self._silence_s, self._lose, "ZooKeeper does not answer")
+
+    def _lose(self, why: str) -> None:
+        self.held = False
+        if not self.lost.done():
+            self.lost.set_result(why)
