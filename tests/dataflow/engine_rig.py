@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 
 from noria.core.batch import Batch
 from noria.core.errors import SqlError, interrupted
-from noria.core.limits import MAX_INT, MIN_INT
+from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT
 from noria.core.plain_symbols import PlainSymbols
-from noria.core.types import BESIDE, TableDef
-from noria.core.values import encode
+from noria.core.symbols import fold
+from noria.core.types import BESIDE, SqlType, TableDef
+from noria.core.values import decode, encode
 from noria.dataflow import packets
 from noria.dataflow.changes import Changes
 from noria.dataflow.engine import Engine
@@ -25,7 +29,7 @@ from noria.dataflow.work import Work
 from noria.plan.lower import Lowering
 from noria.plan.mir import Base, rebased
 from noria.plan.view import ViewDef
-from reference import random_plans
+from reference import mir_reference, random_plans
 from reference.memory_store import MemoryStore
 from reference.table_views import TableViews
 
@@ -263,3 +267,28 @@ class Emptying:
         self._rig.change(*(packets.DropView(t.name) for t in self._twins.values()),
                          packets.DropTable(self._beside.name))
         self.over = True
+
+
+def has_key(row: tuple[Any, ...], view: ViewDef, types: list[SqlType], key: list[Any], nulls: bool) -> bool:
+    """Has the row this key?  NULLs are like any value, or in no key."""
+    for k, value in zip(view.key, key, strict=True):
+        mine = row[k]
+        if mine is None or value is None:
+            if not nulls or mine is not value:
+                return False
+        elif (fold(mine) != fold(value)) if types[k].folds and isinstance(mine, str) else mine != value:
+            return False
+    return True
+
+
+def values_of(rig: Rig, rows: Batch, types: list[SqlType]) -> Counter[str]:
+    have: Counter[str] = Counter()
+    for row, weight in zip(rows.rows(), rows.weights.tolist(), strict=True):
+        have[shown(tuple(mir_reference.ERROR if c == ERROR_CODE else decode(c, t, rig.symbols)
+                         for c, t in zip(row[: len(types)], types, strict=True)))] += weight  # beside them: `told`
+    return have
+
+
+def shown(row: tuple[Any, ...]) -> str:
+    """A row as text: doubles to 12 digits, decimals by value."""
+    return str(tuple(f"{float(v):.12g}" if isinstance(v, (float, Decimal)) else str(v) for v in row))

@@ -14,14 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from dataflow.engine_rig import Rig
+from dataflow.engine_rig import Rig, has_key, shown, values_of
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
+from noria.core.values import decode
 from noria.dataflow.between import (
     Answer,
     Evict,
+    Found,
     Loaded,
+    LookUp,
     Lost,
     Mark,
     Marked,
@@ -31,6 +34,7 @@ from noria.dataflow.between import (
     packed,
     unpacked,
 )
+from noria.dataflow.elsewhere import Elsewhere, Pieces, SpreadOneShot
 from noria.dataflow.evict import evict, evictable
 from noria.dataflow.graph import Mode, Node, Remote, folded_keys
 from noria.dataflow.marks import exchanges_above
@@ -38,7 +42,7 @@ from noria.dataflow.partition import owners
 from noria.dataflow.shards import Shards
 from noria.dataflow.validate import Rows, bag, recompute
 from noria.plan.view import ViewDef
-from reference import random_plans
+from reference import mir_reference, random_plans
 from reference.memory_store import MemoryStore
 
 MOST_UPDATES = 4  # of a tick
@@ -60,6 +64,7 @@ class ShardRig(Rig):
         super().__init__(tables, [], make_views, symbols)
         self.worker = worker
         self.shards = self.engine.shards = Shards(self.engine, worker, workers, send, incarnation)
+        self.elsewhere = Elsewhere(self.engine, worker, workers, send, incarnation << 40)
 
     def settle(self) -> None:
         """Between ticks: all that can go on."""
@@ -144,6 +149,11 @@ class Cluster:
             if message.incarnation == self.incarnations[c[0]]:
                 self.cut.discard((to, c[0]))
             rig.shards.lost(c[0])
+            rig.elsewhere.lost(c[0])
+        elif isinstance(message, LookUp):
+            rig.elsewhere.serve(c[0], message)
+        elif isinstance(message, Found):
+            rig.elsewhere.found(message)
         else:
             assert isinstance(message, Evict)
             rig.shards.evicted(c[0], message)
@@ -299,6 +309,33 @@ class Cluster:
                 self._check(rig, reader, self._mine(rig, reader, self._recomputed(rig)[reader]))
 
         rig.shards.marks.catch_up(exchanges_above(rig.engine.readers[view.name]), done)
+        rig.settle()
+
+    def once(self, view: ViewDef) -> None:
+        """Some keys of a view, in the graph or not, as a one-shot at one worker; nothing is written until it has
+        them."""
+        rig, rng = self.rng.choice(self.rigs), self.rng
+        keys = np.concatenate([rig.random_key(rng, view) for _ in range(rng.choice([1, 1, 2, 5]))], axis=1)
+        nulls, pieces, types = rng.random() < 0.3, Pieces(rig.elsewhere), [f.type for f in view.plan.fields]
+        told, top, _, texts = rig.lowering.once(view)
+        self.catching = rig, view
+
+        def again() -> None:
+            shot = SpreadOneShot(rig.engine, 10**6, texts, pieces)
+            try:
+                rows, ordinal = shot.read(top, told.key, keys, nulls)
+            except Remote as r:
+                rig.shards.waiting.wait(r, again, unexpected)
+                return
+            self.catching = None
+            truth = mir_reference.run(view.plan, {t: list(rows) for t, rows in self.rows.items()})
+            for i in range(keys.shape[1]):
+                key = [decode(c, types[k], rig.symbols) for c, k in zip(keys[:, i].tolist(), view.key, strict=True)]
+                want = Counter(shown(r) for r in truth if has_key(r, view, types, key, nulls))
+                have = values_of(rig, rows.where(ordinal == i), types)
+                assert have == want, f"{view.name} {key} once: {have} instead of {want}\n{view.plan}"
+
+        again()
         rig.settle()
 
     def across(self, view: ViewDef, rig: ShardRig, key: Codes) -> Codes:

@@ -11,7 +11,6 @@ import os
 import random
 from collections import Counter
 from datetime import timedelta
-from decimal import Decimal
 from functools import partial
 from itertools import product
 from typing import Any
@@ -19,12 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataflow.engine_rig import Emptying, Rig
-from noria.core.batch import Batch
+from dataflow.engine_rig import Emptying, Rig, has_key, shown, values_of
 from noria.core.errors import SqlError
-from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE
+from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
 from noria.core.symbols import fold
-from noria.core.types import Kind, SqlType
+from noria.core.types import Kind
 from noria.core.values import decode, encode
 from noria.dataflow.ops import gate
 from noria.dataflow.slicing import Asked, Scan
@@ -186,7 +184,7 @@ def ask_once(rig: Rig, rng: random.Random, view: ViewDef) -> None:
         rows, ordinal = shot.read(top, told.key, keys, nulls)
         for i in range(keys.shape[1]):
             key = [decode(c, types[k], rig.symbols) for c, k in zip(keys[:, i].tolist(), view.key, strict=True)]
-            want = Counter(shown(r) for r in truth if _has(r, view, types, key, nulls))
+            want = Counter(shown(r) for r in truth if has_key(r, view, types, key, nulls))
             have = values_of(rig, rows.where(ordinal == i), types)
             assert have == want, f"{view.name} {key} once: {have} instead of {want}\n{view.plan}\n{delta}"
     assert kept == [(n, len(n.state), n.state.memory()) for n in rig.engine.graph.nodes if n.state is not None]
@@ -246,21 +244,10 @@ class SlicedQuery:
             return True
         for i, codes in enumerate(self.asked.keys.T):
             key = [decode(c, types[k], rig.symbols) for c, k in zip(codes.tolist(), view.key, strict=True)]
-            want = Counter(shown(r) for r in self.truth if _has(r, view, types, key, self.asked.nulls))
+            want = Counter(shown(r) for r in self.truth if has_key(r, view, types, key, self.asked.nulls))
             have = values_of(rig, rows.where(ordinal == i), types)
             assert have == want, f"{view.name} {key} in slices: {have} instead of {want}\n{view.plan}"
         return True
-
-
-def _has(row: tuple[Any, ...], view: ViewDef, types: list[SqlType], key: list[Any], nulls: bool) -> bool:
-    for k, value in zip(view.key, key, strict=True):
-        mine = row[k]
-        if mine is None or value is None:
-            if not nulls or mine is not value:
-                return False
-        elif (fold(mine) != fold(value)) if types[k].folds and isinstance(mine, str) else mine != value:
-            return False
-    return True
 
 
 GUESSES: dict[Any, list[Any]] = {
@@ -311,19 +298,6 @@ def compare_range(rig: Rig, view: ViewDef, low: int, high: int) -> None:
     rows, _ = rig.engine.read_between(view.name, low, high)
     have = values_of(rig, rows, types)
     assert have == want, f"{view.name} {low}..{high}: {have} instead of {want}\n{view.plan}"
-
-
-def values_of(rig: Rig, rows: Batch, types: list[SqlType]) -> Counter[str]:
-    have: Counter[str] = Counter()
-    for row, weight in zip(rows.rows(), rows.weights.tolist(), strict=True):
-        have[shown(tuple(mir_reference.ERROR if c == ERROR_CODE else decode(c, t, rig.symbols)
-                         for c, t in zip(row[: len(types)], types, strict=True)))] += weight  # beside them: `told`
-    return have
-
-
-def shown(row: tuple[Any, ...]) -> str:
-    """A row as text: doubles to 12 digits, decimals by value."""
-    return str(tuple(f"{float(v):.12g}" if isinstance(v, (float, Decimal)) else str(v) for v in row))
 
 
 @pytest.mark.parametrize("block", range(8))

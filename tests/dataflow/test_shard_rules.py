@@ -13,6 +13,7 @@ from dataflow import simulator
 from dataflow.test_shards import run
 from noria.core.batch import Batch
 from noria.dataflow import evict, layout
+from noria.dataflow.elsewhere import Elsewhere, Pieces
 from noria.dataflow.gathering import Gather
 from noria.dataflow.marks import Marks
 from noria.dataflow.ops.join import Join
@@ -130,12 +131,22 @@ def load_drops_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shards, "_stale_of", lambda self, worker, node: False)
 
 
+def once_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One-shots: what a lost worker was asked is asked again."""
+    monkeypatch.setattr(Elsewhere, "lost", lambda self, worker: None)
+
+
+def once_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One-shots: the rows of all workers that may have some."""
+    monkeypatch.setattr(Pieces, "_whose", lambda self, table, cols, keys: iter(()))
+
+
 LOADS: list[Callable[[pytest.MonkeyPatch], None]] = [loads_are_told, load_drops_own]
 LOSSES: list[Callable[[pytest.MonkeyPatch], None]] = [
-    loss_voids, loss_evicts, loss_gathers_again, mark_waits_for_losses]
+    loss_voids, loss_evicts, loss_gathers_again, mark_waits_for_losses, once_asks_again]
 RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
     fifo, union_whole, gather_add, gather_drop, evict_voids, cascade_exchange, evict_below,
-    thin_passes_on, thin_only_above_states, mark_to_depth]
+    thin_passes_on, thin_only_above_states, mark_to_depth, once_waits_for_all]
 
 
 @pytest.mark.parametrize("rule", RULES + LOSSES + LOADS, ids=lambda r: r.__name__)

@@ -34,6 +34,7 @@ def test_two_workers(tmp_path: Path) -> None:
             cursor.executemany("INSERT INTO stories VALUES (%s, %s, %s)", [(i, i % 4, f"t{i}") for i in range(40)])
         own_writes(c)
         keys_change(c)
+        once(server, c)
         explained = "\n".join(str(r) for r in rows(c, "EXPLAIN SELECT n FROM karma WHERE author = 1"))
         assert "exchange by author" in explained and "spread by" in explained and "(broad)" in explained
         one_dies_while_clients_write(server, c)
@@ -54,6 +55,15 @@ def own_writes(c: Any) -> None:
         (before,), = rows(c, "SELECT COALESCE(SUM(n), 0) FROM (SELECT n FROM karma WHERE author = 1) k") or [(0,)]
         assert before is not None
     assert [rows(c, "SELECT n FROM karma WHERE author = %s", (a,)) for a in range(4)] == [[(15,)]] * 4
+
+
+def once(server: Served, c: Any) -> None:
+    """Of rows of both workers, and no view is made for it."""
+    before = server.metric("one_shots_total"), server.metric("adhoc_views")
+    assert rows(c, "SELECT s.author, COUNT(*), MAX(v.id) FROM stories s JOIN votes v ON v.story = s.id "
+                   "GROUP BY s.author ORDER BY s.author") == [(a, 15, 57 + a) for a in range(4)]
+    assert rows(c, "SELECT DISTINCT who FROM votes WHERE who > 56") == [(57,), (58,), (59,)]
+    assert (server.metric("one_shots_total"), server.metric("adhoc_views")) == (before[0] + 2, before[1])
 
 
 def keys_change(c: Any) -> None:

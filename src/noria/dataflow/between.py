@@ -54,6 +54,31 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class LookUp:
+    """Rows of a base table for a one-shot (`elsewhere.py`): those under these keys, or all (no cols).  made: what the
+    asker knows the table by; width: of its columns, the first ones; rows: no more than so many; texts: columns whose
+    texts are looked at (None: all)."""
+
+    ask: int
+    table: str
+    made: tuple[int, Columns | None]
+    width: int
+    cols: Columns
+    keys: Parcel
+    rows: int
+    texts: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """error: why there are no rows."""
+
+    ask: int
+    rows: Parcel | None
+    error: SqlError | None = None
+
+
+@dataclass(frozen=True)
 class Evict:
     """Keys of an exchange's index that agree with one of these tuples on the columns they share are stale."""
 
@@ -91,7 +116,7 @@ class Marked:
     ask: int
 
 
-Message = Update | Request | Answer | Evict | Lost | Loaded | Mark | Marked
+Message = Update | Request | Answer | LookUp | Found | Evict | Lost | Loaded | Mark | Marked
 
 
 def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> Parcel:

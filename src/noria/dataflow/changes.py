@@ -16,6 +16,7 @@ from noria.core.errors import INDEX_NEEDED, InvariantViolation, SqlError, view_c
 from noria.core.limits import IDLE_INDEXES
 from noria.core.types import TableDef
 from noria.dataflow import packets
+from noria.dataflow.elsewhere import Pieces, SpreadOneShot
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Node
 from noria.dataflow.oneshot import OneShot
@@ -269,10 +270,13 @@ class Changes:
         del self.views[name]
         self._planner.drop_view(name)
 
-    def once(self, view: Any, rows: int) -> tuple[Any, Node, OneShot]:
-        """A view for one reading of no more than so many rows: as it is read, and the node of its rows."""
+    def once(self, view: Any, rows: int, pieces: Pieces | None = None) -> tuple[Any, Node, OneShot]:
+        """A view for one reading of no more than so many rows: as it is read, and the node of its rows.  pieces: of
+        other workers' rows, where these matter."""
         self._refuse_outdated(view)
         view, top, twins, texts = self._planner.once(view)
+        if pieces is not None:
+            return view, top, SpreadOneShot(self._engine, rows, texts, pieces)
         return view, top, OneShot(self._engine, twins, rows, texts=texts)
 
     def _refuse_outdated(self, view: Any) -> None:

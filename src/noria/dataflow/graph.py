@@ -25,6 +25,7 @@ from noria.state.ranges import Ranges
 from noria.state.table import Columns as Columns
 
 if TYPE_CHECKING:
+    from noria.dataflow.elsewhere import Piece
     from noria.dataflow.engine import Engine
     from noria.dataflow.gathering import Gather
     from noria.dataflow.ops.gate import Gate
@@ -41,7 +42,7 @@ class Untraceable(Exception):
 class Remote(Exception):
     """Rows of other workers are missing here, and are being gathered: the request is run again when these are over."""
 
-    def __init__(self, gathers: tuple[Gather, ...]):
+    def __init__(self, gathers: tuple[Gather | Piece, ...]):
         super().__init__()
         self.gathers = gathers
 

@@ -144,7 +144,7 @@ class OneShot:
         if not len(here):
             return self._derived(node, cols, keys, mode)
         rows, ordinal = twin.op.fetch(self, twin, index, np.ascontiguousarray(asked[:, here]), Mode.STORED)
-        rows, ordinal = self._with_delta(node, cols, np.ascontiguousarray(keys[:, here]), rows, ordinal)
+        rows, ordinal = self._with_others(node, cols, np.ascontiguousarray(keys[:, here]), rows, ordinal)
         self._spend(len(rows))
         if not len(rest):
             return rows, ordinal
@@ -172,17 +172,21 @@ class OneShot:
         table = op.table.name
         some = distinct(wanted)
         asked = self._asked[node] = self._asked[node] + LOOKUP_ROWS * some.shape[1]
-        if not self.store.finds(table, cols) or asked > max(self.store.row_count(table), LOOKUP_ROWS):
+        if not self.store.finds(table, cols) or asked > max(self._count(table), LOOKUP_ROWS):
             return self._among(node, cols, keys)
         self._spend(LOOKUP_ROWS * some.shape[1])
         if self.store.row_count(table) > self._left and not self.store.within(table, cols, some, self._left):
             raise TooMuch
         rows, ordinal = op.lookup(self, node, cols, some)
         self._spend(len(rows))
-        rows, ordinal = self._with_delta(node, cols, some, rows, ordinal)
+        rows, ordinal = self._with_others(node, cols, some, rows, ordinal)
         return (rows, ordinal) if wanted.shape[1] == 1 else self._matching(node, cols, wanted, rows)
 
-    def _with_delta(self, node: Node, cols: Columns, keys: Codes, rows: Batch, ordinal: Codes) -> tuple[Batch, Codes]:
+    def _count(self, table: str) -> int:
+        """How many rows the table has, about."""
+        return self.store.row_count(table)
+
+    def _with_others(self, node: Node, cols: Columns, keys: Codes, rows: Batch, ordinal: Codes) -> tuple[Batch, Codes]:
         """Looked-up rows of a base table, and those that exist for this reader only."""
         delta = self._own(node)
         if delta is None:

@@ -128,7 +128,8 @@ class Read:
 class Query:
     """Rows of a view (plan.view.ViewDef) that is in no program: a one-shot, of which nothing is kept (`oneshot.py`).
     keys, nulls, between, first, descending, limit_ms: as of `Read`.  What would read more than `rows` rows
-    reads its table in slices (`slicing.py`): error 3024 where it cannot.  Answer: `Rows`."""
+    reads its table in slices (`slicing.py`): error 3024 where it cannot.  spread: rows of all workers matter to each
+    row, not this one's alone.  Answer: `Rows`."""
 
     request: int
     view: Any
@@ -139,6 +140,7 @@ class Query:
     descending: bool = False
     rows: int = 0
     limit_ms: int = 0
+    spread: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from noria.core.batch import Batch, concat
-from noria.dataflow.between import Answer, Evict, Loaded, Lost, Mark, Marked, Message, Request, Update
+from noria.dataflow.between import (
+    Answer,
+    Evict,
+    Found,
+    Loaded,
+    LookUp,
+    Lost,
+    Mark,
+    Marked,
+    Message,
+    Request,
+    Update,
+)
+from noria.dataflow.elsewhere import Elsewhere
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Node
 from noria.dataflow.marks import exchanges_above
@@ -44,6 +57,7 @@ class Peers:
         self._last = {w: self._life for w in range(workers) if w != worker}  # by worker: the last message to it
         self._heard = [0] * workers
         self.shards = engine.shards = Shards(engine, worker, workers, self._send, incarnation)
+        self.elsewhere = Elsewhere(engine, worker, workers, self._send, self._life)
 
     def _send(self, to: int, message: Message) -> None:
         self.sent += 1
@@ -127,12 +141,17 @@ class Peers:
             self.shards.answered(message)
         elif isinstance(message, Evict):
             self.shards.evicted(sender, message)
+        elif isinstance(message, LookUp):
+            self.elsewhere.serve(sender, message)
+        elif isinstance(message, Found):
+            self.elsewhere.found(message)
         elif isinstance(message, Mark):
             self.shards.marks.asked(sender, message)
         elif isinstance(message, Marked):
             self.shards.marks.answered(sender, message)
         elif isinstance(message, Lost):
             self.shards.lost(sender)
+            self.elsewhere.lost(sender)
             self._send(sender, Marked(NOBODY))  # so it learns how far what it was sent goes
         elif isinstance(message, Loaded):
             self.shards.loaded(sender, message.table)

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from noria.core.batch import Batch, Codes
 from noria.core.errors import (
     InvariantViolation,
     SqlError,
@@ -31,14 +30,14 @@ from noria.core.errors import (
     view_changed,
     view_gone,
 )
-from noria.core.limits import ERROR_CODE, ONE_SHOT_BYTES, REQUEST_BYTES
+from noria.core.limits import ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
-from noria.core.types import Field
-from noria.core.values import encode, evaluation_error, from_arrow, to_arrow
 from noria.dataflow import evict, export, loads, packets, render, validate
+from noria.dataflow.answers import codes_of, shown
 from noria.dataflow.changes import Changes, Planner
 from noria.dataflow.commits import Commits, TickFailed
 from noria.dataflow.deferred import Deferred
+from noria.dataflow.elsewhere import Pieces
 from noria.dataflow.engine import Engine
 from noria.dataflow.envelopes import number_of, refused, runs
 from noria.dataflow.graph import Remote
@@ -180,17 +179,21 @@ class Worker:
         except LongLookup as wanted:
             self.engine.lookups.wait(e, wanted)
         except Remote as r:
-            assert self._peers is not None
-            number = number_of(e)
-            self._peers.shards.waiting.wait(r, lambda: self._again(e), lambda error: self._late.append(self._reply(
-                e, refused(e, error))), unwanted=lambda: self.around.unwanted(number))
+            self._wait(r, e)
         return None
+
+    def _wait(self, r: Remote, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> None:
+        """Until other workers' rows are here: then the request is run again."""
+        assert self._peers is not None
+        number = number_of(e)
+        self._peers.shards.waiting.wait(r, lambda: self._again(e, run), lambda error: self._late.append(self._reply(
+            e, refused(e, error))), unwanted=lambda: self.around.unwanted(number))
 
     def _reply(self, e: Envelope, reply: packets.Packet) -> Envelope:
         return Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
 
-    def _again(self, e: Envelope) -> None:
-        if (reply := self._answered(e)) is not None:
+    def _again(self, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> None:
+        if (reply := self._answered(e, run)) is not None:
             self._late.append(self._reply(e, reply))
 
     def _write(self, commit: Callable[[Any, Envelope], packets.Wrote], body: Any, e: Envelope) -> packets.Wrote:
@@ -202,8 +205,8 @@ class Worker:
         return replace(commit(body, e), told=self._peers.told(sent))
 
     # -------------------------------------------------------------- requests
-    def _answered(self, e: Envelope) -> packets.Packet | None:
-        """The reply, if it is not one that waits."""
+    def _answered(self, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> packets.Packet | None:
+        """The reply, if it is not one that waits.  run: what makes it, if it is not run from the start."""
         if wrong := packets.wrong(e.body):
             return refused(e, SqlError(1105, "HY000", wrong))
         number = number_of(e)
@@ -216,7 +219,7 @@ class Worker:
         self.engine.work = Work(self.around.clock, limit_ms, partial(self.around.unwanted, number), nbytes,
                                 state_bytes=self.around.state_bytes, unforeseen=unforeseen)
         try:
-            return self._handle(e)
+            return run() if run is not None else self._handle(e)
         except SqlError as error:
             return refused(e, error)
         except (InvariantViolation, StoreBroken, TickFailed):
@@ -344,42 +347,35 @@ class Worker:
             if body.between is not None:
                 rows, ordinal = self.engine.read_between(body.view, *body.between, body.first, body.descending)
             else:
-                rows, ordinal = self.engine.read(body.view, self._codes(body.keys, view.key_fields), body.nulls)
+                keys = codes_of(body.keys, view.key_fields, self._symbols)
+                rows, ordinal = self.engine.read(body.view, keys, body.nulls)
         except SqlError as error:  # no room for the answer
             return packets.Rows(body.request, None, error)
         if body.fill:
             return packets.Rows(body.request, None)
-        return self._rows(body.request, view, rows, ordinal)
+        return shown(body.request, view, self._symbols, rows, ordinal)
 
-    def _query(self, body: packets.Query, e: Envelope) -> packets.Packet | None:
-        """At once, or in slices."""
-        view, top, shot = self._changes.once(body.view, body.rows)
-        keys = self._codes(body.keys if body.between is None else (), view.key_fields)
+    def _query(self, body: packets.Query, e: Envelope, pieces: Pieces | None = None) -> packets.Packet | None:
+        """At once, or in slices; again when other workers' rows are here.  pieces: of these, as far as they are."""
+        if body.spread and pieces is None and self._peers is not None:
+            pieces = Pieces(self._peers.elsewhere)
+        view, top, shot = self._changes.once(body.view, body.rows, pieces)
+        keys = codes_of(body.keys if body.between is None else (), view.key_fields, self._symbols)
         try:
             if body.between is not None:
                 rows, ordinal = shot.read_between(top, view.key, *body.between, body.first, body.descending)
             else:
                 rows, ordinal = shot.read(top, view.key, keys, body.nulls)
+        except Remote as r:
+            self._wait(r, e, lambda: self._query(body, e, pieces))
+            return None
         except TooMuch:
             asked = Asked(view.key, keys, body.nulls, body.between)
-            if self._scans.begin(e, shot, top, asked, partial(self._rows, body.request, view)):
+            show = partial(shown, body.request, view, self._symbols)
+            if pieces is None and self._scans.begin(e, shot, top, asked, show):
                 return None
             raise took_too_much(body.rows) from None
-        return self._rows(body.request, view, rows, ordinal)
-
-    def _rows(self, request: int, view: Any, rows: Batch, ordinal: Codes) -> packets.Rows:
-        """Found rows as Arrow; an error that is one of their values is the answer."""
-        shown = rows.columns[: view.visible]
-        wrong = (shown == ERROR_CODE).any(axis=1)
-        if wrong.any():
-            return packets.Rows(request, None, evaluation_error(view.fields[int(wrong.argmax())].type))
-        if (rows.weights != 1).any():
-            times = np.repeat(np.arange(len(rows)), rows.weights)
-            shown, ordinal = shown[:, times], ordinal[times]
-        arrays = [to_arrow(np.ascontiguousarray(c), f.type, self._symbols)
-                  for c, f in zip(shown, view.fields, strict=True)]
-        names = [f"c{i}" for i in range(view.visible)]
-        return packets.Rows(request, pa.table([*arrays, pa.array(ordinal)], names=[*names, "__key"]))
+        return shown(body.request, view, self._symbols, rows, ordinal)
 
     def _prefill(self, bodies: Sequence[packets.Read]) -> None:
         """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""
@@ -393,7 +389,7 @@ class Worker:
         self.around.began(reads[0].request)
         self.engine.work = Work(self.around.clock, min(r.limit_ms for r in reads) // 2)
         try:
-            keys = [self._codes(r.keys, view.key_fields) for r in reads]
+            keys = [codes_of(r.keys, view.key_fields, self._symbols) for r in reads]
             with self.engine.lookups.bounded():
                 self.engine.read(view.name, np.concatenate(keys, axis=1))
         except (SqlError, Remote, LongLookup):
@@ -404,16 +400,6 @@ class Worker:
             self.engine.distrust(view.name)
         finally:
             self.engine.work = None
-
-    def _codes(self, keys: Any, fields: Sequence[Field]) -> Codes:
-        """Keys as sent (tuples or a RecordBatch) as codes, shape (key columns, keys)."""
-        if isinstance(keys, pa.RecordBatch):
-            cols = [from_arrow(keys.column(i), f.type, self._symbols) for i, f in enumerate(fields)]
-            return np.stack(cols) if cols else np.empty((0, keys.num_rows), np.int64)
-        out = np.empty((len(fields), len(keys)), np.int64)
-        for i, f in enumerate(fields):
-            out[i] = [encode(k[i], f.type, self._symbols) for k in keys]
-        return out
 
     def _snapshot(self, body: packets.Snapshot) -> packets.Packet:
         try:

@@ -4,7 +4,8 @@
     several keys   those who own some; `__key` numbers them as whoever asks does
     a range        all who may have values of it; `__key` numbers the values found, in the order of the rows
     no key         worker 0
-    a one-shot     all workers, each of its own rows: whoever asks has seen that no row comes of several (`row_by_row`)
+    a one-shot     all workers, each of its own rows, where no row comes of several (`row_by_row`); else one of them,
+                   which asks the others (`dataflow/elsewhere.py`)
 
 Keeps true: the rows are those that one worker would have found; an error of any worker is the answer.
 """
@@ -49,6 +50,8 @@ class Parts(dict[int, Asked]):
 
 def split(body: Asked, routes: Routes, view: ViewDef) -> Parts[Asked]:
     """view: the one that is read.  SqlError 1412 where nobody told where its keys are."""
+    if isinstance(body, Query) and body.spread:
+        return Parts(body, {_meeting(view.plan, routes.workers): body}, {})
     everybody = range(routes.workers) if isinstance(body, Query) else routes.everybody(view)
     if body.between is not None:
         shown = Values(view.key[0], view.key_fields[0].type) if view.key[0] < view.visible else None
@@ -68,6 +71,16 @@ def split(body: Asked, routes: Routes, view: ViewDef) -> Parts[Asked]:
 def row_by_row(plan: Mir) -> bool:
     """Does each of its rows come of one row of a table, so that every worker has some of them?"""
     return isinstance(plan, Base | Filter | Project | Repeat | UnionAll) and all(map(row_by_row, plan.inputs))
+
+
+def _meeting(plan: Mir, workers: int) -> int:
+    """Where rows of several workers come together for one answer: at the one that has all of a table; else queries of
+    many shapes are at all workers."""
+    return 0 if _has_whole_table(plan) else hash(plan) % workers
+
+
+def _has_whole_table(plan: Mir) -> bool:
+    return plan.table.sharded_by == () if isinstance(plan, Base) else any(map(_has_whole_table, plan.inputs))
 
 
 def taken(keys: Any, places: Codes) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.control.published import published
-from noria.core.errors import SqlError, is_unfilled, took_too_much
+from noria.core.errors import SqlError, is_unfilled
 from noria.core.limits import ONE_SHOT_MS, ONE_SHOT_ROWS, VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type
@@ -246,14 +246,12 @@ class Reads:
 
     async def once(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> pa.Table:
         """The rows of a view that is in no program: of some keys, or of a range of its key.  Error 3024 where a worker
-        would read too much for that, or rows of others."""
-        if not self._alone and not row_by_row(view.plan):
-            raise took_too_much(ONE_SHOT_ROWS)
+        would read too much for that."""
         self.one_shots += 1
         rows, descending = (between and first_of(view)) or (None, False)
         asked = published(kept_top(view)).view
         return cast(pa.Table, await self._ask(Query(0, asked, keys, nulls, between, rows, descending, ONE_SHOT_ROWS,
-                                                    ONE_SHOT_MS)))
+                                                    ONE_SHOT_MS, not self._alone and not row_by_row(view.plan))))
 
     def several(self, view: ViewDef, keys: list[Key], nulls: bool, through: Through | None = None) -> pa.Table | None:
         """The rows of some keys, those of a worker as of one moment, from shared memory; None where one is missing.
