@@ -186,10 +186,11 @@ class Shards:
         self._serve(asker, node, r.cols, self._keys(node, r.cols, keys), r.ask)
 
     def _serve(self, asker: int, node: Node, cols: Columns, keys: Codes, ask: int) -> None:
-        dormant = self._engine.builds.dormant
-        if not self._is_ready(node) or (dormant and not _asks_by(node, cols)):  # some of which may ask so
-            self.waiting.park(lambda: self._is_ready(node) and (_asks_by(node, cols) or not self._engine.builds.dormant),
-                              lambda: self._serve(asker, node, cols, keys, ask), asker)
+        def can() -> bool:  # what is dormant may be whose key it is
+            return self._is_ready(node) and (_asks_by(node, cols) or not self._engine.builds.dormant)
+
+        if not can():
+            self.waiting.park(can, lambda: self._serve(asker, node, cols, keys, ask), asker)
             return
         if not _asks_by(node, cols):
             return  # nor will the asker, when it has this layout

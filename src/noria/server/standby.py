@@ -19,9 +19,9 @@ from pathlib import Path
 
 from noria.control.zookeeper import Address, Lease
 from noria.server.settings import Settings
+from noria.spark.hosting.workers import KEEP_WARM_S
 
 log = logging.getLogger("noria")
-KEEP_WARM_S = 30.0  # Spark ends Python processes that were idle for a minute
 DEPOSED = 75  # exit code: EX_TEMPFAIL, to be started again
 
 

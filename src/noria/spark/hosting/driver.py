@@ -158,6 +158,7 @@ class Driver:
         assert isinstance(start, Start), f"the first command is Start, not {start!r}"
         os.umask(0o077)
         os.nice(start.settings.nice)
+        self._slots = start.settings.local_slots
         try:
             self._session = build_session(start.settings)
         except Exception as e:
@@ -175,7 +176,9 @@ class Driver:
     def _obey(self, command: Command) -> None:
         if isinstance(command, HostWorkers):
             self._workers = range(command.config.workers)
-            self._hosting = self._thread(host_workers, self._session, command.config, self._send, self._stopping)
+            spare = (self._slots or 0) > command.config.workers
+            self._hosting = self._thread(host_workers, self._session, command.config, self._send, self._stopping,
+                                         spare)
         elif isinstance(command, RunJob):
             self._thread(self._run_job, command)
         elif isinstance(command, CancelJob):

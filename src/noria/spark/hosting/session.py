@@ -24,6 +24,7 @@ from noria.core.limits import SPARK_HEAP_BYTES, SPARK_HOST_HEAP_BYTES, SPARK_RES
 
 MIN_JAVA = 17
 BULK_SLOTS = 2  # for batch jobs, at least; the workers hold theirs for good
+SPARE = 1  # slots beside the workers': for a process that stands ready to be the next one
 MOST_BULK_SLOTS = 8  # by default: each has a Python process, and all share one heap
 BATCH_NICE = 5  # on a busy machine the workers and the front end go first
 EXECUTORS_WAIT_S = 30  # until a cluster's executors have registered
@@ -66,7 +67,7 @@ class SparkSettings:
         _check_local_slots(self)
         only = replace(self, batch_slots=0, heap_bytes=SPARK_HOST_HEAP_BYTES)
         if self.local_slots is not None:
-            return replace(only, master=f"local[{self.workers}]")
+            return replace(only, master=f"local[{self.workers + SPARE}]")
         return replace(only, conf=(("spark.cores.max", str(self.workers)), *self.conf))
 
     def batch(self) -> SparkSettings:

@@ -5,6 +5,9 @@ When a task of a barrier stage fails the whole job is aborted: so each worker is
 for all of them (`session.py`).  A task that comes up takes its shard over from whatever is left of the last one
 (`runtime/lineage.py`).
 
+Where there is a slot more than workers, a Python process with a worker's code stands ready in it: the next worker that
+must be started again is it, after a tenth of a second instead of the seconds that importing and loading take.
+
 Keeps true: one worker's end is no other's; no worker outlives the Spark daemon that forked it; a worker whose failures
 come at once is tried again ever more slowly, and each is reported with what the worker said.
 """
@@ -15,6 +18,7 @@ import ctypes
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,6 +31,8 @@ from noria.runtime.worker_main import WorkerConfig, run_worker
 
 WARM = "noria.spark.hosting.workers:warm_workers"
 POOL = "noria-workers"  # of Spark's scheduler
+SPARE_AFTER_S = 10.0  # from the start of the workers; they and what else starts go first
+KEEP_WARM_S = 30.0  # between two looks: Spark ends Python processes that were idle for a minute
 STEADY_S = 5.0  # workers that lived this long are restarted at once
 BACKOFF_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)  # before the next try, by failures in a row; the last one stays
 _PR_SET_PDEATHSIG = 1
@@ -59,16 +65,31 @@ def worker_group(worker: int) -> str:
     return f"{POOL}-{worker}"
 
 
-def host_workers(session: Any, config: WorkerConfig, report: Report, stopping: threading.Event) -> None:
-    """Run each worker's job, again and again, until `stopping` is set and all have ended.  Blocks."""
+def host_workers(session: Any, config: WorkerConfig, report: Report, stopping: threading.Event,
+                 spare: bool = False) -> None:
+    """Run each worker's job, again and again, until `stopping` is set and all have ended.  Blocks.  spare: keep a
+    process ready for the next one."""
     from pyspark import InheritableThread
 
+    if spare:
+        InheritableThread(_keep_spare, args=(session, stopping), daemon=True).start()
     threads = [InheritableThread(_host_worker, args=(session, config.for_worker(w), report, stopping))
                for w in range(config.workers)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
+
+
+def _keep_spare(session: Any, stopping: threading.Event) -> None:
+    wait = SPARE_AFTER_S
+    while not stopping.wait(wait):
+        wait = KEEP_WARM_S
+        try:
+            warm_workers(session, 1)
+        except Exception as e:  # there is none then, and workers start as well
+            if not stopping.is_set():
+                print(f"noria: no process stands ready for a worker: {short_reason(e)}", file=sys.stderr, flush=True)
 
 
 def _host_worker(session: Any, config: WorkerConfig, report: Report, stopping: threading.Event) -> None:
