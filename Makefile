@@ -1,7 +1,7 @@
 # The commands of this repository.  Each sets up what it needs (scripts/setup.sh; quick when done).
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test fuzz soak leaks chaos fuzz-protocols memory-sweep docs lint types bench clean
+.PHONY: setup demo test fuzz cluster soak leaks chaos fuzz-protocols memory-sweep docs lint types bench clean
 
 setup:
 	@bash scripts/setup.sh
@@ -17,6 +17,10 @@ FUZZ_CASES ?= 4000
 fuzz: setup
 	@NORIA_FUZZ_CASES=$(FUZZ_CASES) NORIA_FUZZ_SEED=$${NORIA_FUZZ_SEED:-random} NORIA_FUZZ_FAILURES=10 \
 		$(PYTHON) -m pytest -q -s --tb=short tests/differential
+
+# On a Spark standalone cluster of several daemons.
+cluster: setup
+	@NORIA_CLUSTER=1 $(PYTHON) -m pytest -q tests/e2e/test_cluster.py
 
 # A night's length of the random engine tests, of other seeds each night (printed).
 SOAK_SEEDS ?= 100000

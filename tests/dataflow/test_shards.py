@@ -17,7 +17,7 @@ from noria.core.plain_symbols import PlainSymbols
 from reference import random_plans
 from reference.table_views import TableViews
 
-SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "1000"))  # without and with lost workers
+SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "800"))  # without and with lost workers
 FIRST = int(os.environ.get("NORIA_SHARD_FIRST", "0"))
 
 

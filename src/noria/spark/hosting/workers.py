@@ -18,16 +18,19 @@ import ctypes
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from noria.runtime import warm
+from noria.runtime import warm, wire
 from noria.runtime.worker_main import WorkerConfig, run_worker
+from noria.storage.errors import StoreError
 
 WARM = "noria.spark.hosting.workers:warm_workers"
 POOL = "noria-workers"  # of Spark's scheduler
@@ -133,7 +136,18 @@ def _task(config: WorkerConfig, numbers: Iterable[int]) -> Iterator[str]:
     """A barrier task: one worker, until it ends, and why it did."""
     _die_with_parent()
     for number in numbers:
-        yield run_worker(config.for_worker(number))
+        mine = config.for_worker(number)
+        _check_place(mine)
+        yield run_worker(mine)
+
+
+def _check_place(config: WorkerConfig) -> None:
+    """Is this where the server is?  Of a cluster's hosts Spark may choose any."""
+    if not Path(wire.socket_path(config.endpoint)).is_socket():
+        raise StoreError(f"Spark has placed it on {socket.gethostname()}, where the server's run directory "
+                         f"{config.run_dir} is not: workers share memory with the server, so they must run on its "
+                         f"host, in the same mount of {config.run_dir.parent}, and reach its data directory "
+                         f"{config.data_dir}; give a --master whose workers do")
 
 
 def _die_with_parent() -> None:

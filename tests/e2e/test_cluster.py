@@ -1,0 +1,57 @@
+"""`noria serve --master spark://…`: workers are where Spark has slots; one whose daemon dies comes up at another's; a
+host that the server does not share memory with is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from e2e.serving import Served, execute, rows, until
+from e2e.standalone import ELSEWHERE, can_hide_memory, standalone
+
+pytestmark = [pytest.mark.spark,
+              pytest.mark.skipif("NORIA_CLUSTER" not in os.environ, reason="ten JVMs: `make cluster`")]
+
+
+def test_a_standalone_cluster(tmp_path: Path) -> None:
+    with standalone(tmp_path / "spark") as cluster:
+        cluster.add("127.0.0.1", 2)
+        cluster.add("127.0.0.2", 2)
+        server = Served(tmp_path / "data", "--master", cluster.url, "--workers", "2")
+        try:
+            c = server.connect()
+            execute(c, "CREATE TABLE t (id INT PRIMARY KEY, g INT)")
+            execute(c, "CREATE VIEW counts AS SELECT g, COUNT(*) AS n FROM t WHERE g = ? GROUP BY g")
+            for i in range(30):
+                execute(c, "INSERT INTO t VALUES (%s, %s)", (i, i % 3))
+                assert rows(c, "SELECT n FROM counts WHERE g = %s", (i % 3,)) == [(i // 3 + 1,)]
+            pids = server.health()["worker_pids"]
+            hosts = [cluster.host_of(pid) for pid in pids]
+            assert set(hosts) == {"127.0.0.1", "127.0.0.2"}
+            begun = time.monotonic()
+            cluster.kill(hosts[1])
+            with c.cursor() as cursor:
+                cursor.executemany("INSERT INTO t VALUES (%s, %s)", [(i, 0) for i in range(30, 40)])
+            until("another worker", lambda: server.health()["worker_pids"][1] not in (0, pids[1]))
+            print(f"a daemon and its worker were lost for {time.monotonic() - begun:.1f} s")
+            assert cluster.host_of(server.health()["worker_pids"][1]) == hosts[0]
+            assert rows(c, "SELECT n FROM counts WHERE g = 0") == [(20,)]
+            assert rows(c, "SELECT COUNT(*) FROM t WHERE id >= 0") == [(40,)]
+        finally:
+            server.close()
+
+
+@pytest.mark.skipif(not can_hide_memory(), reason="needs the right to mount")
+def test_a_host_without_the_servers_memory(tmp_path: Path) -> None:
+    with standalone(tmp_path / "spark") as cluster:
+        cluster.add("127.0.0.3", 2, ELSEWHERE)
+        found = subprocess.run([sys.executable, "-m", "noria", "serve", "--data-dir", str(tmp_path / "data"),
+                                "--mysql-port", "0", "--http-port", "0", "--master", cluster.url],
+                               capture_output=True, text=True, timeout=120, check=False)
+    assert found.returncode == 1 and found.stdout == ""
+    assert "Spark has placed it on" in found.stderr and "workers share memory with the server" in found.stderr
