@@ -143,7 +143,7 @@ class Pieces:
 
     def __init__(self, elsewhere: Elsewhere):
         self._elsewhere = elsewhere
-        self._pieces: dict[tuple[int, int, Columns, bytes], Piece] = {}
+        self._pieces: dict[tuple[int, int, int, Columns, bytes], Piece] = {}
 
     @property
     def workers(self) -> int:
@@ -164,7 +164,7 @@ class Pieces:
 
     def _piece(self, table: TableDef, worker: int, cols: Columns, keys: Codes, rows: int, texts: Collection[int] | None
                ) -> Piece:
-        place = (table.table_id, worker, cols, keys.tobytes())
+        place = (table.table_id, len(table.fields), worker, cols, keys.tobytes())  # it may have got columns meanwhile
         if place not in self._pieces:
             self._pieces[place] = self._elsewhere.ask(table, worker, cols, keys, rows, texts)
         return self._pieces[place]

@@ -1,0 +1,97 @@
+"""What one worker asks another of a table for a one-shot, and what it is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dataflow.simulator import ShardRig
+from noria.core.batch import Batch
+from noria.core.errors import SqlError
+from noria.core.plain_symbols import PlainSymbols
+from noria.core.types import INT, TEXT, Column, TableDef
+from noria.dataflow.between import Found, LookUp, Message
+from noria.dataflow.elsewhere import Pieces
+from noria.dataflow.graph import Remote
+from reference.table_views import TableViews
+
+TABLE = TableDef("t", (Column("id", INT, False), Column("g", INT), Column("s", TEXT)), (0,), table_id=1)
+WIDER = replace(TABLE, columns=(*TABLE.columns, Column("n", INT)))
+NONE = np.empty((0, 1), np.int64)
+
+
+class Two:
+    """Two workers, and what they sent that has not arrived."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, Message]] = []
+        self.asks, self.has = (ShardRig(w, 2, lambda to, m: self.sent.append((to, m)), [TABLE], TableViews,
+                                        PlainSymbols(), 1) for w in range(2))
+        rows = [("t", (i, i % 3, f"text {i}"), 1) for i in range(10)]
+        self.has.store.put("t", self.has.deltas(rows)["t"])
+        self.pieces = Pieces(self.asks.elsewhere)
+
+    def under(self, table: TableDef, cols: tuple[int, ...], keys: np.ndarray, rows: int = 100,
+              texts: tuple[int, ...] | None = None) -> list[tuple]:
+        """What is found once all has arrived."""
+        with pytest.raises(Remote) as missing:
+            self.pieces.under(table, cols, keys, rows, texts)
+        while self.sent:
+            to, message = self.sent.pop(0)
+            if isinstance(message, LookUp):
+                self.last = message
+                self.has.elsewhere.serve(0, message)
+            else:
+                assert isinstance(message, Found) and to == 0
+                self.asks.elsewhere.found(message)
+        assert all(p.over for p in missing.value.gathers)
+        (found,) = self.pieces.under(table, cols, keys, rows, texts)
+        return sorted(self.shown(found))
+
+    def shown(self, rows: Batch) -> list[tuple]:
+        text = self.asks.symbols.text
+        return [(i, g, None if s < 0 else text(s)) for i, g, s, *_ in rows.columns.T.tolist()]
+
+
+def test_all_rows_or_those_under_keys() -> None:
+    two = Two()
+    every = [(i, i % 3, f"text {i}") for i in range(10)]
+    assert two.under(TABLE, (), NONE) == every
+    assert two.under(TABLE, (1,), np.array([[2]])) == [r for r in every if r[1] == 2], "without an index there"
+    two.has.store.add_index("t", (1,))
+    assert two.under(TABLE, (1,), np.array([[0, 1]]), texts=()) == [(*r[:2], None) for r in every if r[1] < 2]
+    assert not two.sent and two.pieces.under(TABLE, (), NONE, 100, None), "what is here is not asked for again"
+
+
+def test_a_table_that_got_columns_meanwhile_is_asked_for_them() -> None:
+    two = Two()
+    assert len(two.under(TABLE, (), NONE)) == 10 and two.last.width == 3
+    two.has.store.alter_table(WIDER)
+    assert len(two.under(WIDER, (), NONE)) == 10 and two.last.width == 4
+
+
+@pytest.mark.parametrize("what, rows, code", [("dropped", 100, 1412), ("made again", 100, 1412), ("large", 9, 3024)])
+def test_an_error_is_told(what: str, rows: int, code: int) -> None:
+    two, table = Two(), TABLE
+    if what == "dropped":
+        two.has.store.drop_table("t")
+    elif what == "made again":
+        table = replace(TABLE, table_id=2)
+    with pytest.raises(SqlError) as error:
+        two.under(table, (), NONE, rows)
+    assert error.value.code == code
+
+
+def test_what_a_lost_worker_was_asked_is_asked_again() -> None:
+    two = Two()
+    with pytest.raises(Remote):
+        two.pieces.under(TABLE, (), NONE, 100, None)
+    (first,) = two.sent
+    two.sent.clear()
+    two.asks.elsewhere.lost(1)
+    assert two.sent == [first]
+    two.asks.elsewhere.found(Found(first[1].ask - 1, None))  # of another life: nobody waits for it
+    with pytest.raises(Remote):
+        two.pieces.under(TABLE, (), NONE, 100, None)
