@@ -28,7 +28,7 @@ def command(
     from noria.storage.shards import BEFORE
 
     data_dir = data_dir.absolute()
-    if not data_dir.is_dir():
+    if not (data_dir / "epoch").exists():  # which whoever claims a directory writes
         sys.exit(f"noria reshard: {data_dir} is no data directory of noria")
     try:
         claim = Claim(data_dir)
