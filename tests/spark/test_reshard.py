@@ -90,7 +90,7 @@ def whole(path: Path, workers: int, wanted: list[list[Any]]) -> None:
         assert read(db) == wanted
 
 
-@pytest.mark.parametrize("way", [(1, 3, 2), (2, 1, 2), (3, 2, 1)], ids=str)
+@pytest.mark.parametrize("way", [(1, 3, 2), (2, 1)], ids=str)
 def test_from_some_workers_to_others(tmp_path: Path, way: tuple[int, ...]) -> None:
     rng = random.Random(str(way))
     wanted = filled(tmp_path / "data", way[0], rng, 30)
@@ -111,14 +111,12 @@ def test_from_some_workers_to_others(tmp_path: Path, way: tuple[int, ...]) -> No
         assert len(db.sql("SELECT * FROM bag")) == len(wanted[3]) + 1
 
 
-@pytest.mark.parametrize("way", [(1, 2), (2, 3)], ids=str)
-def test_large_tables_by_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                               way: tuple[int, int]) -> None:
+def test_large_tables_by_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "LITTLE_ROWS", 100)
     monkeypatch.setattr(job, "PART_ROWS", 20)
-    wanted = filled(tmp_path / "data", way[0], random.Random(str(way)), 70)
-    to(tmp_path / "data", way[1], lambda: spark)
-    whole(tmp_path / "data", way[1], wanted)
+    wanted = filled(tmp_path / "data", 2, random.Random(2), 70)
+    to(tmp_path / "data", 3, lambda: spark)
+    whole(tmp_path / "data", 3, wanted)
     assert not (tmp_path / "data" / RESHARD).exists()
 
 
@@ -150,12 +148,11 @@ def killed(path: Path, workers: int, line: int) -> bool:
     return run.returncode != 0
 
 
-@pytest.mark.parametrize("way", [(1, 2), (3, 2)], ids=str)
-def test_killed_anywhere_it_goes_on(tmp_path: Path, way: tuple[int, int]) -> None:
-    rng = random.Random()
+def test_killed_anywhere_it_goes_on(tmp_path: Path) -> None:
+    rng, way = random.Random(), (3, 2)
     wanted = filled(tmp_path / "data", way[0], rng, 12)
     lines = []
-    for _ in range(5):
+    for _ in range(4):
         lines.append(rng.randrange(1, 450))
         print("killed at line", lines)  # pytest shows it of a test that fails
         if not killed(tmp_path / "data", way[1], lines[-1]):

@@ -1,8 +1,9 @@
 """A table's rows for another number of workers, as sorted files for each: the table's own, and those of its indexes.
 
-Every task reads ranges of the table in the checkpoints of the old workers and makes all entries of the rows; Spark
-brings the entries of a worker and a range together, and the task that has them sorts them and writes a file (the second
-half of a bulk load, `loading/tasks.py`).  What is little is made without Spark.
+Every task reads a range of the table in the checkpoints of all old workers, and writes the rows of each new one to a
+file: the rows of a range are in order already, or nearly.  The entries of indexes are brought together by Spark, those
+of a worker and a range to the task that sorts them and writes a file (the second half of a bulk load,
+`loading/tasks.py`).  What is little is made without Spark.
 
 Keeps true: the files of a family and worker are disjoint; memory is bounded by a range, whatever the table's size.
 """
@@ -19,6 +20,8 @@ from itertools import islice
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -31,6 +34,7 @@ from noria.spark.loading.tasks import (
     PARCEL_SCHEMA,
     ROW_BITS,
     Batches,
+    FileOf,
     Job,
     Merge,
     Report,
@@ -43,16 +47,15 @@ from noria.storage.entries_hash import Sums
 from noria.storage.errors import StoreError
 from noria.storage.shards import shards_of
 from noria.storage.snapshot import Range, bytes_about, rows_about, split
-from noria.storage.sst import ENTRY, SstFile, write_file
+from noria.storage.sst import ENTRY, SstFile, describe, write_file
 from noria.storage.table import Index
 
 LITTLE_ROWS, LITTLE_BYTES = 200_000, 32 * 2**20  # of a table that is dealt without Spark
 PART_ROWS, PART_BYTES = 1_000_000, 48 * 2**20  # of a range of a worker's: a task sorts it in memory
-PIECES_PER_PART = 4  # so that what is read of each piece's start tells where ranges end
-SAMPLED = 1_000  # rows of each piece
+RANGES_PER_SLOT = 4  # at least: their sizes are estimates
+SAMPLED = 1_000  # rows of each range
 SORTED_ROWS = 50_000
 
-Piece = tuple[str, Range]
 
 
 @dataclass(frozen=True)
@@ -76,27 +79,26 @@ def reshard(spark: Callable[[], SparkSession], progress: Progress = quiet, *, ch
         return _little(job, shards)
     session = spark()
     slots = max(1, min(int(session.sparkContext.defaultParallelism), os.cpu_count() or 1))
-    parts = max(1, -(-rows // (workers * PART_ROWS)), -(-nbytes // (workers * PART_BYTES)))
-    each = -(-max(2 * slots, PIECES_PER_PART * parts) // len(shards))
-    pieces = [(shard, some) for shard in shards for some in split(shard, table, each)]
-    ranges = _ranges(job, pieces, parts)
-    families = tuple(range(len(job.families)))
+    count = max(RANGES_PER_SLOT * slots, -(-rows // PART_ROWS), -(-nbytes // PART_BYTES))
+    largest = max(shards, key=lambda shard: rows_about(shard, table))  # the others' rows lie as its do: by a hash
+    ranges = split(largest, table, count)
+    bounds = _bounds(job, largest, ranges, max(1, -(-rows // (workers * PART_ROWS))))
     with stages(session, progress, f"table {table.name}"):
-        numbers = session.range(0, len(pieces), 1, len(pieces))
-        entries = numbers.mapInArrow(_Deal(job, tuple(pieces), ranges), PARCEL_SCHEMA)
-        parcels = entries.repartitionById(workers * ranges.total, F.col("part"))
-        found = reports(parcels.mapInArrow(Merge(job, ranges, families), PARCEL_SCHEMA))
+        numbers = session.range(0, len(ranges), 1, len(ranges))
+        dealt = numbers.mapInArrow(_Deal(job, tuple(shards), tuple(ranges), bounds), PARCEL_SCHEMA)
+        if indexes:
+            parcels = dealt.repartitionById(workers * bounds.total, F.col("part"))
+            dealt = parcels.mapInArrow(Merge(job, bounds, tuple(range(1, len(job.families)))), PARCEL_SCHEMA)
+        found = reports(dealt)
     files: dict[tuple[int, str], list[SstFile]] = {}
     for r in found:
-        if r.duplicate or r.rejected:
-            raise _not_apart(table, r.duplicate or "; ".join(r.examples))
+        if r.duplicate:
+            raise _not_apart(table, r.duplicate)
         for f in r.files:
             sync(f.path)
-            last = b""  # nobody asks
-            files.setdefault((f.worker, f.family), []).append(SstFile(f.path, f.rows, f.first, last,
-                                                                      os.path.getsize(f.path)))
+            files.setdefault((f.worker, f.family), []).append(describe(f.path))
     read = reduce(Sums.plus, (r.sums for r in found if isinstance(r, _Read)), Sums())
-    return Dealt(files, _last_number(table, len(pieces)), read)
+    return Dealt(files, _last_number(table, len(ranges) * len(shards)), read)
 
 
 def _last_number(table: TableDef, pieces: int) -> int:
@@ -109,13 +111,13 @@ def _not_apart(table: TableDef, what: str) -> StoreError:
                       "server with the old number of workers; mend them there first")
 
 
-def _ranges(job: Job, pieces: Sequence[Piece], parts: int) -> Ranges:
-    """Bounds for each family, by some rows of each piece."""
-    seen: list[list[bytes]] = [[] for _ in job.families]
-    for number, (shard, some) in enumerate(pieces if parts > 1 else ()):
-        with closing(deal(shard, job.table, job.indexes, some, number, 1, Sums(), SAMPLED)) as dealt:
+def _bounds(job: Job, shard: str, ranges: Sequence[Range], parts: int) -> Ranges:
+    """Where the parts of each index end, by some rows of each range."""
+    seen: list[list[bytes]] = [[] for _ in job.indexes]
+    for some in ranges if parts > 1 and job.indexes else ():
+        with closing(deal(shard, job.table, job.indexes, some, 0, 1, Sums(), SAMPLED)) as dealt:
             for _, made in islice(dealt, 1):
-                for keys, entries in zip(seen, made, strict=True):
+                for keys, entries in zip(seen, made[1:], strict=True):
                     keys += entries.column("key").to_pylist()
     return Ranges(tuple(quantiles(sorted(keys), parts) for keys in seen))
 
@@ -131,13 +133,20 @@ def _little(job: Job, shards: Sequence[str]) -> Dealt:
                 held.setdefault((worker, place), []).append(_placed(entries, at))
             at += made[0].num_rows
     for (worker, place), some in sorted(held.items()):
-        path = os.path.join(job.out, f"{worker}-{place}.sst")
-        entries = in_order(some).select(ENTRY.names).to_batches(SORTED_ROWS)
-        file = write_file(path, entries, partial(_refuse, job))
+        file = _written(job, os.path.join(job.out, f"{worker}-{place}.sst"), some)
         if file is not None:
-            sync(path)
+            sync(file.path)
             files[worker, job.family(place)] = [file]
     return Dealt(files, _last_number(job.table, len(shards)), sums)
+
+
+def _written(job: Job, path: str, some: list[pa.RecordBatch]) -> SstFile | None:
+    """Entries with their places as a file."""
+    rows = pa.Table.from_batches(some)
+    keys = rows.column("key").combine_chunks()
+    if not pc.all(pc.less(keys.slice(0, len(keys) - 1), keys.slice(1))).as_py():
+        rows = in_order(some)
+    return write_file(path, rows.select(ENTRY.names).to_batches(SORTED_ROWS), partial(_refuse, job))
 
 
 def _refuse(job: Job, key: bytes, value: bytes) -> None:
@@ -157,24 +166,34 @@ class _Read(Report):
 
 @dataclass(frozen=True)
 class _Deal:
-    """Pieces of the table to entries, each in the parcel of its worker and part."""
+    """Ranges of the table to files of its rows, and to entries of its indexes, each in the parcel of its worker and
+    part."""
 
     job: Job
-    pieces: tuple[Piece, ...]
-    ranges: Ranges
+    shards: tuple[str, ...]
+    ranges: tuple[Range, ...]
+    bounds: Ranges
 
     def __call__(self, numbers: Batches) -> Batches:
-        sums = Sums()
+        sums, files = Sums(), list[FileOf]()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from self._piece(number, sums)
-        yield _Read(sums=sums).parcel()
+                yield from self._range(number, sums, files)
+        yield _Read(files=tuple(files), sums=sums).parcel()
 
-    def _piece(self, number: int, sums: Sums) -> Iterator[pa.RecordBatch]:
-        shard, some = self.pieces[number]
+    def _range(self, number: int, sums: Sums, files: list[FileOf]) -> Iterator[pa.RecordBatch]:
+        held: dict[int, list[pa.RecordBatch]] = {}
         at = number << ROW_BITS
-        for worker, made in deal(shard, self.job.table, self.job.indexes, some, number, self.job.workers, sums):
-            for place, entries in enumerate(made):
-                if entries.num_rows:
-                    yield parcelled(self.ranges, place, _placed(entries, at), worker)
-            at += made[0].num_rows
+        for piece, shard in enumerate(self.shards, number * len(self.shards)):
+            for worker, made in deal(shard, self.job.table, self.job.indexes, self.ranges[number], piece,
+                                     self.job.workers, sums):
+                rows, *entries = (_placed(b, at) for b in made)
+                held.setdefault(worker, []).append(rows)
+                for place, some in enumerate(entries):
+                    yield parcelled(self.bounds, place, some, worker)
+                at += rows.num_rows
+        for worker, batches in held.items():
+            name = f"rows-{number}-{worker}-{TaskContext.get().taskAttemptId()}.sst"
+            made_of = _written(self.job, os.path.join(self.job.out, name), batches)
+            if made_of is not None:
+                files.append(FileOf(self.job.family(0), made_of.path, made_of.rows, made_of.first, worker))
