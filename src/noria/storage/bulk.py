@@ -48,6 +48,12 @@ def stage(engine: Engine, table: Table, load: Load, group: str = "") -> dict[str
     return _stage(engine, described, _directory(engine, group))
 
 
+def missing(engine: Engine, load: Load, group: str) -> str | None:
+    """A file of what was staged for the group that is not there."""
+    names = (os.path.join(_directory(engine, group), name) for _, some in load.files for name in some)
+    return next((path for path in names if not os.path.exists(path)), None)
+
+
 def unstage(engine: Engine, group: str) -> None:
     """Nobody wants the group's files any more."""
     shutil.rmtree(_directory(engine, group), ignore_errors=True)

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 from rocksdict import WriteBatch
 
+from noria.core.errors import SqlError
 from noria.core.statements import Load, WriteResult
 from noria.storage import bulk, meta, prepared
 from noria.storage.catalog import Done
 from noria.storage.committing import Committing
+from noria.storage.errors import damaged
 from noria.storage.table import Table
 
 
@@ -49,6 +51,12 @@ class Loading(Committing):
         tried = self._groups.prepared.get(group)
         return tuple(s.table for s in tried.statements if isinstance(s, Load)) if tried is not None else ()
 
+    def _refuse_staged(self) -> None:
+        for group in self._groups.prepared:
+            for table in self.loads(group):
+                raise SqlError(1105, "HY000", f"a load into {table} is staged in {self._engine.path} and not decided: "
+                                              "start the server, which completes or forgets it, and stop it again")
+
     # ---------------------------------------------------------------- parts of a group
     def _staged(self, load: Load, group: str) -> Load:
         """The load with its files in a directory of the group; SqlError where it cannot be taken."""
@@ -65,7 +73,9 @@ class Loading(Committing):
         self._groups.decided |= {group} if group else set()
 
     def _load_staged(self, load: Load, done: Done, group: str) -> None:
-        """What was staged for the group."""
+        """What was staged for the group; StoreDamaged where its files are gone."""
+        if missing := bulk.missing(self._engine, load, group):
+            raise damaged(self._engine.path, f"{missing}, staged for a load into {load.table}, is gone")
         def forgotten(batch: WriteBatch) -> None:
             prepared.forget_prepared(self._engine, batch, group)
 

@@ -433,5 +433,7 @@ class RocksStore(Deciding):
         return self._engine.flush_ahead()
 
     def checkpoint(self, path: str) -> None:
-        """A consistent copy (hard links) at `path`, which must not exist; `storage.snapshot` reads it."""
+        """A consistent copy (hard links) at `path`, which must not exist; `storage.snapshot` reads it.  SqlError while
+        a load is staged, whose files would not be in it."""
+        self._refuse_staged()
         self._engine.checkpoint(path)
