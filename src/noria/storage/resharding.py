@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import reduce
@@ -28,7 +28,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import TableDef
 from noria.storage import meta
 from noria.storage.catalog import family_of
-from noria.storage.check import Check
+from noria.storage.check import Report
 from noria.storage.disk import sync
 from noria.storage.engine import META, Engine, Memory
 from noria.storage.entries_hash import Sums
@@ -142,14 +142,13 @@ class NewStores:
             old.close()
         self.tables = [(t, [i for id, i in indexes if id == t.table_id]) for t in definitions]
         self._first_ids = _auto_increments(data_dir, definitions)
-        self._bases = [place(data_dir) / _NEW / f"worker-{w}" / "base" for w in range(workers)]
         self._engines: list[Engine] = []
         try:
-            for base in self._bases:
-                base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                engine = Engine(str(base), Memory())
+            for base in new_bases(data_dir, workers):
+                Path(base).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                engine = Engine(base, Memory())
                 self._engines.append(engine)
-                meta.check_format(engine, str(base))
+                meta.check_format(engine, base)
                 batch = WriteBatch(raw_mode=True)
                 for key, value in self._program:
                     meta.put(engine, batch, key, value)
@@ -205,11 +204,15 @@ def _auto_increments(data_dir: Path, tables: Iterable[TableDef]) -> dict[str, in
     return most
 
 
-def verify(data_dir: Path, workers: int, wanted: dict[str, Sums], progress: Callable[[str, int, int], object]) -> None:
-    """Read all of the new stores.  StoreError: they are not what the old ones were."""
+def new_bases(data_dir: Path, workers: int) -> list[str]:
+    """The new stores, by worker."""
+    return [str(place(data_dir) / _NEW / f"worker-{w}" / "base") for w in range(workers)]
+
+
+def verify(reports: Iterable[Report], wanted: dict[str, Sums]) -> None:
+    """reports: of all of each new store, by worker.  StoreError: they are not what the old ones were."""
     found: dict[str, list[Sums]] = {name: [] for name in wanted}
-    for w in range(workers):
-        report = Check(str(place(data_dir) / _NEW / f"worker-{w}" / "base"), progress).run()
+    for w, report in enumerate(reports):
         if report.findings:
             raise _differs(f"worker {w}: {report.findings[0]}")
         for name, sums in report.sums.items():

@@ -8,16 +8,23 @@ only when a table is too large to be done without, and ends with the run.
 
 from __future__ import annotations
 
+import os
+import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from noria.spark.hosting.session import SparkSettings, build_session
-from noria.spark.jobs.progress import Progress
+from noria.spark.jobs.progress import Progress, stages
 from noria.spark.jobs.reshard import reshard
 from noria.storage import resharding
 from noria.storage.catalog import family_of
+from noria.storage.check import Check, Report
+from noria.storage.entries_hash import Sums
 from noria.storage.errors import StoreError
 from noria.storage.resharding import NewStores, Plan
 from noria.storage.shards import BEFORE, shards_of, workers_of
@@ -46,17 +53,37 @@ class Resharding:
             raise StoreError(f"{self._data_dir / BEFORE} has the stores of an earlier reshard: see that all is well "
                              f"and remove it (noria reshard --data-dir {self._data_dir} --workers {found} --drop-old)")
         plan = resharding.begin(self._data_dir, self._workers, self._epoch)
+        try:
+            wanted = self._filled()
+            resharding.verify(self._checked(), wanted)
+        finally:
+            self._end_session()
+        resharding.switch(self._data_dir, plan)
+        return f"{_moved(plan)}; {len(wanted)} tables, {sum(s.count for s in wanted.values()):,} rows"
+
+    def _filled(self) -> dict[str, Sums]:
+        """The new stores have all tables; the sums of their rows in the old ones."""
         stores = NewStores(self._data_dir, self._workers)
         try:
             self._tables(stores)
-            wanted = stores.complete()
+            return stores.complete()
         finally:
             stores.close()
-            self._end_session()
-        resharding.verify(self._data_dir, self._workers, wanted,
-                          lambda what, done, total: self._told(f"comparing {what}", done, total))
-        resharding.switch(self._data_dir, plan)
-        return f"{_moved(plan)}; {len(wanted)} tables, {sum(s.count for s in wanted.values()):,} rows"
+
+    def _checked(self) -> Iterator[Report]:
+        """All of each new store is read: by Spark's tasks, if there are any."""
+        bases = resharding.new_bases(self._data_dir, self._workers)
+        if self._session is None:
+            for base in bases:
+                yield Check(base, lambda what, done, total: self._told(f"comparing {what}", done, total)).run()
+            return
+        with stages(self._session, self._told_of_tasks, "comparing all stores"):
+            numbers = self._session.range(0, len(bases), 1, len(bases))
+            found = numbers.mapInArrow(_check(bases), "worker int, report binary").collect()
+        yield from (pickle.loads(bytes(r["report"])) for r in sorted(found, key=lambda r: int(r["worker"])))
+
+    def _told_of_tasks(self, done: int, total: int, what: str) -> None:
+        self._told(what, done, total)
 
     def _tables(self, stores: NewStores) -> None:
         shards = shards_of(stores.checkpoint)
@@ -81,17 +108,43 @@ class Resharding:
         return told
 
     def _spark(self) -> Any:
-        if self._make_session is not None:
-            return self._make_session()
+        if self._session is None and self._make_session is not None:
+            self._session = self._make_session()
         if self._session is None:
             settings = SparkSettings(workers=0, scratch_dir=self._data_dir / "spark-reshard", app_name="noria-reshard")
-            self._session = build_session(settings.batch())
+            with _stderr_to(self._data_dir / "spark.log"):  # where the JVM says what it has to say from then on
+                self._session = build_session(settings.batch())
         return self._session
 
     def _end_session(self) -> None:
-        if self._session is not None:
+        if self._session is not None and self._make_session is None:
             self._session.stop()
             shutil.rmtree(self._data_dir / "spark-reshard-batch", ignore_errors=True)
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """What this process, and those that it starts, write to standard error goes to the end of a file."""
+    kept = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _check(bases: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function of Spark's tasks: from numbers of stores to what they are found to be."""
+    def check(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for n in batch.column(0).to_pylist():
+                report = pickle.dumps(Check(bases[n], lambda *step: None).run())
+                yield pa.record_batch([pa.array([n], pa.int32()), pa.array([report], pa.binary())],
+                                      names=["worker", "report"])
+
+    return check
 
 
 def _moved(plan: Plan) -> str:
