@@ -39,13 +39,13 @@ def command(
             said = _resharded(data_dir, workers, claim.epoch)
         if drop_old:
             resharding.forget(data_dir)
-            print(f"{data_dir}: {said}")
-        else:
-            print(f"{data_dir}: {said}"
-                  + (f"; the old stores are in {data_dir / BEFORE}: --drop-old removes them"
-                     if (data_dir / BEFORE).exists() else ""))
+        kept = (data_dir / BEFORE).exists()
+        print(f"{data_dir}: {said}" + (f"; the old stores are in {data_dir / BEFORE}: --drop-old removes them"
+                                       if kept else ""))
     except Interrupted as e:
-        print("noria reshard: stopped; the data is as it was, and another run goes on from here", file=sys.stderr)
+        print("noria reshard: stopped; "
+              + ("the new stores are what counts: run it again before the server" if resharding.is_switching(data_dir)
+                 else "the data is as it was, and another run goes on from here"), file=sys.stderr)
         raise typer.Exit(128 + e.number) from None
     except (StoreError, SparkUnavailable, OSError) as e:
         sys.exit(f"noria reshard: {e}")

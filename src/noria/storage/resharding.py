@@ -238,6 +238,11 @@ def switch(data_dir: Path, plan: Plan) -> None:
     finish_switch(data_dir)
 
 
+def is_switching(data_dir: Path) -> bool:
+    """Are the new stores what counts, and not all in place?"""
+    return (place(data_dir) / SWITCH).exists()
+
+
 def finish_switch(data_dir: Path) -> Plan | None:
     """Move what is not moved yet, if the new stores are what counts; that may be interrupted at any point."""
     at, before = place(data_dir), data_dir / BEFORE
@@ -250,6 +255,7 @@ def finish_switch(data_dir: Path) -> Plan | None:
             (data_dir / f"worker-{w}").rename(before / f"worker-{w}")
     note_workers(before, plan.before)
     shutil.copyfile(data_dir / "epoch", before / "epoch")
+    sync(before / "epoch")
     sync(before)
     for w in range(plan.after):
         if (at / _NEW / f"worker-{w}").exists():
@@ -265,5 +271,5 @@ def finish_switch(data_dir: Path) -> Plan | None:
 
 
 def forget(data_dir: Path) -> None:
-    """Remove what the old stores were, and what a try that came to nothing has left."""
+    """Remove the old stores."""
     shutil.rmtree(data_dir / BEFORE, ignore_errors=True)
