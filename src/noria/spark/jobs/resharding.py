@@ -41,6 +41,7 @@ class Resharding:
         self._data_dir, self._workers, self._epoch, self._told = data_dir, workers, epoch, told
         self._make_session = make_session
         self._session: Any = None
+        self._rows = 0  # about, of all tables
 
     def run(self) -> str:
         """What there is then, in words.  StoreError: why nothing was changed."""
@@ -77,18 +78,16 @@ class Resharding:
             for base in bases:
                 yield Check(base, lambda what, done, total: self._told(f"comparing {what}", done, total)).run()
             return
-        with stages(self._session, self._told_of_tasks, "comparing all stores"):
+        with stages(self._session, self._after(0, self._rows, self._rows), "comparing all stores"):
             numbers = self._session.range(0, len(bases), 1, len(bases))
             found = numbers.mapInArrow(_check(bases), "worker int, report binary").collect()
         yield from (pickle.loads(bytes(r["report"])) for r in sorted(found, key=lambda r: int(r["worker"])))
 
-    def _told_of_tasks(self, done: int, total: int, what: str) -> None:
-        self._told(what, done, total)
-
     def _tables(self, stores: NewStores) -> None:
         shards = shards_of(stores.checkpoint)
         rows = {t.name: sum(rows_about(s, t) for s in shards) for t, _ in stores.tables}
-        total, done = sum(rows.values()), 0
+        self._rows = total = sum(rows.values())
+        done = 0
         for table, indexes in stores.tables:
             if not stores.has(table):
                 out = resharding.place(self._data_dir) / "files" / family_of(table)
