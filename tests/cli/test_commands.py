@@ -21,7 +21,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", ["serve", "load", "verify", "sql", "version", "check", "backup", "restore", "apply",
-                                     "export-program"])
+                                     "export-program", "reshard"])
 def test_every_command_has_help(command: str) -> None:
     out = run(command, "--help")
     assert out.returncode == 0 and len(out.stdout.splitlines()) > 4
@@ -46,6 +46,7 @@ def test_formats_by_name(tmp_path: Path) -> None:
     (("verify", "--url", "nonsense://x"), "is no server's address"),
     (("serve", "--data-dir", "/tmp/x", "--memory-limit", "lots"), "is no size"),
     (("check", "/nonexistent"), "is no data directory"),
+    (("reshard", "--data-dir", "/nonexistent", "--workers", "2"), "is no data directory"),
     (("restore", "/nonexistent", "/tmp/x-restored"), "no whole backup"),
     (("backup", "/tmp/x-backup", "--data-dir", "/nonexistent"), "is no data directory"),
     (("apply", "/nonexistent.sql"), "cannot be read"),

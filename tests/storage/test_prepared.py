@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from rocksdict import WriteBatch
 
@@ -14,11 +16,12 @@ from noria.core.errors import SqlError
 from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
-from noria.core.statements import Delete, Insert, Statement
+from noria.core.statements import Delete, Insert, Load, Statement
 from noria.core.types import INT, Column, TableDef
 from noria.dataflow.packets import Decide, Prepare, Write
 from noria.storage import meta
 from noria.storage.errors import StoreDamaged
+from noria.storage.sst import entries, write_file
 from noria.storage.store import RocksStore
 
 T = TableDef("t", (Column("id", INT, False),), (0,))
@@ -155,3 +158,63 @@ def test_shards_agree_with_a_model_whenever_any_of_them_starts_again(tmp_path: P
         assert [s.rows() for s in shards] == model, f"seed {seed}, group {number}"
     for s in shards:
         s.store.close()
+
+
+# ------------------------------------------------------------------ a bulk load's part
+def load_of(shard: Shard, path: Path, ids: range) -> Load:
+    path.mkdir()
+    batch = pa.record_batch([pa.array(list(ids), pa.int32())], ["id"])
+    file = write_file(str(path / "t.sst"), [entries(shard.store.tables()["t"], None, batch)])
+    assert file is not None
+    return Load("t", (("t1", (file.path,)),), len(ids))
+
+
+def staged(shard: Shard) -> list[str]:
+    return sorted(p.name for p in Path(shard.path).glob("ingest*"))
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_staged_load_is_kept_until_it_is_decided(shard: Shard, tmp_path: Path, commit: bool, reopened: bool) -> None:
+    shard.send(Write((Insert("t", (0,), ((1,),)),)))
+    load = load_of(shard, tmp_path / "files", range(10, 20))
+    assert shard.send(Prepare((load,), "g", 0))[0].affected == 10
+    if reopened:
+        shutil.rmtree(tmp_path / "files")
+        shard.reopen()
+    assert shard.rows() == {1} and shard.store.groups()[0] == (("g", 0),) and staged(shard) == ["ingest-g"]
+    with pytest.raises(SqlError, match="group g is prepared"):
+        shard.send(Write((Insert("t", (0,), ((2,),)),)))
+    with pytest.raises(SqlError, match=r"a load into t is staged .* start the server"):
+        shard.store.checkpoint(str(tmp_path / "checkpoint"))
+    results = shard.send(Decide("g", commit))
+    for _ in range(2):
+        assert [r.affected for r in results] == ([10] if commit else [])
+        assert shard.rows() == ({1, *range(10, 20)} if commit else {1}) and not staged(shard)
+        assert shard.store.groups() == ((), ()) and shard.store.table("t").counters.rows == (11 if commit else 1)
+        shard.reopen()
+        results = shard.send(Decide("g", commit), shard.seq)  # a resend
+
+
+def test_the_coordinators_part_of_a_load_is_the_decision(shard: Shard, tmp_path: Path) -> None:
+    load = load_of(shard, tmp_path / "files", range(5))
+    assert shard.send(Write((load,), "g"))[0].affected == 5
+    shard.reopen()
+    assert shard.rows() == set(range(5)) and shard.store.groups() == ((), ("g",))
+    with pytest.raises(SqlError, match="Duplicate entry"):
+        shard.send(Write((load_of(shard, tmp_path / "again", range(4, 6)),), "h"))
+    assert shard.store.groups() == ((), ("g",)) and shard.rows() == set(range(5)) and not staged(shard)
+
+
+def test_what_cannot_be_taken_is_not_prepared(shard: Shard, tmp_path: Path) -> None:
+    shard.send(Write((Insert("t", (0,), ((3,),)),)))
+    (result,) = shard.send(Prepare((load_of(shard, tmp_path / "files", range(5)),), "g", 0))
+    assert result.error.code == 1062 and not staged(shard) and shard.store.groups() == ((), ())
+
+
+def test_staged_files_that_are_gone_are_damage(shard: Shard, tmp_path: Path) -> None:
+    shard.send(Prepare((load_of(shard, tmp_path / "files", range(5)),), "g", 0))
+    (file,) = (Path(shard.path) / "ingest-g").iterdir()
+    file.unlink()
+    with pytest.raises(StoreDamaged, match="staged for a load into t, is gone"):
+        shard.send(Decide("g", True))

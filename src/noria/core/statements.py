@@ -66,8 +66,18 @@ class Move(NamedTuple):
     came: tuple[bytes, ...]
 
 
+class Load(NamedTuple):
+    """What one of several workers takes of a bulk load: files by column family (as `packets.Ingest` has them), how many
+    rows are in them, and the AUTO_INCREMENT mark.  Always alone in its group."""
+
+    table: str
+    files: tuple[tuple[str, tuple[str, ...]], ...]
+    rows: int
+    auto_increment: int = 0
+
+
 ClientWrite = Insert | Update | Delete
-Statement = ClientWrite | Clear | Move
+Statement = ClientWrite | Clear | Move | Load
 
 
 class WriteResult(NamedTuple):

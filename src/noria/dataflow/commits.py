@@ -10,7 +10,7 @@ from typing import Protocol
 
 from noria.core.batch import Batch
 from noria.core.errors import SqlError, view_changed
-from noria.core.statements import Statement, WriteResult
+from noria.core.statements import Load, Statement, WriteResult
 from noria.dataflow.engine import Engine
 from noria.dataflow.packets import (
     CheckUnique,
@@ -49,6 +49,7 @@ class Commits:
     def write(self, body: Write | Prepare | Decide, e: Envelope) -> Wrote:
         work, self._engine.work = self._engine.work, None
         deltas: dict[str, Batch] = {}
+        loaded = self._loaded(body)
         try:
             if isinstance(body, Prepare):
                 results = self._store.prepare(body.statements, body.group, body.coordinator, e.epoch, e.seq, work)
@@ -59,6 +60,9 @@ class Commits:
         except SqlError as error:  # nothing is there
             number = 1 if isinstance(body, Decide) else len(body.statements)
             return Wrote(e.seq, tuple(WriteResult(error=error) for _ in range(number)))
+        if any(r.error is None for r in results):
+            for table in loaded:
+                self._reload(table, e)
         try:
             self._engine.tick(deltas)
         except Exception as bug:  # committed, and states may be at odds with the tables
@@ -100,10 +104,19 @@ class Commits:
         except SqlError as error:
             return Done(e.seq, error=error)
         self._engine.work = None
-        for slices in self._slices:
-            slices.again(body.table)
-        try:
-            self._engine.reload(body.table)
-        except Exception as bug:
-            raise TickFailed(f"taking the load {e.epoch}.{e.seq} of {body.table} in failed: {bug!r}") from bug
+        self._reload(body.table, e)
         return Done(e.seq, body.rows)
+
+    def _loaded(self, body: Write | Prepare | Decide) -> tuple[str, ...]:
+        """The tables into which it takes files."""
+        if isinstance(body, Decide):
+            return self._store.loads(body.group) if body.commit else ()
+        return tuple(s.table for s in body.statements if isinstance(s, Load)) if isinstance(body, Write) else ()
+
+    def _reload(self, table: str, e: Envelope) -> None:
+        for slices in self._slices:
+            slices.again(table)
+        try:
+            self._engine.reload(table)
+        except Exception as bug:
+            raise TickFailed(f"taking the load {e.epoch}.{e.seq} of {table} in failed: {bug!r}") from bug

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noria.core.errors import SqlError
-from noria.core.statements import Insert, Statement, WriteResult
+from noria.core.statements import Insert, Load, Statement, WriteResult
 from noria.core.types import TableDef
 
 Unique = tuple[tuple[int, ...], ...]
@@ -273,10 +273,10 @@ class Ingest:
     auto_increment: int = 0
     shards: tuple[tuple[tuple[tuple[str, tuple[str, ...]], ...], int], ...] = ()
 
-    def of(self, worker: int) -> Ingest:
+    def of(self, worker: int) -> Load:
         """What one of several workers takes: perhaps nothing but the mark."""
         files, rows = self.shards[worker]
-        return Ingest(self.table, files, rows, self.auto_increment)
+        return Load(self.table, files, rows, self.auto_increment)
 
     def check_of(self, worker: int, spread: Collection[str] = ()) -> CheckIngest:
         """Whether it could.  spread: families whose keys are to be there once among all workers."""

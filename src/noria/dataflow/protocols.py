@@ -241,6 +241,9 @@ class BaseStore(Protocol):
 
     def checkpoint(self, path: str) -> None: ...
 
+    def loads(self, group: str) -> tuple[str, ...]:
+        """The tables for which files are staged under this name (`statements.Load`), until it is decided."""
+
     def check_ingest(self, table: str, files: dict[str, list[str]], rows: int,
                      others: dict[str, list[str]] | None = None) -> None: ...
 

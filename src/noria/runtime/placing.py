@@ -22,7 +22,7 @@ from noria.core.expressions.points import bounded
 from noria.core.keys import shard_of
 from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
-from noria.core.statements import NEW, Clear, Delete, Insert, Move, Statement, Update, WriteResult
+from noria.core.statements import NEW, Clear, Delete, Insert, Load, Move, Statement, Update, WriteResult
 from noria.core.types import TableDef
 from noria.core.values import convert, default_code, encode
 
@@ -100,7 +100,9 @@ def renumbers(statement: Statement, table: TableDef) -> bool:
     """May it set an AUTO_INCREMENT column to what is not given here?"""
     if table.auto_increment is None or isinstance(statement, Delete):
         return False
-    return isinstance(statement, Clear | Move) or any(c == table.auto_increment for c, _ in statement.assignments)
+    if isinstance(statement, Clear | Move | Load):
+        return True
+    return any(c == table.auto_increment for c, _ in statement.assignments)
 
 
 def _concerned(where: Expr | None, table: TableDef, workers: int) -> list[int]:

@@ -469,7 +469,7 @@ class ShardedLink:
                                                "views": views})
 
     async def _ingest(self, body: Ingest) -> Done:
-        """At all workers, after all have found that it fits."""
+        """At all workers or at none, as a group, after all have found that it fits."""
         async with self._nothing_else():
             spread = spread_families(self._mirror.tables.get(body.table))
             checks: list[Done] = await asyncio.gather(*(link.ask(body.check_of(link.worker, spread))
@@ -477,12 +477,13 @@ class ShardedLink:
             for r in checks:
                 if r.error is not None:
                     return r
-            replies: list[Done] = await asyncio.gather(*(link.change(body.of(link.worker)) for link in self.links))
-        wrong = next((r for r in replies if r.error is not None), None)
+            results = await self._groups.begin({w: (body.of(w),) for w in range(self.workers)})
+            await self._own.catch_up({}, self.routes.depth, range(self.workers))
+        wrong = next((r.error for r in results if r.error is not None), None)
         table = self._mirror.tables.get(body.table)
         if table is not None:
             await self._renumber([table])
-        return wrong or Done(0, sum(r.value for r in replies))
+        return Done(0, sum(r.affected for r in results), wrong)
 
     def _learn(self, steps: Sequence[MigrationStep], *replies: Migrated) -> None:
         """Where the keys of views are: a worker that died meanwhile does not tell."""

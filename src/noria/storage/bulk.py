@@ -2,7 +2,8 @@
 
 The files are linked into the data directory, the intent is committed, every family takes its files (RocksDB
 moves them), the counters and (epoch, seq) are committed with the intent's removal.  A crash before the intent
-leaves nothing; after it the next start goes on with the files that are still there.
+leaves nothing; after it the next start goes on with the files that are still there.  Of several workers each keeps its
+files in a directory of the group until that is decided (`loading.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from rocksdict import WriteBatch
 
 from noria.core.errors import SqlError
+from noria.core.statements import Load, WriteResult
 from noria.storage import meta
 from noria.storage.catalog import Done
 from noria.storage.disk import sync
@@ -32,14 +34,41 @@ _PROBE_ROWS = 10_000
 _PROBE, _OTHER = "probe", "probe.other"  # families in which files are looked at before they count
 
 
-def ingest(engine: Engine, table: Table, files: dict[str, list[str]], rows: int, auto_increment: int,
-           done: Done) -> None:
-    staged = _stage(engine, check(engine, table, files, rows))
+More = Callable[[WriteBatch], object]  # what else is in a commit
+
+
+def nothing(batch: WriteBatch) -> None:
+    """Nothing else."""
+
+
+def stage(engine: Engine, table: Table, load: Load, group: str = "") -> dict[str, list[str]]:
+    """Check the files, and link (or copy) them into the data directory, durably; their names there by family.  group:
+    for which they stay there; without one they are to be taken at once."""
+    described = check(engine, table, {family: list(paths) for family, paths in load.files}, load.rows)
+    return _stage(engine, described, _directory(engine, group))
+
+
+def missing(engine: Engine, load: Load, group: str) -> str | None:
+    """A file of what was staged for the group that is not there."""
+    names = (os.path.join(_directory(engine, group), name) for _, some in load.files for name in some)
+    return next((path for path in names if not os.path.exists(path)), None)
+
+
+def unstage(engine: Engine, group: str) -> None:
+    """Nobody wants the group's files any more."""
+    shutil.rmtree(_directory(engine, group), ignore_errors=True)
+
+
+def take(engine: Engine, table: Table, load: Load, staged: dict[str, list[str]], done: Done, group: str, more: More
+         ) -> None:
+    """Take staged files over.  It is done from its first commit on, which has `more` in it; SqlError: it was not."""
     counters = table.counters
-    after = Counters(counters.rows + rows, max(counters.auto_increment, auto_increment), counters.row_number)
-    intent = {"table": table.name, "files": staged, "counters": list(after), "epoch": done.epoch, "seq": done.seq}
+    after = Counters(counters.rows + load.rows, max(counters.auto_increment, load.auto_increment), counters.row_number)
+    intent = {"table": table.name, "files": staged, "counters": list(after), "epoch": done.epoch, "seq": done.seq,
+              "group": group, "affected": [r.affected for r in done.results]}
     batch = WriteBatch(raw_mode=True)
     meta.put(engine, batch, _INTENT, json.dumps(intent).encode())
+    more(batch)
     engine.commit(batch)
     try:
         _take(engine, table, intent)
@@ -71,35 +100,44 @@ def _checked(engine: Engine, table: Table, files: dict[str, list[str]], rows: in
     return described
 
 
-def finish_interrupted(engine: Engine, tables: dict[str, Table]) -> Done | None:
-    """At a start: go on with a load that a crash interrupted after its intent was committed."""
+def finish_interrupted(engine: Engine, tables: dict[str, Table], groups: Collection[str] = ()) -> Done | None:
+    """At a start: go on with a load that a crash interrupted after its intent was committed; what is staged for nobody
+    goes.  groups: those that are prepared."""
     stored = meta.get(engine, _INTENT)
     if stored is None:
-        shutil.rmtree(os.path.join(engine.path, _DIRECTORY), ignore_errors=True)
+        kept = {_directory(engine, group) for group in groups}
+        for name in os.listdir(engine.path):
+            path = os.path.join(engine.path, name)
+            if (name == _DIRECTORY or name.startswith(f"{_DIRECTORY}-")) and path not in kept:
+                shutil.rmtree(path)
         return None
     intent = json.loads(stored)
     return _take(engine, tables[intent["table"]], intent)
 
 
 def _take(engine: Engine, table: Table, intent: dict[str, Any]) -> Done:
+    directory = _directory(engine, intent.get("group", ""))
     for family, paths in intent["files"].items():
-        left = [p for p in (os.path.join(engine.path, _DIRECTORY, n) for n in paths) if os.path.exists(p)]
+        left = [p for p in (os.path.join(directory, n) for n in paths) if os.path.exists(p)]
         if left:
             engine.ingest(family, left)
-    counters, done = Counters(*intent["counters"]), Done(intent["epoch"], intent["seq"])
+    counters = Counters(*intent["counters"])
+    done = Done(intent["epoch"], intent["seq"], tuple(WriteResult(affected=n) for n in intent.get("affected", ())))
     batch = WriteBatch(raw_mode=True)
     meta.put_counters(engine, batch, table.definition, counters)
     meta.put_done(engine, batch, done)
     batch.delete(_INTENT, engine.handle(META))
     engine.commit(batch)
     table.counters = counters
-    shutil.rmtree(os.path.join(engine.path, _DIRECTORY), ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
     return done
 
 
-def _stage(engine: Engine, files: dict[str, list[SstFile]]) -> dict[str, list[str]]:
-    """Link (or copy) the files into the data directory, durably; their names there by family."""
-    directory = os.path.join(engine.path, _DIRECTORY)
+def _directory(engine: Engine, group: str) -> str:
+    return os.path.join(engine.path, f"{_DIRECTORY}-{group}" if group else _DIRECTORY)
+
+
+def _stage(engine: Engine, files: dict[str, list[SstFile]], directory: str) -> dict[str, list[str]]:
     shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(directory)
     staged: dict[str, list[str]] = {}
@@ -114,6 +152,7 @@ def _stage(engine: Engine, files: dict[str, list[SstFile]]) -> dict[str, list[st
             sync(target)
             staged.setdefault(family, []).append(name)
     sync(directory)
+    sync(engine.path)
     return staged
 
 

@@ -45,11 +45,12 @@ Progress = Callable[[str, int, int], object]  # what is read, entries done, entr
 
 @dataclass
 class Report:
-    """findings: a sentence each, with table, index or file; tables: name -> rows read."""
+    """findings: a sentence each, with table, index or file; tables: name -> rows read; sums: of them (`add_rows`)."""
 
     findings: list[str] = field(default_factory=list)
     tables: dict[str, int] = field(default_factory=dict)
     indexes: int = 0
+    sums: dict[str, Sums] = field(default_factory=dict)
 
 
 class Check:
@@ -163,11 +164,11 @@ class Check:
     def _table(self, table: TableDef, indexes: list[Index], counters: Counters) -> None:
         what, before = f"table {table.name}", len(self.report.findings)
         wanted = [Sums() for _ in indexes]
-        rows, top, last_row = 0, 0, 0
+        rows, top, last_row = Sums(), 0, 0
         for some in self._slices(family_of(table), what):
-            keys = [k for k, _ in some]
-            rows += len(some)
-            for chosen, parts in unpack_parts([v for _, v in some], [c.type for c in table.columns]):
+            keys, values = [k for k, _ in some], [v for _, v in some]
+            add_rows(rows, table, keys, values)
+            for chosen, parts in unpack_parts(values, [c.type for c in table.columns]):
                 mine = keys if isinstance(chosen, slice) else [keys[r] for r in chosen.tolist()]
                 self._keys(table, parts, mine)
                 for index, sums in zip(indexes, wanted, strict=True):
@@ -176,9 +177,9 @@ class Check:
                     top = max(top, int(parts[table.auto_increment].max()))
             if not table.primary_key:
                 last_row = max([last_row, *(n for k in keys if (n := int.from_bytes(k, "big") - 2**63) < LOADED)])
-        self.report.tables[table.name] = rows
+        self.report.tables[table.name], self.report.sums[table.name] = rows.count, rows
         if len(self.report.findings) == before:
-            self._counters(table, Counters(rows, top, last_row), counters)
+            self._counters(table, Counters(rows.count, top, last_row), counters)
         for index, sums in zip(indexes, wanted, strict=True):
             self._index(table, index, sums, len(self.report.findings) == before)
 
@@ -249,6 +250,11 @@ def _makes(table: TableDef, index: Index, entry: bytes, key: bytes, row: bytes) 
     """Does the row make this entry?"""
     (_, parts), = unpack_parts([row], [c.type for c in table.columns])
     return entries_of(table, index, parts, [key]) == [entry]
+
+
+def add_rows(sums: Sums, table: TableDef, keys: list[bytes], values: list[bytes]) -> None:
+    """Rows to compare: of a table without a key without the numbers that they lie under."""
+    sums.add(values, keys if table.primary_key else [b""] * len(values))
 
 
 def entries_of(table: TableDef, index: Index, parts: Sequence[Part], keys: list[bytes]) -> list[bytes]:

@@ -11,18 +11,18 @@ from rocksdict import WriteBatch
 
 from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError
-from noria.core.statements import Insert, Statement, WorkedOut, WriteResult
+from noria.core.statements import Insert, Load, Statement, WorkedOut, WriteResult
 from noria.core.symbols import Symbols
 from noria.dataflow.work import Work
-from noria.storage import moving, prepared
+from noria.storage import bulk, moving, prepared
 from noria.storage.catalog import Done
-from noria.storage.committing import Committing
+from noria.storage.loading import Loading, result_of
 from noria.storage.stage import Stage
 from noria.storage.table import Table
 from noria.storage.writer import bare
 
 
-class Deciding(Committing):
+class Deciding(Loading):
     """See the module."""
 
     _groups: prepared.Groups
@@ -47,11 +47,11 @@ class Deciding(Committing):
         if (repeated := self._repeated(epoch, seq)) is not None:
             return list(repeated.results)
         self._refuse_undecided()
-        results = self._run_all(statements, {}, work)
+        results, kept = self._tried(statements, group, work)
         failed = next((r for r in results if r.error is not None), None)
         if failed is not None:
             results = [failed for _ in statements]
-        tried = prepared.Group(coordinator, tuple(statements), tuple(results))
+        tried = prepared.Group(coordinator, kept, tuple(results))
 
         def fill(batch: WriteBatch) -> None:
             if failed is None:
@@ -65,12 +65,29 @@ class Deciding(Committing):
             self._groups.prepared[group] = tried
         return results
 
+    def _tried(self, statements: Sequence[Statement], group: str, work: Work | None
+               ) -> tuple[list[WriteResult], tuple[Statement, ...]]:
+        """What the statements would do, and what is to be kept of them."""
+        if not isinstance(load := statements[0], Load):
+            return self._run_all(statements, {}, work), tuple(statements)
+        try:
+            return [result_of(load)], (self._staged(load, group),)
+        except SqlError as error:
+            return [WriteResult(error=bare(error))], ()
+
     def decide(self, group: str, commit: bool, epoch: int, seq: int) -> tuple[list[WriteResult], dict[str, Batch]]:
         if (repeated := self._repeated(epoch, seq)) is not None:
             return list(repeated.results), {}
         stages: dict[str, Stage] = {}
         results: list[WriteResult] = []
         tried = self._groups.prepared.get(group)
+        load = tried.statements[0] if tried is not None else None
+        if isinstance(load, Load) and commit:
+            try:
+                self._load_staged(load, Done(epoch, seq, (result_of(load),)), group)
+            except SqlError as full:
+                return [WriteResult(error=bare(full))], {}
+            return [result_of(load)], {}
         if tried is not None and commit:
             results = self._run_all(tried.statements, stages, None)
             if any(r.error is not None for r in results):  # a file that cannot be read any more
@@ -84,6 +101,8 @@ class Deciding(Committing):
         if isinstance(committed, SqlError):
             return [WriteResult(error=bare(committed)) for _ in results], {}
         self._groups.prepared.pop(group, None)
+        if isinstance(load, Load):
+            bulk.unstage(self._engine, group)
         return results, committed
 
     def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: Work | None = None

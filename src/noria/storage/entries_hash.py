@@ -21,6 +21,8 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass
 class Sums:
+    """count: of what was added; the others modulo 2**64."""
+
     count: int = 0
     first: int = 0
     second: int = 0
@@ -30,6 +32,10 @@ class Sums:
         self.count += len(entries)
         self.first = self.first + int(a) & _WORD
         self.second = self.second + int(b) & _WORD
+
+    def plus(self, other: Sums) -> Sums:
+        """Of both multisets together."""
+        return Sums(self.count + other.count, self.first + other.first & _WORD, self.second + other.second & _WORD)
 
 
 def _packed(values: Sequence[bytes]) -> tuple[Bytes, Offsets]:

@@ -95,6 +95,11 @@ def put_catalog(
             put_index(engine, batch, table, index)
 
 
+def program_of(engine: Engine) -> list[tuple[bytes, bytes]]:
+    """What is the same at every worker: the catalog with its history and its indexes, as it is stored."""
+    return [item for prefix in (_CATALOG, _INDEX, _HISTORY) for item in engine.items_with_prefix(META, prefix)]
+
+
 def put_note(engine: Engine, batch: WriteBatch, version: int, note: Note) -> None:
     """The change that leads to this version of the program; the oldest one goes."""
     data = {"at": note.at, "who": note.who, "text": note.text[:HISTORY_CHARACTERS]}
@@ -163,6 +168,10 @@ def put_counters(engine: Engine, batch: WriteBatch, table: TableDef, counters: C
 def read_counters(engine: Engine, table: TableDef) -> Counters:
     stored = get(engine, _COUNTERS + family_of(table).encode())
     return Counters() if stored is None else Counters.from_bytes(stored)
+
+
+def has_counters(engine: Engine, table: TableDef) -> bool:
+    return get(engine, _COUNTERS + family_of(table).encode()) is not None
 
 
 def put_done(engine: Engine, batch: WriteBatch, done: Done) -> None:

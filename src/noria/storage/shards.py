@@ -2,6 +2,7 @@
 
     DATA/worker-<w>/base        the store of worker w
     DATA/workers                how many there are, where there are several
+    DATA/reshard                what is on its way to another number of workers (`resharding.py`)
     SNAPSHOT/worker-<w>         the checkpoint of worker w; of one worker SNAPSHOT is the checkpoint itself
 
 Keeps true: a directory is used by as many workers as it was written by; a row's worker depends on its values alone.
@@ -23,6 +24,7 @@ from noria.storage.disk import sync
 from noria.storage.errors import StoreError
 
 WORKERS = "workers"  # the file below a data directory
+RESHARD, SWITCH, BEFORE = "reshard", "switch", "before-reshard"  # of `resharding.py`
 
 
 class WorkersDiffer(StoreError):
@@ -43,7 +45,10 @@ def shards_of(path: str) -> list[str]:
 
 # ------------------------------------------------------------------ data directories
 def workers_of(data_dir: Path) -> int:
-    """How many workers wrote it; 0: none yet.  StoreError: what it says is not what it has."""
+    """How many workers wrote it; 0: none yet.  StoreError: what it says is not what it has, or is about to be."""
+    if (data_dir / RESHARD / SWITCH).exists():
+        raise StoreError(f"{data_dir} is on its way to another number of workers: run noria reshard again, which "
+                         "completes it in a moment")
     try:
         text = (data_dir / WORKERS).read_text()
     except FileNotFoundError:
@@ -70,7 +75,7 @@ def check_workers(data_dir: Path, workers: int) -> None:
         note_workers(data_dir, workers)
     elif found != workers:
         raise WorkersDiffer(f"{data_dir} was written by {_counted(found)}, not by {_counted(workers)}: start with "
-                            f"--workers {found}, or load its tables into a new data directory")
+                            f"--workers {found}, or run noria reshard --data-dir {data_dir} --workers {workers} first")
 
 
 def bases(data_dir: Path) -> list[Path]:

@@ -142,6 +142,15 @@ def rows_about(path: str, table: TableDef) -> int:
     return sum(rows for _, _, rows in _files(path, table))
 
 
+def bytes_about(path: str, table: TableDef) -> int:
+    """Of the files of the table, without its indexes."""
+    db = open_read_only(path, [family_of(table)])
+    try:
+        return sum(f["size"] for f in db.live_files())
+    finally:
+        db.close()
+
+
 def _files(path: str, table: TableDef) -> list[tuple[bytes, bytes, int]]:
     """First key, last key and entries of each file of the table."""
     db = open_read_only(path, [family_of(table)])

@@ -20,7 +20,7 @@ from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes, Texts
 from noria.core.errors import SqlError, table_exists, unknown_table
-from noria.core.statements import Clear, Delete, Insert, Statement, WriteResult
+from noria.core.statements import Clear, Delete, Insert, Load, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.dataflow.packets import Note, Noted
@@ -33,6 +33,7 @@ from noria.storage.engine import Engine, Memory
 from noria.storage.errors import damaged
 from noria.storage.fitting import Fitting, entries_of, refuse_unfit, set_unique
 from noria.storage.indexing import IndexBuild, build_whole
+from noria.storage.loading import result_of
 from noria.storage.rekeying import switched
 from noria.storage.stage import SCAN_ROWS, Stage
 from noria.storage.table import Index, Table
@@ -79,7 +80,7 @@ class RocksStore(Deciding):
         for table in self._tables.values():
             if not {table.family, *(i.family for i in table.indexes)} <= set(engine.families()):
                 raise damaged(self.path, f"table {table.name} has no data")
-        resumed = bulk.finish_interrupted(engine, self._tables)
+        resumed = bulk.finish_interrupted(engine, self._tables, self._groups.prepared)
         if resumed is not None:
             self._done[resumed.seq % meta.RECENT_RESULTS] = resumed
         last = max(self._done.values(), key=lambda d: (d.epoch, d.seq), default=Done(0, 0))
@@ -251,6 +252,9 @@ class RocksStore(Deciding):
         if (repeated := self._repeated(epoch, seq)) is not None:
             return list(repeated.results), {}
         self._refuse_undecided()
+        if statements and isinstance(load := statements[0], Load):
+            self._load_now(load, Done(epoch, seq, (result_of(load),)), group, forget)
+            return [result_of(load)], {}
         stages: dict[str, Stage] = {}
         results = self._run_all(statements, stages, work)
         if group and (failed := next((r for r in results if r.error is not None), None)) is not None:
@@ -429,25 +433,7 @@ class RocksStore(Deciding):
         return self._engine.flush_ahead()
 
     def checkpoint(self, path: str) -> None:
-        """A consistent copy (hard links) at `path`, which must not exist; `storage.snapshot` reads it."""
+        """A consistent copy (hard links) at `path`, which must not exist; `storage.snapshot` reads it.  SqlError while
+        a load is staged, whose files would not be in it."""
+        self._refuse_staged()
         self._engine.checkpoint(path)
-
-    def check_ingest(self, table: str, files: dict[str, list[str]], rows: int,
-                     others: dict[str, list[str]] | None = None) -> None:
-        """SqlError where `ingest` would have one; nothing is changed.  others: files of other workers with entries of
-        UNIQUE indexes, which must not be here, either."""
-        bulk.check(self._engine, self._readable(table), files, rows, others)
-
-    def ingest(
-        self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int, epoch: int, seq: int
-    ) -> None:
-        """Take files of `storage.sst` over, whole or not at all.  files: family -> paths.  SqlError 1062 if
-        they bring a key that is there already."""
-        if self._repeated(epoch, seq) is None:
-            self._refuse_undecided()
-            into = self._readable(table)
-            bulk.ingest(self._engine, into, files, rows, auto_increment, Done(epoch, seq))
-            if into.fitting is not None:
-                into.fitting.again()
-            self._done[seq % meta.RECENT_RESULTS] = Done(epoch, seq)
-            self.last_epoch, self.last_seq = epoch, seq

@@ -32,7 +32,7 @@ from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr, columns_of, substitute
 from noria.core.expressions.functions import zero_divisors
 from noria.core.limits import NULL_CODE
-from noria.core.statements import NEW, Clear, Delete, Insert, Move, Statement, Update, WriteResult
+from noria.core.statements import NEW, Clear, Delete, Insert, Load, Move, Statement, Update, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import Column
 from noria.core.values import convert, default_code, recode
@@ -56,6 +56,7 @@ def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
             return _clear(stage, statement, symbols)
         if isinstance(statement, Move):
             return _move(stage, statement)
+        assert not isinstance(statement, Load), "files do not go through a stage"
         found = find(stage, statement.where, symbols)
         if isinstance(statement, Delete):
             stage.add(removal(stage, found))
@@ -121,7 +122,7 @@ def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> lis
 
 def refuse_gone(table: Table, statement: Statement) -> None:
     """SqlError 1412 where the statement was planned when the table had columns that were dropped since."""
-    if not table.dropped or isinstance(statement, Clear | Move):
+    if not table.dropped or isinstance(statement, Clear | Move | Load):
         return
     exprs = [e for _, e in statement.assignments] if not isinstance(statement, Delete) else []
     if not isinstance(statement, Insert) and statement.where is not None:

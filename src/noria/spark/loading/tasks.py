@@ -339,7 +339,7 @@ class Merge:
                     yield _parcels([0], REPORT, [data.as_py()])
                 else:
                     received += pa.ipc.open_stream(data.as_buffer())
-        rows = _in_order(received)
+        rows = in_order(received)
         received.clear()
         repeated: list[bytes] = []
         made = write_file(path, rows.select(["key", "value"]).to_batches(SORTED_ROWS),
@@ -357,7 +357,7 @@ class Merge:
 _ENTRIES = pa.schema([*ENTRY, ("n", pa.int64())])
 
 
-def _in_order(received: list[pa.RecordBatch]) -> pa.Table:
+def in_order(received: list[pa.RecordBatch]) -> pa.Table:
     """All entries by key; equal keys by their place in the files."""
     received.sort(key=lambda b: b.column("n")[0].as_py())
     rows = pa.Table.from_batches(received, _ENTRIES).combine_chunks()

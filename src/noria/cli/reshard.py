@@ -1,0 +1,80 @@
+"""`noria reshard`: a stopped server's data for another number of workers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    data_dir: Annotated[Path, typer.Option("--data-dir", "--data", help="The data directory of a stopped server.")],
+    workers: Annotated[int, typer.Option("--workers", min=1, help="How many workers are to have it.")],
+    drop_old: Annotated[bool, typer.Option(
+        "--drop-old", help="Remove the old stores when the new ones are verified and in place.")] = False,
+) -> None:
+    """Spread the rows of a data directory over another number of workers.
+
+    Every row and index entry goes to new stores beside the old ones, which are verified and then take their place.
+    Interrupted, the old ones are as they were; run again, it goes on with the tables that are missing.
+    """
+    from noria.cli.interrupts import Interrupted, interruptible
+    from noria.control.leases import Claim, DirectoryInUse
+    from noria.spark.hosting.session import SparkUnavailable
+    from noria.storage import resharding
+    from noria.storage.errors import StoreError
+    from noria.storage.shards import BEFORE
+
+    data_dir = data_dir.absolute()
+    if not (data_dir / "epoch").exists():  # which whoever claims a directory writes
+        sys.exit(f"noria reshard: {data_dir} is no data directory of noria")
+    try:
+        claim = Claim(data_dir)
+    except DirectoryInUse as e:
+        sys.exit(f"noria reshard: {e}")
+    try:
+        with interruptible():
+            said = _resharded(data_dir, workers, claim.epoch)
+        if drop_old:
+            resharding.forget(data_dir)
+        kept = (data_dir / BEFORE).exists()
+        print(f"{data_dir}: {said}" + (f"; the old stores are in {data_dir / BEFORE}: --drop-old removes them"
+                                       if kept else ""))
+    except Interrupted as e:
+        print("noria reshard: stopped; "
+              + ("the new stores are what counts: run it again before the server" if resharding.is_switching(data_dir)
+                 else "the data is as it was, and another run goes on from here"), file=sys.stderr)
+        raise typer.Exit(128 + e.number) from None
+    except (StoreError, SparkUnavailable, OSError) as e:
+        sys.exit(f"noria reshard: {e}")
+    finally:
+        claim.release()
+
+
+def _resharded(data_dir: Path, workers: int, epoch: int) -> str:
+    """What there is then, in words."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from noria.spark.jobs.resharding import Resharding
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("looking", total=None, rate="")
+
+        def told(what: str, done: int, total: int) -> None:
+            speed = bar.tasks[0].speed
+            bar.update(task, description=what, completed=done, total=total,
+                       rate="" if speed is None else f"{speed:,.0f} rows/s")
+
+        return Resharding(data_dir, workers, epoch, told).run()

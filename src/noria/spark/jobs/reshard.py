@@ -1,0 +1,199 @@
+"""A table's rows for another number of workers, as sorted files for each: the table's own, and those of its indexes.
+
+Every task reads a range of the table in the checkpoints of all old workers, and writes the rows of each new one to a
+file: the rows of a range are in order already, or nearly.  The entries of indexes are brought together by Spark, those
+of a worker and a range to the task that sorts them and writes a file (the second half of a bulk load,
+`loading/tasks.py`).  What is little is made without Spark.
+
+Keeps true: the files of a family and worker are disjoint; memory is bounded by a range, whatever the table's size.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial, reduce
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from noria.core.types import TableDef
+from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.loading.files import Reading
+from noria.spark.loading.load import reports
+from noria.spark.loading.ranges import Ranges, quantiles
+from noria.spark.loading.tasks import (
+    PARCEL_SCHEMA,
+    ROW_BITS,
+    Batches,
+    FileOf,
+    Job,
+    Merge,
+    Report,
+    in_order,
+    parcelled,
+)
+from noria.storage.dealing import NUMBER_BITS, deal
+from noria.storage.disk import sync
+from noria.storage.entries_hash import Sums
+from noria.storage.errors import StoreError
+from noria.storage.shards import shards_of
+from noria.storage.snapshot import Range, bytes_about, rows_about, split
+from noria.storage.sst import ENTRY, SstFile, describe, write_file
+from noria.storage.table import Index
+
+LITTLE_ROWS, LITTLE_BYTES = 200_000, 32 * 2**20  # of a table that is dealt without Spark
+PART_ROWS, PART_BYTES = 1_000_000, 48 * 2**20  # of a range of a worker's: a task sorts it in memory
+RANGES_PER_SLOT = 4  # at least: their sizes are estimates
+SAMPLED = 1_000  # rows of each range
+SORTED_ROWS = 50_000
+
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """files: by worker and family; row_number: the greatest that was given; sums: of the rows that were read."""
+
+    files: dict[tuple[int, str], list[SstFile]]
+    row_number: int
+    sums: Sums
+
+
+def reshard(spark: Callable[[], SparkSession], progress: Progress = quiet, *, checkpoint: str, table: TableDef,
+            indexes: Sequence[Index], workers: int, out: str) -> Dealt:
+    """spark: gives a session, if one is needed.  checkpoint: of all old workers; out: a new directory for the files,
+    which are on disk when this returns.  StoreError: rows are not kept apart as they must be."""
+    shards = shards_of(checkpoint)
+    rows, nbytes = (sum(about(s, table) for s in shards) for about in (rows_about, bytes_about))
+    os.makedirs(out)
+    job = Job(table, tuple(indexes), (), {}, Reading(), out, 0, datetime.min, None, workers=workers)
+    if rows <= LITTLE_ROWS and nbytes <= LITTLE_BYTES:
+        return _little(job, shards)
+    session = spark()
+    slots = max(1, min(int(session.sparkContext.defaultParallelism), os.cpu_count() or 1))
+    count = max(RANGES_PER_SLOT * slots, -(-rows // PART_ROWS), -(-nbytes // PART_BYTES))
+    largest = max(shards, key=lambda shard: rows_about(shard, table))  # the others' rows lie as its do: by a hash
+    ranges = split(largest, table, count)
+    bounds = _bounds(job, largest, ranges, max(1, -(-rows // (workers * PART_ROWS))))
+    with stages(session, progress, f"table {table.name}"):
+        numbers = session.range(0, len(ranges), 1, len(ranges))
+        dealt = numbers.mapInArrow(_Deal(job, tuple(shards), tuple(ranges), bounds), PARCEL_SCHEMA)
+        if indexes:
+            parcels = dealt.repartitionById(workers * bounds.total, F.col("part"))
+            dealt = parcels.mapInArrow(Merge(job, bounds, tuple(range(1, len(job.families)))), PARCEL_SCHEMA)
+        found = reports(dealt)
+    files: dict[tuple[int, str], list[SstFile]] = {}
+    for r in found:
+        if r.duplicate:
+            raise _not_apart(table, r.duplicate)
+        for f in r.files:
+            sync(f.path)
+            files.setdefault((f.worker, f.family), []).append(describe(f.path))
+    read = reduce(Sums.plus, (r.sums for r in found if isinstance(r, _Read)), Sums())
+    return Dealt(files, _last_number(table, len(ranges) * len(shards)), read)
+
+
+def _last_number(table: TableDef, pieces: int) -> int:
+    """Above all row numbers of so many pieces."""
+    return 0 if table.primary_key else pieces << NUMBER_BITS
+
+
+def _not_apart(table: TableDef, what: str) -> StoreError:
+    return StoreError(f"table {table.name} has rows that are not kept apart ({what}): noria verify lists them on a "
+                      "server with the old number of workers; mend them there first")
+
+
+def _bounds(job: Job, shard: str, ranges: Sequence[Range], parts: int) -> Ranges:
+    """Where the parts of each index end, by some rows of each range."""
+    seen: list[list[bytes]] = [[] for _ in job.indexes]
+    for some in ranges if parts > 1 and job.indexes else ():
+        with closing(deal(shard, job.table, job.indexes, some, 0, 1, Sums(), SAMPLED)) as dealt:
+            for _, made in islice(dealt, 1):
+                for keys, entries in zip(seen, made[1:], strict=True):
+                    keys += entries.column("key").to_pylist()
+    return Ranges(tuple(quantiles(sorted(keys), parts) for keys in seen))
+
+
+def _little(job: Job, shards: Sequence[str]) -> Dealt:
+    """All in this process."""
+    sums, files = Sums(), dict[tuple[int, str], list[SstFile]]()
+    held: dict[tuple[int, int], list[pa.RecordBatch]] = {}
+    at = 0
+    for number, shard in enumerate(shards):
+        for worker, made in deal(shard, job.table, job.indexes, Range(), number, job.workers, sums):
+            for place, entries in enumerate(made):
+                held.setdefault((worker, place), []).append(_placed(entries, at))
+            at += made[0].num_rows
+    for (worker, place), some in sorted(held.items()):
+        file = _written(job, os.path.join(job.out, f"{worker}-{place}.sst"), some)
+        if file is not None:
+            sync(file.path)
+            files[worker, job.family(place)] = [file]
+    return Dealt(files, _last_number(job.table, len(shards)), sums)
+
+
+def _written(job: Job, path: str, some: list[pa.RecordBatch]) -> SstFile | None:
+    """Entries with their places as a file."""
+    rows = pa.Table.from_batches(some)
+    keys = rows.column("key").combine_chunks()
+    if not pc.all(pc.less(keys.slice(0, len(keys) - 1), keys.slice(1))).as_py():
+        rows = in_order(some)
+    return write_file(path, rows.select(ENTRY.names).to_batches(SORTED_ROWS), partial(_refuse, job))
+
+
+def _refuse(job: Job, key: bytes, value: bytes) -> None:
+    raise _not_apart(job.table, f"the key {key.hex()} is there twice")
+
+
+def _placed(entries: pa.RecordBatch, at: int) -> pa.RecordBatch:
+    return entries.append_column("n", pa.array(np.arange(at, at + entries.num_rows)))
+
+
+@dataclass(frozen=True)
+class _Read(Report):
+    """What a task has read."""
+
+    sums: Sums = field(default_factory=Sums)
+
+
+@dataclass(frozen=True)
+class _Deal:
+    """Ranges of the table to files of its rows, and to entries of its indexes, each in the parcel of its worker and
+    part."""
+
+    job: Job
+    shards: tuple[str, ...]
+    ranges: tuple[Range, ...]
+    bounds: Ranges
+
+    def __call__(self, numbers: Batches) -> Batches:
+        sums, files = Sums(), list[FileOf]()
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from self._range(number, sums, files)
+        yield _Read(files=tuple(files), sums=sums).parcel()
+
+    def _range(self, number: int, sums: Sums, files: list[FileOf]) -> Iterator[pa.RecordBatch]:
+        held: dict[int, list[pa.RecordBatch]] = {}
+        at = number << ROW_BITS
+        for piece, shard in enumerate(self.shards, number * len(self.shards)):
+            for worker, made in deal(shard, self.job.table, self.job.indexes, self.ranges[number], piece,
+                                     self.job.workers, sums):
+                rows, *entries = (_placed(b, at) for b in made)
+                held.setdefault(worker, []).append(rows)
+                for place, some in enumerate(entries):
+                    yield parcelled(self.bounds, place, some, worker)
+                at += rows.num_rows
+        for worker, batches in held.items():
+            name = f"rows-{number}-{worker}-{TaskContext.get().taskAttemptId()}.sst"
+            made_of = _written(self.job, os.path.join(self.job.out, name), batches)
+            if made_of is not None:
+                files.append(FileOf(self.job.family(0), made_of.path, made_of.rows, made_of.first, worker))

@@ -1,0 +1,154 @@
+"""All steps from one number of workers to another, of a data directory that this process has claimed.
+
+    settle, checkpoint → each table: files, taken in by the new stores → compare with the old ones → switch
+
+Keeps true: whatever interrupts it, another run goes on behind the last table that is whole.  A Spark session is started
+only when a table is too large to be done without, and ends with the run.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from noria.spark.hosting.session import SparkSettings, build_session
+from noria.spark.jobs.progress import Progress, stages
+from noria.spark.jobs.reshard import reshard
+from noria.storage import resharding
+from noria.storage.catalog import family_of
+from noria.storage.check import Check, Report
+from noria.storage.entries_hash import Sums
+from noria.storage.errors import StoreError
+from noria.storage.resharding import NewStores, Plan
+from noria.storage.shards import BEFORE, shards_of, workers_of
+from noria.storage.snapshot import rows_about
+
+Told = Callable[[str, int, int], object]  # what is done, rows done, rows in all
+
+
+class Resharding:
+    """epoch: of the claim.  make_session: for tests, which have one."""
+
+    def __init__(self, data_dir: Path, workers: int, epoch: int, told: Told,
+                 make_session: Callable[[], Any] | None = None):
+        self._data_dir, self._workers, self._epoch, self._told = data_dir, workers, epoch, told
+        self._make_session = make_session
+        self._session: Any = None
+        self._rows = 0  # about, of all tables
+
+    def run(self) -> str:
+        """What there is then, in words.  StoreError: why nothing was changed."""
+        if (done := resharding.finish_switch(self._data_dir)) is not None and done.after == self._workers:
+            return _moved(done)
+        found = workers_of(self._data_dir)
+        if found == self._workers:
+            return f"has {_counted(found)}: nothing to do"
+        if (self._data_dir / BEFORE).exists():
+            raise StoreError(f"{self._data_dir / BEFORE} has the stores of an earlier reshard: see that all is well "
+                             f"and remove it (noria reshard --data-dir {self._data_dir} --workers {found} --drop-old)")
+        plan = resharding.begin(self._data_dir, self._workers, self._epoch)
+        try:
+            wanted = self._filled()
+            resharding.verify(self._checked(), wanted)
+        finally:
+            self._end_session()
+        resharding.switch(self._data_dir, plan)
+        return f"{_moved(plan)}; {len(wanted)} tables, {sum(s.count for s in wanted.values()):,} rows"
+
+    def _filled(self) -> dict[str, Sums]:
+        """The new stores have all tables; the sums of their rows in the old ones."""
+        stores = NewStores(self._data_dir, self._workers)
+        try:
+            self._tables(stores)
+            return stores.complete()
+        finally:
+            stores.close()
+
+    def _checked(self) -> Iterator[Report]:
+        """All of each new store is read: by Spark's tasks, if there are any."""
+        bases = resharding.new_bases(self._data_dir, self._workers)
+        if self._session is None:
+            for base in bases:
+                yield Check(base, lambda what, done, total: self._told(f"comparing {what}", done, total)).run()
+            return
+        with stages(self._session, self._after(0, self._rows, self._rows), "comparing all stores"):
+            numbers = self._session.range(0, len(bases), 1, len(bases))
+            found = numbers.mapInArrow(_check(bases), "worker int, report binary").collect()
+        yield from (pickle.loads(bytes(r["report"])) for r in sorted(found, key=lambda r: int(r["worker"])))
+
+    def _tables(self, stores: NewStores) -> None:
+        shards = shards_of(stores.checkpoint)
+        rows = {t.name: sum(rows_about(s, t) for s in shards) for t, _ in stores.tables}
+        self._rows = total = sum(rows.values())
+        done = 0
+        for table, indexes in stores.tables:
+            if not stores.has(table):
+                out = resharding.place(self._data_dir) / "files" / family_of(table)
+                shutil.rmtree(out, ignore_errors=True)
+                dealt = reshard(self._spark, self._after(done, rows[table.name], total), checkpoint=stores.checkpoint,
+                                table=table, indexes=indexes, workers=self._workers, out=str(out))
+                stores.take(table, indexes, dealt.files, dealt.row_number, dealt.sums)
+                shutil.rmtree(out)
+            done += rows[table.name]
+            self._told(f"table {table.name}", done, total)
+
+    def _after(self, before: int, rows: int, total: int) -> Progress:
+        """Tasks of a table's job as rows."""
+        def told(done: int, of: int, what: str) -> None:
+            self._told(what, before + rows * done // max(of, 1), total)
+
+        return told
+
+    def _spark(self) -> Any:
+        if self._session is None and self._make_session is not None:
+            self._session = self._make_session()
+        if self._session is None:
+            settings = SparkSettings(workers=0, scratch_dir=self._data_dir / "spark-reshard", app_name="noria-reshard")
+            with _stderr_to(self._data_dir / "spark.log"):  # where the JVM says what it has to say from then on
+                self._session = build_session(settings.batch())
+        return self._session
+
+    def _end_session(self) -> None:
+        if self._session is not None and self._make_session is None:
+            self._session.stop()
+            shutil.rmtree(self._data_dir / "spark-reshard-batch", ignore_errors=True)
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """What this process, and those that it starts, write to standard error goes to the end of a file."""
+    kept = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _check(bases: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function of Spark's tasks: from numbers of stores to what they are found to be."""
+    def check(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for n in batch.column(0).to_pylist():
+                report = pickle.dumps(Check(bases[n], lambda *step: None).run())
+                yield pa.record_batch([pa.array([n], pa.int32()), pa.array([report], pa.binary())],
+                                      names=["worker", "report"])
+
+    return check
+
+
+def _moved(plan: Plan) -> str:
+    return f"has {_counted(plan.after)}, it had {plan.before}"
+
+
+def _counted(workers: int) -> str:
+    return f"{workers} worker" + "s" * (workers != 1)
