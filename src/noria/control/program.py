@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, replace
 from typing import Any
 
+from noria.control.bringing import brought_back
 from noria.control.names import Recorder, beside, fold, without_numbers
 from noria.control.origin import instead
 from noria.control.published import published
@@ -458,14 +459,10 @@ class Program(Readers):
     async def _bring_back(self, views: Sequence[ViewDef], at: str) -> None:
         """Views that cannot be made are left out and told to whoever asks for them."""
         self._at = at
-        steps = tuple(published(v) for v in views)
-        reply: packets.Migrated = await self._link.recover(
-            packets.Migrate(steps, self.recipe(), durable=False, each=True))
-        if reply.error is not None:
-            raise reply.error
-        for name, why in reply.failed:
-            self._leave_out(fold(name), why)
-        self._planned(reply)
+        async for reply in brought_back(self._link, views, self.recipe()):
+            for name, why in reply.failed:
+                self._leave_out(fold(name), why)
+            self._planned(reply)
 
     def _parse_recipe(self, text: str, as_of: int) -> Iterator[commands.CreateView]:
         for command in parse(text, AsOf(self, as_of)):
