@@ -55,6 +55,11 @@ def own_writes(c: Any) -> None:
         (before,), = rows(c, "SELECT COALESCE(SUM(n), 0) FROM (SELECT n FROM karma WHERE author = 1) k") or [(0,)]
         assert before is not None
     assert [rows(c, "SELECT n FROM karma WHERE author = %s", (a,)) for a in range(4)] == [[(15,)]] * 4
+    for i in range(20):  # statements of both workers
+        execute(c, "INSERT INTO votes (story, who) VALUES (30, 1), (31, 2), (32, 3), (33, 4)")
+        assert [rows(c, "SELECT n FROM counts WHERE story = %s", (s,)) for s in range(30, 34)] == [[(i + 1,)]] * 4
+    execute(c, "DELETE FROM votes WHERE story >= 30")
+    assert [rows(c, "SELECT n FROM counts WHERE story = %s", (s,)) for s in range(30, 34)] == [[]] * 4
 
 
 def once(server: Served, c: Any) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from noria.core.statements import Statement, WriteResult
-from noria.dataflow.packets import Decide, Hello, Packet, Prepare, Write, Wrote
+from noria.dataflow.packets import Decide, Hello, Packet, Prepare, Told, Write, Wrote
 from noria.runtime.changes import Change
 
 log = logging.getLogger(__name__)
@@ -76,9 +76,10 @@ class Groups:
     def name(self) -> str:
         return f"{self._epoch}.{next(self._numbers)}"
 
-    def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "") -> asyncio.Task[list[WriteResult]]:
+    def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "", told: dict[int, Told] | None = None
+              ) -> asyncio.Task[list[WriteResult]]:
         """What the parts did, by ascending worker; errors come in results.  held: the name under which all these
-        workers have a place in their queues for it."""
+        workers have a place in their queues for it.  told: gets whom each worker has told of what was done."""
         name = held or self.name()
         first, *others = sorted(parts)
 
@@ -89,7 +90,7 @@ class Groups:
         write = Write(tuple(parts[first]), name, tuple(self._done.pop(first, ())))
         decision = submit(first, write)
         prepares = {w: submit(w, Prepare(tuple(parts[w]), name, first)) for w in others}
-        task = asyncio.ensure_future(self._run(write, first, decision, prepares))
+        task = asyncio.ensure_future(self._run(write, first, decision, prepares, {} if told is None else told))
         self._running[task] = prepares
         task.add_done_callback(self._ended)
         return task
@@ -104,7 +105,7 @@ class Groups:
                 self._links[w].cancel(prepare)
 
     async def _run(self, write: Write, first: int, decision: asyncio.Future[Any],
-                   prepares: dict[int, asyncio.Future[Any]]) -> list[WriteResult]:
+                   prepares: dict[int, asyncio.Future[Any]], told: dict[int, Told]) -> list[WriteResult]:
         name = write.group
         replies = dict(zip(prepares, await asyncio.gather(*prepares.values(), return_exceptions=True), strict=True))
         prepared = [w for w, r in replies.items() if isinstance(r, Wrote) and r.results[0].error is None]
@@ -127,17 +128,21 @@ class Groups:
             await self._decide(name, prepared, False)
             return list(wrote.results)
         self._committed.add(name)
-        decided = await self._decide(name, prepared, True)
+        told[first] = wrote.told
+        decided = await self._decide(name, prepared, True, told)
         self._committed.discard(name)
         self._done.setdefault(first, []).append(name)
         return [wrote.results[0], *decided]
 
-    async def _decide(self, name: str, workers: Sequence[int], commit: bool) -> list[WriteResult]:
+    async def _decide(self, name: str, workers: Sequence[int], commit: bool, told: dict[int, Told] | None = None
+                      ) -> list[WriteResult]:
         """At all of these; one that finds its disk full is asked until it does not."""
         async def one(w: int) -> WriteResult:
             while True:
                 reply: Wrote = await self._links[w].submit(Decide(name, commit))
                 if not reply.results or reply.results[0].error is None:
+                    if told is not None:
+                        told[w] = reply.told
                     return reply.results[0] if reply.results else WriteResult()
                 log.warning("worker %d cannot commit what is decided (%s): again", w, reply.results[0].error)
                 await asyncio.sleep(AGAIN_S)

@@ -61,8 +61,9 @@ class Writes:
             ((worker, part),) = parts.items()
             one = self._links[worker].submit(Write((part,)))
             return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().told})
-        group = self._groups.begin({w: (part,) for w, part in parts.items()})
-        return group, lambda: self._wrote(placed, group.result(), dict.fromkeys(parts))
+        told: dict[int, Told] = {}
+        group = self._groups.begin({w: (part,) for w, part in parts.items()}, told=told)
+        return group, lambda: self._wrote(placed, group.result(), told)
 
     def _wrote(self, placed: Placed, results: Sequence[WriteResult], told: Mapping[int, Told]) -> Wrote:
         return Wrote(0, (placed.result(results),), own=self._own.wrote(told))
