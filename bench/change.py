@@ -6,7 +6,7 @@ connection meanwhile, the 99.9th percentile of reads and of writes, and the work
 line has the same of a time without changes.  MariaDB then does what it can do of them (ALL_SERVERS), under the
 same load.  A change that a server refuses is printed with its error.
 
-    python bench/change.py [--votes 2000000] [--stories 40000] [--only WORD] [--servers noria,mariadb]
+    python bench/change.py [--votes 2000000] [--stories 40000] [--only WORD] [--servers noria,mariadb] [--workers N]
 
 Needs no sysbench: a client that is late would not show how late the server is.
 """
@@ -55,6 +55,8 @@ CHANGES = (
     Change("partial view by a new key", ("CREATE VIEW by_user AS SELECT story_id FROM votes WHERE user = ?",)),
     Change("full aggregate", ("CREATE MATERIALIZED VIEW by_count AS SELECT story_id, COUNT(*) AS c FROM votes "
                               "GROUP BY story_id HAVING c = ?",), ("DROP VIEW by_count",)),
+    Change("count of all", ("CREATE MATERIALIZED VIEW everything AS SELECT COUNT(*) AS c FROM votes",),
+           ("DROP VIEW everything",)),
     Change("full join with aggregate",
            ("CREATE MATERIALIZED VIEW authors AS SELECT author, COUNT(*) AS c FROM votes JOIN stories ON id = story_id "
             "GROUP BY author HAVING c = ?",), ("DROP VIEW authors",)),
@@ -228,6 +230,7 @@ def main() -> None:
     parser.add_argument("--stories", type=int, default=40_000)
     parser.add_argument("--only", default="", help="changes whose name contains this")
     parser.add_argument("--servers", default="noria,mariadb")
+    parser.add_argument("--workers", type=int, default=1, help="of Noria")
     a = parser.parse_args()
     data, chosen = Data.make(a.stories, a.votes), tuple(c for c in CHANGES if a.only in c.name)
     print(f"{a.votes:,} votes for {a.stories:,} stories; {PROCESSES * THREADS} connections, at most "
@@ -236,7 +239,8 @@ def main() -> None:
         for kind in a.servers.split(","):
             place = Path(directory, kind)
             place.mkdir()
-            server: Any = NoriaServer(place) if kind == "noria" else MariaDb(place)
+            options = ("--workers", str(a.workers))
+            server: Any = NoriaServer(place, options=options) if kind == "noria" else MariaDb(place)
             server.start()
             try:
                 if kind == "noria":
