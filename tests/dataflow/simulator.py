@@ -17,6 +17,7 @@ import numpy as np
 from dataflow.engine_rig import Rig, has_key, shown, values_of
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import SqlError
+from noria.core.limits import BUILD_AT_ONCE_ROWS
 from noria.core.types import TableDef
 from noria.core.values import decode
 from noria.dataflow.between import (
@@ -29,6 +30,8 @@ from noria.dataflow.between import (
     Mark,
     Marked,
     Message,
+    More,
+    Piece,
     Request,
     Update,
     packed,
@@ -42,6 +45,7 @@ from noria.dataflow.partition import owners
 from noria.dataflow.shards import Shards
 from noria.dataflow.validate import Rows, bag, recompute
 from noria.plan.view import ViewDef
+from noria.state import table as tables_in_memory
 from reference import mir_reference, random_plans
 from reference.memory_store import MemoryStore
 
@@ -57,21 +61,30 @@ def first(messages: deque[Message]) -> Message:
 
 
 class ShardRig(Rig):
-    """One worker of several.  It holds its rows of the base tables."""
+    """One worker of several.  It holds its rows of the base tables.  rng: says how many slices of what is built are
+    made when, and of how many rows."""
 
     def __init__(self, worker: int, workers: int, send: Callable[[int, Message], None], tables: list[TableDef],
-                 make_views: Any, symbols: Any, incarnation: int):
+                 make_views: Any, symbols: Any, incarnation: int, rng: random.Random,
+                 at_once_rows: int = BUILD_AT_ONCE_ROWS):
         super().__init__(tables, [], make_views, symbols)
+        self.rng, self.engine.builds.at_once_rows = rng, at_once_rows
         self.worker = worker
         self.shards = self.engine.shards = Shards(self.engine, worker, workers, send, incarnation)
         self.elsewhere = Elsewhere(self.engine, worker, workers, send, incarnation << 40)
 
     def settle(self) -> None:
-        """Between ticks: all that can go on."""
+        """Between ticks: all that waits and can go on, and some slices."""
         self.shards.settle()
-        while self.engine.builds:
-            self.engine.builds.step()
-            self.shards.settle()
+        while self.engine.builds and self.rng.random() < 0.5:
+            self.slice()
+
+    def slice(self) -> None:
+        build = self.engine.builds.next()
+        assert build is not None
+        build.rows = self.rng.choice([1, 1, 2, 16])
+        self.engine.builds.step()
+        self.shards.settle()
 
 
 class Cluster:
@@ -82,8 +95,10 @@ class Cluster:
             (a, b): deque() for a in range(workers) for b in range(workers) if a != b}
         self.cut: set[tuple[int, int]] = set()  # channels to one that was lost, until that is known
         self.incarnations = [1] * workers
+        at_once = rng.choice([0, 0, BUILD_AT_ONCE_ROWS])
+        tables_in_memory.IDLE_ROWS = at_once  # as both are alike: an index of more rows is built, and kept, aside
         self._new = lambda w: ShardRig(w, workers, self._sender(w), tables, make_views, make_symbols(),
-                                       self.incarnations[w])
+                                       self.incarnations[w], rng, at_once)
         self.rigs = [self._new(w) for w in range(workers)]
         self.rows: dict[str, list[tuple]] = {t.name: [] for t in tables}
         self.where: dict[str, list[int]] = {t.name: [] for t in tables}  # of each row: its worker
@@ -116,8 +131,12 @@ class Cluster:
 
     # -------------------------------------------------------------- the schedule
     def deliver(self) -> bool:
-        """Some updates as one tick, or one other message."""
+        """Some updates as one tick, one other message, or a slice of what is built."""
         ready = [c for c, messages in self.channels.items() if messages]
+        building = [rig for rig in self.rigs if rig.engine.builds]
+        if building and (not ready or self.rng.random() < 0.3):
+            self.rng.choice(building).slice()
+            return True
         if not ready:
             return False
         to = self.rng.choice(ready)[1]
@@ -131,14 +150,22 @@ class Cluster:
         if updates:
             self.tick(rig, {}, updates)
             return True
-        c = self.rng.choice(mine)
-        message = first(self.channels[c])
+        self.hand(self.rng.choice(mine))
+        return True
+
+    def hand(self, c: tuple[int, int]) -> None:
+        """The next message of a channel, alone."""
+        rig, message = self.rigs[c[1]], first(self.channels[c])
         if isinstance(message, Update):
             self.tick(rig, {}, [(c[0], message)])
         elif isinstance(message, Request):
-            rig.shards.serve(c[0], message)
+            rig.shards.giving.serve(c[0], message)
         elif isinstance(message, Answer):
             rig.shards.answered(message)
+        elif isinstance(message, Piece):
+            rig.shards.piece(c[0], message)
+        elif isinstance(message, More):
+            rig.shards.giving.more(c[0], message)
         elif isinstance(message, Mark):
             rig.shards.marks.asked(c[0], message)
         elif isinstance(message, Marked):
@@ -147,7 +174,7 @@ class Cluster:
             rig.shards.loaded(c[0], message.table)
         elif isinstance(message, Lost):
             if message.incarnation == self.incarnations[c[0]]:
-                self.cut.discard((to, c[0]))
+                self.cut.discard(c[::-1])
             rig.shards.lost(c[0])
             rig.elsewhere.lost(c[0])
         elif isinstance(message, LookUp):
@@ -158,7 +185,6 @@ class Cluster:
             assert isinstance(message, Evict)
             rig.shards.evicted(c[0], message)
         rig.settle()
-        return True
 
     def tick(self, rig: ShardRig, deltas: dict[str, Batch], updates: list[tuple[int, Update]]) -> None:
         arrived: dict[Node, list[Batch]] = defaultdict(list)
@@ -305,7 +331,7 @@ class Cluster:
         def done() -> None:
             self.catching = None
             reader = rig.engine.readers.get(view.name)
-            if reader is not None and reader.state is not None and reader.live and reader.parts:
+            if reader is not None and reader.live and reader.parts and rig.engine.ready(view.name):
                 self._check(rig, reader, self._mine(rig, reader, self._recomputed(rig)[reader]))
 
         rig.shards.marks.catch_up(exchanges_above(rig.engine.readers[view.name]), done)
@@ -365,9 +391,14 @@ class Cluster:
     def validate(self) -> None:
         """At rest: every state of every worker is what a recomputation gives, of what belongs there."""
         for rig in self.rigs:
-            truth = self._recomputed(rig)
+            truth, parts = self._recomputed(rig), rig.lowering.parts()
             for n in rig.engine.graph.nodes:
-                if n.op.stateful and n.state is not None and n.live and n.parts:
+                if not n.op.stateful or n.state is None or not n.live or not n.parts or n in parts:
+                    continue
+                if n.op.remote and n.parents[0] in parts:  # rows of parts: what the whole makes of them is known
+                    if n.full:
+                        self._check_whole(rig, n, truth)
+                else:
                     self._check(rig, n, self._mine(rig, n, truth[n]))
 
     def _recomputed(self, rig: ShardRig) -> dict[Node, Rows]:
@@ -387,6 +418,11 @@ class Cluster:
         part = n.parts[0]
         whose = owners(rows.columns[list(part)], [n.fields[c] for c in part], self.workers, rig.symbols)
         return bag(rows.where(whose == rig.worker))
+
+    def _check_whole(self, rig: ShardRig, exchange: Node, truth: dict[Node, Rows]) -> None:
+        for n, _ in exchange.children:
+            have = bag(n.op.recompute(rig.engine, n, [exchange.op.everything(rig.engine, exchange)]))
+            assert n.elsewhere or have == self._mine(rig, n, truth[n]), f"worker {rig.worker} {exchange}: {have}"
 
     def _check(self, rig: ShardRig, n: Node, mine: Rows) -> None:
         if n.full:

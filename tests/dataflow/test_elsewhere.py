@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -28,7 +29,7 @@ class Two:
     def __init__(self) -> None:
         self.sent: list[tuple[int, Message]] = []
         self.asks, self.has = (ShardRig(w, 2, lambda to, m: self.sent.append((to, m)), [TABLE], TableViews,
-                                        PlainSymbols(), 1) for w in range(2))
+                                        PlainSymbols(), 1, random.Random(0)) for w in range(2))
         rows = [("t", (i, i % 3, f"text {i}"), 1) for i in range(10)]
         self.has.store.put("t", self.has.deltas(rows)["t"])
         self.pieces = Pieces(self.asks.elsewhere)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 
 import pytest
 
 from dataflow.simulator import Cluster
 from dataflow.test_reuse import chains
 from noria.core.plain_symbols import PlainSymbols
+from noria.core.types import TableDef
+from noria.plan.view import ViewDef
 from reference import random_plans
 from reference.table_views import TableViews
 
@@ -22,12 +25,12 @@ FIRST = int(os.environ.get("NORIA_SHARD_FIRST", "0"))
 
 
 def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, evictions: float = 0.1,
-        alike: bool = False) -> None:
+        views_of: Callable[[random.Random, list[TableDef]], list[ViewDef]] = random_plans.views) -> None:
     """crashes: of the steps, how many lose a worker; loads: how many load rows beside the states; evictions: how many
-    evict a key; alike: do the views' joins begin alike?"""
+    evict a key."""
     rng = random.Random(seed)
     tables = random_plans.tables(rng)
-    views = (chains if alike else random_plans.views)(rng, tables)
+    views = views_of(rng, tables)
     workers = rng.choice([1, 2, 2, 3, 3, 4])
     late = [views.pop() for _ in range(rng.randrange(len(views)))]
     cluster = Cluster(tables, views, workers, rng, TableViews, PlainSymbols)
@@ -83,4 +86,10 @@ def test_loads_reach_what_derives_from_them_at_every_worker(crashes: float) -> N
 @pytest.mark.parametrize("crashes", [0.0, 0.04])
 def test_joins_that_begin_alike_are_shared_among_workers(crashes: float) -> None:
     for seed in range(SEEDS // 8):
-        run(FIRST + seed, crashes=crashes, alike=True)
+        run(FIRST + seed, crashes=crashes, views_of=chains)
+
+
+@pytest.mark.parametrize("crashes", [0.0, 0.04])
+def test_what_one_view_has_in_part_another_one_wants_whole(crashes: float) -> None:
+    for seed in range(SEEDS // 4):
+        run(FIRST + seed, crashes=crashes, views_of=random_plans.ways)

@@ -16,7 +16,7 @@ import pytest
 from noria.core.keys import shard_of
 from noria.core.statements import Delete, Insert
 from noria.core.types import INT
-from noria.dataflow import lookups, packets
+from noria.dataflow import building, lookups, packets, passing
 from noria.dataflow.between import Lost
 from noria.dataflow.packets import Envelope, Own
 from noria.dataflow.worker import Worker
@@ -25,6 +25,7 @@ from noria.runtime.own_writes import together
 from noria.sql.commands import CreateTable, CreateView
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore
+from noria.views.reader import AttachedViews
 from noria.views.writer import ViewDirectory
 from sql.catalogs import DictCatalog
 
@@ -106,10 +107,10 @@ class Three:
     def owner(self, key: int) -> int:
         return int(shard_of([np.array([key])], [INT], WORKERS)[0])
 
-    def read(self, view: str, key: int) -> int:
+    def read(self, view: str, key: int, w: int | None = None) -> int:
         self.request += 1
         body = packets.Read(self.request, view, [(key,)])
-        self.step(self.owner(key), [Envelope(1, -1, 0, body)])
+        self.step(self.owner(key) if w is None else w, [Envelope(1, -1, 0, body)])
         return self.request
 
     def asked(self, w: int, what: str, argument: str) -> int:
@@ -250,6 +251,9 @@ def test_what_was_heard_is_there(three: Three, seed: int) -> None:
 def test_a_message_that_is_lost_is_waited_for_no_more(three: Three) -> None:
     three.define(f"CREATE VIEW counts AS {VIEWS['counts'].format('?')}")
     three.rest()
+    for key in range(6):
+        three.read("counts", key)  # or nobody is told of its votes
+    three.rest()
     told = 0
     for vote in range(6):
         w = three.owner(vote)
@@ -263,3 +267,80 @@ def test_a_message_that_is_lost_is_waited_for_no_more(three: Three) -> None:
             three.rest()
             assert three.replies[ask] == packets.Done(ask)
     assert told
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_view_in_use_goes_on_while_what_it_derives_from_becomes_full(three: Three, seed: int,
+                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passing, "FIRST_ROWS", 1)
+    monkeypatch.setattr(building, "MOST_ROWS", 2)
+    rng = three.rng = random.Random(seed)
+    for w in three.workers:
+        w.engine.builds.at_once_rows = 0
+    truth = sqlite3.connect(":memory:")
+    for text in TABLES:
+        truth.execute(text)
+    grouped = "SELECT story, COUNT(*) AS n FROM votes GROUP BY story"
+    read = f"SELECT s.id, s.author, v.n FROM stories s LEFT JOIN ({grouped}) v ON v.story = s.id WHERE s.id = {{}}"
+    late = ["CREATE VIEW authors AS SELECT s.author, COUNT(*) AS n FROM stories s JOIN votes v ON v.story = s.id "
+            "GROUP BY s.author HAVING n = ?", f"CREATE VIEW by_count AS {grouped} HAVING n = ?"]
+    three.define(f"CREATE VIEW counted AS {read.format('?')}")
+    for n in range(300):
+        x = rng.random()
+        if n > 100 and late and x < 0.03:
+            three.define(late.pop())
+        elif x < 0.35:
+            table = rng.choice(["stories", "votes", "votes", "votes"])
+            row = (rng.randrange(30 if table == "votes" else 8), rng.randrange(8), rng.randrange(6))
+            truth.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", row)
+            values = row if table == "votes" else (*row[:2], "title")
+            body = packets.Write((Insert(table, (0, 1, 2), (values,), "replace"),))
+            assert three.change(three.owner(row[0]), body).results[0].error is None
+        elif x < 0.5:
+            three.read("counted", rng.randrange(8))
+        elif x < 0.65:
+            three.step(rng.randrange(WORKERS), [])
+        else:
+            three.deliver()
+    for text in late:
+        three.define(text)
+    three.rest()
+    for view, text, w in (("counted", read, None), ("by_count", grouped, 0)):  # the latter is filtered later
+        for key in range(8):
+            number = three.read(view, key, w)
+            three.rest()
+            rows = three.replies[number].rows
+            have = sorted(tuple(r[c] for c in rows.column_names[:-1]) for r in rows.to_pylist())
+            assert have == sorted(truth.execute(text.format(key)).fetchall()), (view, key)
+
+
+def test_whoever_wrote_finds_nothing_of_an_earlier_life(tmp_path: Path) -> None:
+    """A full view of many rows is not there again when its worker is, and what that published before is."""
+    catalog, published = DictCatalog(), str(tmp_path / "views")
+    Path(published).mkdir()
+
+    def change(worker: Worker, body: Any, seq: int) -> Any:
+        (reply,) = worker.step([Envelope(1, -1, seq, body)])
+        assert getattr(reply.body, "error", None) is None
+        return reply.body
+
+    catalog.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    (view,) = catalog.run("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a")
+    add = packets.Migrate((packets.AddView(view.view),), ())
+    worker = opened(tmp_path / "base", 0, 1, published)
+    change(worker, packets.Migrate((packets.CreateTable(catalog.tables["t"]),), ()), 1)
+    change(worker, packets.Write((Insert("t", (0, 1), tuple((i, i % 2) for i in range(100))),)), 2)
+    change(worker, add, 3)
+    counts = AttachedViews(published).view("counts")
+    assert sorted(counts.lookup(()) or []) == [(0, 50), (1, 50)]
+    worker.close()
+    worker = opened(tmp_path / "base", 0, 1, published)
+    worker.engine.builds.at_once_rows = 10
+    change(worker, add, 4)
+    assert not worker.engine.ready("counts") and counts.lookup(()), "who did not write may go on with it"
+    change(worker, packets.Write((Insert("t", (0, 1), ((100, 1),)),)), 5)
+    assert counts.lookup(()) is None
+    while worker.idle(1000)[1]:
+        pass
+    assert sorted(counts.lookup(()) or []) == [(0, 50), (1, 51)]
+    worker.close()

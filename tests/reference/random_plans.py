@@ -217,3 +217,30 @@ def views(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
         ranged = len(key) == 1 and not n.fields[key[0]].type.is_text and rng.random() < 0.5
         out.append(ViewDef(f"v{i}", n, key, n.width, ranged=ranged))
     return out
+
+
+def ways(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
+    """Two to five views over one relation, read in several ways: as it is by a key, whole, joined, grouped again and
+    its first rows.  So what one has in part another one wants whole."""
+    nodes: list[mir.Mir] = [mir.Base(t) for t in bases]
+    shared = rng.choice(nodes)
+    if rng.random() < 0.4:
+        shared = _join(rng, shared, rng.choice(nodes)) or shared
+    grouped = rng.random() < 0.8
+    shared = _aggregate(rng, shared) if grouped else shared
+    out = []
+    for i in range(rng.randint(2, 5)):
+        plan: mir.Mir | None = shared
+        x = rng.random()
+        if x < 0.3:
+            plan = _join(rng, *rng.sample([shared, rng.choice(nodes)], 2))
+        elif x < 0.45:
+            plan = _aggregate(rng, shared)
+        elif x < 0.6:
+            plan = _top(rng, shared)
+        elif x < 0.7:
+            plan = mir.Filter(shared, predicate(rng, shared.fields))
+        plan = plan or shared
+        key = tuple(rng.sample(range(plan.width), min(plan.width, rng.choice([0, 1, 1, 1, 2]))))
+        out.append(ViewDef(f"v{i}", plan, key, plan.width))
+    return out

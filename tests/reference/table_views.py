@@ -81,3 +81,6 @@ class TableViews:
 
     def create(self, name, fields, key, visible, full, definition=0):
         return TableView(name, fields, key, full, self.symbols)
+
+    def take_over(self) -> None:
+        pass

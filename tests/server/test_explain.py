@@ -11,6 +11,7 @@ import mysql.connector
 import pytest
 
 from e2e.local import LocalServer, views_at_once
+from noria.client.embedded import EmbeddedTransport
 from noria.dataflow.render import saved, size
 
 TABLES = (
@@ -65,6 +66,21 @@ def test_a_miss_is_analyzed_node_by_node_and_then_it_is_a_hit(client: Client) ->
                "1 row" in line for line in lines)
     lines = client.lines("EXPLAIN ANALYZE SELECT * FROM counted WHERE id = 1")
     assert "1 key present in shared memory, 1 row found" in lines[1]
+
+
+def test_reads_of_several_workers_are_analyzed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EmbeddedTransport.__init__, "__defaults__", (None, 2))
+    client = Client(tmp_path / "data")
+    views_at_once(client.server._embedded)
+    for text in TABLES:
+        client.rows(text)
+    for key, rows in ((1, 1), (2, 1), (9, 0)):  # pulls cross an exchange: the read is run again when others answered
+        told = client.lines(f"EXPLAIN ANALYZE SELECT * FROM counted WHERE id = {key}")[1]
+        assert f"1 key asked of the worker, {rows} row" in told and "missing on the way: 0 keys" not in told
+    told = client.lines("EXPLAIN ANALYZE SELECT id, title FROM stories WHERE id > 1")[1]
+    assert ": a range asked of the worker, 2 rows found" in told
+    client.connection.close()
+    client.server.close()
 
 
 @pytest.mark.parametrize("cut", ["", " ORDER BY id LIMIT 1", " ORDER BY id DESC LIMIT 2"])

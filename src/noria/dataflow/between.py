@@ -54,6 +54,26 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """Some rows of the answer to a request for all; an `Answer` is the last.  more: is the next one to be asked for?
+    passed: how many rows of the sender have passed, and of how many."""
+
+    node: int
+    ask: int
+    rows: Parcel
+    more: bool
+    passed: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class More:
+    """Of an answer in pieces: so many more, please; 0: none at all, nobody wants them."""
+
+    ask: int
+    pieces: int
+
+
+@dataclass(frozen=True)
 class LookUp:
     """Rows of a base table for a one-shot (`elsewhere.py`): those under these keys, or all (no cols).  made: what the
     asker knows the table by; width: of its columns, the first ones; rows: no more than so many; texts: columns whose
@@ -116,7 +136,7 @@ class Marked:
     ask: int
 
 
-Message = Update | Request | Answer | LookUp | Found | Evict | Lost | Loaded | Mark | Marked
+Message = Update | Request | Answer | Piece | More | LookUp | Found | Evict | Lost | Loaded | Mark | Marked
 
 
 def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> Parcel:

@@ -21,9 +21,11 @@ from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS, BUILD_SLICE_MS
 from noria.core.types import TableDef
-from noria.dataflow.first_state import Build, Delivered, FirstState, Fit, Gathered, NewIndex, Promotion
+from noria.dataflow.first_state import Delivered, FirstState, Fit, NewIndex, Promotion
 from noria.dataflow.graph import Columns, Node, ancestors, here, nearest
+from noria.dataflow.passing import Build, Passing
 from noria.dataflow.protocols import IndexBuild, State, StoreBroken
+from noria.dataflow.serving import Gathered, Serving
 from noria.dataflow.work import Work
 
 if TYPE_CHECKING:
@@ -60,9 +62,11 @@ class Builds:
     declared: dict[tuple[str, Columns], NewIndex] = field(default_factory=dict)  # by table, for no view
     refused: dict[tuple[str, Columns], SqlError] = field(default_factory=dict)  # declared, and could not be begun
     fits: dict[int, Fit] = field(default_factory=dict)  # by id of the table
+    served: list[Serving] = field(default_factory=list)  # for full states of exchanges, here or elsewhere
     _turns: deque[Build] = field(default_factory=deque)
     promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups in base tables that these will make
     dormant: set[Node] = field(default_factory=set)  # new nodes that wait until what they need is full
+    _fed: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, by what they can be asked here
     _later: dict[Node, Lookups] = field(default_factory=dict)  # how nodes in use will look up, with the index for it
 
     # -------------------------------------------------------------- what is to be built
@@ -170,11 +174,41 @@ class Builds:
             else:
                 self.state(Promotion(n, indexes))
 
-    def gathered(self, node: Node, rows: Batch) -> None:
-        """An exchange has all rows that belong here, if its full state still waits for them."""
+    def serve(self, serving: Serving) -> None:
+        """Rows of this worker are asked for."""
+        self.served.append(serving)
+        self._turns.append(serving)
+
+    def serve_no_more(self, wanted: Callable[[Serving], bool]) -> None:
+        """But what is wanted."""
+        for s in [s for s in self.served if not wanted(s)]:
+            self.served.remove(s)
+            self._turns.remove(s)
+
+    def gathers_anew(self, node: Node) -> None:
+        """Rows of an exchange come from the beginning."""
         build = self.states.get(node)
         if isinstance(build, Gathered):
-            build.arrived(rows)
+            build.anew(self.engine)
+
+    def arrived(self, node: Node, rows: Batch) -> bool:
+        """Some rows of an exchange that belong here, for its full state; whether it wants more."""
+        build = self.states.get(node)
+        if not isinstance(build, Gathered) or build.error is not None:
+            return False
+        self._try(build, lambda: build.take(self.engine, rows))
+        return build.error is None
+
+    def passed(self, node: Node, worker: int, counts: tuple[int, int]) -> None:
+        """How far a worker is with giving an exchange's rows."""
+        build = self.states.get(node)
+        if isinstance(build, Gathered):
+            build.passed[worker] = counts
+
+    def gathered(self, node: Node) -> None:
+        """All rows of an exchange have arrived."""
+        build = self.states.get(node)
+        if isinstance(build, Gathered) and build.error is None:
             self._slice(build)
 
     def not_gathered(self, node: Node, error: SqlError) -> None:
@@ -188,11 +222,13 @@ class Builds:
         above = here(node)[:-1]
         return self._lacks_index(above) or any(a.op.stateful and (a.inert or a.stash is not None) for a in above)
 
-    def feeds(self, exchange: Node) -> bool:
-        """Is everything there that an exchange's rows of this worker derive from?"""
+    def feeds(self, exchange: Node, cols: Columns = ()) -> bool:
+        """Is everything there that an exchange's rows of this worker derive from, as they are asked for by these
+        columns?  Not while the layout here is on the way to the one that the asker may have."""
         above = here(exchange.parents[0])
-        return self.dormant.isdisjoint(above) and not self._lacks_index(above) and not any(
-            n.op.stateful and n.parents and (n.inert or n.stash is not None) for n in above)
+        indexed = (exchange, cols) in self._fed or not self._lacks_index(above)
+        return (indexed and self.dormant.isdisjoint((exchange, *above)) and not any(
+            n.op.stateful and n.parents and (n.inert or n.stash is not None) for n in above))
 
     def _lacks_index(self, nodes: list[Node]) -> bool:
         return bool(self.indexes) and not {base for base, _ in self.indexes}.isdisjoint(nodes)
@@ -231,9 +267,10 @@ class Builds:
 
     # -------------------------------------------------------------- the graph has changed
     def on_the_way(self) -> set[Node]:
-        """What states derive from that are being filled."""
-        filled = {s.node for s in self._begun()}
-        return {a for n in self.engine.graph.nodes if n in filled or n.stash is not None for a in here(n)}
+        """What states derive from that are being filled, here or elsewhere."""
+        filled = {s.node for s in self.states.values() if isinstance(s, FirstState) and s in self._begun()}
+        used = {a for n in self.engine.graph.nodes if n in filled or n.stash is not None for a in here(n)}
+        return used.union(*(here(s.node.parents[0]) for s in self.served))
 
     def relaid(self, before: Mapping[Node, Lookups]) -> None:
         """After a layout: forget what nobody wants any more, and say who is in ticks.  before: of nodes in use, and of
@@ -244,8 +281,9 @@ class Builds:
         for (base, columns), made in list(self.indexes.items()):
             if base not in nodes or (columns not in base.pulled and (base, columns) not in self.promised):
                 self._forget_index(made)
+        self.serve_no_more(lambda s: s.node in nodes)
         for state in self.states.values():
-            if isinstance(state, FirstState):
+            if isinstance(state, FirstState | Gathered):
                 state.refit()
         self._later = {n: (n.primaries, n.full_below) for n, old in before.items()
                        if n in nodes and old != (n.primaries, n.full_below) and self._lacks_index(ancestors(n))}
@@ -276,6 +314,8 @@ class Builds:
                 own = build is not None and not _beside(build)
                 n.inert = n in self.dormant or (n.stash is None and (own or (new and self.waits(n))))
             n.live = n.live or not n.inert
+        asked = {(n, cols) for n in nodes if n.op.remote for cols in ((), *n.indexes)}
+        self._fed = {(n, cols) for n, cols in asked if (n, cols) in self._fed or self.feeds(n, cols)}
         for n in reversed(nodes):
             if not n.op.stateful:
                 n.inert = n in self.dormant or (bool(n.children) and not any(map(self._wants, n.children)))
@@ -293,6 +333,8 @@ class Builds:
     def _can(self, build: Build) -> bool:
         if build.error is not None or isinstance(build, Gathered):
             return False
+        if isinstance(build, Serving):
+            return build.can()
         if isinstance(build, NewIndex) and build.build.awaits:
             return False
         if not isinstance(build, FirstState) or build.begun:
@@ -304,8 +346,9 @@ class Builds:
         """The nodes whose output deltas `tick` wants."""
         return {n for s in self._begun() for n in s.sources}
 
-    def _begun(self) -> Iterator[FirstState]:
-        return (s for s in self.states.values() if isinstance(s, FirstState) and s.begun and s.error is None)
+    def _begun(self) -> Iterator[Passing]:
+        return (s for s in (*self.states.values(), *self.served)
+                if isinstance(s, Passing) and s.begun and s.error is None)
 
     def tick(self, deltas: Mapping[Node, Batch]) -> None:
         """What sources put out in a tick."""
@@ -364,9 +407,15 @@ class Builds:
             build.error = self.unforeseen(bug)
         finally:
             engine.work = outer
+        if build.error is not None and isinstance(build, Serving):
+            self.serve_no_more(lambda s: s is not build)
+            build.fail(build.error)
         return build.error is None and whole
 
     def _whole(self, build: Build) -> None:
+        if isinstance(build, Serving):  # or it was given up with its last piece
+            self.serve_no_more(lambda s: s is not build)
+            return
         self._turns.remove(build)
         if isinstance(build, Fit):
             self.fits = {t: f for t, f in self.fits.items() if f is not build}
@@ -381,8 +430,9 @@ class Builds:
             build.node.live, build.node.inert = True, False  # whatever index somebody waits for meanwhile
         if not _beside(build):
             self.settle()
-            if self.dormant and not any(map(_beside, self.states.values())):
-                # a load had what these wait for built again in its own place
+            if self.dormant and (self.engine.shards is not None or not any(map(_beside, self.states.values()))):
+                # a load had what these wait for built again in its own place; or what is above an exchange that is to
+                # be full is in use only now
                 self._try(build, self.engine.relayout)
             return
         if isinstance(build, Promotion):
@@ -398,7 +448,8 @@ class Builds:
 
     def apart(self) -> Iterator[tuple[Node, State]]:
         """States that are no node's yet."""
-        return ((n, s.state) for n, s in self.states.items() if isinstance(s, Promotion) and s.state is not None)
+        return ((n, s.state) for n, s in self.states.items()
+                if isinstance(s, Promotion | Gathered) and _beside(s) and s.state is not None)
 
     # -------------------------------------------------------------- what is told of it
     def of_view(self, view: str) -> list[Build]:
@@ -416,7 +467,7 @@ class Builds:
     def progress(self, build: Build) -> Progress:
         done, total = build.counts(self.engine)
         waits = "" if build.error is None else build.error.message
-        if build.error is None and not self._can(build):
+        if build.error is None and not self._can(build) and not (isinstance(build, Gathered) and build.passed):
             waits = "made by Spark" if isinstance(build, NewIndex) else "waits for what it derives from"
         return Progress(build.what(), done, max(done, total), waits, build.error is not None)
 

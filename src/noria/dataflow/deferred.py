@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from noria.core.errors import SqlError, interrupted, view_gone
 from noria.dataflow import packets
 from noria.dataflow.engine import Engine
-from noria.dataflow.first_state import Build, NewIndex
+from noria.dataflow.first_state import NewIndex
 from noria.dataflow.graph import Node
 from noria.dataflow.packets import Done, Envelope
+from noria.dataflow.passing import Build
 from noria.dataflow.peers import Peers
 from noria.dataflow.surroundings import Surroundings
 

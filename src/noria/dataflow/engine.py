@@ -20,12 +20,13 @@ from noria.core.types import Field
 from noria.core.values import decode
 from noria.dataflow import layout, ranged
 from noria.dataflow.building import Builds
-from noria.dataflow.first_state import Delivered, FirstState, Gathered
+from noria.dataflow.first_state import Delivered, FirstState
 from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys, here, nearest
 from noria.dataflow.lookups import Lookup, Lookups
 from noria.dataflow.profile import Clock, Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
 from noria.dataflow.published import view_of
+from noria.dataflow.serving import Gathered
 from noria.dataflow.story import More, Story
 from noria.dataflow.work import Work
 
@@ -86,7 +87,7 @@ class Engine:
 
     def _walk(self, pending: dict[int, list[Batch | None]]) -> None:
         """The graph once in topological order; pending: input deltas of nodes, by their numbers and ports."""
-        wanted = self.builds.sources() if self.builds.states else ()
+        wanted = self.builds.sources() if self.builds.states or self.builds.served else ()
         watched: dict[Node, Batch] = {}
         tick = self._plain_tick if self.clock is None or self.tick_number % TIMED_TICKS else self._timed_tick
         for node in self.graph.nodes:
@@ -296,7 +297,9 @@ class Engine:
         builds.dormant = {n for r in late for n in ancestors(r) if not (n.live or n.full or n in needed)}
         pulled = plan(self.reads).pulled if late else {}
         builds.promised = {(n, cols) for n in pulled if not n.parents for cols in pulled[n] if cols}
-        builds.promote(wanted if late else {})
+        # what becomes full sooner than what is below it is still looked up as now
+        builds.promote({n: list(dict.fromkeys([*indexes, *planned.indexes.get(n, ())]))
+                        for n, indexes in (wanted if late else {}).items()})
         return planned
 
     def _wanted(self, plan: layout.Layout) -> dict[Node, list[Columns]]:

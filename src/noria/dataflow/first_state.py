@@ -1,79 +1,40 @@
-"""What is done in slices: the first state of a full node, by the graph or from files of Spark; an index of a table; a
-look at whether its rows fit another definition.
-
-A first state from the graph is a series of ticks of its own: gates (`ops.gate`) let the rows of what it derives from
-pass slice by slice, through copies of the stateless operators on the way, which get all deltas besides.  So no snapshot
-is kept and nothing must be caught up with: at every moment the state is its operators applied to what has passed.  Of
-a join one side passes a gate, the larger one if it may; the other is there from the beginning, and meets nothing
-before rows of the first have passed.
-"""
+"""What is done in slices for this worker's own states: the first state of a full node, by the graph (`passing.py`) or
+from files of Spark; an index of a table; a look at whether its rows fit another definition."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from noria.core.batch import Batch, concat
-from noria.core.errors import SqlError
 from noria.dataflow import ranged
-from noria.dataflow.graph import Columns, Node, Operator, nearest
+from noria.dataflow.graph import Columns, Node
+from noria.dataflow.passing import Build, Passing
 from noria.dataflow.protocols import Fitting, IndexBuild, State
 
 if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
-    from noria.dataflow.ops.gate import Gate
-
-FIRST_ROWS = 16  # of a slice: each may meet many; then as many as take BUILD_SLICE_MS
 
 
-class Build:
-    """rows: of the next slice; error: why it does not go on."""
-
-    def __init__(self) -> None:
-        self.rows = FIRST_ROWS
-        self.error: SqlError | None = None
-
-    def step(self, engine: Engine) -> bool:
-        """One slice; True when it is whole."""
-        raise NotImplementedError
-
-    def counts(self, engine: Engine) -> tuple[int, int]:
-        """Rows done, and of how many."""
-        raise NotImplementedError
-
-    def what(self) -> str:
-        raise NotImplementedError
-
-
-class FirstState(Build):
-    """The state of one full node, from what is above it.  Begun, it is in every tick, after the graph."""
+class FirstState(Passing):
+    """The state of one full node, from what is above it."""
 
     def __init__(self, node: Node):
-        super().__init__()
-        self.node = node
-        self._shadow: Node | None = None  # does what the node will do, below `_way`
-        self._way: list[Node] = []  # copies of stateless nodes, and gates, in topological order
-        self._gates: list[tuple[Node, Gate]] = []
-        self.sources: set[Node] = set()
+        super().__init__(node)
+        self._shadow: Node | None = None  # does what the node will do, below the way
 
-    @property
-    def begun(self) -> bool:
-        return self._shadow is not None
-
-    def _begin(self, engine: Engine) -> Node:
-        n = self.node
-        (parent,) = n.parents
-        shadow = Node(n.id, n.op, (self._driven(engine, parent),), fields=n.fields, full=True, full_below=n.full_below,
-                      elsewhere=n.elsewhere)
+    def _begin(self, engine: Engine) -> None:
+        super()._begin(engine)
+        n, top = self.node, self._top
+        assert top is not None
+        shadow = Node(n.id, n.op, (top,), fields=n.fields, full=True, full_below=n.full_below, elsewhere=n.elsewhere)
         self._shadow = shadow
         self._state(engine, shadow)
         gates = [gate for _, gate in self._gates]
         expected = sum(g.total(engine) for g in gates)
         n.op.begin(engine, shadow, expected, expected if all(g.source.parents for g in gates) else 0)
-        (top,) = shadow.parents
         for rows in engine.stream(top):  # what is there of no rows at all, as GROUP_CONCAT without groups
             n.op.tick(engine, shadow, [rows])
-        return shadow
 
     @property
     def state(self) -> State | None:
@@ -89,67 +50,16 @@ class FirstState(Build):
     def _state(self, engine: Engine, shadow: Node) -> None:
         self.refit()
 
-    def _driven(self, engine: Engine, n: Node) -> Node:
-        """A copy of the way to n, with gates where it begins."""
-        if n.op.stateful:
-            gate = n.op.gate(n)
-            self.sources.add(n)
-            node = self._copied(n, gate, (n,))
-            self._gates.append((node, gate))
-            return node
-        drivers = set(n.op.drivers() or range(len(n.parents)))
-        if n.op.drivers():  # the largest: what it looks up meets few rows
-            drivers = {max(drivers, key=lambda port: _rows(engine, n.parents[port]))}
-        copy = self._copied(n, n.op, tuple(self._driven(engine, p) if port in drivers else self._plain(p)
-                                           for port, p in enumerate(n.parents)))
-        copy.driver = min(drivers, default=0)
-        return copy
-
-    def _plain(self, n: Node) -> Node:
-        """What the other side of a join looks up in: n as it is."""
-        if n.op.stateful:
-            self.sources.add(n)
-            return n
-        return self._copied(n, n.op, tuple(map(self._plain, n.parents)))
-
-    def _copied(self, n: Node, op: Operator, parents: tuple[Node, ...]) -> Node:
-        node = Node(n.id, op, parents, fields=n.fields, full_below=True, elsewhere=n.elsewhere)
-        self._way.append(node)
-        return node
-
-    def tick(self, engine: Engine, deltas: Mapping[Node, Batch]) -> None:
-        """Output deltas of sources, or what passes a gate."""
-        out = dict(deltas)
-        for n in self._way:
-            mine = [out.get(p) for p in n.parents]
-            if any(d is not None for d in mine):
-                made = n.op.tick(engine, n, mine)
-                if made is not None and len(made):
-                    out[n] = made
+    def _take(self, engine: Engine, rows: Batch) -> None:
         shadow = self._shadow
         assert shadow is not None
-        delta = out.get(shadow.parents[0])
-        if delta is not None:
-            if shadow.ranges:
-                ranged.admit(engine, shadow, [delta])
-            shadow.op.tick(engine, shadow, [delta])
+        if shadow.ranges:
+            ranged.admit(engine, shadow, [rows])
+        shadow.op.tick(engine, shadow, [rows])
 
-    def step(self, engine: Engine) -> bool:
-        shadow = self._shadow or self._begin(engine)
-        for node, gate in self._gates:
-            if not gate.open:
-                rows = gate.advance(engine, self.rows)
-                if len(rows):
-                    self.tick(engine, {node: rows})
-                break
-        if not all(gate.open for _, gate in self._gates):
-            return False
-        shadow.op.finish(engine, shadow)
-        return True
-
-    def counts(self, engine: Engine) -> tuple[int, int]:
-        gates = [gate for _, gate in self._gates]
-        return sum(g.done for g in gates), sum(g.total(engine) for g in gates)
+    def _finish(self, engine: Engine) -> None:
+        assert self._shadow is not None
+        self._shadow.op.finish(engine, self._shadow)
 
     def what(self) -> str:
         return f"first state of n{self.node.id}, {self.node.op.describe()}"
@@ -224,46 +134,6 @@ class Delivered(Build):
         return f"first state of n{self.node.id}, {self.node.op.describe()}, computed by Spark"
 
 
-class Gathered(Build):
-    """The full state of an exchange: the rows of all workers that belong here, which `Shards.gather_all` asks for.
-    indexes: of the state that is to take the place of a partial one in use."""
-
-    def __init__(self, node: Node, indexes: list[Columns] | None = None):
-        super().__init__()
-        self.node, self._indexes = node, indexes
-        self._rows: Batch | None = None
-        self.state: State | None = None
-
-    @property
-    def beside(self) -> bool:
-        """Is there a partial state in use?"""
-        return self._indexes is not None
-
-    def arrived(self, rows: Batch) -> None:
-        self._rows = rows
-
-    @property
-    def here(self) -> bool:
-        return self._rows is not None
-
-    def step(self, engine: Engine) -> bool:
-        n = self.node
-        assert self._rows is not None
-        if self._indexes is not None:
-            n.full, n.state, n.ranges, n.indexes = True, None, {}, self._indexes
-            n.op.make_state(engine, n)
-        n.op.begin(engine, n, len(self._rows), 0)
-        n.op.tick(engine, n, [self._rows])
-        n.op.finish(engine, n)
-        return True
-
-    def counts(self, engine: Engine) -> tuple[int, int]:
-        return 0, 0
-
-    def what(self) -> str:
-        return f"first state of n{self.node.id}, {self.node.op.describe()}, from all workers"
-
-
 class NewIndex(Build):
     """An index of a base table.  base: the node that looks up by it; None where it is declared, and no node does."""
 
@@ -297,11 +167,6 @@ class Fit(Build):
 
     def what(self) -> str:
         return f"do the rows of table {self.table} fit its new definition"
-
-
-def _rows(engine: Engine, n: Node) -> int:
-    """Of all that a node derives from."""
-    return sum(m.op.size(engine, m) for m in ({n} if n.op.stateful else nearest(n)))
 
 
 def _split(batch: Batch, rows: int) -> tuple[Batch, Batch]:

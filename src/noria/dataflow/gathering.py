@@ -14,7 +14,9 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes
 from noria.core.errors import SqlError
+from noria.core.symbols import Symbols
 from noria.dataflow.graph import Columns, Node, Remote
+from noria.dataflow.partition import owners
 
 Mask = npt.NDArray[np.bool_]
 
@@ -22,8 +24,9 @@ Mask = npt.NDArray[np.bool_]
 @dataclass(eq=False)
 class Gather:
     """Distinct missing keys of one index, folded, shape (key columns, keys).  wanted: of each worker that is asked,
-    which keys; answered: which of them it has given, in `pieces`.  lost: of a full state that is there already, workers
-    whose rows in it may be stale.  error: why the rows cannot be had."""
+    which keys; answered: which of them it has given, in `pieces`.  Of all rows (no cols) pieces go into the state as
+    they come; but lost: of a full state that is there already, workers whose rows in it may be stale.  error: why the
+    rows cannot be had."""
 
     node: Node
     cols: Columns
@@ -96,3 +99,18 @@ class Waiting:
             if at is None:
                 return
             self._parked.pop(at).run()
+
+
+def asked_of(symbols: Symbols, workers: int, node: Node, cols: Columns, keys: Codes) -> dict[int, Mask]:
+    """Of an exchange's missing keys, who has rows of which: one worker for each if the key determines it (narrow), else
+    all (broad: R3)."""
+    if node.elsewhere:
+        return {}
+    (parent,) = node.parents
+    part = next((p for p in parent.parts if set(p) <= set(cols)), None)
+    if part is None:
+        return {w: np.ones(keys.shape[1], np.bool_) for w in range(workers)}
+    some = keys[[cols.index(c) for c in part]]
+    whose = owners(some, [parent.fields[c] for c in part], workers, symbols) if part else (
+        np.zeros(keys.shape[1], np.int64))
+    return {w: whose == w for w in range(workers) if (whose == w).any()}

@@ -152,6 +152,11 @@ class Operator:
         """Where the rows of the inputs must be, and where those of the output are then."""
         return alike(inputs)
 
+    def in_parts(self) -> tuple[Operator, Operator] | None:
+        """Of several workers: one over each worker's rows, whose output rows stay there, and one over all of these,
+        which together do what this does; None where they do not, or nothing is gained."""
+        return None
+
     def lookups(self) -> list[Columns | None]:
         """By which columns ticks look each input up (None: not at all); empty: none of them."""
         return []

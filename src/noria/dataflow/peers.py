@@ -22,6 +22,8 @@ from noria.dataflow.between import (
     Mark,
     Marked,
     Message,
+    More,
+    Piece,
     Request,
     Update,
 )
@@ -136,9 +138,13 @@ class Peers:
 
     def _other(self, sender: int, message: Message) -> None:
         if isinstance(message, Request):
-            self.shards.serve(sender, message)
+            self.shards.giving.serve(sender, message)
         elif isinstance(message, Answer):
             self.shards.answered(message)
+        elif isinstance(message, Piece):
+            self.shards.piece(sender, message)
+        elif isinstance(message, More):
+            self.shards.giving.more(sender, message)
         elif isinstance(message, Evict):
             self.shards.evicted(sender, message)
         elif isinstance(message, LookUp):

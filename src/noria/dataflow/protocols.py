@@ -376,3 +376,6 @@ class ViewFactory(Protocol):
         """The state of a new view, instead of one that has its name.  SqlError where there is no room for it.
         definition: what readers tell it by from others of its name."""
         ...
+
+    def take_over(self) -> None:
+        """What earlier lives of this worker published is dead, if it is not so yet."""

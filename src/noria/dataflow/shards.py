@@ -24,16 +24,26 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation, SqlError
-from noria.core.types import Field
 from noria.dataflow import evict, layout
-from noria.dataflow.between import Answer, Evict, Loaded, Message, Parcel, Request, Update, packed, unpacked
-from noria.dataflow.gathering import Asked, Gather, Mask, Waiting
-from noria.dataflow.graph import Columns, Mode, Node, Pattern, Remote, ancestors, folded_keys, here
+from noria.dataflow.between import (
+    Answer,
+    Evict,
+    Loaded,
+    Message,
+    More,
+    Piece,
+    Request,
+    Update,
+)
+from noria.dataflow.gathering import Asked, Gather, Mask, Waiting, asked_of
+from noria.dataflow.giving import Giving, Mine, Values, asks_by
+from noria.dataflow.graph import Columns, Node, Pattern, Remote, ancestors
 from noria.dataflow.lookups import LongLookup
 from noria.dataflow.marks import Marks
 from noria.dataflow.ops.exchange import Exchange
 from noria.dataflow.partition import owners
 from noria.dataflow.protocols import StoreBroken
+from noria.dataflow.serving import Counts
 from noria.state import probe
 from noria.state.netting import netted
 
@@ -41,6 +51,7 @@ if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
 
 Send = Callable[[int, Message], None]
+NO_KEY = np.empty((0, 1), np.int64)  # of no columns, the only one
 
 
 class Shards:
@@ -50,11 +61,13 @@ class Shards:
     def __init__(self, engine: Engine, worker: int, workers: int, send: Send, incarnation: int = 1):
         self.worker, self.workers = worker, workers
         self._engine, self._send = engine, send
-        self._nodes: dict[int, Node] = {}
         self._gathers: defaultdict[tuple[Node, Columns], list[Gather]] = defaultdict(list)
         self._asks: dict[int, Asked] = {}
         self._next_ask = incarnation << 40
         self.waiting = Waiting()
+        self._values = Values(engine, workers)
+        self.giving = Giving(engine, worker, self._values, send, self.waiting,
+                             Mine(self._take, self._failed, self._piece))
         self._thin: list[Node] = []
         self._in_tick = False
         others = [w for w in range(workers) if w != worker]
@@ -72,20 +85,20 @@ class Shards:
 
     def split(self, node: Node, rows: Batch) -> Batch:
         """An exchange's input delta of this worker: what belongs to others is sent; the rest is returned."""
-        whose = self._owners(node, rows.columns)
+        whose = self._values.owners(node, rows.columns)
         for w in range(self.workers):
             if w != self.worker and len(mine := rows.where(whose == w)):
-                self._send(w, Update(node.id, self._packed(mine, node.fields)))
+                self._send(w, Update(node.id, self._values.packed(mine, node.fields)))
         mine = rows.where(whose == self.worker)
         self.join(self.worker, node, mine)
         return Batch.empty(node.width) if self._stale_of(self.worker, node) else mine
 
     def arrived(self, sender: int, update: Update) -> tuple[Node, Batch] | None:
         """The rows of an update, for the next tick; None where its node is gone."""
-        node = self._node(update.node)
+        node = self._values.node(update.node)
         if node is None:
             return None
-        rows = self._unpacked(update.rows, node.fields)
+        rows = self._values.unpacked(update.rows, node.fields)
         self.join(sender, node, rows)
         if self._stale_of(sender, node):
             return node, Batch.empty(node.width)  # beside rows that the sender lost; what is gathered will have them
@@ -100,7 +113,12 @@ class Shards:
         for (at, cols), gathers in self._gathers.items():
             if at is not node:
                 continue
-            have = self._keys(node, cols, rows.columns[list(cols)])
+            if not cols:
+                for g in list(gathers):
+                    if sender in g.answered and g.answered[sender].all():
+                        self._came(g, sender, rows)
+                continue
+            have = self._values.keys(node, cols, rows.columns[list(cols)])
             for g in gathers:
                 if sender in g.answered and g.answered[sender].any():
                     key, row = probe.pairs(g.keys, have)
@@ -130,15 +148,20 @@ class Shards:
             raise Remote(tuple(waits))
 
     def gather_all(self, node: Node) -> None:
-        """Ask for all rows of an exchange that belong here: its full state; `Builds.gathered` has them."""
-        if (node, ()) not in self._gathers:
-            self._begin(node, (), np.empty((0, 1), np.int64))
+        """Ask for all rows of an exchange that belong here, from the beginning: its first full state; `Builds.gathered`
+        is told when they came."""
+        for g in [g for g in self._gathers.get((node, ()), ()) if not g.lost]:
+            self._give_up(g)
+        self._engine.builds.gathers_anew(node)
+        self._begin(node, (), NO_KEY)
 
     def _begin(self, node: Node, cols: Columns, keys: Codes) -> Gather:
         wanted = self._asked_of(node, cols, keys)
         none = np.zeros(keys.shape[1], np.bool_)
         g = Gather(node, cols, keys, wanted, {w: none.copy() for w in wanted})
         self._gathers[node, cols].append(g)
+        if not wanted:
+            self.waiting.park(lambda: True, lambda: None if g.over else self._release(g))
         try:
             for w, mask in sorted(wanted.items(), key=lambda item: item[0] != self.worker):
                 self._ask(g, w, mask)
@@ -151,15 +174,8 @@ class Shards:
         return g
 
     def _asked_of(self, node: Node, cols: Columns, keys: Codes) -> dict[int, Mask]:
-        """Who has rows of which keys: one worker for each if the key determines it (narrow), else all (broad: R3)."""
-        (parent,) = node.parents
-        part = next((p for p in parent.parts if set(p) <= set(cols)), None)
-        if part is None:
-            return {w: np.ones(keys.shape[1], np.bool_) for w in range(self.workers)}
-        some = keys[[cols.index(c) for c in part]]
-        whose = owners(some, [parent.fields[c] for c in part], self.workers, self._engine.symbols) if part else (
-            np.zeros(keys.shape[1], np.int64))
-        return {w: whose == w for w in range(self.workers) if (whose == w).any()}
+        """Who is asked for which keys."""
+        return asked_of(self._engine.symbols, self.workers, node, cols, keys)
 
     def _ask(self, g: Gather, worker: int, keys: Mask) -> None:
         self._next_ask += 1
@@ -167,90 +183,49 @@ class Shards:
         self._asks[ask] = Asked(g, worker, keys)
         asked = np.ascontiguousarray(g.keys[:, keys])
         if worker == self.worker and not g.cols:
-            self.waiting.park(lambda: True, lambda: self._serve_all(worker, g.node, ask))
+            self.giving.serve_all(worker, g.node, ask)
         elif worker == self.worker:
-            self._serve(worker, g.node, g.cols, asked, ask)
+            self.giving.serve_keys(worker, g.node, g.cols, asked, ask)
         else:
             fields = [g.node.fields[c] for c in g.cols]
-            self._send(worker, Request(g.node.id, g.cols, self._packed(Batch.of(asked), fields), ask))
+            self._send(worker, Request(g.node.id, g.cols, self._values.packed(Batch.of(asked), fields), ask))
 
-    def serve(self, asker: int, r: Request) -> None:
-        """Answer, or park the request and run it again from the start."""
-        node = self._node(r.node)
+    def piece(self, sender: int, p: Piece) -> None:
+        node = self._values.node(p.node)
         if node is None:
-            return
-        if not r.cols:
-            self._serve_all(asker, node, r.ask)
-            return
-        keys = self._unpacked(r.keys, [node.fields[c] for c in r.cols]).columns
-        self._serve(asker, node, r.cols, self._keys(node, r.cols, keys), r.ask)
-
-    def _serve(self, asker: int, node: Node, cols: Columns, keys: Codes, ask: int) -> None:
-        def can() -> bool:  # what is dormant may be whose key it is
-            return self._is_ready(node) and (_asks_by(node, cols) or not self._engine.builds.dormant)
-
-        if not can():
-            self.waiting.park(can, lambda: self._serve(asker, node, cols, keys, ask), asker)
-            return
-        if not _asks_by(node, cols):
-            return  # nor will the asker, when it has this layout
-        try:
-            self._answer(asker, node, ask, lambda: self._engine.fetch(node.parents[0], cols, keys, Mode.FILL)[0])
-        except Remote as r:
-            self.waiting.wait(r, lambda: self._serve(asker, node, cols, keys, ask),
-                              partial(self._refuse, asker, node, ask), asker)
-
-    def _serve_all(self, asker: int, node: Node, ask: int) -> None:
-        """When all that the exchange derives from is whole here."""
-        if not self._is_whole(node):
-            self.waiting.park(lambda: self._is_whole(node), lambda: self._serve_all(asker, node, ask), asker)
-            return
-        self._answer(asker, node, ask, lambda: self._engine.everything(node.parents[0]))
-
-    def _answer(self, asker: int, node: Node, ask: int, find: Callable[[], Batch]) -> None:
-        """An error is that of whoever asked."""
-        try:
-            rows = find()
-        except SqlError as error:
-            self._refuse(asker, node, ask, error)
-        except (InvariantViolation, StoreBroken, Remote, LongLookup):
-            raise
-        except Exception as bug:
-            if self._engine.builds.unforeseen is None:
-                raise
-            self._engine.forget_partial(ancestors(node))
-            self._refuse(asker, node, ask, self._engine.builds.unforeseen(bug))
+            self._send(sender, More(p.ask, 0))
         else:
-            self._give(asker, node, ask, rows)
+            self._piece(sender, p.ask, self._values.unpacked(p.rows, node.fields), p.more, p.passed)
 
-    def _refuse(self, asker: int, node: Node, ask: int, error: SqlError) -> None:
-        if asker == self.worker:
-            self._failed(ask, error)
-        else:
-            self._send(asker, Answer(node.id, ask, None, error))
+    def _piece(self, sender: int, number: int, rows: Batch, more: bool, passed: Counts) -> None:
+        ask = self._asks.get(number)
+        wanted = ask is not None and self._came(ask.gather, sender, rows)
+        if ask is not None and wanted and not ask.gather.lost:
+            self._engine.builds.passed(ask.gather.node, sender, passed)
+        if not wanted or more:
+            answer = More(number, int(wanted))
+            self.giving.more(sender, answer) if sender == self.worker else self._send(sender, answer)
 
-    def _is_ready(self, node: Node) -> bool:
-        """Can what an exchange derives from be asked here?  Not while the layout here is on the way to the one that the
-        asker may have."""
-        return node not in self._engine.builds.dormant and self._engine.builds.feeds(node)
+    def _came(self, g: Gather, sender: int, rows: Batch) -> bool:
+        """Some of all rows of an exchange; whether more are wanted."""
+        if g.lost:
+            g.pieces[sender].append(rows)
+            return True
+        wanted = self._engine.builds.arrived(g.node, rows)
+        if not wanted:
+            self._give_up(g)
+        return wanted
 
-    def _is_whole(self, node: Node) -> bool:
-        """Is all of it full?"""
-        return self._is_ready(node) and all(n.full or not n.parents or not n.op.stateful for n in here(node.parents[0]))
-
-    def _give(self, asker: int, node: Node, ask: int, rows: Batch) -> None:
-        rows = rows.where(self._owners(node, rows.columns) == asker)
-        if asker == self.worker:
-            self._take(ask, rows)
-        else:
-            self._send(asker, Answer(node.id, ask, self._packed(rows, node.fields)))
+    def _give_up(self, g: Gather) -> None:
+        self._asks = {number: ask for number, ask in self._asks.items() if ask.gather is not g}
+        self._end(g)
 
     def answered(self, a: Answer) -> None:
         if a.rows is None:
             assert a.error is not None
             self._failed(a.ask, a.error)
-        elif (node := self._node(a.node)) is not None:
-            self._take(a.ask, self._unpacked(a.rows, node.fields))
+        elif (node := self._values.node(a.node)) is not None:
+            self._take(a.ask, self._values.unpacked(a.rows, node.fields))
 
     def _failed(self, number: int, error: SqlError) -> None:
         """Nobody who waits for what is gathered will have it."""
@@ -260,9 +235,8 @@ class Shards:
         g = ask.gather
         if g.lost:
             raise StoreBroken(f"what worker {ask.worker} had cannot be read again: {error}")
-        self._asks = {n: a for n, a in self._asks.items() if a.gather is not g}
         g.error = error
-        self._end(g)
+        self._give_up(g)
         if not g.cols:
             self._engine.builds.not_gathered(g.node, error)
 
@@ -279,15 +253,15 @@ class Shards:
 
     def _release(self, g: Gather) -> None:
         self._end(g)
+        if not g.cols and not g.lost:
+            self._engine.builds.gathered(g.node)
+            return
         rows = netted(concat([b for pieces in g.pieces.values() for b in pieces], g.node.width))
         if len(rows) and int(rows.weights.min()) < 0:
             raise InvariantViolation("NO-SPURIOUS", f"{g.node}: negative rows were gathered for {g.cols}: {rows}")
-        if not g.cols and g.lost:
+        if not g.cols:
             stored = g.node.stored.rows()
             self._engine.tick({}, {g.node: netted(concat([rows, stored.negated()], g.node.width))})
-            return
-        if not g.cols:
-            self._engine.builds.gathered(g.node, rows)
             return
         g.node.op.fill(self._engine, g.node, g.cols, g.keys, rows)
         self._engine.note("fills", g.node, g.cols, g.keys, lambda: f" from {len(rows)} rows of {len(g.wanted)} workers")
@@ -301,14 +275,14 @@ class Shards:
     def relaid(self) -> None:
         """After a new layout: what is gathered for an index that is no more is let go."""
         nodes = self._engine.graph.nodes
-        self._nodes = {n.id: n for n in nodes if n.op.remote}
+        self._values.nodes = {n.id: n for n in nodes if n.op.remote}
         for n in nodes:
             before, n.thin = n.thin, layout.is_thin(n)
             if before and not n.thin and not n.full:  # what is below did not come through keys that it keeps
                 self._evict_below(n)
         self._thin = [n for n in nodes if n.thin]
         for g in [g for gathers in self._gathers.values() for g in gathers]:
-            if g.node not in nodes or (g.cols and not _asks_by(g.node, g.cols)):
+            if g.node not in nodes or (g.cols and not asks_by(g.node, g.cols)):
                 self._end(g)
         self._asks = {number: ask for number, ask in self._asks.items() if not ask.gather.over}
 
@@ -331,7 +305,7 @@ class Shards:
             if w == self.worker:
                 self._evicted(w, node, cols, Pattern(p.cols, values, np.arange(values.shape[1])))
             else:
-                self._send(w, Evict(node.id, cols, p.cols, self._packed(Batch.of(values), fields)))
+                self._send(w, Evict(node.id, cols, p.cols, self._values.packed(Batch.of(values), fields)))
 
     def forget(self, node: Node) -> None:
         """All keys of a partial node, and what hangs on them anywhere."""
@@ -339,10 +313,10 @@ class Shards:
             evict.evict(self._engine, node, cols, node.stored.present(cols))
 
     def evicted(self, sender: int, e: Evict) -> None:
-        node = self._node(e.node)
+        node = self._values.node(e.node)
         if node is None:
             return
-        values = self._unpacked(e.values, [node.fields[c] for c in e.known]).columns
+        values = self._values.unpacked(e.values, [node.fields[c] for c in e.known]).columns
         self._evicted(sender, node, e.cols, Pattern(e.known, values, np.arange(values.shape[1])))
 
     def _evicted(self, sender: int, node: Node, cols: Columns, p: Pattern) -> None:
@@ -362,7 +336,7 @@ class Shards:
         kept = []
         for rows in g.pieces[worker]:
             stay = np.ones(len(rows), np.bool_)
-            stay[probe.pairs(self._keys(g.node, g.cols, rows.columns[list(g.cols)]), void)[0]] = False
+            stay[probe.pairs(self._values.keys(g.node, g.cols, rows.columns[list(g.cols)]), void)[0]] = False
             kept.append(rows.where(stay))
         g.pieces[worker] = kept
         self._ask_again(g, worker, keys)
@@ -389,6 +363,7 @@ class Shards:
         it asked is forgotten."""
         self.waiting.lost(worker)
         self.marks.lost(worker)
+        self.giving.lost(worker)
         self._doubt(worker, [n for n in self._engine.graph.nodes if n.op.remote])
 
     def load(self, table: str) -> None:
@@ -397,13 +372,18 @@ class Shards:
         for w in range(self.workers):
             if w != self.worker:
                 self._send(w, Loaded(table))
+        self.giving.loaded(self._derived(table))
         self.loaded(self.worker, table)
 
     def loaded(self, worker: int, table: str) -> None:
         """A worker's rows of the table changed on disk: what came over exchanges of what derives from it goes, as if
         the worker had been lost (R19)."""
+        self._doubt(worker, self._derived(table))
+
+    def _derived(self, table: str) -> list[Node]:
+        """The exchanges of what derives from a table."""
         bases = set(self._engine.bases.get(table, ()))
-        self._doubt(worker, [n for n in self._engine.graph.nodes if n.op.remote and bases & set(ancestors(n))])
+        return [n for n in self._engine.graph.nodes if n.op.remote and bases & set(ancestors(n))]
 
     def _doubt(self, worker: int, exchanges: Sequence[Node]) -> None:
         """What these exchanges have of a worker's rows may be stale."""
@@ -411,9 +391,12 @@ class Shards:
         self._asks = {number: ask for number, ask in self._asks.items()
                       if ask.worker != worker or ask.gather.node not in stale}
         for g in [g for gathers in self._gathers.values() for g in gathers if worker in g.wanted and g.node in stale]:
+            if not g.cols and not g.lost:
+                self.gather_all(g.node)
+                continue
             g.answered[worker][:] = False
             g.pieces[worker] = []
-            if g.node.full and g.node.live:
+            if not g.cols:
                 g.lost.add(worker)
             self._ask_again(g, worker, g.wanted[worker])
         for n in exchanges:
@@ -430,11 +413,9 @@ class Shards:
         return not any(g.lost for gathers in self._gathers.values() for g in gathers)
 
     def _gather_again(self, node: Node, worker: int) -> None:
-        if (node, ()) in self._gathers or worker not in self._asked_of(node, (), np.empty((0, 1), np.int64)):
+        if self._stale_of(worker, node) or worker not in self._asked_of(node, (), NO_KEY):
             return
-        self.gather_all(node)
-        for g in self._gathers[node, ()]:
-            g.lost.add(worker)
+        self._begin(node, (), NO_KEY).lost.add(worker)
 
     def _evict_below(self, node: Node) -> None:
         """All keys that were pulled through an exchange."""
@@ -460,28 +441,3 @@ class Shards:
 
     def idle(self) -> bool:
         return not (self.waiting or self._gathers or self._asks) and self.marks.idle()
-
-    # -------------------------------------------------------------- values between workers
-    def _node(self, number: int) -> Node | None:
-        """The exchange of this number, if it is there."""
-        return self._nodes.get(number)
-
-    def _owners(self, node: Node, columns: Codes) -> Codes:
-        assert isinstance(node.op, Exchange)
-        by = list(node.op.by)
-        return owners(columns[by], [node.fields[c] for c in by], self.workers, self._engine.symbols)
-
-    def _keys(self, node: Node, cols: Columns, keys: Codes) -> Codes:
-        folds = [node.fields[c].type.folds for c in cols]
-        return np.ascontiguousarray(folded_keys(self._engine.symbols, folds, keys))
-
-    def _packed(self, rows: Batch, fields: Sequence[Field]) -> Parcel:
-        return packed(rows, fields, self._engine.symbols)
-
-    def _unpacked(self, parcel: Parcel, fields: Sequence[Field]) -> Batch:
-        return unpacked(parcel, fields, self._engine.symbols)
-
-
-def _asks_by(node: Node, cols: Columns) -> bool:
-    """Does the exchange gather keys of these columns?"""
-    return not node.full and cols in node.indexes

@@ -88,13 +88,14 @@ class Worker:
         commits = Commits(self.engine, store, (self.engine.builds, self._scans, self.engine.lookups))
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
             **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), partial(self._write, commits.write)),
-            packets.Ingest: commits.ingest, packets.Read: self._read_when_there, packets.Query: self._query,
+            packets.Ingest: self._taken_over(commits.ingest),
+            packets.Read: self._read_when_there, packets.Query: self._query, packets.Ask: self._ask,
             packets.Migrate: lambda b, e: routed(self._peers, b, lambda: self._migrate(b, e)),
             packets.Bootstrap: self._bootstrap, packets.Fit: lambda _, e: self._deferred.until_fits(e),
         }
         self._answers: dict[type, Callable[[Any], Any]] = {
             packets.Snapshot: self._snapshot, packets.CheckIngest: partial(loads.check, store),
-            packets.Evict: self._evict, packets.Ask: self._ask, packets.SetLimit: self._set_limit,
+            packets.Evict: self._evict, packets.SetLimit: self._set_limit,
             packets.Rehearse: self._rehearse, packets.IndexFiles: self._deferred.deliver,
             packets.WorkOut: partial(commits.work_out, workers), packets.Meet: commits.met,
             packets.CheckUnique: commits.check_unique, packets.Entries: commits.entries,
@@ -196,9 +197,17 @@ class Worker:
         if (reply := self._answered(e, run)) is not None:
             self._late.append(self._reply(e, reply))
 
+    def _taken_over(self, change: Callable[[Any, Envelope], packets.Done]) -> Callable[[Any, Envelope], packets.Done]:
+        def made(body: Any, e: Envelope) -> packets.Done:
+            self.engine.views.take_over()
+            return change(body, e)
+
+        return made
+
     def _write(self, commit: Callable[[Any, Envelope], packets.Wrote], body: Any, e: Envelope) -> packets.Wrote:
         """With whom it was told.  What was committed in another life of this worker, all are told of who hear of this
-        life."""
+        life.  Whoever hears of a change finds nothing that was published before this life."""
+        self.engine.views.take_over()
         if self._peers is None:
             return commit(body, e)
         sent = -1 if self._store.applied() >= (e.epoch, e.seq) else self._peers.sent
@@ -425,7 +434,7 @@ class Worker:
         self.hold_limit()
         return packets.Done(body.request)
 
-    def _ask(self, body: packets.Ask) -> packets.Packet:
+    def _ask(self, body: packets.Ask, e: Envelope) -> packets.Packet | None:
         answers: dict[str, Callable[[], Any]] = {
             "graph": lambda: render.nodes(self.engine), "builds": self._deferred.progress,
             "graph plan": self._graph_plan, "history": self._store.history, "stats": self.stats}
@@ -438,7 +447,7 @@ class Worker:
                 return packets.Done(body.request, error=view_gone(body.argument))
             return packets.Done(body.request, render.explain(self.engine, body.argument))
         if body.what == "analyze":
-            return self._analyze(body)
+            return self._analyze(body, e)
         if body.what == "idle":
             return packets.Done(body.request, self._changes.is_idle(body.argument))
         if body.what == "validate":
@@ -453,17 +462,20 @@ class Worker:
         """What another worker can adopt, and which version of the program it is."""
         return {"plan": self._changes.graph_plan(), "version": 0 if self._peers is None else self._peers.version}
 
-    def _analyze(self, body: packets.Ask) -> packets.Packet:
-        """One read, watched node by node."""
-        profile = self.engine.profile = Profile(self.engine.clock or (lambda: 0))
+    def _analyze(self, body: packets.Ask, e: Envelope, profile: Profile | None = None) -> packets.Packet | None:
+        """One read, watched node by node, through all its runs while other workers' rows are missing."""
+        seen = self.engine.profile = profile or Profile(self.engine.clock or (lambda: 0))
         assert body.read is not None
         try:
             reply = self._read(body.read)
+        except Remote as r:
+            self._wait(r, e, lambda: self._analyze(body, e, seen))
+            return None
         finally:
             self.engine.profile = None
         if reply.error is not None:
             return packets.Done(body.request, error=reply.error)
-        return packets.Done(body.request, {"rows": reply.rows.num_rows, **profile.shown()})
+        return packets.Done(body.request, {"rows": reply.rows.num_rows, **seen.shown()})
 
     def stats(self) -> dict[str, Any]:
         """Counters and sizes of this worker."""

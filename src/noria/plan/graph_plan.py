@@ -19,6 +19,20 @@ class Made:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What each worker does of a plan node before the exchange (`Operator.in_parts`)."""
+
+    plan: Mir
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What is done of it after the exchange: the node of this plan node."""
+
+    plan: Mir
+
+
+@dataclass(frozen=True)
 class Kept:
     """A `Keep` of its only parent."""
 
@@ -42,7 +56,7 @@ class PlannedNode:
     """full: is it to be, on every worker?"""
 
     id: int
-    what: Made | Kept | Exchanged | Read
+    what: Made | Part | Whole | Kept | Exchanged | Read
     parents: tuple[int, ...]
     full: bool
 

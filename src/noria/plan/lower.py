@@ -36,8 +36,9 @@ from noria.dataflow.ops.window import Function, Window
 from noria.dataflow.partition import ONE
 from noria.dataflow.published import view_of
 from noria.plan import mir
-from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, PlannedNode, Read
-from noria.plan.optimizer import told
+from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, Part, PlannedNode, Read, Whole
+from noria.plan.optimizer import of_parts, told
+from noria.plan.optimizer.averages import sums_fit
 from noria.plan.reuse import Alone, Sharing, related, sources
 from noria.plan.uses import outdated, used
 from noria.plan.view import ViewDef
@@ -67,7 +68,9 @@ def _join(m: mir.Join) -> Operator:
 
 
 def _aggregate(m: mir.Aggregate) -> Operator:
-    return Aggregate(m.fields, m.group, [spec_of(a, m.input.fields) for a in m.aggs], str(m))
+    sums = [m.input.fields[a.column].type for a in m.aggs if a.function == "sum" and a.column is not None]
+    specs = [spec_of(a, m.input.fields) for a in m.aggs]
+    return Aggregate(m.fields, m.group, specs, str(m), not all(map(sums_fit, sums)))
 
 
 def _leaves_out(m: mir.Project) -> bool:
@@ -126,6 +129,7 @@ class Lowering:
         self.made: dict[mir.Mir, Node] = {}
         self._kept: dict[Node, Node] = {}  # input -> the Keep above it
         self._exchanged: dict[tuple[Node, Columns], Node] = {}  # input, by which columns -> the exchange
+        self._parts: dict[mir.Mir, Node] = {}  # what each worker does of these before an exchange
         self.views: dict[str, ViewDef] = {}
         self._sharing = Sharing(self._full_alone) if reuse else None
         self._plans: dict[str, mir.Mir] = {}  # of views, as they are in the graph
@@ -137,9 +141,13 @@ class Lowering:
         """The graph node of a plan node, made when it is not there."""
         if m in self.made:
             return self.made[m]
-        op = OPERATORS[type(m)](m)
-        asked = op.lookups() or [None] * len(m.inputs)
-        node = self._added(op, map(self.node, m.inputs), asked)
+        op, inputs = OPERATORS[type(m)](m), [self.node(i) for i in m.inputs]
+        if self.engine.shards is not None and (parts := op.in_parts()) is not None and (
+                op.partition([i.parts for i in inputs]).inputs != (None,)):
+            part, op = parts
+            self._parts[m] = self._added(part, inputs, part.lookups() or [None])
+            inputs = [self._parts[m]]
+        node = self._added(op, inputs, op.lookups() or [None] * len(inputs))
         if isinstance(m, mir.Base):
             self.engine.bases.setdefault(m.table.name, []).append(node)
         self.made[m] = node
@@ -180,8 +188,12 @@ class Lowering:
 
     def add_view(self, view: ViewDef) -> None:
         """A view, which tells the errors of its conditions; its nodes are made as the graph is laid out anew."""
-        self.views[view.name] = told(view)
+        self.views[view.name] = self._told(view)
         self._note_change(view.name)
+
+    def _told(self, view: ViewDef) -> ViewDef:
+        """As it goes into the graph."""
+        return told(view if self.engine.shards is None else of_parts(view))
 
     def settle(self) -> None:
         """The graph with the nodes of all views: what is not in use is planned anew, as one set."""
@@ -215,7 +227,7 @@ class Lowering:
 
     def try_view(self, view: ViewDef) -> None:
         """The nodes of a view that is taken out again, over what is there; nothing else is planned anew."""
-        view = self.views[view.name] = told(view)
+        view = self.views[view.name] = self._told(view)
         self._lower(view, view.plan if self._sharing is None else self._sharing.over_standing(view.plan))
 
     def take_out(self, name: str) -> None:
@@ -303,7 +315,7 @@ class Lowering:
             if m not in mine:
                 parents = tuple(node(i) for i in m.inputs)
                 known = self.made.get(m)
-                op = OPERATORS[type(m)](m) if known is None else known.op
+                op = OPERATORS[type(m)](m) if known is None or m in self._parts else known.op
                 mine[m] = Node(-1, op, parents, fields=op.fields())
             return mine[m]
 
@@ -319,6 +331,10 @@ class Lowering:
     def names(self) -> list[str]:
         """The views in the graph."""
         return list(self.views)
+
+    def parts(self) -> list[Node]:
+        """What each worker does before an exchange: each has the rows of its own."""
+        return list(self._parts.values())
 
     def rename_view(self, view: str, name: str) -> None:
         """The view has another name from now on; a view of that name must be dropped before."""
@@ -355,13 +371,14 @@ class Lowering:
     # -------------------------------------------------------------- the same graph at another worker
     def graph_plan(self) -> GraphPlan:
         """The graph as it is."""
-        plans = {n: m for m, n in self.made.items()}
+        plans: dict[Node, Made | Part | Whole] = {n: Part(m) for m, n in self._parts.items()}
+        plans |= {n: Whole(m) if m in self._parts else Made(m) for m, n in self.made.items()}
         by = {x: cols for (_, cols), x in self._exchanged.items()}
         names = {n: name for name, n in self.engine.readers.items()}
 
-        def what(n: Node) -> Made | Kept | Exchanged | Read:
+        def what(n: Node) -> Made | Part | Whole | Kept | Exchanged | Read:
             if n in plans:
-                return Made(plans[n])
+                return plans[n]
             return Exchanged(by[n]) if n in by else Read(names[n]) if n in names else Kept()
 
         nodes = tuple(PlannedNode(n.id, what(n), tuple(p.id for p in n.parents), n in self._full)
@@ -387,6 +404,10 @@ class Lowering:
                     node = self.made[m] = self._joined(OPERATORS[type(m)](m), parents)
                     if isinstance(m, mir.Base):
                         self.engine.bases.setdefault(m.table.name, []).append(node)
+                case Part(m):
+                    node = self._parts[m] = self._joined(_parts(m)[0], parents)
+                case Whole(m):
+                    node = self.made[m] = self._joined(_parts(m)[1], parents)
                 case Exchanged(by):
                     node = self._exchanged[parents[0], by] = self._joined(Exchange(parents[0].fields, by), parents)
                 case Kept():
@@ -418,6 +439,7 @@ class Lowering:
             self.engine.bases[name] = self.engine.bases.pop(table)
         self.engine.builds.renamed(table, name)
         self.made = {mir.renamed(m, table, name): n for m, n in self.made.items()}
+        self._parts = {mir.renamed(m, table, name): n for m, n in self._parts.items()}
         self.views = {v: self.renamed(view, table, name) for v, view in self.views.items()}
         self._plans = {v: mir.renamed(m, table, name) for v, m in self._plans.items()}
         if self._changed is not None:
@@ -444,10 +466,17 @@ class Lowering:
     def _forget(self, node: Node) -> None:
         self.engine.graph.remove(node)
         self.made = {m: n for m, n in self.made.items() if n is not node}
+        self._parts = {m: n for m, n in self._parts.items() if n is not node}
         self._kept = {n: k for n, k in self._kept.items() if k is not node}
         self._exchanged = {at: x for at, x in self._exchanged.items() if x is not node}
         left = {t: [n for n in nodes if n is not node] for t, nodes in self.engine.bases.items()}
         self.engine.bases = {t: nodes for t, nodes in left.items() if nodes}
+
+
+def _parts(m: mir.Mir) -> tuple[Operator, Operator]:
+    parts = OPERATORS[type(m)](m).in_parts()
+    assert parts is not None
+    return parts
 
 
 def _reader(view: ViewDef) -> Reader:

@@ -35,7 +35,17 @@ def _asked(what: str, values: Sequence[Any]) -> Any:
     if what == "builds":
         return [{**build, "what": f"{build['what']} (worker {w})"} for w, builds in enumerate(values)
                 for build in builds]
-    return values[0]
+    return _analyzed(values) if what == "analyze" else values[0]
+
+
+def _analyzed(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the parts of one read did, at each worker that was asked for one."""
+    nodes: dict[int, dict[str, Any]] = {}
+    for number, visits in (item for seen in each for item in seen["nodes"].items()):
+        known = nodes.get(number, dict.fromkeys(visits, 0))
+        nodes[number] = {name: round(known[name] + n, 3) for name, n in visits.items()}
+    return {"rows": sum(seen["rows"] for seen in each), "misses": sum(seen["misses"] for seen in each),
+            "depth": max(seen["depth"] for seen in each), "nodes": nodes}
 
 
 def _node(same: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -382,11 +382,7 @@ class ShardedLink:
 
     async def _all(self, body: Packet, how: How) -> Any:
         """All answers as one; an error of any is the answer."""
-        replies: list[Done] = await asyncio.gather(*(how(link, body) for link in self.links))
-        for r in replies:
-            if r.error is not None:
-                return r
-        return replace(replies[0], value=as_one(body, [r.value for r in replies]))
+        return _together(body, await asyncio.gather(*(how(link, body) for link in self.links)))
 
     # ------------------------------------------------------------ reads
     async def _read(self, body: Read | Query, retry: bool) -> Rows:
@@ -403,13 +399,12 @@ class ShardedLink:
         return merged(parts, dict(zip(parts, replies, strict=True)))
 
     async def _analyze(self, body: Ask, retry: bool) -> Any:
-        """At the first worker that has something of it."""
+        """At all workers that have something of it."""
         assert body.read is not None
         view = self._mirror.views.get(body.read.view)
         parts = {LEADER: body.read} if view is None else split(body.read, self.routes, view)
-        worker, read = next(iter(parts.items()))
-        assert isinstance(read, Read)
-        return await self.links[worker].ask(replace(body, read=read), retry)
+        return _together(body, await asyncio.gather(*(
+            self.links[worker].ask(replace(body, read=read), retry) for worker, read in parts.items())))
 
     def has(self, worker: int, view: str, writes: Own) -> bool:
         return self._own.has(worker, self.routes.depth_of(view), writes)
@@ -493,3 +488,8 @@ class ShardedLink:
             elif isinstance(s, DropView):
                 self.routes.forget(s.view)
         self.routes.learn(route for reply in replies for route in reply.routes)
+
+
+def _together(body: Packet, replies: Sequence[Done]) -> Done:
+    wrong = next((r for r in replies if r.error is not None), None)
+    return wrong or replace(replies[0], value=as_one(body, [r.value for r in replies]))

@@ -436,8 +436,8 @@ class ViewDirectory:
 
     def take_over(self) -> None:
         """Before the first publish: what writers of earlier epochs and lives left is dead and deleted."""
-        self.taken_over = True
-        if self.path is not None:
+        before, self.taken_over = self.taken_over, True
+        if self.path is not None and not before:
             files.bury(self.path, self._first)
             remove = getattr(self.symbols, "remove_predecessors", None)
             if remove is not None:

@@ -3,6 +3,9 @@
 A delta emits -old +new for each group that it changes.  A group without rows has no output row, except that
 without GROUP BY there is always exactly one.  MIN and MAX pull their group again when what they keep went
 (rule R15), through an index that holds it.
+
+Of several workers each groups its own rows first (`in_parts`), so that a group's row crosses an exchange where its
+rows would: COUNT, SUM, MIN and MAX of a whole are those of its parts.
 """
 
 from __future__ import annotations
@@ -16,15 +19,22 @@ from noria.core.types import Field
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Gathered, Mode, Need, Node, Pattern, Puller, Untraceable
 from noria.dataflow.ops.stateful import Stateful
-from noria.dataflow.partition import Partition, Parts, by_groups
+from noria.dataflow.partition import SPREAD, Partition, Parts, by_groups
+from noria.state import group_kernels as gk
 from noria.state.groups import Dirty, Groups, Spec
+
+WHOLES = {gk.COUNT_STAR: gk.SUM, gk.COUNT_COL: gk.SUM, gk.SUM: gk.SUM, gk.MIN: gk.MIN, gk.MAX: gk.MAX,
+          gk.TEXT_MIN: gk.TEXT_MIN, gk.TEXT_MAX: gk.TEXT_MAX}  # of the parts' values
 
 
 class Aggregate(Stateful):
-    """group: input columns; specs: the aggregates.  Output: group columns, then aggregates."""
+    """group: input columns; specs: the aggregates.  Output: group columns, then aggregates.  fails: may the sum of a
+    part be too large where that of the whole is not?  stays: is each worker's row of a group its own?"""
 
-    def __init__(self, fields: tuple[Field, ...], group: Sequence[int], specs: Sequence[Spec], text: str):
+    def __init__(self, fields: tuple[Field, ...], group: Sequence[int], specs: Sequence[Spec], text: str,
+                 fails: bool = False, stays: bool = False):
         self._fields, self.group, self._specs, self._text = fields, tuple(group), list(specs), text
+        self._fails, self._stays = fails, stays
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -41,7 +51,18 @@ class Aggregate(Stateful):
         return [Need(0, tuple(self.group[c] for c in cols))]
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
+        if self._stays:
+            return Partition((None,), SPREAD)
         return by_groups(inputs[0], self.group, {c: i for i, c in enumerate(self.group)})
+
+    def in_parts(self) -> tuple[Aggregate, Aggregate] | None:
+        if self._fails or any(s.kind not in WHOLES for s in self._specs):
+            return None
+        first = len(self.group)
+        wholes = [Spec(WHOLES[s.kind], c, 1 if WHOLES[s.kind] == gk.SUM else s.factor)
+                  for c, s in enumerate(self._specs, first)]
+        return (Aggregate(self._fields, self.group, self._specs, f"{self._text} of each worker", stays=True),
+                Aggregate(self._fields, range(first), wholes, f"{self._text} of all workers"))
 
     def looks_at(self, node: Node) -> frozenset[int]:
         return frozenset((*self.group, *(s.column for s in self._specs)))

@@ -38,12 +38,13 @@ from noria.dataflow.graph import (
     under_each,
 )
 from noria.dataflow.ops.stateful import Stateful, table_of
-from noria.dataflow.partition import Partition, Parts, by_groups
+from noria.dataflow.partition import Partition, Parts, alike, by_groups
 from noria.state import probe
 from noria.state.layout import MAX_KEY
 from noria.state.netting import netted
 
 Mask = npt.NDArray[np.bool_]
+MOST_OF_PARTS = 1000  # rows; to have each worker find more of them first is not worth it
 SPARE = (4, 1024)  # rows kept beyond k: as many as k, within these bounds
 
 
@@ -70,8 +71,10 @@ class _Ranked:
 class Top(Stateful):
     parted = False  # it keeps more than it shows
 
-    def __init__(self, fields: tuple[Field, ...], group: Columns, order: Order, limit: int, offset: int, text: str):
+    def __init__(self, fields: tuple[Field, ...], group: Columns, order: Order, limit: int, offset: int, text: str,
+                 stays: bool = False):
         self._fields, self.group, self._order, self._text = fields, group, order, text
+        self._stays = stays  # is each worker's first row of a group its own?
         self.offset, self.k = offset, offset + limit
         self.most = self.k + min(max(self.k, SPARE[0]), SPARE[1])
         self._types = [f.type for f in fields]
@@ -92,7 +95,16 @@ class Top(Stateful):
         return [Need(0, cols)]
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
+        if self._stays:
+            return alike(inputs)
         return by_groups(inputs[0], self.group, {c: c for c in range(len(self._fields))})
+
+    def in_parts(self) -> tuple[Top, Top] | None:
+        """The first of all are among the first of each worker."""
+        if self.k > MOST_OF_PARTS:
+            return None
+        part = Top(self._fields, self.group, self._order, self.k, 0, f"{self._text} of each worker", stays=True)
+        return part, self
 
     def lookups(self) -> list[Columns | None]:
         return [self._own] if self.group else []

@@ -2,6 +2,7 @@
 
     optimize    of every plan, once it is planned: passes until none changes anything (`rewrites`)
     kept_top    of a view with a LIMIT: only the rows are kept that a lookup can show (`tops`)
+    of_parts    of a view of several workers: averages of what each has (`averages`)
     told        of a view as it goes into the graph: its rows tell the errors of its conditions (`told`); told_plan of a
                 query that Spark runs
 
@@ -10,9 +11,10 @@
 Views are compared, to be shared, between the second and the third: what a view tells follows from its plan.
 """
 
+from noria.plan.optimizer.averages import of_parts
 from noria.plan.optimizer.essence import essence
 from noria.plan.optimizer.rewrites import optimize
 from noria.plan.optimizer.telling import told, told_plan
 from noria.plan.optimizer.tops import kept_top
 
-__all__ = ["essence", "kept_top", "optimize", "told", "told_plan"]
+__all__ = ["essence", "kept_top", "of_parts", "optimize", "told", "told_plan"]

@@ -1,0 +1,76 @@
+"""All rows of an exchange in pieces: whoever gives them is a few slices ahead of whoever takes them, and stops when
+nobody wants them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from dataflow.simulator import Cluster
+from noria.core.plain_symbols import PlainSymbols
+from noria.dataflow.between import More, Piece
+from noria.dataflow.serving import AHEAD
+from reference.table_views import TableViews
+from sql.catalogs import DictCatalog
+
+TABLE = "CREATE TABLE votes (id INT PRIMARY KEY, story INT, user INT)"
+VIEW = "CREATE VIEW by_story AS SELECT story, user, id FROM votes ORDER BY story"
+ROWS = 400
+
+
+@pytest.fixture
+def two() -> Cluster:
+    """Two workers with rows of which each needs half of the other's, one row in a slice, and nothing delivered."""
+    catalog = DictCatalog()
+    catalog.run(TABLE)
+    (command,) = catalog.run(VIEW)
+    made = Cluster(list(catalog.tables.values()), [], 2, random.Random(3), TableViews, PlainSymbols)
+    for rig in made.rigs:
+        rig.engine.builds.at_once_rows = 0
+    for i in range(ROWS):
+        made.insert("votes", (i, i % 50, i))
+    made.add_view(command.view)
+    return made
+
+
+def pieces(two: Cluster, of: int, to: int) -> int:
+    return sum(isinstance(m, Piece) for m in two.channels[of, to])
+
+
+def slices(two: Cluster, w: int, most: int) -> int:
+    """Of so many slices those that could be made at a worker."""
+    made = 0
+    while two.rigs[w].engine.builds and made < most:
+        two.rigs[w].slice()
+        made += 1
+    return made
+
+
+def requested(two: Cluster) -> tuple[int, int]:
+    """Who gives rows to whom, once the request for them has come."""
+    (of, to) = next((b, a) for (a, b), messages in two.channels.items() if messages)
+    two.hand((to, of))
+    return of, to
+
+
+def test_no_more_slices_than_somebody_takes(two: Cluster) -> None:
+    of, to = requested(two)
+    assert slices(two, of, ROWS) < ROWS and 0 < pieces(two, of, to) <= AHEAD
+    two.drain()
+    two.validate()
+
+
+def test_what_nobody_wants_ends(two: Cluster) -> None:
+    of, to = requested(two)
+    slices(two, of, 2)
+    rig = two.rigs[to]
+    rig.drop_view("by_story")
+    rig.settle()
+    while two.channels[of, to]:
+        two.hand((of, to))
+    assert any(isinstance(m, More) and not m.pieces for m in two.channels[to, of])
+    while two.channels[to, of]:
+        two.hand((to, of))
+    assert not two.rigs[of].engine.builds.served or all(
+        s.asker != to for s in two.rigs[of].engine.builds.served)

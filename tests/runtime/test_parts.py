@@ -1,0 +1,54 @@
+"""Groups that lie over several workers: each counts its own rows, and what they have is put together."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import noria
+from noria.client.embedded import EmbeddedTransport
+
+TABLE = "CREATE TABLE t (id INT PRIMARY KEY, g INT, x INT, d DECIMAL(8,3), s VARCHAR(9))"
+VIEWS = {
+    "whole": "SELECT AVG(x), AVG(d), SUM(x), COUNT(*), COUNT(d), MIN(s), MAX(d) FROM t",
+    "each": "SELECT g, AVG(x), AVG(d), SUM(d), COUNT(*), MIN(s), MAX(x) FROM t WHERE g = ? GROUP BY g",
+    "kinds": "SELECT DISTINCT s FROM t",
+    "best": "SELECT id, d FROM t ORDER BY d DESC, id LIMIT 5",
+    "pairs": "SELECT AVG(n) FROM (SELECT g, COUNT(*) AS n FROM t GROUP BY g) q",
+}
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, directory: Path, workers: int) -> tuple[list[Any], set[str]]:
+    """What the views show after each few of random changes, and what the graph does before exchanges."""
+    monkeypatch.setattr(EmbeddedTransport.__init__, "__defaults__", (None, workers))
+    monkeypatch.setattr(noria.client.open, "__defaults__", (None, workers))
+    rng, found = random.Random(5), list[Any]()
+    with noria.client.open(directory) as db:
+        db.sql(TABLE)
+        for name, text in VIEWS.items():
+            db.sql(f"CREATE VIEW {name} AS {text}")
+        for i in range(40):
+            x, d = rng.randint(-2**31, 2**31 - 1), rng.randint(-99_999_999, 99_999_999) / 1000
+            values = [rng.randrange(4), x, d, repr(rng.choice(["a", "B", "b", ""]))]
+            shown = ", ".join("NULL" if rng.random() < 0.15 else str(v) for v in values)
+            db.sql(f"INSERT INTO t VALUES ({i}, {shown})")
+            if i % 4 == 3:
+                db.sql(f"DELETE FROM t WHERE id = {rng.randrange(i)}")
+                db.sql(f"UPDATE t SET x = {i}, g = 3 - g WHERE id = {rng.randrange(i)}")
+                found.append([sorted(db.sql(f"SELECT * FROM {v}").rows, key=str) for v in VIEWS if v != "each"])
+                found.append([db.sql(f"SELECT * FROM each WHERE g = {g}").rows for g in range(5)])
+        does = {row[1] for row in db.sql("SHOW NORIA GRAPH").rows}
+    return found, {text for text in does if text.endswith(" of each worker")}
+
+
+def test_answers_are_those_of_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, none = answers(monkeypatch, tmp_path / "1", 1)
+    assert not none
+    for workers in (2, 3):
+        have, parts = answers(monkeypatch, tmp_path / str(workers), workers)
+        assert have == alone
+        told = " ".join(parts)
+        assert len(parts) == 5 and "aggregate " in told and "distinct " in told and "top " in told
