@@ -141,13 +141,15 @@ class Lowering:
         """The graph node of a plan node, made when it is not there."""
         if m in self.made:
             return self.made[m]
-        op, inputs = OPERATORS[type(m)](m), [self.node(i) for i in m.inputs]
-        if self.engine.shards is not None and (parts := op.in_parts()) is not None and (
-                op.partition([i.parts for i in inputs]).inputs != (None,)):
-            part, op = parts
-            self._parts[m] = self._added(part, inputs, part.lookups() or [None])
-            inputs = [self._parts[m]]
-        node = self._added(op, inputs, op.lookups() or [None] * len(inputs))
+        op, asked = OPERATORS[type(m)](m), [None] * len(m.inputs)
+        inputs: Iterable[Node] = map(self.node, m.inputs)
+        if self.engine.shards is not None and (parts := op.in_parts()) is not None:
+            inputs = list(inputs)
+            if op.partition([i.parts for i in inputs]).inputs != (None,):
+                part, op = parts
+                self._parts[m] = self._added(part, inputs, part.lookups() or asked)
+                inputs = [self._parts[m]]
+        node = self._added(op, inputs, op.lookups() or asked)
         if isinstance(m, mir.Base):
             self.engine.bases.setdefault(m.table.name, []).append(node)
         self.made[m] = node
