@@ -1,18 +1,21 @@
-"""`noria serve --master spark://…`: workers are where Spark has slots; one whose daemon dies comes up at another's; a
-host that the server does not share memory with is told."""
+"""`noria serve --master spark://…`: workers are where Spark has slots; one whose daemon dies comes up at another's; on
+a host that the server does not share memory with they are reached over TCP, where that is asked for."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from e2e.serving import Served, execute, rows, until
 from e2e.standalone import ELSEWHERE, can_hide_memory, standalone
+from runtime.test_elsewhere import certificate
 
 pytestmark = [pytest.mark.spark,
               pytest.mark.skipif("NORIA_CLUSTER" not in os.environ, reason="ten JVMs: `make cluster`")]
@@ -54,4 +57,47 @@ def test_a_host_without_the_servers_memory(tmp_path: Path) -> None:
                                 "--mysql-port", "0", "--http-port", "0", "--master", cluster.url],
                                capture_output=True, text=True, timeout=120, check=False)
     assert found.returncode == 1 and found.stdout == ""
-    assert "Spark has placed it on" in found.stderr and "workers share memory with the server" in found.stderr
+    assert "Spark has placed it on" in found.stderr and "start the server with --cluster-host" in found.stderr
+
+
+@pytest.mark.skipif(not can_hide_memory(), reason="needs the right to mount")
+def test_two_hosts(tmp_path: Path) -> None:
+    """A worker on each; either is killed, the far one frozen too: nothing acknowledged is lost."""
+    cert, key = certificate(tmp_path, "cluster")
+    with standalone(tmp_path / "spark") as cluster:
+        cluster.add("127.0.0.1", 2)
+        cluster.add("127.0.0.3", 2, ELSEWHERE)
+        server = Served(tmp_path / "data", "--master", cluster.url, "--workers", "2", "--cluster-host", "127.0.0.1",
+                        "--cluster-cert", str(cert), "--cluster-key", str(key))
+        try:
+            c, written = server.connect(), 0
+            execute(c, "CREATE TABLE t (id INT PRIMARY KEY, g INT)")
+            execute(c, "CREATE VIEW counts AS SELECT g, COUNT(*) AS n FROM t WHERE g = ? GROUP BY g")
+
+            def write() -> None:
+                nonlocal written
+                execute(c, "INSERT INTO t VALUES (%s, %s)", (written, written % 3))
+                written += 1
+                assert rows(c, "SELECT n FROM counts WHERE g = %s", ((written - 1) % 3,)) == [((written + 2) // 3,)]
+
+            for _ in range(60):
+                write()
+            assert {cluster.host_of(pid) for pid in server.health()["worker_pids"]} == {"127.0.0.1", "127.0.0.3"}
+            for how, where in ((signal.SIGKILL, "127.0.0.1"), (signal.SIGSTOP, "127.0.0.3"),
+                               (signal.SIGKILL, "127.0.0.3")):
+                pids = server.health()["worker_pids"]
+                hosts = [cluster.host_of(pid) for pid in pids]
+                victim = hosts.index(where) if where in hosts else 0  # Spark may have placed both on one
+                begun = time.monotonic()
+                os.kill(pids[victim], how)
+                for _ in range(6):
+                    write()
+                until("another worker", partial(_another, server, victim, pids[victim]))
+                print(f"{how.name} of a worker on {hosts[victim]}: writes waited {time.monotonic() - begun:.1f} s")
+            assert rows(c, "SELECT COUNT(*), COUNT(DISTINCT id) FROM t") == [(written, written)]
+        finally:
+            server.close()
+
+
+def _another(server: Served, worker: int, pid: int) -> bool:
+    return server.health()["worker_pids"][worker] not in (0, pid)

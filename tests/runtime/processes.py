@@ -18,8 +18,13 @@ from noria.runtime.worker_main import WorkerConfig
 
 T = TypeVar("T")
 DEADLINE_S = 20.0
-_CHILD = "import pickle, sys; from noria.runtime.worker_main import run_worker; " \
-         "print(run_worker(pickle.load(sys.stdin.buffer)), flush=True)"
+_CHILD = """
+import pickle, sys
+from noria.runtime.elsewhere import placed
+from noria.runtime.worker_main import run_worker
+with placed(pickle.load(sys.stdin.buffer)) as config:
+    print(run_worker(config), flush=True)
+"""
 
 
 def config(tmp_path: Path, endpoint: str = "", epoch: int = 1, factory: str = "runtime.fake_worker:build",

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from noria.control.whole import WholeProgram
 from noria.core.limits import OFF_LOOP_ROWS
+from noria.runtime import proof
+from noria.runtime.elsewhere import Hub, forgotten
 from noria.runtime.heard import HeardBy, heard_path
+from noria.runtime.lineage import Elsewhere
 from noria.runtime.link import WorkerLink
+from noria.runtime.proof import Between
 from noria.runtime.sharded import ShardedLink
+from noria.runtime.tunnel import Tunnelled
 from noria.runtime.wire import private_endpoint
-from noria.runtime.worker_main import WorkerConfig, views_dir
+from noria.runtime.worker_main import WorkerConfig, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.outcomes import Outcome, ResultSet
 from noria.server.sessions.sessions import Sessions
@@ -23,16 +29,23 @@ from runtime.processes import spawn, within
 
 
 class Several:
-    """epoch: of this front end; a later one takes the same directory over."""
+    """epoch: of this front end; a later one takes the same directory over.  away: is a worker that is started now one
+    that finds no run directory of the server, as on another host?"""
 
-    def __init__(self, path: Path, workers: int, epoch: int = 1):
+    def __init__(self, path: Path, workers: int, epoch: int = 1, away: Callable[[int], bool] | None = None):
         run_dir = path / "run"
-        ends = [private_endpoint(run_dir, f"front-{w}") for w in range(workers)]
+        private_endpoint(run_dir)
+        ends = [link_endpoint(run_dir, w, workers) for w in range(workers)]
+        self.away, self.hub, data = away or (lambda worker: False), None, path / "data"
+        if away is not None:
+            data.mkdir(exist_ok=True)
+            self.hub = Hub(Tunnelled(run_dir, workers, "127.0.0.1", 0, Between(proof.secret_of(data))), print)
+        elsewhere = Elsewhere(lambda worker: forgotten(run_dir, worker, workers), lambda w: self.alive[w].kill())
         self.configs = [replace(WorkerConfig(w, workers, ends[w], path / "data", run_dir, epoch, spark=False),
                                 lease_ms=20_000) for w in range(workers)]
         self.children: list[subprocess.Popen[bytes]] = []
         self.alive: dict[int, subprocess.Popen[bytes]] = {}
-        self.links = [WorkerLink(ends[w], epoch, w, heard=HeardBy(heard_path(run_dir, w), workers))
+        self.links = [WorkerLink(ends[w], epoch, w, heard=HeardBy(heard_path(run_dir, w), workers), elsewhere=elsewhere)
                       for w in range(workers)]
         for w, link in enumerate(self.links):
             link.on_lost = lambda why, w=w: self.spawn(w)
@@ -44,11 +57,18 @@ class Several:
         self.sessions = Sessions(self.executor)
 
     def spawn(self, w: int) -> None:
-        self.alive[w] = spawn(self.configs[w])
+        config = self.configs[w]
+        if self.hub is not None and self.away(w):
+            nowhere = Path("/nowhere/run")
+            config = replace(config, run_dir=nowhere, endpoint=link_endpoint(nowhere, w, config.workers),
+                             hub=self.hub.address)
+        self.alive[w] = spawn(config)
         self.children.append(self.alive[w])
 
     async def start(self) -> None:
         await self.link.start()
+        if self.hub is not None:
+            await self.hub.start()
         for w in range(len(self.links)):
             self.spawn(w)
         await within(self.link.up(), 120)
@@ -68,6 +88,8 @@ class Several:
             except subprocess.TimeoutExpired:
                 child.kill()
             child.communicate()
+        if self.hub is not None:
+            await self.hub.close()
 
     async def die(self) -> None:
         """As a front end that is killed: nobody says goodbye."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import sqlite3
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -45,13 +46,13 @@ READS = (  # text with a parameter, or without
 class Game:
     """The same statements at both."""
 
-    def __init__(self, path: Path, rng: random.Random):
-        self.path, self.rng, self.epoch, self.rows = path, rng, 0, 0
+    def __init__(self, path: Path, rng: random.Random, away: Callable[[int], bool] | None = None):
+        self.path, self.rng, self.epoch, self.rows, self.away = path, rng, 0, 0, away
         self.truth = sqlite3.connect(":memory:", isolation_level=None)
 
     async def begin(self) -> None:
         self.epoch += 1
-        self.db = Several(self.path, 3, self.epoch)
+        self.db = Several(self.path, 3, self.epoch, self.away)
         await self.db.start()
 
     async def both(self, text: str) -> None:
@@ -141,9 +142,20 @@ class Game:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_answers_are_those_of_one_worker_whoever_dies(tmp_path: Path, seed: int) -> None:
+    played(Game(tmp_path, random.Random(seed)))
+
+
+@pytest.mark.parametrize("seed", range(100, 100 + SEEDS))
+def test_wherever_workers_run(tmp_path: Path, seed: int) -> None:
+    """Each time that one is started it may be on another host than before; the tunnels die as well."""
+    rng = random.Random(seed)
+    places = random.Random(seed + 1)
+    played(Game(tmp_path, rng, lambda worker: places.random() < 0.7))
+
+
+def played(game: Game) -> None:
     async def test() -> None:
-        rng = random.Random(seed)
-        game = Game(tmp_path, rng)
+        rng = game.rng
         await game.begin()
         try:
             for text in TABLES:
@@ -156,6 +168,8 @@ def test_answers_are_those_of_one_worker_whoever_dies(tmp_path: Path, seed: int)
                 if rng.random() < 0.06:
                     for w in rng.sample(range(3), rng.choice([1, 1, 1, 2, 3])):
                         game.db.alive[w].kill()
+                if game.db.hub is not None and rng.random() < 0.03:
+                    game.db.hub.kill()
                 if turn == 35:
                     await ended_in_a_statement(game)
                 if turn == 50:

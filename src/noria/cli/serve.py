@@ -42,6 +42,15 @@ def command(
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM, mode 600), no passphrase.")] = None,
     tls_require: Annotated[bool, typer.Option(
         "--tls-require", help="Refuse MySQL logins and HTTP requests without TLS.")] = False,
+    cluster_host: Annotated[str, typer.Option(
+        "--cluster-host", help="This host's address as workers on other hosts reach it (docs/cluster.md); by "
+                               "default all workers run on this host.")] = "",
+    cluster_port: Annotated[int, typer.Option("--cluster-port", help="0: any free one.")] = 0,
+    cluster_cert: Annotated[Path | None, typer.Option(
+        "--cluster-cert", help="A certificate (PEM) that every host has at this path: connections between hosts are "
+                               "then TLS, and nothing with another certificate is let in.")] = None,
+    cluster_key: Annotated[Path | None, typer.Option(
+        "--cluster-key", help="Its key (PEM, mode 600), no passphrase, likewise on every host.")] = None,
     lease: Annotated[str, typer.Option(
         "--lease", help="zk://HOST:PORT[,HOST:PORT…]/PATH: ask ZooKeeper who leads of several servers of this data "
                         "directory; the others stand by, and one takes over when the leader is gone.")] = "",
@@ -61,7 +70,9 @@ def command(
             memory_bytes=parse_size(memory_limit), user=user,
             password=None if password_file is None else read_password(password_file), http_names=tuple(http_name or ()),
             load_dirs=tuple(d.absolute() for d in load_dir or ()), tls_cert=tls_cert, tls_key=tls_key,
-            tls_require=tls_require, lease=lease)
+            tls_require=tls_require, cluster_host=cluster_host, cluster_port=cluster_port,
+            cluster_cert=cluster_cert and cluster_cert.absolute(), cluster_key=cluster_key and cluster_key.absolute(),
+            lease=lease)
     except SettingsError as e:
         sys.exit(f"noria serve: {e}")
     sys.exit(serve(settings, log_level))

@@ -86,6 +86,19 @@ class Process:
         return True
 
 
+def _nothing(worker: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What is done about workers on other hosts, whose processes mean nothing here.  appeared: one is about to serve
+    from there; end: one is to be ended, for it may be frozen."""
+
+    appeared: Callable[[int], None] = _nothing
+    end: Callable[[int], None] = _nothing
+
+
 class Fence:
     """The shard's fence as its worker sees it; `check` costs one small read."""
 

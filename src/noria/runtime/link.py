@@ -33,7 +33,7 @@ from noria.dataflow.packets import (
 )
 from noria.runtime import wire
 from noria.runtime.changes import Change, Flight, Hold, ReplyBook, WorkerGone
-from noria.runtime.lineage import Process
+from noria.runtime.lineage import Elsewhere, Process
 from noria.runtime.pulse import Computing, Doing, Heart
 from noria.runtime.routes import Routes
 from noria.runtime.wire import Kind, Reader, Signal, WireError
@@ -216,7 +216,7 @@ class WorkerLink(Member):
     def __init__(self, endpoint: str, epoch: int, worker: int = 0, *, lease_ms: int = LEASE_MS,
                  on_hello: OnHello | None = None, on_lost: Note | None = None, note: Note | None = None,
                  doing: Path | None = None, heard: Callable[[int], int] = lambda worker: 0,
-                 clock: Callable[[], float] = time.monotonic):
+                 clock: Callable[[], float] = time.monotonic, elsewhere: Elsewhere | None = None):
         self.endpoint, self.epoch, self.worker = endpoint, epoch, worker
         self.on_hello, self.on_lost = on_hello, on_lost
         self.state, self.since, self.why = LinkState.DOWN, clock(), "no worker has appeared yet"
@@ -225,6 +225,7 @@ class WorkerLink(Member):
         self._note: Note = note or (lambda text: None)
         self._clock, self._lease_s = clock, lease_ms / 1000
         self._doing, self._heart, self.heard = doing, Heart(epoch, FRONT_END), heard
+        self._elsewhere = elsewhere or Elsewhere()
         self._computing = Computing(None)
         self._book = ReplyBook()
         self._recovering: asyncio.Task[None] | None = None
@@ -425,7 +426,9 @@ class WorkerLink(Member):
         if self._peer is not None:
             self._lost("a newer worker has taken over")
         self._newest, self.hello, self._peer = connection.incarnation, hello, connection
-        connection.process = Process.of(hello.pid)
+        connection.process = wire.is_here(connection.transport.get_extra_info("socket"), hello.pid)
+        if connection.process is None:
+            self._elsewhere.appeared(self.worker)
         self._computing = Computing(connection.process)
         self._last_pulse = self._clock()
         self.stats.workers += 1
@@ -456,7 +459,9 @@ class WorkerLink(Member):
 
     def _kill_peer(self) -> None:
         """End the worker's process, if it still is the one that said Hello; a stopped one dies as well."""
-        if self._peer is not None and self._peer.process is not None:
+        if self._peer is not None and self._peer.process is None:
+            self._elsewhere.end(self.worker)
+        elif self._peer is not None and self._peer.process is not None:
             handle = self._peer.process.send_kill()
             if handle is not None:
                 os.close(handle)

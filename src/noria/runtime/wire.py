@@ -232,6 +232,11 @@ def other_end(peer: socket.socket) -> Process | None:
     return Process.of(_credentials(peer)[0])
 
 
+def is_here(peer: Any, pid: int) -> Process | None:
+    """The process of that number, if it is the other end of this Unix socket; else it is on another host."""
+    return Process.of(pid) if _credentials(peer)[0] == pid else None
+
+
 def _credentials(peer: Any) -> tuple[int, int, int]:
     """Process, user and group of the other end, as they were when it connected or listened."""
     found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

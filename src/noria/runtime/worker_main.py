@@ -54,7 +54,9 @@ class FrontEndGone(Exception):
 class WorkerConfig:
     """What a worker process is told.  `endpoint`: where the front end listens; `epoch`: the front end's;
     `factory`: "module:function" that opens the shard, `build_worker` but for tests; `spark`: is there one, for what
-    is much?  Incarnations are not told: each process takes its own at the fence."""
+    is much?  hub: where workers on other hosts reach the server, None where there are none; certificate, key: of
+    connections between hosts (`runtime/elsewhere.py`).  Incarnations are not told: each process takes its own at the
+    fence."""
 
     worker: int
     workers: int
@@ -66,6 +68,9 @@ class WorkerConfig:
     memory_limit: int = DEFAULT_MEMORY_BYTES
     factory: str = "noria.runtime.worker_main:build_worker"
     spark: bool = True
+    hub: tuple[str, int] | None = None
+    certificate: Path | None = None
+    key: Path | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.worker < self.workers:

@@ -50,6 +50,7 @@ from noria.server.bulk.jobs import Bulk
 from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, make_token
 from noria.server.fronts.controller import CannotServe, Fronts
 from noria.server.fronts.messages import Begin
+from noria.server.hosts import Hosts
 from noria.server.http.app import make_app
 from noria.server.http.gate import Policy
 from noria.server.http.server import HttpServer
@@ -183,8 +184,12 @@ class Node:
         run_dir = make_run_dir(settings.data_dir, settings.run_root)
         self._closers.append(("run directory", lambda: remove_run_dir(run_dir)))
         self.run_dir, several = run_dir, settings.workers
+        hosts = Hosts(settings, run_dir)
+        hub = await hosts.start()
+        self._closers.append(("tunnel", hosts.close))
         self.links = [WorkerLink(link_endpoint(run_dir, w, several), claim.epoch, w, note=log.info,
-                                 doing=doing_path(run_dir, w), heard=HeardBy(heard_path(run_dir, w), several))
+                                 doing=doing_path(run_dir, w), heard=HeardBy(heard_path(run_dir, w), several),
+                                 elsewhere=hosts.elsewhere)
                       for w in range(several)]
         self.link: Link = self.links[0] if several == 1 else ShardedLink(self.links, claim.epoch)
         self.link.on_hello = self._hello
@@ -192,7 +197,8 @@ class Node:
         await self.link.start()
         worker_bytes = int(settings.memory_bytes * WORKER_MEMORY_SHARE) // several
         workers = WorkerConfig(0, several, self.links[0].endpoint, settings.data_dir, run_dir, claim.epoch,
-                               memory_limit=worker_bytes)
+                               memory_limit=worker_bytes, hub=hub, certificate=settings.cluster_cert,
+                               key=settings.cluster_key)
         if not settings.lease:
             self._make_supervisor(run_dir / "spark")
         self.batch = Supervisor(self.spark.batch(), log_path=self._spark_log, on_event=_log_event, name="batch")
@@ -205,6 +211,7 @@ class Node:
                                  lambda w: attach(str(views_dir(run_dir, w, several)), OFF_LOOP_ROWS), self.bulk,
                                  reply_bytes(settings.memory_bytes) if settings.front_ends == 1 else 0)
         self.sessions = Sessions(self.executor)
+        hosts.hosted_by(self.supervisor)
         self.supervisor.host(workers)
         if not settings.lease:
             await self._warm_up(run_dir)

@@ -53,6 +53,10 @@ class Settings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_require: bool = False
+    cluster_host: str = ""  # where workers on other hosts reach this one; empty: there are none
+    cluster_port: int = 0
+    cluster_cert: Path | None = None  # of all hosts, by its path on each
+    cluster_key: Path | None = None
     lease: str = ""  # in ZooKeeper: of several servers of this directory, who has it leads
     run_root: Path | None = None  # where the run directory goes; None: /dev/shm, else the data directory
 
@@ -61,7 +65,8 @@ class Settings:
             raise SettingsError(f"--workers {self.workers}: from 1 to {MAX_WORKERS}")
         if not 1 <= self.front_ends <= MAX_FRONT_ENDS:
             raise SettingsError(f"--front-ends {self.front_ends}: from 1 to {MAX_FRONT_ENDS}")
-        for name, port in (("--mysql-port", self.mysql_port), ("--http-port", self.http_port)):
+        for name, port in (("--mysql-port", self.mysql_port), ("--http-port", self.http_port),
+                           ("--cluster-port", self.cluster_port)):
             if not 0 <= port <= 65535:
                 raise SettingsError(f"{name} {port} is no port: 0 (any free one) to 65535")
         for name, host in (("--mysql-host", self.mysql_host), ("--http-host", self.http_host)):
@@ -77,6 +82,11 @@ class Settings:
                                     "db.example.org")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise SettingsError("--tls-cert FILE and --tls-key FILE belong together: one is missing")
+        if (self.cluster_cert is None) != (self.cluster_key is None):
+            raise SettingsError("--cluster-cert FILE and --cluster-key FILE belong together: one is missing")
+        if not self.cluster_host and (self.cluster_port or self.cluster_cert is not None):
+            raise SettingsError("--cluster-port and --cluster-cert are of connections between hosts: give the address "
+                                "by which other hosts reach this one with --cluster-host ADDRESS")
         if self.tls_require and self.tls_cert is None:
             raise SettingsError("--tls-require needs a certificate: --tls-cert FILE and --tls-key FILE")
         if self.lease:

@@ -18,21 +18,20 @@ import ctypes
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from noria.runtime import warm, wire
+from noria.runtime import warm
+from noria.runtime.elsewhere import placed
 from noria.runtime.worker_main import WorkerConfig, run_worker
-from noria.storage.errors import StoreError
 
 WARM = "noria.spark.hosting.workers:warm_workers"
+CANCEL = "noria.spark.hosting.workers:cancel_workers"
 POOL = "noria-workers"  # of Spark's scheduler
 SPARE_AFTER_S = 10.0  # from the start of the workers; they and what else starts go first
 KEEP_WARM_S = 30.0  # between two looks: Spark ends Python processes that were idle for a minute
@@ -137,17 +136,9 @@ def _task(config: WorkerConfig, numbers: Iterable[int]) -> Iterator[str]:
     _die_with_parent()
     for number in numbers:
         mine = config.for_worker(number)
-        _check_place(mine)
-        yield run_worker(mine)
-
-
-def _check_place(config: WorkerConfig) -> None:
-    """Is this where the server is?  Of a cluster's hosts Spark may choose any."""
-    if not Path(wire.socket_path(config.endpoint)).is_socket():
-        raise StoreError(f"Spark has placed it on {socket.gethostname()}, where the server's run directory "
-                         f"{config.run_dir} is not: workers share memory with the server, so they must run on its "
-                         f"host, in the same mount of {config.run_dir.parent}, and reach its data directory "
-                         f"{config.data_dir}; give a --master whose workers do")
+        with placed(mine) as here:
+            why = run_worker(here)
+        yield why
 
 
 def _die_with_parent() -> None:

@@ -1,0 +1,162 @@
+"""Connections between hosts: who may have one, and what stands around it.
+
+Packets are pickles, and reading one runs code: so not a byte of a connection is read as anything before the other end
+has proved that it knows the secret of the data directory, by which workers and server know each other.  Both ends prove
+it, of numbers that are new each time:
+
+    the one that connects → MAGIC, its number
+    the one that listens  → its number, its proof
+    the one that connects → its proof, of what it wants too
+    the one that listens  → yes or no
+
+Keeps true: a secret is never sent, a proof is good for one connection, in one direction, for one wish; who proves
+nothing within `PROOF_S` is cut off.  What follows is neither secret nor safe from whoever can change packets on their
+way, but under TLS: then each end shows one certificate, the same for all hosts, and takes no other (`tls`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import secrets
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+MAGIC = b"noria\x00\x00\x01"
+PROOF_S = 5.0
+MOST_WISH_BYTES = 1_024
+READ_BYTES = 2**18  # that wait to be read from a connection, at most
+KEEP_S = 5  # for which a host may say nothing at all, on any connection, before it counts as gone
+_NUMBER = _PROOF = 32
+_SECRET_BYTES = 32
+_SECRET_FILE = "workers.secret"
+_YES, _NO = b"+", b"-"
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class NoProof(Exception):
+    """The other end is not one of ours, or speaks another release: what was wrong."""
+
+
+class Refused(Exception):
+    """The other end is one of ours, and does not do what is wanted, now."""
+
+
+@dataclass(frozen=True)
+class Between:
+    """What all hosts of a server have alike.  certificate, key: paths, where connections are TLS."""
+
+    secret: bytes
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def secret_of(data_dir: Path) -> bytes:
+    """The data directory's; made where there is none.  Whoever can read it can read all tables as well."""
+    path = data_dir / _SECRET_FILE
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        found = path.read_bytes()
+        if len(found) != _SECRET_BYTES or path.stat().st_mode & 0o077:
+            raise NoProof(f"{path} is no secret of {_SECRET_BYTES} bytes that its owner alone can read: remove it "
+                          "while nothing serves this directory, and it is made again") from None
+        return found
+    with os.fdopen(file, "wb") as out:
+        made = secrets.token_bytes(_SECRET_BYTES)
+        out.write(made)
+        out.flush()
+        os.fsync(out.fileno())
+    return made
+
+
+def tls(between: Between, server: bool) -> ssl.SSLContext | None:
+    """NoProof where the files are no certificate with its key."""
+    if between.certificate is None or between.key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # it is one certificate, whichever host shows it
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # itself, whoever signed it
+    try:
+        context.load_cert_chain(between.certificate, between.key, password=lambda: "")
+        own = between.certificate.read_text().partition("-----END CERTIFICATE-----")
+        context.load_verify_locations(cadata="".join(own[:2]))
+    except (OSError, ssl.SSLError, ValueError) as e:
+        raise NoProof(f"{between.certificate} and {between.key} are no certificate with its key (PEM, no passphrase) "
+                      f"on {socket.gethostname()}: {e}") from e
+    return context
+
+
+def kept_alive(line: socket.socket) -> None:
+    """A host that is gone without a word ends the connection, whether something is sent or not."""
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEP_S - 2)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1_000 * KEEP_S)
+
+
+async def connected(host: str, port: int, between: Between, wish: bytes) -> Streams:
+    """A connection whose other end has proved itself and grants the wish.  `Refused`, `NoProof` or OSError."""
+    try:
+        async with asyncio.timeout(PROOF_S):
+            reader, writer = await asyncio.open_connection(host, port, limit=READ_BYTES,
+                                                           ssl=tls(between, server=False))
+    except ssl.SSLError as e:
+        raise NoProof(f"{host}:{port} shows no certificate that is ours: {e}") from e
+    try:
+        async with asyncio.timeout(PROOF_S):
+            kept_alive(writer.get_extra_info("socket"))
+            mine = secrets.token_bytes(_NUMBER)
+            writer.write(MAGIC + mine)
+            theirs, proof = await reader.readexactly(_NUMBER), await reader.readexactly(_PROOF)
+            if not hmac.compare_digest(proof, _proof(between, b"listens", mine, theirs, b"")):
+                raise NoProof(f"{host}:{port} does not know the secret of this data directory")
+            writer.write(_proof(between, b"connects", mine, theirs, wish) + len(wish).to_bytes(2, "big") + wish)
+            if await reader.readexactly(1) != _YES:
+                raise Refused(f"{host}:{port} refuses {wish.decode(errors='replace')}")
+    except BaseException as e:
+        writer.transport.abort()
+        if isinstance(e, ssl.SSLError):
+            raise NoProof(f"{host}:{port} takes no certificate of ours: {e}") from e
+        if isinstance(e, asyncio.IncompleteReadError):
+            raise NoProof(f"{host}:{port} has closed the connection before it proved anything") from e
+        raise
+    return reader, writer
+
+
+async def wish_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, between: Between) -> bytes:
+    """What the other end wants, once it has proved itself; `granted` answers.  `NoProof`, OSError or TimeoutError."""
+    try:
+        async with asyncio.timeout(PROOF_S):
+            kept_alive(writer.get_extra_info("socket"))
+            if await reader.readexactly(len(MAGIC)) != MAGIC:
+                raise NoProof("it does not begin as connections of this release do")
+            theirs, mine = await reader.readexactly(_NUMBER), secrets.token_bytes(_NUMBER)
+            writer.write(mine + _proof(between, b"listens", theirs, mine, b""))
+            proof = await reader.readexactly(_PROOF)
+            length = int.from_bytes(await reader.readexactly(2), "big")
+            if length > MOST_WISH_BYTES:
+                raise NoProof(f"it wants something of {length} bytes")
+            wish = await reader.readexactly(length)
+    except asyncio.IncompleteReadError as e:
+        raise NoProof("it closed the connection before it proved anything") from e
+    if not hmac.compare_digest(proof, _proof(between, b"connects", theirs, mine, wish)):
+        raise NoProof("it does not know the secret of this data directory")
+    return wish
+
+
+def granted(writer: asyncio.StreamWriter, yes: bool) -> None:
+    writer.write(_YES if yes else _NO)
+
+
+def _proof(between: Between, who: bytes, connecting: bytes, listening: bytes, wish: bytes) -> bytes:
+    return hmac.digest(between.secret, MAGIC + who + connecting + listening + wish, hashlib.sha256)

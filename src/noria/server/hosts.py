@@ -1,0 +1,74 @@
+"""Workers on other hosts, for the server: its end of the connections between hosts, where `--cluster-host` asks for it.
+
+Keeps true: without `--cluster-host` nothing listens, and a worker that Spark places elsewhere is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+from noria.control.supervisor import Supervisor
+from noria.runtime import proof
+from noria.runtime.elsewhere import CannotTunnel, Hub, forgotten
+from noria.runtime.lineage import Elsewhere
+from noria.runtime.proof import Between, NoProof
+from noria.runtime.tunnel import Tunnelled
+from noria.server.settings import Settings, SettingsError, is_loopback
+from noria.spark.hosting.workers import CANCEL
+
+log = logging.getLogger(__name__)
+
+
+class Hosts:
+    """run_dir: the server's."""
+
+    def __init__(self, settings: Settings, run_dir: Path):
+        self._settings, self._run_dir = settings, run_dir
+        self._hub: Hub | None = None
+        self._supervisor: Supervisor | None = None
+        self._ending: set[asyncio.Task[Any]] = set()
+        self.elsewhere = Elsewhere(self._appeared, self._end)
+
+    async def start(self) -> tuple[str, int] | None:
+        """Where other hosts reach this one; None where none is to."""
+        s = self._settings
+        if not s.cluster_host:
+            return None
+        try:
+            between = Between(proof.secret_of(s.data_dir), s.cluster_cert, s.cluster_key)
+            proof.tls(between, server=True)
+            self._hub = Hub(Tunnelled(self._run_dir, s.workers, s.cluster_host, s.cluster_port, between), log.warning)
+            await self._hub.start()
+        except (NoProof, CannotTunnel) as e:
+            raise SettingsError(str(e)) from e
+        if s.cluster_cert is None and not is_loopback(s.cluster_host):
+            log.warning("--cluster-host %s: rows can be read on their way to workers on other hosts, and whoever can "
+                        "change them there can run code; give --cluster-cert and --cluster-key", s.cluster_host)
+        log.info("workers on other hosts reach this one at %s:%d", *self._hub.address)
+        return self._hub.address
+
+    def hosted_by(self, supervisor: Supervisor) -> None:
+        """By whom workers are ended that are out of reach."""
+        self._supervisor = supervisor
+
+    async def close(self) -> None:
+        if self._hub is not None:
+            await self._hub.close()
+
+    def _appeared(self, worker: int) -> None:
+        log.info("worker %d serves from another host: reads of its keys go there", worker)
+        forgotten(self._run_dir, worker, self._settings.workers)
+
+    def _end(self, worker: int) -> None:
+        if self._supervisor is not None:
+            task = asyncio.ensure_future(self._supervisor.run_job(CANCEL, workers=[worker]))
+            self._ending.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._ending.discard(task)
+        if not task.cancelled() and (why := task.exception()) is not None:
+            log.warning("a worker on another host could not be ended: %s", why)
