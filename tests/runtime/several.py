@@ -87,7 +87,8 @@ class Several:
                 await asyncio.to_thread(child.wait, 10)
             except subprocess.TimeoutExpired:
                 child.kill()
-            child.communicate()
+            out, err = child.communicate()
+            print(f"process {child.pid} ended with {child.returncode}:", (out + err).decode(errors="replace"))
         if self.hub is not None:
             await self.hub.close()
 

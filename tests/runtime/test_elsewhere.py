@@ -18,13 +18,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from noria.core.types import INT, Field
 from noria.runtime import proof, tunnel
-from noria.runtime.elsewhere import CannotTunnel, Hub, placed
+from noria.runtime.elsewhere import CannotTunnel, Hub, forgotten, placed
 from noria.runtime.heard import Heard, HeardBy, heard_path
 from noria.runtime.proof import Between, NoProof, Refused
 from noria.runtime.tunnel import Tunnel, Tunnelled
-from noria.runtime.worker_main import WorkerConfig, link_endpoint
+from noria.runtime.worker_main import WorkerConfig, link_endpoint, views_dir
+from noria.state.symbols import SymbolTable
 from noria.storage.errors import StoreError
+from noria.views.reader import attach
+from noria.views.writer import ViewDirectory
 from runtime.processes import run, spawn, within
 
 SECRET = Between(b"s" * 32)
@@ -308,11 +312,16 @@ def _secret_file(path: Path) -> Path:
 
 
 def test_what_a_worker_published_here_is_forgotten_when_it_serves_elsewhere(tmp_path: Path) -> None:
-    from noria.runtime.elsewhere import forgotten
-
+    views = views_dir(tmp_path, 1, 3)
+    views.mkdir()
+    view = ViewDirectory(str(views), SymbolTable(str(views)), 1).create("v", [Field("n", INT)], (0,), 1, full=True)
+    view.activate()
+    attached = attach(str(views)).view("v")
+    assert attached.lookup((1,)) == []
     Heard(heard_path(tmp_path, 1), 3)((4, 5, 6))
     seen = HeardBy(heard_path(tmp_path, 1), 3)
     assert seen(2) == 6
     (tmp_path / "worker-1.doing").write_bytes(bytes(8))
     forgotten(tmp_path, 1, 3)
     assert seen(2) == 0 and not (tmp_path / "worker-1.doing").exists()
+    assert attached.lookup((1,)) is None and not views.exists()

@@ -130,4 +130,4 @@ def test_a_worker_whose_front_end_is_gone_ends_at_once(tmp_path: Path) -> None:
 
 def test_a_worker_without_a_front_end_says_so(tmp_path: Path) -> None:
     code, _, err = finish(spawn(config(tmp_path)))
-    assert code == 1 and "FileNotFoundError" in err
+    assert code == 1 and "StoreError" in err and "--cluster-host" in err and str(tmp_path) in err

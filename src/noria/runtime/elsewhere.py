@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -98,6 +99,7 @@ def forgotten(run_dir: Path, worker: int, workers: int) -> None:
     published = views_dir(run_dir, worker, workers)
     if published.is_dir():
         files.bury(str(published), _NEWER)
+        shutil.rmtree(published, ignore_errors=True)
 
 
 # ---------------------------------------------------------------- the worker
