@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,10 +46,9 @@ class Several:
                                 lease_ms=20_000) for w in range(workers)]
         self.children: list[subprocess.Popen[bytes]] = []
         self.alive: dict[int, subprocess.Popen[bytes]] = {}
+        self.ends: dict[int, int] = {}  # by worker: readable once its process has ended
         self.links = [WorkerLink(ends[w], epoch, w, heard=HeardBy(heard_path(run_dir, w), workers), elsewhere=elsewhere)
                       for w in range(workers)]
-        for w, link in enumerate(self.links):
-            link.on_lost = lambda why, w=w: self.spawn(w)
         self.link = ShardedLink(self.links, epoch)
         self.program = WholeProgram(self.link)
         self.link.on_hello = self.program.welcome
@@ -64,6 +64,17 @@ class Several:
                              hub=self.hub.address)
         self.alive[w] = spawn(config)
         self.children.append(self.alive[w])
+        self.ends[w] = os.pidfd_open(self.alive[w].pid)
+        asyncio.get_running_loop().add_reader(self.ends[w], self.ended, w)
+
+    def ended(self, w: int) -> None:
+        """As Spark's job does: it is started again whenever it ends, connected or not."""
+        self.unwatched(w)
+        self.spawn(w)
+
+    def unwatched(self, w: int) -> None:
+        asyncio.get_running_loop().remove_reader(self.ends[w])
+        os.close(self.ends.pop(w))
 
     async def start(self) -> None:
         await self.link.start()
@@ -79,8 +90,8 @@ class Several:
         return sorted(map(tuple, outcome.rows), key=str) if isinstance(outcome, ResultSet) else []
 
     async def stop(self) -> None:
-        for link in self.links:
-            link.on_lost = None
+        for w in list(self.ends):
+            self.unwatched(w)
         await self.link.close()
         for child in self.children:
             try:
@@ -94,8 +105,8 @@ class Several:
 
     async def die(self) -> None:
         """As a front end that is killed: nobody says goodbye."""
-        for link in self.links:
-            link.on_lost = None
+        for w in list(self.ends):
+            self.unwatched(w)
         for child in self.alive.values():
             child.kill()
         await self.stop()
