@@ -225,15 +225,18 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, type: SqlType, symbols: Symbol
         limbs = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)
         codes = limbs[array.offset : array.offset + len(array), 0]
     elif type.kind is Kind.DOUBLE:
-        codes = encode_doubles(pc.fill_null(array, 0.0).to_numpy(zero_copy_only=False))
+        codes = encode_doubles(_numbers(array, 0.0))
     elif type.kind is Kind.DATE:
-        days = pc.fill_null(array.view(pa.int32()), 0).to_numpy(zero_copy_only=False)
-        codes = days.astype(np.int64) * DAY_MICROS
+        codes = _numbers(array.view(pa.int32()), 0).astype(np.int64) * DAY_MICROS
     else:
-        codes = pc.fill_null(array.view(pa.int64()), NULL_CODE).to_numpy(zero_copy_only=False)
+        codes = _numbers(array.view(pa.int64()), NULL_CODE)
     if array.null_count:
         codes = np.where(array.is_null().to_numpy(zero_copy_only=False), np.int64(NULL_CODE), codes)
     return np.ascontiguousarray(codes, np.int64)
+
+
+def _numbers(array: pa.Array, null: float) -> Any:
+    return (pc.fill_null(array, null) if array.null_count else array).to_numpy(zero_copy_only=False)
 
 
 def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
