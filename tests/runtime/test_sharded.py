@@ -49,6 +49,7 @@ class Game:
     def __init__(self, path: Path, rng: random.Random, away: Callable[[int], bool] | None = None):
         self.path, self.rng, self.epoch, self.rows, self.away = path, rng, 0, 0, away
         self.truth = sqlite3.connect(":memory:", isolation_level=None)
+        self.key = ["post", "who"]  # of votes
 
     async def begin(self) -> None:
         self.epoch += 1
@@ -101,6 +102,17 @@ class Game:
                         f"UPDATE {table} SET {key} = -({key} + {by}) WHERE {where}",
                         f"UPDATE {table} SET {key} = -{key} WHERE {key} < 0")
 
+    async def rekeyed(self, kill: bool) -> None:
+        """The same rows under a key by which they are at other workers, of which one may die meanwhile."""
+        self.key.reverse()
+        text = f"ALTER TABLE votes DROP PRIMARY KEY, ADD PRIMARY KEY ({', '.join(self.key)})"
+        changing = asyncio.ensure_future(self.db.sql(text))
+        if kill:
+            for _ in range(self.rng.randrange(200)):
+                await asyncio.sleep(0)
+            self.db.alive[self.rng.randrange(3)].kill()
+        await changing
+
     def some_rows(self, table: str) -> str:
         r = self.rng.randrange
         rows = []
@@ -140,13 +152,18 @@ class Game:
             assert sorted(got, key=str) == want, (text, values)
 
 
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noria.runtime.copying.COPIED_ROWS", 20)
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_answers_are_those_of_one_worker_whoever_dies(tmp_path: Path, seed: int) -> None:
+def test_answers_are_those_of_one_worker_whoever_dies(tmp_path: Path, seed: int, small_pages: None) -> None:
     played(Game(tmp_path, random.Random(seed)))
 
 
 @pytest.mark.parametrize("seed", range(100, 100 + SEEDS))
-def test_wherever_workers_run(tmp_path: Path, seed: int) -> None:
+def test_wherever_workers_run(tmp_path: Path, seed: int, small_pages: None) -> None:
     """Each time that one is started it may be on another host than before; the tunnels die as well."""
     rng = random.Random(seed)
     places = random.Random(seed + 1)
@@ -162,7 +179,8 @@ def played(game: Game) -> None:
                 await game.both(text)
             for turn in range(70):
                 kind = rng.random()
-                await (game.moved() if kind < 0.15 else game.user_again() if kind < 0.3 else game.both(game.write()))
+                await (game.moved() if kind < 0.15 else game.user_again() if kind < 0.3 else
+                       game.rekeyed(kind < 0.32) if kind < 0.36 else game.both(game.write()))
                 if rng.random() < 0.3:
                     await game.compare()
                 if rng.random() < 0.06:
@@ -170,6 +188,8 @@ def played(game: Game) -> None:
                         game.db.alive[w].kill()
                 if game.db.hub is not None and rng.random() < 0.03:
                     game.db.hub.kill()
+                if turn == 20:
+                    await ended_in_a_move(game)
                 if turn == 35:
                     await ended_in_a_statement(game)
                 if turn == 50:
@@ -265,6 +285,23 @@ async def told_to_worker_0_only(db: Several, text: str) -> None:
     await db.die()
     begun.cancel()
     await asyncio.gather(begun, return_exceptions=True)
+
+
+async def ended_in_a_move(game: Game) -> None:
+    """The front end, and all workers, die while rows go to other workers: they are where they were or where they were
+    to be, and what was half made is gone."""
+    game.key.reverse()
+    begun = asyncio.ensure_future(game.db.sql(
+        f"ALTER TABLE votes DROP PRIMARY KEY, ADD PRIMARY KEY ({', '.join(game.key)})"))
+    for _ in range(game.rng.randrange(400)):
+        await asyncio.sleep(0)
+    await game.db.die()
+    begun.cancel()
+    await asyncio.gather(begun, return_exceptions=True)
+    await game.begin()
+    await game.compare()
+    await game.db.sql("CREATE TABLE passing (id INT PRIMARY KEY); DROP TABLE passing")
+    assert set(game.db.link._mirror.tables) == {"users", "posts", "votes", "log"}
 
 
 async def many_at_once(game: Game) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from noria.core.types import BESIDE, TableDef
+from noria.core.types import BESIDE, COPY, TableDef
 from noria.plan.view import ViewDef
 from noria.sql.query.context import Catalog
 
@@ -17,6 +17,11 @@ def fold(name: str) -> str:
 def beside(name: str, number: int) -> str:
     """What is made beside the thing of this name is called so meanwhile."""
     return f"{name}{BESIDE}{number}"
+
+
+def copy_of(name: str, number: int) -> str:
+    """Likewise of a table that is there, too, after its worker ended."""
+    return f"{name}{BESIDE}{COPY}{number}"
 
 
 def without_numbers(text: str) -> str:

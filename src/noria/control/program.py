@@ -412,7 +412,7 @@ class Program(Readers):
         holds of that change is there already when its answer comes.
         """
         adhoc = list(self._adhoc.values())
-        self._tables = {fold(t.name): t for t in hello.tables}
+        self._tables = {fold(t.name): t for t in hello.tables if not t.is_beside}
         self._last_table_id = max([self._last_table_id, *(t.table_id for t in hello.tables)])
         deaths = dict(self._deaths)
         for name in [*self._views, *self._adhoc]:
@@ -437,6 +437,8 @@ class Program(Readers):
         else:
             await self._bring_back([v for v in self._kept() if self._may(v)], ALL)
         self._at = None
+        for table in [t for t in hello.tables if t.is_beside]:  # whoever made it has ended, or begins anew
+            self._link.submit(packets.Migrate((packets.DropTable(table.name),), self.recipe()))
 
     def _read_through(self) -> None:
         """Nothing is kept yet: what can be read through another view has no reader, whichever came first."""

@@ -14,8 +14,9 @@ Keeps true:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from noria.control.adhoc import TOO_LONG
 from noria.control.names import beside, fold, without_numbers
@@ -46,12 +47,13 @@ class _Twin:
 
 
 @dataclass
-class _Run:
-    """One TRUNCATE under way.  made: is the empty table there?  twins: by the views' folded names; stale: those made
-    for definitions that are no more; explained: by the twins' names."""
+class Run:
+    """One table that takes another one's place, under way.  name: what it is called then; made: is it there?  twins: by
+    the views' folded names; stale: those made for definitions that are no more; explained: by the twins' names."""
 
     was: TableDef
     empty: TableDef
+    name: str
     made: bool = False
     twins: dict[str, _Twin] = field(default_factory=dict)
     stale: list[_Twin] = field(default_factory=list)
@@ -72,16 +74,23 @@ class Truncating(Program):
     async def _define(self, command: commands.Command) -> Change:
         if not isinstance(command, commands.Truncate):
             return await super()._define(command)
+        return await self._while_gone(command.name, partial(self._emptied, command.name))
+
+    async def _while_gone(self, name: str, once: Callable[[], Awaitable[None]]) -> Change:
         for _ in range(limits.POISON_DEATHS):
             try:
-                if not await self._emptied_at_once(command.name):
-                    await self._emptied_beside(command.name)
+                await once()
                 return Change()
             except SqlError as e:
                 if not is_gone(e):
                     raise
-        raise SqlError(1105, "HY000", f"Table '{command.name}' stays as it is: each time the worker ended, or the "
-                                      "table was defined anew, while the empty one was made; try again")
+        raise SqlError(1105, "HY000", f"Table '{name}' stays as it is: each time the worker ended, or the "
+                                      "table was defined anew, while another one was made; try again")
+
+    async def _emptied(self, name: str) -> None:
+        if not await self._emptied_at_once(name):
+            async with self._emptying:
+                await self._instead(self._run_for(self._known(name)))
 
     async def _emptied_at_once(self, name: str) -> bool:
         """Nothing is done to a table of many rows."""
@@ -93,24 +102,22 @@ class Truncating(Program):
             raise error
         return error is None
 
-    async def _emptied_beside(self, name: str) -> None:
+    async def _instead(self, run: Run) -> None:
         """As one change, whenever everything that it needs is there."""
-        async with self._emptying:
-            run = self._run_for(self._known(name))
-            try:
-                while (made := await self._next(run)) is not None:
-                    if isinstance(made, asyncio.Event):
-                        await made.wait()
-                    else:
-                        await self._whole_beside(made)
-            except BaseException:
-                if run.made:
-                    steps: list[packets.MigrationStep] = [packets.DropView(t.name) for t in run.beside]
-                    steps.append(packets.DropTable(run.empty.name))
-                    self._link.submit(packets.Migrate(tuple(steps), self.recipe(), False))
-                raise
-            finally:
-                self._not_beside(t.name for t in run.beside)
+        try:
+            while (made := await self._next(run)) is not None:
+                if isinstance(made, asyncio.Event):
+                    await made.wait()
+                else:
+                    await self._whole_beside(made)
+        except BaseException:
+            if run.made:
+                steps: list[packets.MigrationStep] = [packets.DropView(t.name) for t in run.beside]
+                steps.append(packets.DropTable(run.empty.name))
+                self._link.submit(packets.Migrate(tuple(steps), self.recipe(), not run.empty.is_passing))
+            raise
+        finally:
+            self._not_beside(t.name for t in run.beside)
 
     def _known(self, name: str) -> TableDef:
         found = self._tables.get(fold(name))
@@ -118,12 +125,12 @@ class Truncating(Program):
             raise unknown_table(name)
         return found
 
-    def _run_for(self, table: TableDef) -> _Run:
+    def _run_for(self, table: TableDef) -> Run:
         self._last_table_id += 1
         number = self._last_table_id
-        return _Run(table, replace(table, name=beside(table.name, number), table_id=number, first_id=1))
+        return Run(table, replace(table, name=beside(table.name, number), table_id=number, first_id=1), table.name)
 
-    async def _next(self, run: _Run) -> packets.Migrated | asyncio.Event | None:
+    async def _next(self, run: Run) -> packets.Migrated | asyncio.Event | None:
         """One change of the program: the twins that are missing are made; or, where none is, the last one.  An event
         to wait for, where a view that reads the table is being replaced: it is to have a twin as it is then."""
         async with self._lock:
@@ -138,10 +145,10 @@ class Truncating(Program):
             await self._switch(run, views)
             return None
 
-    async def _make(self, run: _Run, views: Sequence[ViewDef]) -> packets.Migrated:
+    async def _make(self, run: Run, views: Sequence[ViewDef]) -> packets.Migrated:
         if not run.made:  # by itself: making files takes some milliseconds each
             run.made = True  # or half made
-            await self._with_room((packets.CreateTable(run.empty),), self.recipe(), False)
+            await self._with_room((packets.CreateTable(run.empty),), self.recipe(), not run.empty.is_passing)
         steps = []
         for view in views:
             name = fold(view.name)
@@ -155,9 +162,9 @@ class Truncating(Program):
         by_spark = tuple((v, node, _over_nothing(plan, run)) for v, node, plan in reply.bootstrap)
         return replace(reply, bootstrap=by_spark)
 
-    async def _switch(self, run: _Run, views: Sequence[ViewDef]) -> None:
-        """The empty table gets the name and its views get theirs; all that was goes."""
-        table = replace(run.empty, name=run.was.name)
+    async def _switch(self, run: Run, views: Sequence[ViewDef]) -> None:
+        """The other table gets the name and its views get theirs; all that was goes."""
+        table = replace(run.empty, name=run.name)
         gone = replace(run.was, name=beside(run.was.name, run.was.table_id))
         twins = [run.twins[fold(v.name)] for v in views]
         adhoc = [n for n, v in self._adhoc.items() if _reads(v, run.was)]
@@ -168,6 +175,8 @@ class Truncating(Program):
                             self.recipe())
         for name in adhoc:
             self._forget(name)
+        if fold(table.name) != fold(run.was.name):
+            del self._tables[fold(run.was.name)]
         self._tables[fold(table.name)] = table
         numbers = {fold(t.view.name): t.view.definition for t in twins}
         for name, view in [(n, v) for n, v in self._views.items() if _reads(v, run.was)]:
@@ -189,10 +198,10 @@ def _over(view: ViewDef, was: TableDef, table: TableDef) -> ViewDef:
 
 
 def _as(base: Base, table: TableDef) -> Base:
-    """As many columns of another table, called alike."""
-    return Base(replace(base.table, name=table.name, table_id=table.table_id))
+    """As many columns of another table, called alike, with its keys as far as they are of these."""
+    return Base(replace(base.table, name=table.name, table_id=table.table_id).keyed_as(table))
 
 
-def _over_nothing(plan: Mir, run: _Run) -> Mir:
+def _over_nothing(plan: Mir, run: Run) -> Mir:
     """For Spark, whose snapshots do not have the empty table."""
     return rebased(plan, run.empty.name, lambda b: Filter(_as(b, run.was), literal(False)))

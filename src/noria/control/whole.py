@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from noria.control.copying import Copying
 from noria.control.holding import reading
 from noria.control.names import beside, fold, without_numbers
 from noria.control.origin import instead
@@ -26,7 +27,6 @@ from noria.control.program import loses_unique, lost
 from noria.control.published import published
 from noria.control.readers import Parting
 from noria.control.target import Becoming, NewView, Target, target
-from noria.control.truncating import Truncating
 from noria.core import limits
 from noria.core.errors import SqlError, is_gone
 from noria.dataflow import packets
@@ -59,7 +59,7 @@ class _Run:
     changed: bool = False
 
 
-class WholeProgram(Truncating):
+class WholeProgram(Copying):
     # ------------------------------------------------------------ what there is
     async def exported(self) -> str:
         """The program as a text that `apply` takes, and that makes the same one where there is nothing."""

@@ -74,6 +74,7 @@ HTTP_LINGER_S = 2  # what is left of a refused body is thrown away for so long, 
 HTTP_JSON_BYTES = 16 * 2**20  # of a JSON body: parsing it holds up all others for 0.1 s
 HTTP_ARROW_BYTES = 256 * 2**20  # of an Arrow body, status 413 beyond; the Python client sends 50,000 rows at a time
 BUILD_AT_ONCE_ROWS = 2_000  # a first state or an index over fewer base rows is built at once: some milliseconds
+COPIED_ROWS = 2_000  # of a table whose rows go to other workers, in one statement: some 10 ms
 TRUNCATE_AT_ONCE_ROWS = 10_000  # a table of no more is emptied in one commit and tick: 20 ms
 LONG_LOOKUP_ROWS = 20_000  # of a table under keys that a read misses: more come in slices, some 20 ms at once
 LOOKUP_SLICE_MS = 10  # of one of these: somebody waits for it

@@ -169,6 +169,7 @@ class Field:
     nullable: bool = True
 
 
+COPY = "0"  # no number begins so: what is there, too, after its worker ended
 BESIDE = "\0"  # in the name of what is made beside another, before a number: no text can name it
 NOW = -1  # the number of a change that has none yet
 
@@ -228,6 +229,7 @@ class TableDef:
     past: tuple[Past, ...] = ()  # the oldest first; as far back as a view of then is there
     made: int = 0  # after how many changes of columns
     keyed: int = 0  # how often its rows have got another primary key
+    scattered: bool = False  # do other columns than these tell the worker of a row?
 
     def __post_init__(self) -> None:
         names = [c.name.lower() for c in self.columns]
@@ -243,8 +245,13 @@ class TableDef:
 
     @property
     def is_beside(self) -> bool:
-        """Is it made beside the table whose place it will take?  No text can name it, and no catalog has it."""
+        """Is it made beside the table whose place it will take?  No text can name it."""
         return BESIDE in self.name
+
+    @property
+    def is_passing(self) -> bool:
+        """Is it such a one, in no catalog: gone when its worker ends?"""
+        return self.is_beside and BESIDE + COPY not in self.name
 
     @cached_property
     def _packed(self) -> bytes:
@@ -264,6 +271,8 @@ class TableDef:
         """Columns that tell the worker of a row: those that the primary key and all UNIQUE indexes have in common,
         because one worker alone keeps a key's values apart; if they have none, those of the primary key
         (`spread_unique`); without one worker 0 has all rows.  None: without any key a row may be anywhere."""
+        if self.scattered:
+            return None
         keys = [k for k in (self.primary_key, *(i.columns for i in self.indexes if i.unique)) if k]
         return tuple(c for c in keys[0] if all(c in k for k in keys)) or self.primary_key if keys else None
 
@@ -305,9 +314,15 @@ class TableDef:
         names = dict(shown)
         columns = tuple(replace(c, name=names.get(i, gone(i)), dropped=0 if i in names else 1)
                         for i, c in enumerate(self.columns[:width]))
-        indexes = tuple(i for i in self.indexes if max(i.columns) < width)
-        key = self.primary_key if all(c < width for c in self.primary_key) else ()
-        return replace(self, columns=columns, primary_key=key, indexes=indexes, order=tuple(names), past=())
+        return replace(self, columns=columns, primary_key=(), indexes=(), order=tuple(names), past=()).keyed_as(self)
+
+    def keyed_as(self, table: TableDef) -> TableDef:
+        """With the keys and indexes of another table, as far as they are of its columns."""
+        width = len(self.columns)
+        key = table.primary_key if all(c < width for c in table.primary_key) else ()
+        indexes = tuple(i for i in table.indexes if max(i.columns) < width)
+        made = replace(self, primary_key=key, indexes=indexes, keyed=table.keyed, scattered=False)
+        return made if made.sharded_by == table.sharded_by else replace(made, scattered=True)
 
     def then(self, change: int) -> Past | None:
         """How it was called after so many changes; None: as it is now."""

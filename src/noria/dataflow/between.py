@@ -75,13 +75,13 @@ class More:
 
 @dataclass(frozen=True)
 class LookUp:
-    """Rows of a base table for a one-shot (`elsewhere.py`): those under these keys, or all (no cols).  made: what the
-    asker knows the table by; width: of its columns, the first ones; rows: no more than so many; texts: columns whose
+    """Rows of a base table for a one-shot (`elsewhere.py`): those under these keys, or all (no cols).  table_id: what
+    the asker knows it by; width: of its columns, the first ones; rows: no more than so many; texts: columns whose
     texts are looked at (None: all)."""
 
     ask: int
     table: str
-    made: tuple[int, Columns | None]
+    table_id: int
     width: int
     cols: Columns
     keys: Parcel

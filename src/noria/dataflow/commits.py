@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+import pyarrow as pa
+
 from noria.core.batch import Batch
-from noria.core.errors import SqlError, view_changed
+from noria.core.errors import SqlError, unknown_table, view_changed
 from noria.core.statements import Load, Statement, WriteResult
+from noria.core.values import to_arrow
 from noria.dataflow.engine import Engine
 from noria.dataflow.packets import (
     CheckUnique,
@@ -20,6 +23,7 @@ from noria.dataflow.packets import (
     Envelope,
     Ingest,
     Meet,
+    Page,
     Prepare,
     Unique,
     WorkOut,
@@ -95,6 +99,15 @@ class Commits:
 
     def entries(self, body: Entries) -> Done:
         return Done(body.request, self._store.entries(body.table, tuple(body.columns), body.like))
+
+    def page(self, body: Page) -> Done:
+        table = self._store.tables().get(body.table)
+        if table is None:
+            raise unknown_table(body.table)
+        rows, after = self._store.scan(table.name, body.after, body.rows)
+        arrays = [to_arrow(rows.columns[c], table.columns[c].type, self._engine.symbols) for c in table.shown]
+        names = [table.columns[c].name for c in table.shown]
+        return Done(body.request, (pa.RecordBatch.from_arrays(arrays, names=names), after))
 
     def ingest(self, body: Ingest, e: Envelope) -> Done:
         """Bulk rows go to disk beside the state: what is present and could hold them is evicted or rebuilt."""

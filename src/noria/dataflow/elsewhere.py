@@ -60,8 +60,8 @@ class Elsewhere:
             ) -> Piece:
         self._next += 1
         parcel = packed(Batch.of(keys), [table.fields[c] for c in cols], self.symbols)
-        piece = Piece(table, worker, LookUp(self._next, table.name, _made(table), len(table.fields), cols, parcel, rows,
-                                            None if texts is None else tuple(texts)))
+        piece = Piece(table, worker, LookUp(self._next, table.name, table.table_id, len(table.fields), cols, parcel,
+                                            rows, None if texts is None else tuple(texts)))
         self._under_way[self._next] = piece
         self._send(worker, piece.asked)
         return piece
@@ -86,7 +86,7 @@ class Elsewhere:
         found, error = None, None
         try:
             table = self._engine.store.tables().get(asked.table)
-            if table is None or _made(table) != asked.made or len(table.fields) < asked.width:
+            if table is None or table.table_id != asked.table_id or len(table.fields) < asked.width:
                 raise view_changed(asked.table)
             rows = self._cut(table, asked, self._rows(table, asked))
             found = packed(rows, table.fields[: asked.width], self.symbols)
@@ -213,8 +213,3 @@ class SpreadOneShot(OneShot):
                                                                     self.texts_of(node))], node.width)
         self._spend(len(rows))
         return rows
-
-
-def _made(table: TableDef) -> tuple[int, tuple[int, ...] | None]:
-    """What must be the same at two workers: columns are only added."""
-    return table.table_id, table.sharded_by

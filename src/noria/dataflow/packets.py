@@ -104,6 +104,17 @@ class Entries:
 
 
 @dataclass(frozen=True)
+class Page:
+    """The first rows of a table in the order of their keys, or the first behind a key (as the store has it).  `Done`: a
+    RecordBatch of the columns that are shown, and the last row's key; None where there are no more."""
+
+    request: int
+    table: str
+    after: bytes | None
+    rows: int
+
+
+@dataclass(frozen=True)
 class Read:
     """Rows of a view for keys (tuples of Python values, or a RecordBatch of key columns); fills what is missing.
     nulls: a NULL in a key is looked up like any value; else it finds nothing.  between: instead of keys, the least
@@ -444,7 +455,7 @@ class Done:
 
 
 Packet = (
-    Write | Prepare | Decide | WorkOut | Meet | CheckUnique | Entries | Read | Query | Migrate | Rehearse
+    Write | Prepare | Decide | WorkOut | Meet | CheckUnique | Entries | Page | Read | Query | Migrate | Rehearse
     | Snapshot | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between | Hello | Wrote
     | Rows | Migrated | Done
 )
@@ -459,6 +470,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     WorkOut: {"request": _INT, "statement": (tuple,), "unique": _ROW, "rows": _ROW},
     Meet: {"request": _INT, "statements": _ROW},
     Entries: {"request": _INT, "table": (TableDef,), "columns": _ROW, "like": (bytes,)},
+    Page: {"request": _INT, "table": _TEXT, "after": (bytes, type(None)), "rows": _INT},
     CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW},
     Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},
     Query: {"request": _INT, "rows": _INT, "limit_ms": _INT},

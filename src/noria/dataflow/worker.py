@@ -98,7 +98,7 @@ class Worker:
             packets.Evict: self._evict, packets.SetLimit: self._set_limit,
             packets.Rehearse: self._rehearse, packets.IndexFiles: self._deferred.deliver,
             packets.WorkOut: partial(commits.work_out, workers), packets.Meet: commits.met,
-            packets.CheckUnique: commits.check_unique, packets.Entries: commits.entries,
+            packets.CheckUnique: commits.check_unique, packets.Entries: commits.entries, packets.Page: commits.page,
         }
 
     # -------------------------------------------------------------- the step

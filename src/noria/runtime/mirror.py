@@ -84,9 +84,9 @@ class Mirror:
         """Why these cannot be made by several workers: rows would have to go from one to another."""
         for s in steps:
             was = self.table(s.table.table_id) if isinstance(s, AlterTable) else None
-            if isinstance(s, AlterTable) and was is not None and _place(was) != _place(s.table):
+            if isinstance(s, AlterTable) and was is not None and place_of(was) != place_of(s.table):
                 return not_supported(f"changing what the keys of {was.name} have in common, by which its rows are "
-                                     "spread over workers", "make another table with these keys, or run one worker")
+                                     "spread over workers", "change them with ALTER TABLE, by themselves")
         return None
 
     def made_unique(self, steps: Sequence[MigrationStep]) -> list[tuple[TableDef, tuple[int, ...]]]:
@@ -97,7 +97,7 @@ class Mirror:
                 if was is not None and columns not in {i.columns for i in was.spread_unique}]
 
 
-def _place(table: TableDef) -> object:
+def place_of(table: TableDef) -> object:
     """What tells where a row is."""
     by = table.sharded_by
     types = [table.columns[c].type for c in by or ()]

@@ -17,13 +17,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from noria.core.errors import SqlError, interrupted
+from noria.core.errors import SqlError
 from noria.core.limits import HEARTBEAT_MS
 from noria.core.statements import WriteResult
 from noria.core.types import TableDef
@@ -51,11 +51,13 @@ from noria.dataflow.packets import (
 )
 from noria.runtime.answers import AT_LEADER, as_one
 from noria.runtime.changes import Change, WorkerGone
+from noria.runtime.copying import copy_rows
 from noria.runtime.following import SomeLink, adopt, follow
 from noria.runtime.groups import Groups
 from noria.runtime.link import LinkState, LinkStats, OnHello
 from noria.runtime.mirror import Mirror, catalog_only, of_views, yielding
 from noria.runtime.own_writes import OwnWrites
+from noria.runtime.pauses import ALL, Pauses
 from noria.runtime.placing import Numbers, Placed, placed, renumbers
 from noria.runtime.routes import Routes
 from noria.runtime.spread import merged, split
@@ -88,8 +90,7 @@ class ShardedLink:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._alone: set[asyncio.Future[Any]] = set()  # what waits until nothing else is under way
         self._limit: SetLimit | None = None
-        self._paused: list[tuple[Change, asyncio.Future[Any]]] | None = None
-        self._pauses = 0  # reasons why what is submitted waits
+        self._pauses = Pauses(self._begin)
         self._own = OwnWrites(links)
         self._writes = Writes(links, self._groups, self._own)
         self._one_moment = asyncio.Lock()
@@ -204,10 +205,7 @@ class ShardedLink:
     def submit(self, body: Change) -> asyncio.Future[Any]:
         self._asked.changes += 1
         future: asyncio.Future[Any] = self._loop.create_future()
-        if self._paused is not None:
-            self._paused.append((body, future))
-        else:
-            self._begin(body, future)
+        self._pauses.submit(body, future)
         return future
 
     def _begin(self, body: Change, future: asyncio.Future[Any]) -> None:
@@ -271,11 +269,8 @@ class ShardedLink:
         task.add_done_callback(self._tasks.discard)
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
-        for body, future in self._paused or ():
-            if future is change:
-                self._paused.remove((body, future))  # type: ignore[union-attr]
-                future.set_exception(interrupted())
-                return
+        if self._pauses.cancel(change):
+            return
         inner = self._inner.get(change)
         if isinstance(inner, asyncio.Task):
             self._writes.give_up(inner)
@@ -299,12 +294,13 @@ class ShardedLink:
             idle = [s.view for s in body.steps if isinstance(s, DropView) and s.idle and await self._is_idle(s.view)]
             body = replace(body, steps=yielding(body.steps, idle), version=self.version + 1)
             unique = self._mirror.made_unique(body.steps)
-            async with self._later_only(bool(unique)), self._writes.places(bool(unique)) as send:
-                for table, columns in unique:
-                    if (error := await repeated(self.links, table, columns)) is not None:
-                        return Migrated(0, error)
-                made = await self._made(body, send)
-                return replace(made, yielded=tuple(idle)) if made.error is None else made
+            with self._pauses.of(ALL) if unique else nullcontext():
+                async with self._writes.places(bool(unique)) as send:
+                    for table, columns in unique:
+                        if (error := await repeated(self.links, table, columns)) is not None:
+                            return Migrated(0, error)
+                    made = await self._made(body, send)
+                    return replace(made, yielded=tuple(idle)) if made.error is None else made
 
     async def _is_idle(self, view: str) -> bool:
         """At all workers?"""
@@ -418,25 +414,10 @@ class ShardedLink:
     @asynccontextmanager
     async def _nothing_else(self) -> AsyncIterator[None]:
         """No change is under way, and what is submitted waits."""
-        async with self._one_moment, self._later_only(True):
-            await self._under_way()
-            yield
-
-    @asynccontextmanager
-    async def _later_only(self, wanted: bool) -> AsyncIterator[None]:
-        """What is submitted waits, if that is wanted: where it goes is found when it goes on."""
-        self._pauses += wanted
-        if wanted and self._paused is None:
-            self._paused = []
-        try:
-            yield
-        finally:
-            self._pauses -= wanted
-            if wanted and not self._pauses:
-                paused, self._paused = self._paused, None
-                for change, future in paused or ():
-                    if not future.done():
-                        self._begin(change, future)
+        async with self._one_moment:
+            with self._pauses.of(ALL):
+                await self._under_way()
+                yield
 
     async def _under_way(self) -> None:
         """When nothing is under way any more; WorkerGone where a worker that it needs is not there."""
@@ -446,6 +427,17 @@ class ShardedLink:
             if not (waited := set(self._inner.values()) - self._alone):
                 return
             await asyncio.wait(waited, timeout=HEARTBEAT_MS / 1000)
+
+    @asynccontextmanager
+    async def copied(self, table: TableDef, other: TableDef) -> AsyncIterator[None]:
+        """All rows of the table are in the other one, too, and in what is made of that; nobody writes the table
+        meanwhile, nor while this lasts.  SqlError: a row does not fit there."""
+        with self._pauses.of(table.name):
+            if waited := set(self._inner.values()):
+                await asyncio.wait(waited)
+            await copy_rows(self.links, self.change, table, other)
+            await self._own.catch_up({}, self.routes.depth, range(self.workers))
+            yield
 
     async def _snapshot(self, body: Snapshot) -> Done:
         """A checkpoint of each worker, in a directory of its own."""

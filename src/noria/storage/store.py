@@ -137,7 +137,7 @@ class RocksStore(Deciding):
         made = Table(definition, self._symbols, list({i.family: i for i in indexes}.values()))
         made.counters = made.counters._replace(auto_increment=definition.first_id - 1)
         for family in (made.family, *(i.family for i in made.indexes)):
-            self._engine.create_family(family, shrinks=table.is_beside)
+            self._engine.create_family(family, shrinks=table.is_passing)
         self._tables[table.name] = made
 
     def alter_table(self, table: TableDef, fits: bool = False) -> None:
@@ -195,7 +195,7 @@ class RocksStore(Deciding):
         version = self._version + (note is not None)
 
         def fill(batch: WriteBatch) -> None:
-            tables = [t for t in self._tables.values() if not t.definition.is_beside]
+            tables = [t for t in self._tables.values() if not t.definition.is_passing]
             meta.put_catalog(self._engine, batch, recipe, tables, self._last_table_id)
             for table in tables:
                 meta.put_counters(self._engine, batch, table.definition, table.counters)  # a change may have set them

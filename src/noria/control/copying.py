@@ -1,0 +1,90 @@
+"""ALTER TABLE that changes where rows are (section 6.2): with other keys they go to other workers, into another table.
+
+    an empty table beside it, with a twin of each of its views ─► writes of the table wait ─► its rows are copied
+                                                                 ─► ONE Migrate: names change ─► writes go on
+
+Keeps true:
+* until that packet everybody reads the old rows; it fails as long as a row does not fit, and nothing has changed then
+* the other table is in the catalogs of all workers, so that one which ends has its copied rows when it comes again;
+  where the server ends meanwhile, it goes at the next start
+* reads go on, and writes of other tables; one worker alone copies in the background, with writes going on (`rekeying`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from noria.control.names import copy_of, fold, without_numbers
+from noria.control.program import Change
+from noria.control.recipe import stamped
+from noria.control.truncating import Run, Truncating
+from noria.core.errors import SqlError, table_exists, view_changed
+from noria.core.types import TableDef
+from noria.dataflow import packets
+from noria.plan.view import ViewDef
+from noria.runtime.mirror import place_of
+from noria.runtime.sharded import ShardedLink
+from noria.sql import commands
+
+_NO_TABLE = 1146
+
+
+@dataclass(kw_only=True)
+class _Copy(Run):
+    command: commands.AlterTable
+
+
+class Copying(Truncating):
+    """See the module."""
+
+    async def _altered(self, command: commands.AlterTable) -> Change:
+        if not isinstance(self._link, ShardedLink) or place_of(command.was) == place_of(command.table):
+            return await super()._altered(command)
+        return await self._while_gone(command.was.name, partial(self._moved, command))
+
+    async def _moved(self, command: commands.AlterTable) -> None:
+        self._check_move(command)
+        async with self._emptying:
+            await self._instead(await self._copy_for(command))
+
+    async def _copy_for(self, command: commands.AlterTable) -> _Copy:
+        self._last_table_id += 1
+        number, wanted = self._last_table_id, self._wanted(command)
+        other = replace(wanted, name=copy_of(wanted.name, number), table_id=number,
+                        first_id=max(wanted.first_id, await self._next_id(command.was)))
+        return _Copy(command.was, other, wanted.name, command=command)
+
+    def _wanted(self, command: commands.AlterTable) -> TableDef:
+        return stamped(command.was, command.table, self.schema + 1, self._as_of.values())
+
+    async def _next_id(self, table: TableDef) -> int:
+        """What AUTO_INCREMENT gives next."""
+        if table.auto_increment is None:
+            return 1
+        reply: packets.Done = await self._link.ask(packets.Ask(0, "table", table.name), retry=True)
+        if reply.error is not None:
+            raise reply.error
+        return int(reply.value["auto_increment"]) + 1
+
+    def _check_move(self, command: commands.AlterTable) -> None:
+        self._refuse_if_needed(command)
+        was, table = command.was, command.table
+        if fold(was.name) != fold(table.name) and (fold(table.name) in self._tables or fold(table.name) in self._views):
+            raise table_exists(table.name)
+
+    async def _switch(self, run: Run, views: Sequence[ViewDef]) -> None:
+        if not isinstance(run, _Copy):
+            return await super()._switch(run, views)
+        self._check_move(run.command)
+        assert isinstance(self._link, ShardedLink)
+        try:
+            async with self._link.copied(run.was, run.empty):
+                run.empty = replace(self._wanted(run.command), name=run.empty.name, table_id=run.empty.table_id)
+                await super()._switch(run, views)
+                self._note_altered(self._tables[fold(run.name)])
+        except SqlError as e:
+            if e.code == _NO_TABLE:  # all workers came up anew
+                raise view_changed(run.was.name) from None
+            raise SqlError(e.code, e.state, without_numbers(e.message)) from None
