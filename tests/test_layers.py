@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[1] / "src" / "noria"
-LAYERS = ("core", "state", "dataflow", "plan", "sql", "views", "storage", "runtime", "spark", "control",
+LAYERS = ("core", "state", "dataflow", "plan", "sql", "feeds", "views", "storage", "runtime", "spark", "control",
           "server", "client", "demo", "cli")
 PURE = LAYERS[: LAYERS.index("sql") + 1]
 IMPURE_MODULES = {"asyncio", "logging", "multiprocessing", "os", "random", "requests", "secrets", "select", "shutil",

@@ -39,7 +39,8 @@ def described(command: Command) -> list[str]:
     if isinstance(command, CreateTable):
         return _table(command.table)
     if isinstance(command, CreateView):
-        kind = " internal" * command.view.internal + " materialized" * command.materialized
+        kind = " feed" if command.view.feed else " internal" * command.view.internal
+        kind += " materialized" * command.materialized
         return [f"view {command.view.name}{kind}", *_view(command.view)]
     if isinstance(command, Explain):
         return ["explain", *described(command.command)]

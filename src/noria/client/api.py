@@ -11,7 +11,8 @@ Every write is durable and visible in the views when the call returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
@@ -21,6 +22,7 @@ import pyarrow as pa
 
 from noria.client.attached import SharedView
 from noria.client.transport import Transport
+from noria.core.errors import SqlError
 
 INSERT_ROWS = 50_000  # of one request; more go in several, each committed by itself
 
@@ -46,6 +48,35 @@ class Result:
 def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     """The rows of an Arrow table."""
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True)) if table.num_columns else []
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Some changes of a feed.  kind: `rows` (of the beginning), `whole` (these are all), `changes`.  batch: the
+    columns, `_sign` (how often the row has come; negative: gone), `_watermark`, `_time`.  watermark: where to go on
+    from, `since` of another call; None amid a tick."""
+
+    kind: str
+    batch: pa.RecordBatch
+    watermark: str | None
+
+    def __iter__(self) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """Sign and row."""
+        *columns, signs, _, _ = (c.to_pylist() for c in self.batch.columns)
+        return zip(signs, zip(*columns, strict=True), strict=True)
+
+
+def _changes(transport: Transport, name: str, since: str) -> Iterator[Changes]:
+    return _shown(transport.changes(name, since))
+
+
+def _shown(told: Iterator[tuple[pa.RecordBatch, dict[str, str]]]) -> Iterator[Changes]:
+    for batch, about in told:
+        if about["kind"] == "gone":
+            error = json.loads(about["error"])["error"]
+            raise SqlError(error["code"], error["sqlstate"], error["message"])
+        if about["kind"] != "alive":
+            yield Changes(about["kind"], batch, about.get("watermark"))
 
 
 class Database:
@@ -121,6 +152,10 @@ class Table:
         values = list(zip(*rows, strict=True)) if rows else [()] * len(names)
         return pa.Table.from_arrays([pa.array(list(v)) for v in values], names=names)
 
+    def changes(self, since: str = "start") -> Iterator[Changes]:
+        """See `View.changes`."""
+        return _changes(self._transport, self.name, since)
+
     def update(self, key: Any, **changes: Any) -> int:
         """Change columns of the row with this primary key; returns 1 if there was something to change, else 0."""
         if not changes:
@@ -168,6 +203,11 @@ class View:
     def lookup_many(self, keys: pa.Table | pa.Array | Sequence[Any]) -> pa.Table:
         """The rows of many keys and, as `__key`, the ordinal of the key each row belongs to."""
         return self._transport.lookup(self.name, self._keys(keys))
+
+    def changes(self, since: str = "start") -> Iterator[Changes]:
+        """The changes of the view as they come, without an end.  since: `start` (all rows first), `now`, or a watermark
+        that was told.  SqlError 1236: what came since is not kept any more."""
+        return _changes(self._transport, self.name, since)
 
     def attach(self) -> SharedView:
         """The view read straight from this host's shared memory; the server is asked only for missing keys."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,8 +23,9 @@ from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_EXECUTION_MS, OFF_LOOP_R
 from noria.runtime.inprocess import InProcessLink
 from noria.runtime.link import Link
 from noria.runtime.sharded import ShardedLink
-from noria.runtime.worker_main import WorkerConfig, views_dir
+from noria.runtime.worker_main import WorkerConfig, feeds_dir, views_dir
 from noria.server.answering.executor import Executor
+from noria.server.feeding import Feeds, Told, told_of
 from noria.server.outcomes import Ok, ResultSet
 from noria.server.rows import arrow_rows
 from noria.server.sessions.inspection import about_table, about_view
@@ -65,6 +66,7 @@ class EmbeddedTransport:
             self._program, self._link,
             lambda w: attach(str(views_dir(self._run_dir, w, config.workers)), OFF_LOOP_ROWS), None, REPLY_BYTES)
         self._sessions = Sessions(self._executor)
+        self._feeds = Feeds(self._program, feeds_dir(config), self._sessions.run)
         await self._link.start()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -102,6 +104,22 @@ class EmbeddedTransport:
                 return about_table(table)
         raise unknown_table(name)
 
+    def changes(self, name: str, since: str) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
+        feed = self._run(self._feeds.named(name))
+        told = told_of(feed, self._run(feed.at(since)), since == "start")
+        return self._told(told, self._run(anext(told)), pa.RecordBatch.from_pylist([], feed.file.schema))
+
+    def _told(self, told: AsyncGenerator[Told], first: Told, empty: pa.RecordBatch
+              ) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
+        one = first
+        try:
+            while True:
+                yield empty if one.batch is None else one.batch, one.about
+                one = self._run(anext(told))
+        finally:
+            if self._thread.is_alive():
+                self._run(told.aclose())
+
     def attachment(self) -> dict[str, Any]:
         workers = self._link.workers
         paths = [str(views_dir(self._run_dir, w, workers)) for w in range(workers)]
@@ -109,6 +127,7 @@ class EmbeddedTransport:
 
     def close(self) -> None:
         if self._thread.is_alive():
+            self._run(self._feeds.close())
             self._run(self._link.close())
             self._end()
 

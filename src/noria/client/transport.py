@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 import pyarrow as pa
 
 from noria.core.errors import SqlError
+from noria.core.limits import FEED_ALIVE_S
 from noria.server.bulk.loading import PROOF_HEADER, TOKEN_FILE, proof
 from noria.server.http.bodies import ARROW, JSON
 
@@ -50,6 +51,9 @@ class Transport(Protocol):
         """kind: tables or views."""
 
     def attachment(self) -> dict[str, Any]: ...
+
+    def changes(self, name: str, since: str) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
+        """Batches of a feed, each with its kind and watermark, without an end."""
 
     def close(self) -> None: ...
 
@@ -104,6 +108,31 @@ class HttpTransport:
     def attachment(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._request("GET", "/attach", again=True))
         return found
+
+    def changes(self, name: str, since: str) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
+        connection = self._connect(2 * FEED_ALIVE_S)
+        try:
+            path = f"/views/{quote(name, safe='')}/changes?" + urlencode({"since": since, "format": "arrow"})
+            connection.request("GET", path, headers=self._headers)
+            response = connection.getresponse()
+            if response.status != 200:
+                _raise(response.status, response.read())
+        except BaseException:
+            connection.close()
+            raise
+        return self._told(connection, response)
+
+    def _told(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
+              ) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
+        try:
+            stream = pa.ipc.open_stream(pa.PythonFile(response, "r"))
+            while True:
+                batch, about = stream.read_next_batch_with_custom_metadata()
+                yield batch, {k.decode(): v.decode() for k, v in (about or {}).items()}
+        except (StopIteration, http.client.HTTPException, OSError, pa.ArrowException) as e:
+            raise ConnectionError(f"the server at {self.host}:{self.port} tells no more: {e}") from e
+        finally:
+            connection.close()
 
     def program(self) -> str:
         """The running program as a text."""

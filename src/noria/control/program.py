@@ -21,7 +21,7 @@ from noria.control.bringing import brought_back
 from noria.control.names import Recorder, beside, fold, without_numbers
 from noria.control.origin import instead
 from noria.control.published import published
-from noria.control.readers import Readers
+from noria.control.readers import Readers, quoted
 from noria.control.recipe import AsOf, Instead, read, stamped
 from noria.core import limits
 from noria.core.errors import (
@@ -62,6 +62,7 @@ class Program(Readers):
         self._beside: dict[str, ViewDef] = {}  # in the making, to replace one: by the name that it has meanwhile
         self._fewer_beside = asyncio.Event()  # set, and another one instead, whenever such a view is there no more
         self._last_table_id = 0
+        self.on_feed_dropped: Callable[[str], object] = lambda name: None
         self._at: str | None = None  # what a recovery was at when it ended before its end
         self._deaths: dict[str, int] = {}  # of workers, while this view was brought back
         self._kinds: dict[type, Callable[[Any], Awaitable[Change]]] = {
@@ -159,7 +160,7 @@ class Program(Readers):
             column = command.was.columns[needed[0][1]].name
             readers = dict.fromkeys(v for v, c in needed if c == needed[0][1])
             raise SqlError(3730, "HY000", f"Cannot change or drop column '{column}' of table '{command.was.name}': "
-                                          f"views need it: {_quoted(readers)}; drop these first, or change them "
+                                          f"views need it: {quoted(readers)}; drop these first, or change them "
                                           "and the table at once, with noria apply")
 
     def _refuse_if_told_apart(self, command: commands.AlterTable, gone: Collection[str]) -> None:
@@ -341,7 +342,7 @@ class Program(Readers):
         readers = [v.name for v in (*self._views.values(), *self._beside.values())
                    if gone & {fold(t) for t in tables_of(v.plan)}]
         if readers:
-            raise SqlError(3730, "HY000", f"Cannot drop table {_quoted(known)}: views read it: {_quoted(readers)}; "
+            raise SqlError(3730, "HY000", f"Cannot drop table {quoted(known)}: views read it: {quoted(readers)}; "
                                           "drop these first")
         adhoc = [n for n, v in self._adhoc.items() if gone & {fold(t) for t in tables_of(v.plan)}]
         if known:
@@ -359,6 +360,7 @@ class Program(Readers):
         known = [n for n in command.names if fold(n) in self._views]
         warnings = self._unknown([n for n in command.names if n not in known], command.if_exists)
         gone = [fold(n) for n in known]
+        self._refuse_of_another_kind(gone, command.feeds)
         self._refuse_if_used(gone, "drop")
         if known:
             parting = self._parting(gone)
@@ -368,18 +370,14 @@ class Program(Readers):
             self._parted(parting, gone)
             self.version += 1
             self._planned(reply)
+            for name in gone if command.feeds else ():
+                self.on_feed_dropped(name)
         return Change(warnings)
 
     def _unknown(self, names: list[str], if_exists: bool) -> tuple[tuple[str, int, str], ...]:
         if names and not if_exists:
-            raise SqlError(1051, "42S02", f"Unknown table {_quoted(names)}")
+            raise SqlError(1051, "42S02", f"Unknown table {quoted(names)}")
         return tuple(("Note", 1051, f"Unknown table '{n}'") for n in names)
-
-    def _refuse_if_used(self, gone: list[str], verb: str) -> None:
-        readers = [self._views[v].name for v, used in self._uses.items() if v not in gone and used & set(gone)]
-        if readers:
-            raise SqlError(3730, "HY000", f"Cannot {verb} view {_quoted(self._views[n].name for n in gone)}: views "
-                                          f"build on it: {_quoted(readers)}; drop these first")
 
     def _names_in(self, text: str, as_of: int) -> set[str]:
         recorder = Recorder(AsOf(self, as_of))
@@ -491,7 +489,3 @@ def lost(command: commands.AlterTable, view: ViewDef) -> list[int]:
     """The columns that the view needs, and that are not what they were afterwards."""
     mine = [(b.table, columns) for b, columns in used(view.plan).items() if b.table.table_id == command.was.table_id]
     return [c for was, columns in mine for c in sorted(columns) if changed(was, command.table, c)]
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"'{n}'" for n in names)

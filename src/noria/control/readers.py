@@ -19,7 +19,7 @@ of a new one, is read through that, as if it had come later.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -208,3 +208,20 @@ class Readers(AdHoc):
                 self._given_reader(self._views[name])
         for name in gone:
             self._forget(name)
+
+    # ------------------------------------------------------------ what is not done
+    def _refuse_of_another_kind(self, names: Collection[str], feeds: bool) -> None:
+        """DROP VIEW drops no feed, DROP FEED nothing else."""
+        if other := [self._views[n].name for n in names if self._views[n].feed != feeds]:
+            why = "no feed: use DROP VIEW" if feeds else "a feed: use DROP FEED"
+            raise SqlError(1347, "HY000", f"{quoted(other)} is {why}")
+
+    def _refuse_if_used(self, gone: list[str], verb: str) -> None:
+        readers = [self._views[v].name for v, used in self._uses.items() if v not in gone and used & set(gone)]
+        if readers:
+            raise SqlError(3730, "HY000", f"Cannot {verb} view {quoted(self._views[n].name for n in gone)}: views "
+                                          f"build on it: {quoted(readers)}; drop these first")
+
+
+def quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{n}'" for n in names)

@@ -103,6 +103,19 @@ ADHOC_REFUSED = 1_000  # SELECTs that were found too costly for an ad-hoc view a
 LONGEST_EXECUTION_MS = 3_600_000  # max_execution_time = 0: no statement runs for ever
 BACKUP_LINE_S = 1  # between two lines to who copies a checkpoint: so soon is it noticed that he went away
 
+FEED_KEPT_S = 24 * 3_600  # the changes of a feed are told for so long ...
+FEED_KEPT_ROWS = 20_000_000  # ... and no more of them than this: some gigabytes
+FEED_SLICE_ROWS = 5_000  # of a feed, looked through or let go at once: some milliseconds
+FEED_AWAITING_ROWS = 100_000  # changes of a feed that wait in memory while its disk is full; beyond, its worker ends
+FEED_CACHE_BYTES = 2 * 2**20  # of pages of a feed's file, at the worker
+FEED_WAL_BYTES = 64 * 2**20  # of a feed's log of pages: longer ones go to the file
+FEED_LOOK_S = 1.0  # between two looks at what of a feed is too old
+FEED_PAGE_ROWS = 20_000  # of a feed, read at once
+FEED_READ_S = 600  # one read of a feed, which keeps its log of pages from being used again
+FEED_READERS = 64  # at once: each has a file open, and keeps its log of pages
+FEED_ALIVE_S = 15  # between two signs of life to who follows a feed in which nothing happens
+FEEDS = 1_000  # each has a file open, and full state
+
 SPARK_HOST_HEAP_BYTES = 512 * 2**20  # the JVM that hosts the workers: near the least that Spark starts with
 SPARK_HEAP_BYTES = 2**30  # the JVM of batch jobs; sorts and joins beyond it spill to disk
 SPARK_RESULT_BYTES = 128 * 2**20  # a query's answer, held whole by JVM, driver and front end, ten times as objects

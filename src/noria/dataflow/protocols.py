@@ -377,5 +377,14 @@ class ViewFactory(Protocol):
         definition: what readers tell it by from others of its name."""
         ...
 
+    def feed(self, name: str, fields: Sequence[Field]) -> ViewState:
+        """The state of a feed, full and without a key, whose changes are told; it goes on where one of its name ended.
+        SqlError where there is no room for it."""
+        ...
+
+    def tidy(self) -> bool:
+        """Some milliseconds of work on feeds that can wait; is there more?"""
+        ...
+
     def take_over(self) -> None:
         """What earlier lives of this worker published is dead, if it is not so yet."""

@@ -268,7 +268,7 @@ class Worker:
                 self.hold_limit()
             self._grows = self._goes_on()
             self.engine.advance()
-            untidy = [self._store.tidy(), leaving.give_back()]
+            untidy = [self._store.tidy(), leaving.give_back(), self.engine.views.tidy()]
             replies = self._build(budget_ms)
             return replies, any(untidy) or self._goes_on() or self._deferred.looks
 

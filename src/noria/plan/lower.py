@@ -250,7 +250,7 @@ class Lowering:
     def _lower(self, view: ViewDef, plan: mir.Mir) -> None:
         top = self.node(plan)
         self._plans[view.name] = plan
-        if view.internal:
+        if view.internal and not view.feed:
             return
         node = self.engine.readers.get(view.name)
         if node is not None and not node.full and self.engine.shards is None:
@@ -482,7 +482,7 @@ def _parts(m: mir.Mir) -> tuple[Operator, Operator]:
 
 
 def _reader(view: ViewDef) -> Reader:
-    return Reader(view.name, view.plan.fields, view.key, view.visible, view.definition)
+    return Reader(view.name, view.plan.fields, view.key, view.visible, view.definition, view.feed)
 
 
 def traceable(node: Node, cols: Columns) -> bool:

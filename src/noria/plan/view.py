@@ -31,7 +31,8 @@ class ViewDef:
     (key columns that were not selected follow them).  order: (column, descending) and limit/offset are
     applied to the rows of one lookup.  empty_row: for an ungrouped aggregate with parameters, the Python
     values of the row that a key without rows has (COUNT 0, SUM NULL); None otherwise.
-    text: the SELECT as SQL.  internal: no reader; other views build on it.
+    text: the SELECT as SQL.  internal: nobody looks it up, so it has no reader; other views build on it.  feed: but its
+    changes are told (`noria.feeds`), by a reader that keeps them on disk; it is internal, too.
 
     after: what is done to the rows of a lookup before order and limit, a plan over `plan.after.Found`; its columns
     take the place of the plan's in visible and order.  asks: None where parameter i binds key[i] and that is all.
@@ -49,6 +50,7 @@ class ViewDef:
     empty_row: tuple[Any, ...] | None = None
     text: str = ""
     internal: bool = False
+    feed: bool = False
     adhoc: bool = False
     after: Mir | None = None
     asks: Asks | None = None

@@ -117,6 +117,11 @@ def views_dir(run_dir: Path, worker: int, workers: int) -> Path:
     return run_dir / ("views" if workers == 1 else f"views-{worker}")
 
 
+def feeds_dir(config: WorkerConfig) -> Path:
+    """Where a worker keeps the changes of feeds."""
+    return config.shard_dir / "feeds"
+
+
 def open_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -> HostedWorker:
     module, _, name = config.factory.partition(":")
     opened: HostedWorker = getattr(importlib.import_module(module), name)(config, incarnation, around)
@@ -316,6 +321,7 @@ def _to_stderr(text: str) -> None:
 def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -> HostedWorker:
     """Open the shard: store, symbols, published views, core.  Imported here, in the worker's process only."""
     from noria.dataflow.worker import Worker
+    from noria.feeds.writer import FeedDirectory
     from noria.plan.lower import Lowering
     from noria.runtime import warm
     from noria.state.symbols import SymbolTable
@@ -329,7 +335,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     symbols = SymbolTable(str(published))
     store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation,
                        memory=Memory.within(config.memory_limit))
-    views = ViewDirectory(str(published), symbols, incarnation)
+    views = ViewDirectory(str(published), symbols, incarnation, FeedDirectory(feeds_dir(config), symbols))
     by_spark = config.spark and config.workers == 1  # one of several makes first states and indexes itself
     core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
                        memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS if by_spark else None,

@@ -42,12 +42,13 @@ from noria.runtime.link import Link, LinkState, WorkerLink
 from noria.runtime.pulse import doing_path
 from noria.runtime.resources import raise_open_files
 from noria.runtime.sharded import ShardedLink
-from noria.runtime.worker_main import WorkerConfig, link_endpoint, views_dir
+from noria.runtime.worker_main import WorkerConfig, feeds_dir, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.applying import applied
 from noria.server.bulk.indexes import Indexes
 from noria.server.bulk.jobs import Bulk
 from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, make_token
+from noria.server.feeding import Feeds
 from noria.server.fronts.controller import CannotServe, Fronts
 from noria.server.fronts.messages import Begin
 from noria.server.hosts import Hosts
@@ -211,11 +212,14 @@ class Node:
                                  lambda w: attach(str(views_dir(run_dir, w, several)), OFF_LOOP_ROWS), self.bulk,
                                  reply_bytes(settings.memory_bytes) if settings.front_ends == 1 else 0)
         self.sessions = Sessions(self.executor)
+        self.feeds = Feeds(self.program, feeds_dir(workers), self.run_sql)
+        self._closers.append(("feeds", self.feeds.close))
         hosts.hosted_by(self.supervisor)
         self.supervisor.host(workers)
         if not settings.lease:
             await self._warm_up(run_dir)
         await self._worker_up()
+        self.feeds.sweep()
         self.batch.start_soon()
         watching = asyncio.ensure_future(self._watch_memory())
         self._closers.append(("watch over memory", lambda: _stopped(watching)))

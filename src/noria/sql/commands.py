@@ -68,8 +68,11 @@ class CreateView:
 
 @dataclass(frozen=True)
 class DropView:
+    """feeds: they are feeds; else none of them is."""
+
     names: tuple[str, ...]
     if_exists: bool = False
+    feeds: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes
-from noria.core.errors import InvariantViolation, SqlError
+from noria.core.errors import InvariantViolation, SqlError, not_supported
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import decode
+from noria.feeds.writer import Feed, FeedDirectory
 from noria.state import atomics
 from noria.views import files, pieces
 from noria.views import write_kernels as kernels
@@ -408,8 +409,8 @@ class View:
 class ViewDirectory:
     """Implements `dataflow.protocols.ViewFactory`.  path None: anonymous memory, for this process alone."""
 
-    def __init__(self, path: str | None, symbols: Symbols, epoch: int = 1):
-        self.path, self.symbols, self.epoch = path, symbols, epoch
+    def __init__(self, path: str | None, symbols: Symbols, epoch: int = 1, feeds: FeedDirectory | None = None):
+        self.path, self.symbols, self.epoch, self._feeds = path, symbols, epoch, feeds
         self.scratch = _Scratch()
         self.taken_over = path is None
         first = 1 if path is None else files.creations(path, epoch) + 1
@@ -433,6 +434,14 @@ class ViewDirectory:
         except SqlError:
             place.remove_folder()
             raise
+
+    def feed(self, name: str, fields: Sequence[Field]) -> Feed:
+        if self._feeds is None:
+            raise not_supported("a feed", "this worker has no place for files of feeds")
+        return self._feeds.create(name, fields)
+
+    def tidy(self) -> bool:
+        return self._feeds is not None and self._feeds.tidy()
 
     def take_over(self) -> None:
         """Before the first publish: what writers of earlier epochs and lives left is dead and deleted."""

@@ -16,19 +16,21 @@ from noria.dataflow.published import Published, view_of
 
 class Reader(Stateful):
     """key: the columns it is looked up by, in parameter order; visible: leading columns a client sees; definition: what
-    tells it from other views of its name."""
+    tells it from other views of its name; feed: nobody looks it up, its changes are told."""
 
     parted = False
 
-    def __init__(self, name: str, fields: tuple[Field, ...], key: Columns, visible: int, definition: int = 0):
+    def __init__(self, name: str, fields: tuple[Field, ...], key: Columns, visible: int, definition: int = 0,
+                 feed: bool = False):
         self.name, self._fields, self.key, self.visible, self._definition = name, fields, key, visible, definition
+        self._feed = feed
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
 
     def describe(self) -> str:
         by = f" by {', '.join(f'#{c}' for c in self.key)}" if self.key else ""
-        return f"reader {self.name}{by}"
+        return f"{'feed' if self._feed else 'reader'} {self.name}{by}"
 
     def needs(self, node: Node, cols: Columns) -> list[Need]:
         return [Need(0, cols)]
@@ -48,6 +50,8 @@ class Reader(Stateful):
             node.state = fresh
 
     def fresh(self, engine: Engine, node: Node) -> Published:
+        if self._feed:
+            return Published(engine.views.feed(self.name, self._fields))
         return Published(engine.views.create(self.name, self._fields, self.key, self.visible, node.full,
                                              self._definition))
 

@@ -54,7 +54,7 @@ class Carried:
 def told(view: ViewDef) -> ViewDef:
     """The view as it is kept: its rows tell the errors of its conditions."""
     carried = _Carrier().carry(view.plan)
-    if carried.error is None or view.internal:
+    if carried.error is None or (view.internal and not view.feed):
         return view if carried.plan is view.plan else replace(view, plan=carried.plan)
     at = next((i for i in range(min(view.visible, view.plan.width)) if i not in view.key), 0)
     exprs, names, key = _copies(carried.plan, view.plan.width), [f.name for f in view.plan.fields], view.key

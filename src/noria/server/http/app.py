@@ -8,6 +8,7 @@
     POST /sql                         {"sql": ..., "parameters": [...]}, answered as JSON or as an Arrow stream
     POST /tables/NAME/rows            an Arrow stream of rows to insert [?on_duplicate=error|replace|ignore]
     POST /views/NAME/lookup           an Arrow stream of keys; answers rows and `__key`, the key's ordinal
+    GET  /views/NAME/feed, /views/NAME/changes, /views/NAME/rows      `feeds.py`
     GET  /attach                      where the views are in this host's memory
     GET  /program                     the program as a text
     POST /apply                       {"program": ...}: make it what the text says; progress as lines of JSON
@@ -49,7 +50,8 @@ from noria.plan.view import ViewDef
 from noria.runtime.link import WorkerGone
 from noria.server.applying import KEYS as APPLY_KEYS
 from noria.server.bulk.loading import LOAD_KEYS, PROOF_HEADER
-from noria.server.http import bodies, gate, wire
+from noria.server.feeding import GONE, Feeds
+from noria.server.http import bodies, feeds, gate, wire
 from noria.server.http.bodies import ARROW, JSON
 from noria.server.http.gate import Policy, Refused
 from noria.server.http.metrics import CONTENT_TYPE, render
@@ -66,6 +68,7 @@ class Services(Protocol):
 
     user: str
     password: str | None
+    feeds: Feeds
 
     def health(self) -> dict[str, Any]: ...
 
@@ -149,7 +152,7 @@ def _guard(services: Services, policy: Policy, path: str, handler: Handler) -> H
     return guarded
 
 
-_STATUS = {1146: 404, 1290: 403, 1045: 403}
+_STATUS = {GONE: 410, 1146: 404, 1290: 403, 1045: 403}
 
 
 def _bug(what: str) -> SqlError:
@@ -171,7 +174,7 @@ class Api:
             ("POST", "/views/{name}/lookup", self.lookup), ("GET", "/attach", self.attach),
             ("POST", "/load", self.load), ("POST", "/verify", self.verify), ("POST", "/limit", self.limit),
             ("POST", "/evict", self.evict), ("POST", "/backup", self.backup), ("GET", "/program", self.program),
-            ("POST", "/apply", self.apply),
+            ("POST", "/apply", self.apply), *feeds.routes(self._s),
         ]
 
     async def health(self, request: Request) -> Response:

@@ -8,11 +8,12 @@ from functools import partial
 from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error
-from noria.core.limits import MAX_PLAN_DEPTH
+from noria.core.expressions.expr import col
+from noria.core.limits import MAX_PLAN_DEPTH, TOP_ROWS
 from noria.plan.after import Found, over, parameters_of
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.lookups import Lookup, Parameter, Range, is_plain
-from noria.plan.mir import depth
+from noria.plan.mir import Project, TopK, depth
 from noria.plan.optimizer import kept_top, optimize
 from noria.plan.view import Asks, ViewDef
 from noria.sql.commands import BatchQuery, Select
@@ -37,7 +38,8 @@ def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -
     if _parameters(lookups, limit, offset, query) != set(range(statement.parameters)):
         raise not_maintained("a parameter here", tree, INSTEAD)
     if statement.internal and statement.parameters:
-        raise refuse("parameters in an internal view", tree, "views that read it have parameters of their own")
+        what = "parameters in a feed" if statement.feed else "parameters in an internal view"
+        raise refuse(what, tree, "" if statement.feed else "views that read it have parameters of their own")
     context = Context(catalog, block_of, "view")
     plain = is_plain(lookups) and len(lookups) == statement.parameters and query.after is None
     asks = None if plain else Asks(lookups, limit, offset, _names(statement, query))
@@ -46,7 +48,20 @@ def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -
                    0 if offset else count_of(context, query.offset) or 0,
                    query.empty_row, statement.body, statement.internal, after=query.after, asks=asks,
                    ranged=_ranged(lookups))
-    return kept_top(view)
+    return _of_a_feed(kept_top(view), tree) if statement.feed else kept_top(view)
+
+
+def _of_a_feed(view: ViewDef, tree: exp.Expr) -> ViewDef:
+    """What is told of a query: all that it shows, in no order."""
+    plan = view.plan
+    top = isinstance(plan, TopK) and (plan.limit, view.offset) == (view.limit, 0)
+    if view.after is not None or view.empty_row is not None or not (top or (view.limit is None and not view.offset)):
+        what = "this SELECT" if view.limit is None else "this LIMIT"
+        raise refuse(f"{what} in a feed", tree, f"a feed tells rows, or the first {TOP_ROWS} without OFFSET")
+    if view.visible < plan.width:
+        shown = [col(i, f.type, f.nullable) for i, f in enumerate(plan.fields[: view.visible])]
+        plan = Project(plan, tuple(shown), tuple(f.name for f in plan.fields[: view.visible]))
+    return replace(view, plan=plan, key=(), order=(), limit=None, feed=True, asks=None)
 
 
 def _parameters(lookups: tuple[Lookup, ...], limit: Parameter | None, offset: Parameter | None, query: Query

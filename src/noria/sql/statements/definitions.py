@@ -61,8 +61,9 @@ def drop(statement: Statement, tree: exp.Drop) -> Command:
     names = tuple(n.name for n in named)
     if len({n.lower() for n in names}) < len(names):
         raise SqlError(1066, "42000", f"Not unique table/alias: '{names[0]}'")
-    made = DropTable if tree.kind == "TABLE" else DropView
-    return made(names, bool(tree.args.get("exists")))
+    if tree.kind == "TABLE":
+        return DropTable(names, bool(tree.args.get("exists")))
+    return DropView(names, bool(tree.args.get("exists")), statement.feed)
 
 
 def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Command:

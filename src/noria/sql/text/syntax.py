@@ -1,6 +1,7 @@
 """Text to syntax trees: sqlglot's MySQL dialect, and what it lacks for us.
 
-* `INTERNAL` in CREATE VIEW and REPLACE INTO are taken out of the tokens before parsing and noted.
+* `INTERNAL` in CREATE VIEW, FEED in the place of VIEW, and REPLACE INTO are taken out of the tokens before parsing and
+  noted.
 * A `?` knows its ordinal in the statement, an expression the text it was written as.
 * What sqlglot would take for a command of another system is an error here.
 
@@ -39,9 +40,10 @@ class Statement:
     nodes: Sequence[exp.Expr]  # of the tree, as it was parsed
     text: str  # as written
     parameters: int
-    internal: bool = False  # CREATE INTERNAL VIEW
+    internal: bool = False  # CREATE INTERNAL VIEW, or FEED
     replace: bool = False  # REPLACE INTO
     body: str = ""  # of CREATE VIEW: the SELECT as written
+    feed: bool = False  # CREATE or DROP FEED
 
 
 _WITH_CLASS = frozenset("""
@@ -151,7 +153,8 @@ def statements_of(tokens: Sequence[Token]) -> list[list[Token]]:
 def parse_tokens(tokens: list[Token], text: str) -> Statement:
     """The tree of one statement's tokens; positions are those in `text`."""
     _check_tokens(tokens, text)
-    tokens, internal = _without_internal(_without_index_type(tokens))
+    tokens, feed = _view_for_feed(_without_index_type(tokens))
+    tokens, internal = _without_internal(tokens)
     tokens, replace = _insert_for_replace(tokens)
     try:
         trees = _Parser(dialect=_DIALECT).parse(tokens, text)
@@ -174,7 +177,7 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
     nodes = [node for level in levels for node in level]
     parameters = _number_parameters(nodes)
     source = text[tokens[0].start : tokens[-1].end + 1]
-    return Statement(tree, nodes, source, parameters, internal, replace, _body(tree, tokens, text))
+    return Statement(tree, nodes, source, parameters, internal or feed, replace, _body(tree, tokens, text), feed)
 
 
 def _body(tree: exp.Expr, tokens: list[Token], text: str) -> str:
@@ -265,6 +268,17 @@ def _without_internal(tokens: list[Token]) -> tuple[list[Token], bool]:
         if words[at + 1 : at + 2] == ["VIEW"] and words[1:at] in ([], ["OR", "REPLACE"]):
             return tokens[:at] + tokens[at + 1 :], True
     return tokens, False
+
+
+def _view_for_feed(tokens: list[Token]) -> tuple[list[Token], bool]:
+    """CREATE [OR REPLACE] FEED and DROP FEED are parsed as of a VIEW."""
+    words = [t.text.upper() for t in tokens[:4]]
+    at = words.index("FEED") if "FEED" in words else 0
+    if words[:at] not in (["CREATE"], ["CREATE", "OR", "REPLACE"], ["DROP"]):
+        return tokens, False
+    word = tokens[at]
+    view = Token(TokenType.VIEW, "VIEW", word.line, word.col, word.start, word.end)
+    return [*tokens[:at], view, *tokens[at + 1 :]], True
 
 
 def _without_index_type(tokens: list[Token]) -> list[Token]:

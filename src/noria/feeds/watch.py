@@ -1,0 +1,62 @@
+"""Who waits for a feed is woken when its worker writes: the system tells of the file, nobody looks again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from pathlib import Path
+
+from asyncinotify import Inotify, Mask
+
+from noria.core.limits import FEED_LOOK_S
+
+
+class Watch:
+    """Over the files of one directory."""
+
+    def __init__(self, directory: Path):
+        self._directory, self._task = directory, None
+        self._waiting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
+
+    _task: asyncio.Task[None] | None
+
+    def listen(self, path: Path) -> asyncio.Future[None]:
+        """Done at the next change of the file, or after a while.  Ask for it before looking, so that nothing that comes
+        between is missed."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._watch())
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        name = f"{path.name}-wal"
+        self._waiting[name].add(future)
+        timer = loop.call_later(FEED_LOOK_S, _done, future)
+
+        def over(_: asyncio.Future[None]) -> None:
+            timer.cancel()
+            self._waiting[name].discard(future)
+
+        future.add_done_callback(over)
+        return future
+
+    async def _watch(self) -> None:
+        """While nobody can (too many watches on this host, no directory yet), who waits looks again after a while."""
+        with contextlib.suppress(OSError), Inotify() as changes:
+            changes.add_watch(self._directory, Mask.MODIFY | Mask.CREATE | Mask.MOVED_TO)
+            async for change in changes:
+                for future in list(self._waiting.pop(str(change.name), ())):
+                    _done(future)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        for futures in list(self._waiting.values()):
+            for future in list(futures):
+                future.cancel()
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

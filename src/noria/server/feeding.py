@@ -1,0 +1,198 @@
+"""Feeds to whoever asks (thesis, "Maintaining Downstream Systems"): found by name, read beside the loop, waited for.
+
+`CREATE FEED name AS SELECT …` makes one; who asks for the changes of a table or view gets those of a feed
+`NAME@changes` that is made for it, and stays until `DROP FEED`.
+
+Keeps true: who follows is told everything once, in its order, and each tick whole; the loop does no more than hand
+batches on; a feed that is in the program no more leaves no file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from noria.control.names import fold
+from noria.control.whole import WholeProgram
+from noria.core.errors import SqlError, unknown_table
+from noria.core.limits import FEED_READERS, FEEDS, MAX_NAME_CHARS
+from noria.feeds.layout import Watermark, feed_path, watermark
+from noria.feeds.reader import FeedFile, Gone, State
+from noria.feeds.watch import Watch
+from noria.feeds.writer import remove
+from noria.plan.view import ViewDef
+
+T = TypeVar("T")
+GONE = 1236  # MySQL's number for a position of the binary log that is not there any more
+MADE = "@changes"  # behind the name of what a feed was made for
+
+
+class Feeds:
+    """directory: where the worker that has them keeps them.  run: runs a statement."""
+
+    def __init__(self, program: WholeProgram, directory: Path, run: Callable[[str, list[Any]], Awaitable[object]]):
+        self._program, self._directory, self._run = program, directory, run
+        self._watch, self._reads = Watch(directory), 0
+        program.on_feed_dropped = self._dropped
+
+    async def close(self) -> None:
+        await self._watch.close()
+
+    # -------------------------------------------------------------- which
+    async def named(self, name: str) -> Feed:
+        """The feed of a table or view, or the one that is called so; made where there is none, and whole."""
+        view = self._program.view(name)
+        if view is None or not view.feed:
+            view = self._program.view(name + MADE) or await self._made(name)
+        return Feed(self, view, feed_path(self._directory, fold(view.name)))
+
+    async def _made(self, name: str) -> ViewDef:
+        of = self._program.table(name) or self._program.view(name)
+        if of is None:
+            raise unknown_table(name)
+        made = of.name + MADE
+        if len(made) > MAX_NAME_CHARS:
+            raise SqlError(1059, "42000", f"'{made}' is too long for a feed's name: CREATE FEED … AS SELECT * FROM … "
+                                          "with another one, and ask for that")
+        if sum(v.feed for v in self._program.views()) >= FEEDS:
+            raise SqlError(1105, "HY000", f"there are {FEEDS} feeds: DROP FEED some")
+        try:
+            await self._run(f"CREATE FEED {_quoted(made)} AS SELECT * FROM {_quoted(of.name)}", [])
+        except SqlError as e:
+            if e.code != 1050:  # somebody else has made it meanwhile
+                raise
+        view = self._program.view(made)
+        if view is None:
+            raise unknown_table(name)
+        return view
+
+    def _dropped(self, name: str) -> None:
+        remove(feed_path(self._directory, fold(name)))
+
+    def sweep(self) -> None:
+        """The files of feeds that are there no more."""
+        known = {feed_path(self._directory, fold(v.name)).name for v in self._program.views() if v.feed}
+        for path in self._directory.glob("*.feed"):
+            if path.name not in known:
+                remove(path)
+
+    # -------------------------------------------------------------- reading
+    async def read(self, batches: Iterator[T]) -> AsyncIterator[T]:
+        """What takes a disk's time is waited for in a thread."""
+        if self._reads >= FEED_READERS:
+            raise SqlError(1040, "08004", f"{FEED_READERS} reads of feeds are under way: try again when some are done")
+        self._reads += 1
+        try:
+            while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+                yield batch
+        except Gone as e:
+            raise gone(e) from None
+        finally:
+            self._reads -= 1
+            with contextlib.suppress(ValueError):  # still in a thread, whose reader was cancelled: it ends with it
+                batches.close()  # type: ignore[attr-defined]  # a generator
+
+    def written(self, path: Path) -> asyncio.Future[None]:
+        return self._watch.listen(path)
+
+
+class Feed:
+    """One feed."""
+
+    def __init__(self, feeds: Feeds, view: ViewDef, path: Path):
+        self._feeds, self._path, self.name = feeds, path, view.name
+        self.file = FeedFile(path, view.plan.fields)
+
+    async def state(self) -> State:
+        """As soon as it is whole."""
+        while True:
+            written = self._feeds.written(self._path)
+            try:
+                if (state := await asyncio.to_thread(self.file.state)) is not None:
+                    return state
+                await written
+            finally:
+                written.cancel()
+
+    async def at(self, text: str) -> Watermark:
+        """The moment that a text means: `start` and `now` are the newest, too."""
+        if text in ("start", "now", ""):
+            return (await self.state()).newest
+        if text == "oldest":
+            return (await self.state()).oldest
+        found = watermark(text)
+        if found is None:
+            raise SqlError(1105, "HY000", f"'{text[:100]}' is no watermark: start, now, oldest, or one of the feed's")
+        return found
+
+    def changes(self, after: Watermark, until: Watermark | None = None) -> AsyncIterator[pa.RecordBatch]:
+        return self._feeds.read(self.file.changes(after, until))
+
+    def rows(self, at: Watermark) -> AsyncIterator[pa.RecordBatch]:
+        return self._feeds.read(self.file.rows(at))
+
+    async def follow(self, after: Watermark) -> AsyncIterator[tuple[pa.RecordBatch, Watermark | None]]:
+        """All changes, as they come: batches, and where one ends a tick, or several, the watermark of the last."""
+        while True:
+            written = self._feeds.written(self._path)
+            try:
+                newest = (await self.state()).newest
+                if newest.incarnation != after.incarnation:
+                    raise gone(Gone(f"watermark {after} is of another life of the feed: it was made anew"))
+                if newest.n > after.n:
+                    last: pa.RecordBatch | None = None
+                    async for batch in self.changes(after, newest):
+                        if last is not None:
+                            yield last, None
+                        last = batch
+                    if last is not None:
+                        yield last, newest
+                    after = newest
+                    continue
+                await written
+            finally:
+                written.cancel()
+
+
+class Told(NamedTuple):
+    """kind: rows, whole, changes, or alive.  mark: where to go on from, at the end of a tick."""
+
+    kind: str
+    batch: pa.RecordBatch | None = None
+    mark: Watermark | None = None
+
+    @property
+    def about(self) -> dict[str, str]:
+        return {"kind": self.kind, **({} if self.mark is None else {"watermark": str(self.mark)})}
+
+
+async def told_of(feed: Feed, at: Watermark, whole: bool) -> AsyncGenerator[Told]:
+    """What a feed has from a moment on, as it comes; whole: all its rows first."""
+    if whole:
+        async for batch in feed.rows(at):
+            yield Told("rows", batch)
+        yield Told("whole", None, at)
+    else:
+        async for _ in feed.changes(at, at):  # is it kept?
+            pass
+        yield Told("alive")
+    async for batch, mark in feed.follow(at):
+        yield Told("changes", batch, mark)
+
+
+def gone(why: Exception) -> SqlError:
+    return SqlError(GONE, "HY000", f"{why}; begin again with since=start, which tells all rows first")
+
+
+def shown(fields: Iterable[Any]) -> list[dict[str, Any]]:
+    """The columns of a feed."""
+    return [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in fields]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

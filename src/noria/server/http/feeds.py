@@ -1,0 +1,186 @@
+"""Feeds over HTTP.
+
+    GET /views/NAME/feed       columns, the oldest watermark and the newest; makes the feed of a table or view
+    GET /views/NAME/changes    ?since=W: server-sent events, as they come; since=start (the default) tells all rows
+                               first, since=now nothing of what was.  &format=arrow: the same as an Arrow stream without
+                               an end, whose batches have `kind` and `watermark` in their metadata.
+                               ?after=W&until=W&format=arrow: an Arrow stream of just these
+    GET /views/NAME/rows       ?at=W&format=arrow: all rows as of a watermark
+
+An event `rows` or `changes` has its rows as [sign, row] in `data`.  Its `id` is the watermark to go on from, which it
+has only where it ends a tick: who connects again (Last-Event-ID) misses nothing and is told nothing twice.  `whole`
+ends the rows of the beginning.  Status 410, or an event `gone`: the changes since that watermark are not kept any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol
+
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from noria.core.errors import SqlError
+from noria.core.limits import FEED_ALIVE_S
+from noria.feeds.layout import Watermark
+from noria.feeds.reader import SIGN, TIME, WATERMARK
+from noria.server.feeding import Feed, Feeds, Told, shown, told_of
+from noria.server.http import wire
+from noria.server.http.bodies import ARROW
+from noria.server.rows import jsonable
+
+EVENTS = "text/event-stream"
+
+
+class Services(Protocol):
+    feeds: Feeds
+
+
+def routes(services: Services) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
+    async def of(request: Request) -> Feed:
+        return await services.feeds.named(request.path_params["name"])
+
+    async def feed(request: Request) -> Response:
+        found = await of(request)
+        state = await found.state()
+        return JSONResponse({"feed": found.name, "columns": shown(found.file.fields), "oldest": str(state.oldest),
+                             "newest": str(state.newest)})
+
+    async def changes(request: Request) -> Response:
+        asked = request.query_params
+        found = await of(request)
+        form = asked.get("format", "events")
+        if form not in ("events", "arrow"):
+            raise SqlError(1105, "HY000", f"changes come as format=events or format=arrow, not {form[:50]!r}")
+        if form == "arrow" and "after" in asked:
+            until = await found.at(asked["until"]) if "until" in asked else None
+            return await _arrow(found, found.changes(await found.at(asked["after"]), until))
+        since = request.headers.get("last-event-id") or asked.get("since", "start")
+        encoder = _Events() if form == "events" else _Batches(found.file.schema)
+        return await _following(told_of(found, await found.at(since), since == "start"), encoder)
+
+    async def rows(request: Request) -> Response:
+        found = await of(request)
+        if (form := request.query_params.get("format", "arrow")) != "arrow":
+            raise SqlError(1105, "HY000", f"rows come as format=arrow, not {form[:50]!r}")
+        return await _arrow(found, found.rows(await found.at(request.query_params.get("at", "now"))))
+
+    return [("GET", "/views/{name}/feed", feed), ("GET", "/views/{name}/changes", changes),
+            ("GET", "/views/{name}/rows", rows)]
+
+
+class Encoder(Protocol):
+    media_type: str
+
+    def told(self, told: Told) -> bytes: ...
+
+    def gone(self, error: SqlError) -> bytes: ...
+
+
+async def _arrow(feed: Feed, batches: AsyncIterator[pa.RecordBatch]) -> Response:
+    """What is wrong is told before the first byte, if it is known by then."""
+    encoder = _Batches(feed.file.schema)
+    first = await anext(batches, None)
+
+    async def body() -> AsyncIterator[bytes]:
+        batch = first
+        while batch is not None:
+            yield await asyncio.to_thread(encoder.told, Told("changes", batch))
+            batch = await anext(batches, None)
+        yield encoder.end()
+
+    return StreamingResponse(body(), media_type=ARROW)
+
+
+async def _following(told: AsyncIterator[Told], encoder: Encoder) -> Response:
+    """The first is found before the status is sent: it may be that there are none any more."""
+    first = await anext(told)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield encoder.told(first)
+        waiting = asyncio.ensure_future(anext(told))
+        try:
+            while True:
+                done, _ = await asyncio.wait((waiting,), timeout=FEED_ALIVE_S)
+                if done:
+                    yield await asyncio.to_thread(encoder.told, waiting.result())
+                    waiting = asyncio.ensure_future(anext(told))
+                else:
+                    yield encoder.told(Told("alive"))
+        except SqlError as e:
+            yield encoder.gone(e)
+        finally:
+            waiting.cancel()
+
+    return StreamingResponse(body(), media_type=encoder.media_type, headers={"Cache-Control": "no-store"})
+
+
+class _Events:
+    """Server-sent events."""
+
+    media_type = EVENTS
+
+    def told(self, told: Told) -> bytes:
+        if told.kind == "alive":
+            return b": alive\n\n"
+        return _event(told.kind, told.mark, {"watermark": str(told.mark)} if told.batch is None else _rows(told.batch))
+
+    def gone(self, error: SqlError) -> bytes:
+        return _event("gone", None, wire.json_error(error))
+
+
+def _rows(batch: pa.RecordBatch) -> dict[str, Any]:
+    shown = batch.drop_columns([SIGN, WATERMARK, TIME])
+    columns = [[jsonable(v) for v in c.to_pylist()] for c in shown.columns]
+    rows = [dict(zip(shown.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+    times = batch.column(TIME)
+    return {"rows": list(zip(batch.column(SIGN).to_pylist(), rows, strict=True)),
+            "time": times[-1].as_py().isoformat() if len(times) else None}
+
+
+def _event(kind: str, mark: Watermark | None, data: dict[str, Any]) -> bytes:
+    number = "" if mark is None else f"id: {mark}\n"
+    return f"event: {kind}\n{number}data: {json.dumps(data)}\n\n".encode()
+
+
+class _Batches:
+    """An Arrow stream."""
+
+    media_type = ARROW
+
+    def __init__(self, schema: pa.Schema):
+        self._parts: list[bytes] = []
+        self._schema, self.closed = schema, False
+        self._writer = pa.ipc.new_stream(self, schema)
+
+    def told(self, told: Told) -> bytes:
+        batch = pa.RecordBatch.from_pylist([], self._schema) if told.batch is None else told.batch
+        self._writer.write_batch(batch, custom_metadata=told.about)
+        return self._taken()
+
+    def gone(self, error: SqlError) -> bytes:
+        self._writer.write_batch(pa.RecordBatch.from_pylist([], self._schema), custom_metadata={
+            "kind": "gone", "error": json.dumps(wire.json_error(error))})
+        return self.end()
+
+    def end(self) -> bytes:
+        self._writer.close()
+        return self._taken()
+
+    def _taken(self) -> bytes:
+        out, self._parts = b"".join(self._parts), []
+        return out
+
+    # ---------------------------------------------------------- as a file of the writer's
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        return len(self._parts[-1])
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        self.closed = True
