@@ -155,7 +155,9 @@ def random_statement(rng: random.Random) -> str:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_at_every_watermark_it_is_the_query(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_at_every_watermark_it_is_the_query(tmp_path: Path, workers: int, seed: int, monkeypatch: pytest.MonkeyPatch
+                                            ) -> None:
     """Under restarts, also such that nothing of the last ticks had reached the log; from every watermark on."""
     monkeypatch.setattr(writer, "FEED_SLICE_ROWS", 2)
     monkeypatch.setattr(reader, "FEED_PAGE_ROWS", 3)
@@ -163,7 +165,7 @@ def test_at_every_watermark_it_is_the_query(tmp_path: Path, seed: int, monkeypat
     seen: dict[str, list[tuple[Watermark, Rows]]] = {name: [] for name in QUERIES}
     for life in range(3):
         lost = life < 2 and rng.random() < 0.7
-        with noria.open(tmp_path / "data") as db:
+        with noria.open(tmp_path / "data", workers=workers) as db:
             if life == 0:
                 db.sql("CREATE TABLE stories (id INT PRIMARY KEY, author VARCHAR(20), title VARCHAR(20))")
                 db.sql("CREATE TABLE votes (story INT, user INT, weight DECIMAL(6, 2), PRIMARY KEY (story, user))")

@@ -43,6 +43,7 @@ class LocalServices:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._embedded._run(self.feeds.close())
         self._embedded._run(self.http.stop())
         self._embedded.close()
 

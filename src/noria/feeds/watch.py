@@ -12,11 +12,15 @@ from asyncinotify import Inotify, Mask
 from noria.core.limits import FEED_LOOK_S
 
 
+class Closed(Exception):
+    """Nobody tells any more."""
+
+
 class Watch:
     """Over the files of one directory."""
 
     def __init__(self, directory: Path):
-        self._directory, self._task = directory, None
+        self._directory, self._task, self._closed = directory, None, False
         self._waiting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
 
     _task: asyncio.Task[None] | None
@@ -28,6 +32,8 @@ class Watch:
             self._task = asyncio.ensure_future(self._watch())
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
+        if self._closed:
+            raise Closed
         name = f"{path.name}-wal"
         self._waiting[name].add(future)
         timer = loop.call_later(FEED_LOOK_S, _done, future)
@@ -48,13 +54,15 @@ class Watch:
                     _done(future)
 
     async def close(self) -> None:
+        """Who waits, or is about to, gets `Closed`."""
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        for futures in list(self._waiting.values()):
-            for future in list(futures):
-                future.cancel()
+        for future in [f for futures in self._waiting.values() for f in futures]:
+            if not future.done():
+                future.set_exception(Closed())
 
 
 def _done(future: asyncio.Future[None]) -> None:

@@ -213,7 +213,6 @@ class Node:
                                  reply_bytes(settings.memory_bytes) if settings.front_ends == 1 else 0)
         self.sessions = Sessions(self.executor)
         self.feeds = Feeds(self.program, feeds_dir(workers), self.run_sql)
-        self._closers.append(("feeds", self.feeds.close))
         hosts.hosted_by(self.supervisor)
         self.supervisor.host(workers)
         if not settings.lease:
@@ -272,7 +271,7 @@ class Node:
         policy = Policy.of([*settings.http_names, settings.http_host], settings.tls_require)
         self.http = HttpServer(make_app(self, policy), self.certificates)
         await self.http.start(http)
-        self._closers.append(("HTTP", self.http.stop))
+        self._closers += [("HTTP", self.http.stop), ("feeds", self.feeds.close)]
         self.ready_line = f"noria ready mysql={_address(self.mysql.address)} http={_address(self.http.address)}"
 
     def _made_fronts(self, host: str, port: int) -> Fronts:

@@ -27,6 +27,7 @@ from noria.core.errors import SqlError
 from noria.core.limits import FEED_ALIVE_S
 from noria.feeds.layout import Watermark
 from noria.feeds.reader import SIGN, TIME, WATERMARK
+from noria.feeds.watch import Closed
 from noria.server.feeding import Feed, Feeds, Told, shown, told_of
 from noria.server.http import wire
 from noria.server.http.bodies import ARROW
@@ -79,6 +80,8 @@ class Encoder(Protocol):
 
     def gone(self, error: SqlError) -> bytes: ...
 
+    def end(self) -> bytes: ...
+
 
 async def _arrow(feed: Feed, batches: AsyncIterator[pa.RecordBatch]) -> Response:
     """What is wrong is told before the first byte, if it is known by then."""
@@ -112,6 +115,8 @@ async def _following(told: AsyncIterator[Told], encoder: Encoder) -> Response:
                     yield encoder.told(Told("alive"))
         except SqlError as e:
             yield encoder.gone(e)
+        except Closed:  # the server stops: who follows connects to the next one
+            yield encoder.end()
         finally:
             waiting.cancel()
 
@@ -130,6 +135,9 @@ class _Events:
 
     def gone(self, error: SqlError) -> bytes:
         return _event("gone", None, wire.json_error(error))
+
+    def end(self) -> bytes:
+        return b""
 
 
 def _rows(batch: pa.RecordBatch) -> dict[str, Any]:
