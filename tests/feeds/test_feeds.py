@@ -236,3 +236,12 @@ def test_a_full_disk_keeps_changes_in_memory(db: Database, monkeypatch: pytest.M
     db.sql("INSERT INTO stories VALUES (2, 'a', 'b')")
     told = [row for some in islice(changes, 1) for _, row in some]
     assert sorted(told) == [(1, "a", "b"), (2, "a", "b")]
+
+
+def test_feeds_are_shown_as_such(db: Database) -> None:
+    """And to nobody who looks for what to select from, as tools for dumps and frameworks do."""
+    db.sql("CREATE FEED f AS SELECT id FROM stories")
+    assert [tuple(r[:2]) for r in db.sql("SHOW NORIA VIEWS").rows] == [("f", "feed")]
+    assert "f" not in {r[0] for r in db.sql("SHOW TABLES").rows}
+    assert db.sql("SELECT table_name FROM information_schema.views").rows == []
+    assert "CREATE FEED f AS" in "\n".join(r[0] for r in db.sql("SHOW NORIA PROGRAM").rows)

@@ -139,7 +139,7 @@ def _key_column_usage(program: Relations) -> Iterator[Values]:
 
 
 def _views(program: Relations) -> Iterator[Values]:
-    for view in program.views():
+    for view in (v for v in program.views() if not v.feed):
         yield {"table_catalog": "def", "table_schema": DATABASE, "table_name": view.name, "view_definition": view.text,
                "check_option": "NONE", "is_updatable": "NO", "security_type": "DEFINER",
                "character_set_client": "utf8mb4", "collation_connection": _COLLATION}

@@ -134,9 +134,9 @@ def like(pattern: str) -> Callable[[str], bool]:
 
 
 def relations(program: Relations) -> list[tuple[str, str]]:
-    """Names and kinds of what can be selected from."""
+    """Names and kinds of what is to be selected from: feeds are not."""
     found = [(t.name, "BASE TABLE") for t in program.tables()]
-    found += [(v.name, "VIEW") for v in program.views()]
+    found += [(v.name, "VIEW") for v in program.views() if not v.feed]
     return sorted(found)
 
 
@@ -318,7 +318,8 @@ def list_fields(table: str, pattern: str, program: Program) -> list[Field]:
 
 def view_about(view: ViewDef, program: Program) -> dict[str, Any]:
     """A view as /views shows it."""
-    return {"name": view.name, "kind": "internal" if view.internal else "ad-hoc" if view.adhoc else "view",
+    kinds = ("feed", view.feed), ("internal", view.internal), ("ad-hoc", view.adhoc), ("view", True)
+    return {"name": view.name, "kind": next(kind for kind, is_one in kinds if is_one),
             "key": [f.name for f in view.key_fields], "columns": [f.name for f in view.fields], "text": view.text,
             "explain": program.explanation(view.name)}
 
