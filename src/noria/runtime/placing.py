@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.errors import SqlError, not_supported
+from noria.core.errors import SqlError, not_supported, used_up
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr
 from noria.core.expressions.points import bounded
@@ -44,8 +44,7 @@ class Numbers:
         column = table.columns[table.auto_increment or 0]
         last = self.last.get(table.table_id, 0)
         if last + count > integer_bounds(column)[1]:
-            raise SqlError(1467, "HY000", "Failed to read auto-increment value from storage engine: "
-                           f"the values of column '{column.name}' are used up")
+            raise used_up(column.name)
         self.last[table.table_id] = last + count
         return last + 1
 
@@ -223,6 +222,9 @@ def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Ins
         if len(given):
             numbers.reached(table, int(given.max()))
         return statement, 0
+    if len(wanted) == len(codes):
+        first = numbers.next(table, len(codes))
+        return _with_column(statement, at, np.arange(first, first + len(codes))), first
     codes = codes.copy()
     made: list[int] = []
     for row, code in enumerate(codes.tolist()):  # in row order: a greater one that is given raises what follows

@@ -5,8 +5,8 @@ Keeps true: from the first slice on the rows of every write are looked at, too; 
 was found, every row fits, and goes on fitting until the table is defined so (`RocksStore.alter_table`).  A new UNIQUE
 index is filled on the way: it has an entry for each row that was looked at and is still there, and nothing looks it up
 before the table is defined so; a crash before leaves a family that goes at the next start.  Under another primary key
-the rows get a copy (`rekeying`), and what is UNIQUE is made sure of by entries that go with the rows of before.  What
-does not fit ends the change, never a write.
+the rows get a copy (`rekeying`), and what is UNIQUE is made sure of by entries that go with the rows of before; so they
+do with a new column that numbers them (`numbering`).  What does not fit ends the change, never a write.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from noria.core.types import Column, IndexDef, SqlType, TableDef
 from noria.core.values import recode_all
 from noria.storage.catalog import family_of
 from noria.storage.engine import Engine
+from noria.storage.numbering import Numbering
 from noria.storage.rekeying import Copy, change
 from noria.storage.stage import Stage
 from noria.storage.table import Index, Table
@@ -108,7 +109,9 @@ class Fitting:
         self.unique = [Index.of(wanted, i.columns, True, i.name) for i in made_unique(was, wanted)]
         self.copy = None if was.keyed == wanted.keyed else Copy(engine, table, wanted, symbols)
         if self.copy is not None:
-            self.unique = [*(replace(i, family=i.family + ".once") for i in self.unique), *_primary(wanted)]
+            self.unique = [*(replace(i, family=i.family + ".once") for i in self.unique), *_primary(was, wanted)]
+        column = wanted.numbered(was)
+        self._numbers = None if column is None else Numbering(engine, table, wanted, column)
         for index in self.unique:
             engine.create_family(index.family)
         self._after: bytes | None = None  # the key up to which rows were looked at
@@ -116,6 +119,11 @@ class Fitting:
         self.top = 0  # the greatest number in a column that gives numbers from now on
         self.done, self.over = 0, not unlike(was, wanted)
         table.fitting = self
+
+    @property
+    def reached(self) -> int:
+        """What AUTO_INCREMENT goes on after, whatever the rows have."""
+        return 0 if self._numbers is not None and self._numbers.anew else self._table.counters.auto_increment
 
     @property
     def total(self) -> int:
@@ -153,6 +161,8 @@ class Fitting:
             left, gone, keys, came = stage.changed(delta)
             self._without(gone, left)
             self._look(came, keys, 0)
+            if self._numbers is not None:
+                self._numbers.forget(list(set(left) - set(keys)))
 
         self._try(look)
 
@@ -170,6 +180,8 @@ class Fitting:
         if not keys or not (self.unique or self.copy or self._counting is not None):
             return
         rows = self._as_later(rows)
+        if self._numbers is not None:
+            self._numbers.give(rows, keys)
         for index in self.unique:
             self._enter(index, rows, keys)
         if self.copy is not None:
@@ -205,6 +217,8 @@ class Fitting:
         if not keys or not (self.unique or self.copy):
             return
         rows = self._as_later(rows)
+        if self._numbers is not None:
+            rows, keys = self._numbers.found(rows, keys)
         for index in self.unique:
             entries = self._later.index_keys(index, rows, keys)
             held = self._engine.get(index.family, entries)
@@ -240,16 +254,21 @@ class Fitting:
         if self._table.fitting is self:
             self._table.fitting, self.over = None, True
             self.error = self.error or view_changed(self._table.name)
-            for index in self.unique:
-                self._engine.condemn(index.family)
+            self._engine.condemn(*self.passing)
             if self.copy is not None:
                 self.copy.give_up()
 
+    @property
+    def passing(self) -> list[str]:
+        """The families that go where the rows get a copy."""
+        numbers = [] if self._numbers is None else [self._numbers.family]
+        return [*(i.family for i in self.unique), *numbers]
 
-def _primary(wanted: TableDef) -> list[Index]:
+
+def _primary(was: TableDef, wanted: TableDef) -> list[Index]:
     """What makes sure that no two rows have the same primary key."""
     key = wanted.primary_key
-    return [Index(key, True, "PRIMARY", family_of(wanted) + ".once")] if key else []
+    return [Index(key, True, "PRIMARY", family_of(wanted) + ".once")] if key and key != was.primary_key else []
 
 
 def _types(columns: list[Refitted]) -> list[tuple[int, SqlType, SqlType, bool]]:

@@ -24,6 +24,7 @@ from noria.core.errors import (
     SqlError,
     division_by_zero,
     took_too_much,
+    used_up,
     view_changed,
     wrong_value_count,
 )
@@ -376,8 +377,7 @@ class _Insert:
                 mark = mark + 1 if row in pending else max(mark, code)
                 codes[row] = mark if row in pending else code
         if mark > integer_bounds(column)[1]:
-            raise SqlError(1467, "HY000", "Failed to read auto-increment value from storage engine: "
-                           f"the values of column '{column.name}' are used up")
+            raise used_up(column.name)
         if len(wanted) == len(codes):
             codes[:] = np.arange(mark + 1 - len(codes), mark + 1)
         if len(wanted):
