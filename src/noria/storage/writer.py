@@ -311,8 +311,9 @@ class _Insert:
     def met(self) -> list[bytes]:
         """The keys of stored rows that its rows meet, in whatever index."""
         codes = self._convert()
-        keys = self.table.keys(codes)
-        found = [k for k, v in zip(keys, self.stage.get(self.table.family, keys), strict=True) if v is not None]
+        keys = self.table.keys(codes) if self.table.key else self.table.bag_keys(1, codes.shape[1])
+        stored = self.stage.get(self.table.family, keys) if self.table.key else ()
+        found = [k for k, v in zip(keys, stored, strict=False) if v is not None]
         for index in self.table.unique_indexes:
             holders = self.stage.get(index.family, self.table.index_keys(index, codes, keys))
             found += [h for h in holders if h is not None]
