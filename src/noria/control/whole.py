@@ -18,12 +18,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from noria.control.alterations import loses_unique, lost
 from noria.control.copying import Copying
 from noria.control.holding import reading
 from noria.control.names import beside, fold, without_numbers
 from noria.control.origin import instead
 from noria.control.preview import Preview
-from noria.control.program import loses_unique, lost
 from noria.control.published import published
 from noria.control.readers import Parting
 from noria.control.target import Becoming, NewView, Target, target
@@ -195,6 +195,8 @@ class WholeProgram(Copying):
             if new:
                 drops = tuple(map(packets.DropView, new))
                 self._link.submit(packets.Migrate(drops, self.recipe(), False))
+            for alter in planned.target.altered:
+                await self._unfit(alter.was)
             raise
         finally:
             self._not_beside(new)

@@ -11,27 +11,27 @@ do with a new column that numbers them (`numbering`).  What does not fit ends th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes
-from noria.core.errors import SqlError, not_supported, view_changed
+from noria.core.errors import SqlError, view_changed
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Column, IndexDef, SqlType, TableDef
 from noria.core.values import recode_all
 from noria.storage.catalog import family_of
+from noria.storage.comparing import Comparing
 from noria.storage.engine import Engine
 from noria.storage.numbering import Numbering
 from noria.storage.rekeying import Copy, change
 from noria.storage.stage import Stage
 from noria.storage.table import Index, Table
 
-COMPARED_ROWS = 200_000  # of a worker, whose entries are compared with others' while nothing is written: some 0.2 s
 Refitted = tuple[int, SqlType, Column]  # where a column's values are, their type, and what they become
 
 
@@ -71,15 +71,13 @@ def refuse_unfit(table: Table, wanted: TableDef) -> None:
         raise SqlError(fitting.error.code, fitting.error.state, fitting.error.message)
 
 
-def entries_of(table: Table, wanted: TableDef, columns: tuple[int, ...], like: bytes) -> bytes:
-    """As `BaseStore.entries`: all at once, so of no more than so many rows."""
+def entries_of(table: Table, wanted: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]
+               ) -> object:
+    """As `BaseStore.entries`."""
     refuse_unfit(table, wanted)
     if table.fitting is None:
         raise view_changed(wanted.name)
-    if table.counters.rows > COMPARED_ROWS:
-        raise not_supported(f"a new UNIQUE index of {table.name}, of which a worker has more than {COMPARED_ROWS:,} "
-                            "rows", "load the rows into another table that has it")
-    return table.fitting.entries(columns, like)
+    return table.fitting.comparing[columns].answer(what, given)
 
 
 def set_unique(table: Table, wanted: TableDef, undeclared: list[tuple[Table, Index]]) -> list[tuple[Table, Index]]:
@@ -114,6 +112,7 @@ class Fitting:
         self._numbers = None if column is None else Numbering(engine, table, wanted, column)
         for index in self.unique:
             engine.create_family(index.family)
+        self.comparing = {i.columns: Comparing(engine, i, partial(self._taken, i)) for i in self.unique}
         self._after: bytes | None = None  # the key up to which rows were looked at
         self.error: SqlError | None = None
         self.top = 0  # the greatest number in a column that gives numbers from now on
@@ -211,6 +210,7 @@ class Fitting:
             if mine.setdefault(entry, held or key) != key:
                 raise self._later.duplicate(index, rows[:, row])
         self._put(index, list(mine), list(mine.values()))
+        self.comparing[index.columns].note(mine)
 
     def _without(self, rows: Codes, keys: list[bytes]) -> None:
         """Without the entries of rows that went, where they had some, and without their copies."""
@@ -226,17 +226,10 @@ class Fitting:
         if self.copy is not None:
             self.copy.leave(rows, keys)
 
-    def entries(self, columns: tuple[int, ...], like: bytes) -> bytes:
-        """Hashes of the entries of an index; like: SqlError 1062 of the row whose entry has this one."""
-        index = next(i for i in self.unique if i.columns == columns)
-        found = []
-        for some in self._engine.slices(index.family, COMPARED_ROWS, "items"):
-            for entry, key in some:
-                found.append(hashlib.blake2b(entry, digest_size=16).digest())
-                if found[-1] == like:
-                    row = self._table.codes([v for v in self._engine.get(self._table.family, [key]) if v is not None])
-                    raise self._later.duplicate(index, self._as_later(row)[:, 0])
-        return b"".join(found)
+    def _taken(self, index: Index, key: bytes) -> SqlError:
+        """Error 1062 for the row that has this key."""
+        return self._later.duplicate(index, self._as_later(self._table.codes(self._engine.get(
+            self._table.family, [key])))[:, 0])
 
     def _put(self, index: Index, entries: list[bytes], values: list[bytes] | None = None) -> None:
         batch = WriteBatch(raw_mode=True)

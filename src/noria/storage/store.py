@@ -161,8 +161,8 @@ class RocksStore(Deciding):
         found = self._of_id(table)
         return Fitting(self._engine, found, table, self._symbols, lambda: self._readable(found.name))
 
-    def entries(self, table: TableDef, columns: tuple[int, ...], like: bytes = b"") -> bytes:
-        return entries_of(self._of_id(table), table, columns, like)
+    def entries(self, table: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]) -> object:
+        return entries_of(self._of_id(table), table, columns, what, given)
 
     def _of_id(self, table: TableDef) -> Table:
         """The table, whatever it is called."""
