@@ -41,10 +41,14 @@ class Copying(Truncating):
     """See the module."""
 
     async def _altered(self, command: commands.AlterTable) -> Change:
-        stays = place_of(command.was) == place_of(command.table) and command.table.numbered(command.was) is None
-        if not isinstance(self._link, ShardedLink) or stays:
+        if not self._moves(command):
             return await super()._altered(command)
         return await self._while_gone(command.was.name, partial(self._moved, command))
+
+    def _moves(self, command: commands.AlterTable) -> bool:
+        """Do rows go to other workers, or get numbers that are those of all?"""
+        stay = place_of(command.was) == place_of(command.table) and command.table.numbered(command.was) is None
+        return isinstance(self._link, ShardedLink) and not stay
 
     async def _moved(self, command: commands.AlterTable) -> None:
         self._check_move(command)
