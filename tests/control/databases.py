@@ -15,12 +15,12 @@ from noria.dataflow.packets import Ask
 class Opened:
     """A database that can be opened again, and its program."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, workers: int = 1):
+        self.path, self.workers = path, workers
         self.open()
 
     def open(self) -> None:
-        self.db: Database = noria.open(self.path)
+        self.db: Database = noria.open(self.path, workers=self.workers)
         self.transport: Any = self.db._transport
         self.program: WholeProgram = self.transport._program
 

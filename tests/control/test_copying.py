@@ -90,16 +90,24 @@ def test_only_writes_of_the_table_wait(filled: Database, path: Path, monkeypatch
         assert again.view("of_c").lookup(1) and again.sql("SHOW TABLES LIKE 't'").rows == []
 
 
-def test_given_up(filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("text", [ALTER, "ALTER TABLE t ADD n INT AUTO_INCREMENT UNIQUE"])
+def test_given_up(filled: Database, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     async def give_up(_: Any) -> None:
         raise asyncio.CancelledError
 
     during(filled, monkeypatch, give_up)
     with pytest.raises(CancelledError):
-        filled.sql(ALTER)
+        filled.sql(text)
     filled.sql("INSERT INTO t VALUES (500, 1, 3)")
     check(filled, ((500, 1, 3),))
-    filled.sql(ALTER)
+    filled.sql(text)
+    check(filled, ((500, 1, 3),))
+
+
+def test_numbers_are_those_of_all_workers(filled: Database) -> None:
+    filled.sql("ALTER TABLE t ADD n INT AUTO_INCREMENT UNIQUE FIRST, AUTO_INCREMENT = 11")
+    assert sorted(filled.sql("SELECT n FROM t").rows) == [(i + 11,) for i in range(MANY)]
+    assert filled.sql("INSERT INTO t (a, b, c) VALUES (500, 1, 3)").last_insert_id == MANY + 11
     check(filled, ((500, 1, 3),))
 
 

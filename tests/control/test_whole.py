@@ -535,3 +535,59 @@ def test_unique_indexes_come_and_go(whole: Whole) -> None:
     whole.db.sql("INSERT INTO t VALUES (100, 1, 's3')")
     assert len(whole.db.sql("SELECT id FROM t WHERE s = 's3'").rows) == 2
     whole.ask("validate")
+
+
+# ------------------------------------------------------------------ several workers
+@pytest.fixture
+def several(tmp_path: Path) -> Iterator[Whole]:
+    made = Whole(tmp_path / "data", workers=2)
+    made.apply(T + PER)
+    made.fill(50)
+    yield made
+    made.db.close()
+
+
+KEYED = ("CREATE TABLE t (id INT NOT NULL, a INT, s VARCHAR(20), PRIMARY KEY (a, id));\n"
+         "CREATE TABLE u (id INT PRIMARY KEY);\n")
+
+
+def test_tables_whose_rows_go_to_other_workers_are_changed_first(several: Whole) -> None:
+    text = KEYED + PER + "CREATE VIEW of_s AS SELECT id, a FROM t WHERE s = ?;\n"
+    lines = list(several.preview(text).lines())
+    assert any("ALTER TABLE `t` DROP PRIMARY KEY" in one for one in lines)
+    assert any(one.strip().startswith("first, and by itself") for one in lines), lines
+    before = several.db.view("per").lookup()
+    told: list[str] = []
+    several.apply(text, expected=several.preview(text).digest, tell=told.append)
+    assert "changing table t" in told
+    assert sorted(several.db.view("per").lookup()) == sorted(before)
+    assert len(several.db.view("of_s").lookup("s1")) == 17
+    several.db.sql("INSERT INTO t VALUES (1, 100, 's1')")  # the id alone is no key any more
+    assert several.preview(text).target.difference.empty
+    several.again()
+    assert several.preview(text).target.difference.empty
+    assert any(said.startswith("noria apply: ALTER TABLE") for _, said in several.history())
+
+
+def test_a_new_column_numbers_rows_of_several_workers(several: Whole) -> None:
+    text = T.replace("20));", "20), n INT AUTO_INCREMENT UNIQUE);") + PER
+    several.apply(text)
+    assert sorted(several.db.sql("SELECT n FROM t").rows) == [(i + 1,) for i in range(50)]
+    assert several.preview(text).target.difference.empty
+
+
+def test_what_is_changed_by_now_is_said(several: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*args: Any) -> None:
+        raise SqlError(3730, "HY000", "it was changed meanwhile")
+
+    before = several.exported()
+    several.db.sql("INSERT INTO t VALUES (100, NULL, NULL)")
+    with pytest.raises(SqlError, match="Invalid use of NULL value"):
+        several.apply(KEYED + PER)
+    assert several.exported() == before
+    several.db.sql("DELETE FROM t WHERE a IS NULL")
+    monkeypatch.setattr(several.program, "_changed", fails)
+    with pytest.raises(SqlError, match="it was changed meanwhile; the rest of the program is as it was, but changed by "
+                                       "now: table t"):
+        several.apply(KEYED + PER)
+    assert "PRIMARY KEY (`a`,`id`)" in several.exported() and "`u`" not in several.exported()

@@ -66,8 +66,9 @@ def views_at_once(embedded: Any) -> None:
 class LocalServer:
     _mysql: MysqlServer | LocalFronts
 
-    def __init__(self, directory: Path, memory_limit: int | None = None, front_ends: int = FRONT_ENDS):
-        self._embedded = EmbeddedTransport(directory, memory_limit)
+    def __init__(self, directory: Path, memory_limit: int | None = None, front_ends: int = FRONT_ENDS,
+                 workers: int = 1):
+        self._embedded = EmbeddedTransport(directory, memory_limit, workers=workers)
         self._executor = self._embedded._executor
         self._executor.replies.bound(REPLY_BYTES)
         if front_ends > 1:

@@ -25,6 +25,7 @@ CASES = Path(__file__).parent / "cases"
 REWRITE = bool(os.environ.get("NORIA_REWRITE_LOGIC"))
 NAMES = sorted(p.stem for p in CASES.glob("*.test"))
 REFUSED = 1235
+SPREAD = ("numbered", "unique_without_key")  # what several workers do in other ways
 # Cases with queries that are not maintained yet: refused is tolerated in these, wrong never is.
 PENDING: frozenset[str] = frozenset()
 
@@ -55,9 +56,9 @@ def test_case_on_mariadb(name: str, oracle: MariaDb) -> None:
     assert show(found) == path.read_text()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_case(name: str, tmp_path: Path) -> None:
-    server = LocalServer(tmp_path / "data")
+@pytest.mark.parametrize("name, workers", [*((n, 1) for n in NAMES), *((n, 2) for n in SPREAD)])
+def test_case(name: str, workers: int, tmp_path: Path) -> None:
+    server = LocalServer(tmp_path / "data", workers=workers)
     try:
         connection = server.connect()
         Run(connection, server, name).all(parse((CASES / f"{name}.test").read_text()))

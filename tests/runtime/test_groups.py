@@ -37,6 +37,7 @@ class Shard:
         self.decided: set[str] = set()
         self.done: dict[int, Wrote] = {}
         self.last = self.full = 0  # so often its disk will be
+        self.damaged = False
 
     def hello(self) -> Hello:
         prepared = tuple((g, c) for g, (_, c) in self.prepared.items())
@@ -55,6 +56,8 @@ class Shard:
             if body.group in self.prepared and self.full > 0:
                 self.full -= 1
                 return (WriteResult(error=SqlError(1021, "HY000", "Disk full")),)
+            if body.group in self.prepared and self.damaged:
+                return (WriteResult(error=SqlError(1194, "HY000", "a file of it cannot be read")),)
             found = self.prepared.pop(body.group, None)
             if found is None or not body.commit:
                 return ()
@@ -247,6 +250,32 @@ def check(shards: list[Shard], ended: dict[str, Any]) -> None:
         assert there in (set(), some), (name, told, there, some)
         if told != "unknown":
             assert bool(there) == (told == "done"), (name, told, there)
+
+
+def test_what_a_damaged_file_keeps_from_being_done_is_told_and_done_later() -> None:
+    async def test() -> None:
+        groups: Groups
+
+        async def come_back(line: Line) -> None:
+            await groups.resolve(line.hello, lambda w: ())
+
+        rng = random.Random(1)
+        lines = [Line(Shard(w), rng, come_back) for w in range(2)]
+        groups = Groups(lines, 1)
+        lines[1].shard.damaged = True
+        task = groups.begin({w: (Delete("a", None),) for w in range(2)})
+        while not task.done():
+            await rng.choice(lines).step(0)
+            await asyncio.sleep(0)
+        (told,) = task.result()
+        assert told.error is not None and "worker 1 does its part when it starts again" in told.error.message
+        assert [s.shard.rows for s in lines] == [["a"], []] and lines[1].shard.prepared
+        for damaged in (True, False):
+            lines[1].shard.damaged = damaged
+            await come_back(lines[1])
+        assert [s.shard.rows for s in lines] == [["a"], ["a"]] and not lines[1].shard.prepared
+
+    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 def test_a_worker_that_is_gone_is_told() -> None:

@@ -220,15 +220,13 @@ async def ended_in_a_statement(game: Game) -> None:
 
 
 def test_a_table_gets_unique_keys_and_loses_them(tmp_path: Path) -> None:
-    """A new UNIQUE index is compared among all workers, while others write."""
+    """A new UNIQUE index is compared among all workers, in slices, while others write."""
     async def test() -> None:
         db = Several(tmp_path, 3)
         await db.start()
         try:
             await db.sql("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20), n INT)")
             await db.sql(f"INSERT INTO t VALUES {', '.join(f'({i}, {chr(39)}a{i}{chr(39)}, {i})' for i in range(60))}")
-            with pytest.raises(SqlError, match="make another table with these keys"):
-                await db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (n)")
             await db.sql("INSERT INTO t VALUES (100, 'A7', NULL), (101, NULL, NULL), (102, NULL, NULL)")
             with pytest.raises(SqlError, match=r"Duplicate entry '[aA]7' for key 't\.u'"):
                 await db.sql("ALTER TABLE t ADD UNIQUE u (name)")

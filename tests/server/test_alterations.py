@@ -316,7 +316,7 @@ def test_random_changes_beside_sqlite(tmp_path: Path, seed: int, monkeypatch: py
     ("ALTER TABLE t ADD PRIMARY KEY (a)", 1068), ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (c)", 1138),
     ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (s)", 1062), ("ALTER TABLE one ADD PRIMARY KEY (x)", 1072),
     ("ALTER TABLE one ADD PRIMARY KEY (c)", 1062), ("ALTER TABLE one ADD x INT PRIMARY KEY", 1062),
-    ("ALTER TABLE one ADD x INT AUTO_INCREMENT PRIMARY KEY", 1235),
+    ("ALTER TABLE t ADD x INT AUTO_INCREMENT UNIQUE", 1075), ("ALTER TABLE one ADD x INT AUTO_INCREMENT", 1075),
     ("ALTER TABLE t DROP PRIMARY KEY, DROP d, DROP d", 1091),
     ("ALTER TABLE one ADD x TIMESTAMP DEFAULT CURRENT_TIMESTAMP UNIQUE", 1235), ("ALTER TABLE t DROP k", 1062),
     ("ALTER TABLE g DROP PRIMARY KEY", 3730), ("ALTER TABLE t CONVERT TO CHARACTER SET nosuch", 1115),
@@ -412,21 +412,36 @@ def test_members_are_written_as_they_are_read(tmp_path: Path) -> None:
             db.sql("DROP TABLE t")
 
 
-def test_what_is_said_to_do_instead_of_a_new_column_with_auto_increment_does(tmp_path: Path) -> None:
-    with noria.open(tmp_path / "data") as db:
-        db.sql("CREATE TABLE t (name VARCHAR(9))")
-        db.sql("CREATE TABLE none (name VARCHAR(9))")
-        db.sql("INSERT INTO t VALUES ('a'), ('b')")
-        with pytest.raises(SqlError, match="in this order: ADD COLUMN without AUTO_INCREMENT"):
-            db.sql("ALTER TABLE t ADD COLUMN id INT AUTO_INCREMENT PRIMARY KEY FIRST")
-        for table in ("t", "none"):
-            db.sql(f"ALTER TABLE {table} ADD COLUMN id INT FIRST")
-            db.sql(f"UPDATE {table} SET id = 1 WHERE name = 'a'")
-            db.sql(f"UPDATE {table} SET id = 2 WHERE name = 'b'")
-            db.sql(f"ALTER TABLE {table} ADD PRIMARY KEY (id), MODIFY id INT AUTO_INCREMENT")
-        assert db.sql("INSERT INTO t (name) VALUES ('c')").last_insert_id == 3
-        assert db.sql("INSERT INTO none (name) VALUES ('c')").last_insert_id == 1
-        assert sorted(db.sql("SELECT id, name FROM t").rows) == [(1, "a"), (2, "b"), (3, "c")]
+def numbered_by_hand(db: Database, table: str) -> None:
+    """As it is done where a column is there already."""
+    db.sql(f"ALTER TABLE {table} ADD COLUMN id INT FIRST")
+    for n, name in enumerate("ab", 1):
+        db.sql(f"UPDATE {table} SET id = {n} WHERE name = '{name}'")
+    db.sql(f"ALTER TABLE {table} ADD PRIMARY KEY (id), MODIFY id INT AUTO_INCREMENT")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("rows", ["", "INSERT INTO t VALUES ('a'), ('b')"], ids=["none", "some"])
+@pytest.mark.parametrize("how", [numbered_by_hand, lambda db, t: db.sql(
+    f"ALTER TABLE {t} ADD COLUMN id INT AUTO_INCREMENT PRIMARY KEY FIRST")], ids=["by_hand", "by_itself"])
+def test_rows_get_numbers(tmp_path: Path, workers: int, rows: str, how: Any) -> None:
+    """And keep them; views of before know nothing of it, and follow."""
+    with noria.open(tmp_path / "data", workers=workers) as db:
+        db.sql("CREATE TABLE t (name VARCHAR(9)); CREATE VIEW v AS SELECT * FROM t WHERE name = ?; "
+               "CREATE VIEW n AS SELECT name, COUNT(*) AS n FROM t GROUP BY name")
+        db.sql(rows or "SELECT 1")
+        number = len(db.sql("SELECT * FROM t").rows)
+        assert db.view("v").lookup("a") == [("a",)] * bool(number)
+        how(db, "t")
+        assert sorted(db.sql("SELECT id FROM t").rows) == [(i + 1,) for i in range(number)]
+        assert db.sql("INSERT INTO t (name) VALUES ('a')").last_insert_id == number + 1
+        assert sorted(db.view("n").lookup()) == [("a", 1 + bool(number)), *[("b", 1)] * bool(number)]
+        before = sorted(db.sql("SELECT id, name FROM t").rows)
+    with noria.open(tmp_path / "data", workers=workers) as db:
+        assert sorted(db.sql("SELECT id, name FROM t").rows) == before
+        assert db.view("v").lookup("a") == [("a",)] * (1 + bool(number))
+        assert db.sql("INSERT INTO t (name) VALUES ('c')").last_insert_id == number + 2
+        ask(db, Ask(0, "validate"))
 
 
 @pytest.mark.parametrize("text, code, said", [

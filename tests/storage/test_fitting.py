@@ -29,6 +29,9 @@ BAG = replace(T, primary_key=())
 WIDER = replace(UNIQUE, columns=(*T.columns[:2], Column("b", TEXT, False)), primary_key=(0, 2), keyed=1)
 BY_TEXT = replace(WIDER, primary_key=(2,), indexes=())
 UNKEYED = replace(BAG, keyed=1)
+NUMBERS = Column("n", INT, False, auto_increment=True, added=1)
+NUMBERED = replace(T, columns=(*T.columns, NUMBERS), indexes=(IndexDef("n", (3,), True),), keyed=1)
+BY_NUMBER = replace(NUMBERED, primary_key=(3,), indexes=())
 CONVERTED = replace(T, columns=(*T.columns[:2], replace(T.columns[2], name="gone ", dropped=1),
                                 Column("b", INT, added=1, source=2)))
 
@@ -202,7 +205,8 @@ def test_what_was_not_looked_at_is_refused(tmp_path: Path) -> None:
     rig.store.close()
 
 
-@pytest.mark.parametrize("was, wanted", [(T, WIDER), (T, UNKEYED), (BAG, replace(T, keyed=1))])
+@pytest.mark.parametrize("was, wanted", [(T, WIDER), (T, UNKEYED), (BAG, replace(T, keyed=1)), (T, NUMBERED),
+                                         (BAG, BY_NUMBER)])
 @pytest.mark.parametrize("steps", [1, 100])
 def test_a_crash_before_the_commit(tmp_path: Path, was: TableDef, wanted: TableDef, steps: int) -> None:
     """Another key was never there: neither half a copy nor a whole one is left."""
@@ -220,5 +224,64 @@ def test_a_crash_before_the_commit(tmp_path: Path, was: TableDef, wanted: TableD
     assert not [f for f in rig.store._engine.families() if "k1" in f]
     for _ in range(20):
         rig.step()
+    rig.store.close()
+    assert not Check(str(rig.path), lambda what, done, total: None).run().findings
+
+
+@pytest.mark.parametrize("was, wanted", [(T, NUMBERED), (T, BY_NUMBER), (BAG, NUMBERED), (BAG, BY_NUMBER)],
+                         ids=["keyed", "by_number", "bag", "bag_by_number"])
+@pytest.mark.parametrize("seed", range(6))
+def test_numbers_between_writes(tmp_path: Path, was: TableDef, wanted: TableDef, seed: int) -> None:
+    """Each row has one, none has another's, and the next is above them; a change that is taken back leaves none."""
+    rig = Rig(tmp_path / "base", seed, was)
+    wanted = replace(wanted, primary_key=wanted.primary_key if was.primary_key or wanted.primary_key == (3,) else (),
+                     first_id=1 + seed % 3 * 10)
+    for _ in range(80):
+        rig.step()
+    still = seed % 2 == 0
+    known = list(rig.stored())
+    fitting = rig.store.begin_fitting(wanted)
+    while not fitting.over:
+        fitting.step(rig.chance.randrange(1, 8))
+        if not still:
+            rig.step()
+    assert fitting.error is None
+    rig.store.alter_table(wanted)
+    if seed % 5 == 0:
+        rig.store.alter_table(was, fits=True)
+        rig.recipe()
+        assert Counter(rig.stored()) == Counter(rig.rows)
+        assert not [f for f in rig.store._engine.families() if "k1" in f and f not in rig.store._engine._condemned]
+    else:
+        rig.recipe()
+        found = rig.stored()
+        assert Counter(r[:3] for r in found) == Counter(rig.rows)
+        numbers = [r[3] for r in found]
+        assert told_apart(numbers)
+        if still:
+            first = wanted.first_id
+            by = {r[:3]: r[3] for r in found}
+            assert sorted(numbers) == [first + i for i in range(len(known))]
+            assert not was.primary_key or [by[r] for r in known] == sorted(numbers)
+        rig.seq += 1
+        (made,), _ = rig.store.write([Insert("t", (0, 1, 2), [(99, 1, "b")])], 1, rig.seq)
+        assert made.error is None and made.last_insert_id == max([wanted.first_id - 1, fitting.top]) + 1
+        assert made.last_insert_id > max(numbers, default=0)
+    rig.store.close()
+    assert not Check(str(rig.path), lambda what, done, total: None).run().findings
+
+
+def test_more_rows_than_numbers(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "base", 1)
+    rig.rows = [(i, i, "") for i in range(200)]
+    rig.write(Insert("t", (0, 1, 2), rig.rows, "error"))
+    tiny = replace(NUMBERED, columns=(*T.columns, replace(NUMBERS, type=SqlType(Kind.INT, bits=8))))
+    fitting = rig.store.begin_fitting(tiny)
+    while not fitting.step(50):
+        pass
+    with pytest.raises(SqlError) as refused:
+        rig.store.alter_table(tiny)
+    assert refused.value.code == 1467
+    rig.store.alter_table(T, fits=True)
     rig.store.close()
     assert not Check(str(rig.path), lambda what, done, total: None).run().findings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,32 @@ def test_meanwhile_every_other_change_is_refused(shard: Shard) -> None:
         with pytest.raises(SqlError, match="the group g is prepared"):
             change()
     assert shard.rows() == set() and shard.store.recipe() == ("t",) and shard.store.groups()[0] == (("g", 0),)
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_damaged_file_keeps_nothing_but_its_table(shard: Shard, dropped: bool) -> None:
+    """What was decided is done when the file can be read again, and is forgotten with the table."""
+    shard.store.create_table(replace(T, name="u"))
+    shard.send(Prepare((insert(1),), "g", 0))
+    damage = shard.store._engine.damage
+    damage.note(shard.store.table("t").family, "Corruption: block checksum mismatch")
+    for _ in range(2):
+        assert [r.error.code for r in shard.send(Decide("g", True))] == [1194]
+        assert shard.send(Write((insert(5),)))[0].error.code == 1194
+        shard.seq += 1
+        shard.store.set_recipe(("u",), 1, shard.seq)
+        assert shard.send(Write((Insert("u", (0,), [(shard.seq,)]),)))[0].error is None
+        shard.reopen()
+        assert shard.store.groups()[0] == (("g", 0),)
+    if dropped:
+        shard.store.drop_table("t")
+        shard.seq += 1
+        shard.store.set_recipe((), 1, shard.seq)
+        shard.reopen()
+        assert shard.store.groups()[0] == () and shard.send(Decide("g", True)) == []
+    else:
+        shard.store._engine.damage.forget(shard.store.table("t").family)
+        assert shard.send(Decide("g", True))[0].affected == 1 and shard.rows() == {1}
 
 
 def test_a_failing_part_prepares_nothing_and_a_failing_coordinator_decides_nothing(shard: Shard) -> None:

@@ -1,4 +1,5 @@
-"""ALTER TABLE that changes where rows are (section 6.2): with other keys they go to other workers, into another table.
+"""ALTER TABLE that changes where rows are (section 6.2): with other keys they go to other workers, into another table;
+so they do to be numbered, one after the other, for a new AUTO_INCREMENT column.
 
     an empty table beside it, with a twin of each of its views ─► writes of the table wait ─► its rows are copied
                                                                  ─► ONE Migrate: names change ─► writes go on
@@ -40,9 +41,14 @@ class Copying(Truncating):
     """See the module."""
 
     async def _altered(self, command: commands.AlterTable) -> Change:
-        if not isinstance(self._link, ShardedLink) or place_of(command.was) == place_of(command.table):
+        if not self._moves(command):
             return await super()._altered(command)
         return await self._while_gone(command.was.name, partial(self._moved, command))
+
+    def _moves(self, command: commands.AlterTable) -> bool:
+        """Do rows go to other workers, or get numbers that are those of all?"""
+        stay = place_of(command.was) == place_of(command.table) and command.table.numbered(command.was) is None
+        return isinstance(self._link, ShardedLink) and not stay
 
     async def _moved(self, command: commands.AlterTable) -> None:
         self._check_move(command)
@@ -53,15 +59,15 @@ class Copying(Truncating):
         self._last_table_id += 1
         number, wanted = self._last_table_id, self._wanted(command)
         other = replace(wanted, name=copy_of(wanted.name, number), table_id=number,
-                        first_id=max(wanted.first_id, await self._next_id(command.was)))
+                        first_id=max(wanted.first_id, await self._next_id(command.was, wanted)))
         return _Copy(command.was, other, wanted.name, command=command)
 
     def _wanted(self, command: commands.AlterTable) -> TableDef:
         return stamped(command.was, command.table, self.schema + 1, self._as_of.values())
 
-    async def _next_id(self, table: TableDef) -> int:
-        """What AUTO_INCREMENT gives next."""
-        if table.auto_increment is None:
+    async def _next_id(self, table: TableDef, wanted: TableDef) -> int:
+        """What AUTO_INCREMENT gives next; it begins anew where the column that had it goes."""
+        if table.auto_increment is None or wanted.columns[table.auto_increment].dropped:
             return 1
         reply: packets.Done = await self._link.ask(packets.Ask(0, "table", table.name), retry=True)
         if reply.error is not None:

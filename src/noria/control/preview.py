@@ -17,8 +17,11 @@ from noria.sql.whole.written import quoted, table_text
 
 @dataclass(frozen=True)
 class Preview:
+    """first: the tables that are changed before all else, each by itself."""
+
     target: Target
     rehearsal: Rehearsal
+    first: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -47,6 +50,8 @@ class Preview:
             yield f"+ table {t.name}: {' '.join(table_text(t, t.first_id).split())}"
         for name, parts in d.altered:
             yield f"~ table {name}: ALTER TABLE {quoted(name)} {', '.join(parts)}"
+            if name in self.first:
+                yield "    first, and by itself: its rows are copied to the workers that have them then"
             yield from self._values_of(name)
             yield from self._indexes_of(name)
         for name in d.tables_dropped:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, replace
 from typing import Any
 
+from noria.control.alterations import loses_unique, lost, refits
 from noria.control.bringing import brought_back
 from noria.control.names import Recorder, beside, fold, without_numbers
 from noria.control.origin import instead
@@ -37,7 +38,7 @@ from noria.core.errors import (
 from noria.core.types import TableDef
 from noria.dataflow import packets
 from noria.plan.mir import tables_of
-from noria.plan.uses import changed, outdated, used
+from noria.plan.uses import outdated, used
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link, WorkerGone
 from noria.sql import commands
@@ -132,8 +133,8 @@ class Program(Readers):
     async def _altered(self, command: commands.AlterTable) -> Change:
         for attempt in range(limits.FITTING_TRIES):
             self._refuse_if_needed(command)
-            await self._fit(command)
             try:
+                await self._fit(command)
                 async with self._lock:
                     altered = await self._alter_table(command)
             except SqlError as e:
@@ -144,6 +145,9 @@ class Program(Readers):
                 if e.code == INDEX_NEEDED:
                     await self._done(packets.Ask(0, "looked up", command.was.name))
                 continue  # else: another worker since, or rows came by a load
+            except asyncio.CancelledError:
+                await self._unfit(command.was)
+                raise
             break
         await self._indexed(altered)
         return Change()
@@ -469,23 +473,3 @@ class Program(Readers):
             if not isinstance(command, commands.CreateView):
                 raise RuntimeError(f"the stored recipe holds something that is no view: {text}")
             yield command
-
-
-def refits(command: commands.AlterTable) -> bool:
-    """Must rows fit other types, stop being NULL, be told apart, get another key, or be counted on?"""
-    was, table = command.was, command.table
-    known = zip(was.columns, table.columns, strict=False)
-    return any((a.type, a.nullable) != (b.type, b.nullable) and not b.dropped for a, b in known) \
-        or any(c.source is not None for c in table.columns[len(was.columns):]) \
-        or loses_unique(table, was) or was.keyed != table.keyed or was.auto_increment != table.auto_increment
-
-
-def loses_unique(was: TableDef, table: TableDef) -> bool:
-    """Has the first definition a UNIQUE index that the other one has not?"""
-    return bool({i.columns for i in was.indexes if i.unique} - {i.columns for i in table.indexes if i.unique})
-
-
-def lost(command: commands.AlterTable, view: ViewDef) -> list[int]:
-    """The columns that the view needs, and that are not what they were afterwards."""
-    mine = [(b.table, columns) for b, columns in used(view.plan).items() if b.table.table_id == command.was.table_id]
-    return [c for was, columns in mine for c in sorted(columns) if changed(was, command.table, c)]

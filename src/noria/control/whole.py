@@ -10,20 +10,21 @@ Keeps true:
 * a view that needs a new table or a new column is made in that packet, and has its first state after it; one that
   would have no reader (`readers`) is checked there, and keeps nothing
 * what was shown is what is made: a program that changed meanwhile refuses the change
+* tables whose rows go to other workers (`copying`) are changed before that, each by itself, as was shown
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from noria.control.alterations import loses_unique, lost
 from noria.control.copying import Copying
 from noria.control.holding import reading
 from noria.control.names import beside, fold, without_numbers
 from noria.control.origin import instead
 from noria.control.preview import Preview
-from noria.control.program import loses_unique, lost
 from noria.control.published import published
 from noria.control.readers import Parting
 from noria.control.target import Becoming, NewView, Target, target
@@ -31,9 +32,12 @@ from noria.core import limits
 from noria.core.errors import SqlError, is_gone
 from noria.dataflow import packets
 from noria.plan.mir import tables_of
+from noria.sql.commands import AlterTable
+from noria.sql.parse import parse
 from noria.sql.whole.difference import Difference, difference
 from noria.sql.whole.exported import Kept, program_text
 from noria.sql.whole.outline import read
+from noria.sql.whole.written import quoted
 
 Tell = Callable[[str], None]
 
@@ -52,10 +56,11 @@ class Planned:
 
 @dataclass
 class _Run:
-    """One change under way.  changed: it is made."""
+    """One change under way.  first: tables that are changed by now; changed: all of it is made."""
 
     tell: Tell
     may_change: Tell
+    first: list[str] = field(default_factory=list)
     changed: bool = False
 
 
@@ -125,7 +130,7 @@ class WholeProgram(Copying):
         reply: packets.Done = await self._link.ask(packets.Rehearse(0, (*steps, *gone)), retry=True)
         if reply.error is not None:
             raise reply.error
-        return Preview(t, reply.value)
+        return Preview(t, reply.value, tuple(a.was.name for a in t.altered if self._moves(a)))
 
     def _going(self, t: Target) -> list[str]:
         """Folded names of the views whose definitions of now go."""
@@ -144,27 +149,57 @@ class WholeProgram(Copying):
             if run.changed:
                 raise SqlError(1317, "70100", "Query execution was interrupted, too late: the program is changed, and "
                                               "what is left is filled in the background") from None
+            if run.first:
+                raise SqlError(1317, "70100", f"Query execution was interrupted{_but(run.first)}") from None
+            raise
+        except SqlError as e:
+            if run.first and not run.changed:
+                raise SqlError(e.code, e.state, e.message + _but(run.first)) from e
             raise
 
     async def _apply(self, text: str, drop: bool, expected: str, run: _Run) -> Preview:
+        shown: Preview | None = None
         for _ in range(limits.POISON_DEATHS):
             run.tell("planning")
             planned = await self._plan(text, drop)
             preview = await self._shown(planned)
-            if expected and expected != preview.digest:
+            if shown is None and expected and expected != preview.digest:
                 raise _changed_meanwhile()
+            shown = shown or preview
             if planned.target.difference.empty:
-                return preview
+                return shown
             try:
-                await self._changed(planned, run)
+                planned = await self._after_first(planned, preview.first, (text, drop), run)
+                if not planned.target.difference.empty:
+                    await self._changed(planned, run)
             except SqlError as e:
                 if not is_gone(e):
                     raise
                 continue
             await self._filled(planned.target, run.tell)
-            return preview
+            return shown
         raise SqlError(1105, "HY000", "The program stays as it is: each time the worker ended, or others changed the "
                                       "program, while the new views were made; try again")
+
+    async def _after_first(self, planned: Planned, first: Sequence[str], wanted: tuple[str, bool], run: _Run
+                           ) -> Planned:
+        """What is left when these tables are changed, each as ALTER TABLE does it."""
+        d = planned.target.difference
+        for name in first:
+            run.may_change(name)
+            text = f"ALTER TABLE {quoted(name)} {', '.join(dict(d.altered)[name])}"
+            (command,) = parse(text, self)
+            assert isinstance(command, AlterTable)
+            run.tell(f"changing table {name}")
+            with instead(f"noria apply: {text}"):
+                await self._altered(command)
+            run.first.append(name)
+        if not first:
+            return planned
+        left = await self._plan(*wanted)
+        if _does(left.target.difference) != _does(d, first):
+            raise _changed_meanwhile()
+        return left
 
     async def _changed(self, planned: Planned, run: _Run) -> None:
         """All of it, or nothing."""
@@ -195,6 +230,8 @@ class WholeProgram(Copying):
             if new:
                 drops = tuple(map(packets.DropView, new))
                 self._link.submit(packets.Migrate(drops, self.recipe(), False))
+            for alter in planned.target.altered:
+                await self._unfit(alter.was)
             raise
         finally:
             self._not_beside(new)
@@ -280,6 +317,16 @@ class WholeProgram(Copying):
 
 def _beside(v: NewView) -> str:
     return beside(v.view.name, v.view.definition)
+
+
+def _does(d: Difference, but: Sequence[str] = ()) -> tuple[object, ...]:
+    """What is done, without what is done to some tables."""
+    altered = [(name, parts) for name, parts in d.altered if name not in but]
+    return d.created, altered, d.tables_dropped, d.made, d.replaced, d.views_dropped
+
+
+def _but(first: Sequence[str]) -> str:
+    return f"; the rest of the program is as it was, but changed by now: {', '.join(f'table {t}' for t in first)}"
 
 
 def _changed_meanwhile() -> SqlError:

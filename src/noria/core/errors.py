@@ -120,6 +120,12 @@ def incorrect_value(kind: str, value: object, column: str, row: int) -> SqlError
     return SqlError(1366, "HY000", f"Incorrect {kind} value: '{value}' for column '{column}' at row {row}")
 
 
+def used_up(column: str) -> SqlError:
+    """AUTO_INCREMENT has no number left."""
+    return SqlError(1467, "HY000", "Failed to read auto-increment value from storage engine: the values of column "
+                    f"'{column}' are used up")
+
+
 def value_overflow(what: str) -> SqlError:
     return SqlError(1690, "22003", f"{what} value is out of range")
 

@@ -332,6 +332,12 @@ class TableDef:
     def auto_increment(self) -> int | None:
         return next((i for i, c in enumerate(self.columns) if c.auto_increment), None)
 
+    def numbered(self, was: TableDef) -> int | None:
+        """The column that gives a number to each row that was there before the table had it."""
+        column = self.auto_increment
+        new = column is not None and column >= len(was.columns) and self.columns[column].source is None
+        return column if new else None
+
 
 def gone(position: int) -> str:
     """The name of a column that was dropped: no other can end with a space."""

@@ -237,7 +237,8 @@ class Changes:
         """First states that read the table in the order of its key need that order to their end."""
         bases = set(self._engine.bases.get(was.name, ()))
         if was.keyed != table.keyed and bases & self._engine.builds.sources():
-            raise SqlError(1235, "42000", f"Cannot change the primary key of '{was.name}' now: a view of it has "
+            what = "change the primary key" if table.numbered(was) is None else "number the rows"
+            raise SqlError(1235, "42000", f"Cannot {what} of '{was.name}' now: a view of it has "
                                           "no first state yet (SHOW NORIA MIGRATIONS): try again when it has")
 
     def _refuse_lost_lookups(self, steps: Sequence[packets.MigrationStep], before: Container[tuple[Node, Columns]]

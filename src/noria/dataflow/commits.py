@@ -98,7 +98,7 @@ class Commits:
         return Done(body.request)
 
     def entries(self, body: Entries) -> Done:
-        return Done(body.request, self._store.entries(body.table, tuple(body.columns), body.like))
+        return Done(body.request, self._store.entries(body.table, tuple(body.columns), body.what, tuple(body.given)))
 
     def page(self, body: Page) -> Done:
         table = self._store.tables().get(body.table)

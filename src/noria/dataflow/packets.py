@@ -94,13 +94,14 @@ class CheckUnique:
 
 @dataclass(frozen=True)
 class Entries:
-    """What does a UNIQUE index of these columns hold, that the table is about to have and `Fit` has looked at the rows
-    for?  `Done`: a hash of 16 bytes for each entry.  like: the error 1062 of the row whose entry has this hash."""
+    """A question about a UNIQUE index that the table is about to have and `Fit` has looked at the rows for
+    (`storage/comparing.py` has them)."""
 
     request: int
     table: TableDef
     columns: tuple[int, ...]
-    like: bytes = b""
+    what: str
+    given: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -469,7 +470,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     Decide: {"group": _TEXT, "commit": (bool,)},
     WorkOut: {"request": _INT, "statement": (tuple,), "unique": _ROW, "rows": _ROW},
     Meet: {"request": _INT, "statements": _ROW},
-    Entries: {"request": _INT, "table": (TableDef,), "columns": _ROW, "like": (bytes,)},
+    Entries: {"request": _INT, "table": (TableDef,), "columns": _ROW, "what": _TEXT, "given": _ROW},
     Page: {"request": _INT, "table": _TEXT, "after": (bytes, type(None)), "rows": _INT},
     CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW},
     Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},

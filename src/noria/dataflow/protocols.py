@@ -187,10 +187,9 @@ class BaseStore(Protocol):
         """SqlError 1062 where rows that come (packed) are not kept apart by UNIQUE indexes, from each other and from
         the rows that are here, without those that go (by key)."""
 
-    def entries(self, table: TableDef, columns: tuple[int, ...], like: bytes = b"") -> bytes:
-        """A hash of 16 bytes for each entry of a UNIQUE index that `begin_fitting` has filled for this definition.
-        like: SqlError 1062 of the row whose entry has this hash.  SqlError where nobody has looked at the rows (1412),
-        or they are too many."""
+    def entries(self, table: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]) -> object:
+        """The answer to a question about a UNIQUE index that `begin_fitting` has filled for this definition.  SqlError
+        1412 where nobody has looked at the rows."""
 
     def groups(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
         """What is prepared, (group, coordinator), and the groups that are remembered as done."""

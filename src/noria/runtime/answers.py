@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from noria.dataflow.packets import Ask, Evict, Packet, Rehearse
+from noria.dataflow.packets import Ask, Done, Evict, Packet, Rehearse
 from noria.dataflow.rehearsal import NodePlan, Rehearsal, ViewPlan
 
 AT_LEADER = frozenset(("explain", "history", "graph plan"))  # all workers would say the same
@@ -21,6 +21,12 @@ def as_one(body: Packet, values: Sequence[Any]) -> Any:
     if isinstance(body, Rehearse):
         return _rehearsed(values)
     return _asked(body.what, values) if isinstance(body, Ask) else values[0]
+
+
+def together(body: Packet, replies: Sequence[Done]) -> Done:
+    """An error of any is the answer."""
+    wrong = next((r for r in replies if r.error is not None), None)
+    return wrong or replace(replies[0], value=as_one(body, [r.value for r in replies]))
 
 
 def _asked(what: str, values: Sequence[Any]) -> Any:

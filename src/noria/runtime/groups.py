@@ -18,12 +18,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from noria.core.errors import SqlError
 from noria.core.statements import Statement, WriteResult
 from noria.dataflow.packets import Decide, Hello, Packet, Prepare, Told, Write, Wrote
 from noria.runtime.changes import Change
 
 log = logging.getLogger(__name__)
 AGAIN_S = 1.0  # between two tries of what a full disk keeps from being committed
+_DAMAGED = 1194  # a file that cannot be read: no other try helps
 
 
 class Participant(Protocol):
@@ -130,13 +132,17 @@ class Groups:
         self._committed.add(name)
         told[first] = wrote.told
         decided = await self._decide(name, prepared, True, told)
+        wrong = next((r for r in decided if r.error is not None), None)
+        if wrong is not None:  # who starts again asks for it
+            return [wrong]
         self._committed.discard(name)
         self._done.setdefault(first, []).append(name)
         return [wrote.results[0], *decided]
 
     async def _decide(self, name: str, workers: Sequence[int], commit: bool, told: dict[int, Told] | None = None
                       ) -> list[WriteResult]:
-        """At all of these; one that finds its disk full is asked until it does not."""
+        """At all of these; one that finds its disk full is asked until it does not.  What a damaged file keeps from
+        being done stays prepared there: the worker's next start tries it again."""
         async def one(w: int) -> WriteResult:
             while True:
                 reply: Wrote = await self._links[w].submit(Decide(name, commit))
@@ -144,6 +150,8 @@ class Groups:
                     if told is not None:
                         told[w] = reply.told
                     return reply.results[0] if reply.results else WriteResult()
+                if reply.results[0].error.code == _DAMAGED:
+                    return WriteResult(error=_unfinished(w, reply.results[0].error))
                 log.warning("worker %d cannot commit what is decided (%s): again", w, reply.results[0].error)
                 await asyncio.sleep(AGAIN_S)
 
@@ -164,8 +172,17 @@ class Groups:
             if link.held != name:
                 commit = name in self._committed or name in decided(coordinator)
                 reply: Wrote = await link.first(Decide(name, commit))
-                if any(r.error is not None for r in reply.results):
-                    raise next(r.error for r in reply.results if r.error is not None)
+                error = next((r.error for r in reply.results if r.error is not None), None)
+                if error is not None and error.code == _DAMAGED:
+                    log.warning("worker %d still cannot do what was decided: %s", hello.worker, error)
+                elif error is not None:
+                    raise error
+
+
+def _unfinished(worker: int, error: SqlError) -> SqlError:
+    return SqlError(error.code, error.state, f"{error.message}. The statement is done at other workers; worker "
+                                             f"{worker} does its part when it starts again and can read the file "
+                                             "(noria check)")
 
 
 def _failures(replies: Sequence[Any]) -> list[WriteResult]:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.errors import SqlError, not_supported
+from noria.core.errors import SqlError, used_up
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr
 from noria.core.expressions.points import bounded
@@ -44,8 +44,7 @@ class Numbers:
         column = table.columns[table.auto_increment or 0]
         last = self.last.get(table.table_id, 0)
         if last + count > integer_bounds(column)[1]:
-            raise SqlError(1467, "HY000", "Failed to read auto-increment value from storage engine: "
-                           f"the values of column '{column.name}' are used up")
+            raise used_up(column.name)
         self.last[table.table_id] = last + count
         return last + 1
 
@@ -88,7 +87,7 @@ def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers
             (only,) = found.parts.values()
             assert isinstance(only, Insert)
             found = replace(found, whole=(only, table), values=_values(only, table))
-        return replace(found, moves=_moves(statement, table, len(found.parts)), unique=unique,
+        return replace(found, moves=_moves(statement, table), unique=unique,
                        assigns=_assigns_unique(statement, table), spread=spread)
     where = statement.where if isinstance(statement, Update | Delete) else None
     unique = _assigns_unique(statement, table)
@@ -119,15 +118,10 @@ def _concerned(where: Expr | None, table: TableDef, workers: int) -> list[int]:
     return sorted(set(map(int, shard_of(codes, [types[c] for c in by], workers, symbols))))
 
 
-def _moves(statement: Statement, table: TableDef, workers: int = 1) -> bool:
+def _moves(statement: Statement, table: TableDef) -> bool:
     """May a row get other values in the columns that tell its worker?"""
-    if not isinstance(statement, Insert | Update):
-        return False
-    moved = [c for c, e in statement.assignments if c in (table.sharded_by or ()) and not _stays(c, e)]
-    if moved and workers > 1 and not table.primary_key:
-        raise not_supported(f"changing column '{table.columns[moved[0]].name}' of {table.name}, which has no PRIMARY "
-                            "KEY, by rows of several workers", "insert the rows one by one")
-    return bool(moved)
+    return isinstance(statement, Insert | Update) and any(
+        c in (table.sharded_by or ()) and not _stays(c, e) for c, e in statement.assignments)
 
 
 def _assigns_unique(statement: Statement, table: TableDef) -> bool:
@@ -223,6 +217,9 @@ def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Ins
         if len(given):
             numbers.reached(table, int(given.max()))
         return statement, 0
+    if len(wanted) == len(codes):
+        first = numbers.next(table, len(codes))
+        return _with_column(statement, at, np.arange(first, first + len(codes))), first
     codes = codes.copy()
     made: list[int] = []
     for row, code in enumerate(codes.tolist()):  # in row order: a greater one that is given raises what follows

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from noria.dataflow.packets import (
     CreateTable,
     Done,
     DropView,
+    Fit,
     Hello,
     Ingest,
     Migrate,
@@ -49,7 +50,7 @@ from noria.dataflow.packets import (
     Write,
     Wrote,
 )
-from noria.runtime.answers import AT_LEADER, as_one
+from noria.runtime.answers import AT_LEADER, together
 from noria.runtime.changes import Change, WorkerGone
 from noria.runtime.copying import copy_rows
 from noria.runtime.following import SomeLink, adopt, follow
@@ -61,7 +62,7 @@ from noria.runtime.pauses import ALL, Pauses
 from noria.runtime.placing import Numbers, Placed, placed, renumbers
 from noria.runtime.routes import Routes
 from noria.runtime.spread import merged, split
-from noria.runtime.unique import repeated
+from noria.runtime.unique import Unique, compared
 from noria.runtime.writes import Send, Writes
 from noria.storage.shards import shard_path, spread_families
 
@@ -293,14 +294,25 @@ class ShardedLink:
                 return Migrated(0, error)
             idle = [s.view for s in body.steps if isinstance(s, DropView) and s.idle and await self._is_idle(s.view)]
             body = replace(body, steps=yielding(body.steps, idle), version=self.version + 1)
-            unique = self._mirror.made_unique(body.steps)
-            with self._pauses.of(ALL) if unique else nullcontext():
-                async with self._writes.places(bool(unique)) as send:
-                    for table, columns in unique:
-                        if (error := await repeated(self.links, table, columns)) is not None:
-                            return Migrated(0, error)
-                    made = await self._made(body, send)
-                    return replace(made, yielded=tuple(idle)) if made.error is None else made
+            unique = self._unique(body.steps)
+            try:
+                for u in unique:
+                    await u.catch_up(self._still)
+                with self._pauses.of(ALL) if unique else nullcontext():
+                    async with self._writes.places(bool(unique)) as send:
+                        for u in unique:
+                            await u.end()
+                        made = await self._made(body, send)
+            except SqlError as error:
+                return Migrated(0, error)
+            return replace(made, yielded=tuple(idle)) if made.error is None else made
+
+    def _still(self) -> AbstractAsyncContextManager[Any]:
+        """While it lasts nothing is written."""
+        return self._writes.places(True)
+
+    def _unique(self, steps: Sequence[MigrationStep]) -> list[Unique]:
+        return [Unique(self.links, *u) for u in self._mirror.made_unique(steps)]
 
     async def _is_idle(self, view: str) -> bool:
         """At all workers?"""
@@ -370,6 +382,9 @@ class ShardedLink:
             return await self._analyze(body, retry)
         if isinstance(body, Ask) and body.what in AT_LEADER:
             return await self.links[LEADER].ask(body, retry)
+        if isinstance(body, Fit):
+            fits = await self._all(body, lambda link, b: link.ask(b, retry))
+            return await compared(fits, self._unique((AlterTable(body.table),)), self._still)
         if isinstance(body, Snapshot):
             return await self._snapshot(body)
         if isinstance(body, SetLimit):
@@ -378,7 +393,7 @@ class ShardedLink:
 
     async def _all(self, body: Packet, how: How) -> Any:
         """All answers as one; an error of any is the answer."""
-        return _together(body, await asyncio.gather(*(how(link, body) for link in self.links)))
+        return together(body, await asyncio.gather(*(how(link, body) for link in self.links)))
 
     # ------------------------------------------------------------ reads
     async def _read(self, body: Read | Query, retry: bool) -> Rows:
@@ -399,7 +414,7 @@ class ShardedLink:
         assert body.read is not None
         view = self._mirror.views.get(body.read.view)
         parts = {LEADER: body.read} if view is None else split(body.read, self.routes, view)
-        return _together(body, await asyncio.gather(*(
+        return together(body, await asyncio.gather(*(
             self.links[worker].ask(replace(body, read=read), retry) for worker, read in parts.items())))
 
     def has(self, worker: int, view: str, writes: Own) -> bool:
@@ -480,8 +495,3 @@ class ShardedLink:
             elif isinstance(s, DropView):
                 self.routes.forget(s.view)
         self.routes.learn(route for reply in replies for route in reply.routes)
-
-
-def _together(body: Packet, replies: Sequence[Done]) -> Done:
-    wrong = next((r for r in replies if r.error is not None), None)
-    return wrong or replace(replies[0], value=as_one(body, [r.value for r in replies]))

@@ -1,11 +1,12 @@
 """A store's part of statements over several shards: tried and kept until it is decided, or worked out only.
 
-Keeps true: what is prepared is done as it was tried, because nothing else is written before it is decided.
+Keeps true: what is prepared is done as it was tried, because nothing else is written before it is decided; while a
+damaged file keeps it from being done, nothing of its table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from rocksdict import WriteBatch
 
@@ -13,6 +14,7 @@ from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.statements import Insert, Load, Statement, WorkedOut, WriteResult
 from noria.core.symbols import Symbols
+from noria.core.types import TableDef
 from noria.dataflow.work import Work
 from noria.storage import bulk, moving, prepared
 from noria.storage.catalog import Done
@@ -40,6 +42,12 @@ class Deciding(Loading):
         raise NotImplementedError
 
     def _readable(self, name: str) -> Table:
+        raise NotImplementedError
+
+    def damage_of(self, name: str) -> SqlError | None:
+        raise NotImplementedError
+
+    def tables(self) -> dict[str, TableDef]:
         raise NotImplementedError
 
     def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
@@ -121,8 +129,17 @@ class Deciding(Loading):
         return self._stage(self._readable(table).name, {}, work)
 
     def _refuse_undecided(self) -> None:
-        if (refusal := self._groups.refusal()) is not None:
-            raise refusal
+        """What a damaged file keeps from being done keeps nothing else: its table is not written anyway."""
+        for name, group in self._groups.prepared.items():
+            if all(s.table in self.tables() and self.damage_of(s.table) is None for s in group.statements):
+                raise prepared.undecided(name)
+
+    def _put_dropped(self, batch: WriteBatch, tables: Collection[str]) -> list[str]:
+        """Groups of these tables, which are dropped, are forgotten with them; their names."""
+        gone = [n for n, g in self._groups.prepared.items() if all(s.table in tables for s in g.statements)]
+        for name in gone:
+            prepared.forget_prepared(self._engine, batch, name)
+        return gone
 
     def groups(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
         return (tuple((name, g.coordinator) for name, g in self._groups.prepared.items()),

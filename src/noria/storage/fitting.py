@@ -5,32 +5,33 @@ Keeps true: from the first slice on the rows of every write are looked at, too; 
 was found, every row fits, and goes on fitting until the table is defined so (`RocksStore.alter_table`).  A new UNIQUE
 index is filled on the way: it has an entry for each row that was looked at and is still there, and nothing looks it up
 before the table is defined so; a crash before leaves a family that goes at the next start.  Under another primary key
-the rows get a copy (`rekeying`), and what is UNIQUE is made sure of by entries that go with the rows of before.  What
-does not fit ends the change, never a write.
+the rows get a copy (`rekeying`), and what is UNIQUE is made sure of by entries that go with the rows of before; so they
+do with a new column that numbers them (`numbering`).  What does not fit ends the change, never a write.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes
-from noria.core.errors import SqlError, not_supported, view_changed
+from noria.core.errors import SqlError, view_changed
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Column, IndexDef, SqlType, TableDef
 from noria.core.values import recode_all
 from noria.storage.catalog import family_of
+from noria.storage.comparing import Comparing
 from noria.storage.engine import Engine
+from noria.storage.numbering import Numbering
 from noria.storage.rekeying import Copy, change
 from noria.storage.stage import Stage
 from noria.storage.table import Index, Table
 
-COMPARED_ROWS = 200_000  # of a worker, whose entries are compared with others' while nothing is written: some 0.2 s
 Refitted = tuple[int, SqlType, Column]  # where a column's values are, their type, and what they become
 
 
@@ -70,15 +71,13 @@ def refuse_unfit(table: Table, wanted: TableDef) -> None:
         raise SqlError(fitting.error.code, fitting.error.state, fitting.error.message)
 
 
-def entries_of(table: Table, wanted: TableDef, columns: tuple[int, ...], like: bytes) -> bytes:
-    """As `BaseStore.entries`: all at once, so of no more than so many rows."""
+def entries_of(table: Table, wanted: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]
+               ) -> object:
+    """As `BaseStore.entries`."""
     refuse_unfit(table, wanted)
     if table.fitting is None:
         raise view_changed(wanted.name)
-    if table.counters.rows > COMPARED_ROWS:
-        raise not_supported(f"a new UNIQUE index of {table.name}, of which a worker has more than {COMPARED_ROWS:,} "
-                            "rows", "load the rows into another table that has it")
-    return table.fitting.entries(columns, like)
+    return table.fitting.comparing[columns].answer(what, given)
 
 
 def set_unique(table: Table, wanted: TableDef, undeclared: list[tuple[Table, Index]]) -> list[tuple[Table, Index]]:
@@ -108,14 +107,22 @@ class Fitting:
         self.unique = [Index.of(wanted, i.columns, True, i.name) for i in made_unique(was, wanted)]
         self.copy = None if was.keyed == wanted.keyed else Copy(engine, table, wanted, symbols)
         if self.copy is not None:
-            self.unique = [*(replace(i, family=i.family + ".once") for i in self.unique), *_primary(wanted)]
+            self.unique = [*(replace(i, family=i.family + ".once") for i in self.unique), *_primary(was, wanted)]
+        column = wanted.numbered(was)
+        self._numbers = None if column is None else Numbering(engine, table, wanted, column)
         for index in self.unique:
             engine.create_family(index.family)
+        self.comparing = {i.columns: Comparing(engine, i, partial(self._taken, i)) for i in self.unique}
         self._after: bytes | None = None  # the key up to which rows were looked at
         self.error: SqlError | None = None
         self.top = 0  # the greatest number in a column that gives numbers from now on
         self.done, self.over = 0, not unlike(was, wanted)
         table.fitting = self
+
+    @property
+    def reached(self) -> int:
+        """What AUTO_INCREMENT goes on after, whatever the rows have."""
+        return 0 if self._numbers is not None and self._numbers.anew else self._table.counters.auto_increment
 
     @property
     def total(self) -> int:
@@ -153,6 +160,8 @@ class Fitting:
             left, gone, keys, came = stage.changed(delta)
             self._without(gone, left)
             self._look(came, keys, 0)
+            if self._numbers is not None:
+                self._numbers.forget(list(set(left) - set(keys)))
 
         self._try(look)
 
@@ -170,6 +179,8 @@ class Fitting:
         if not keys or not (self.unique or self.copy or self._counting is not None):
             return
         rows = self._as_later(rows)
+        if self._numbers is not None:
+            self._numbers.give(rows, keys)
         for index in self.unique:
             self._enter(index, rows, keys)
         if self.copy is not None:
@@ -199,12 +210,15 @@ class Fitting:
             if mine.setdefault(entry, held or key) != key:
                 raise self._later.duplicate(index, rows[:, row])
         self._put(index, list(mine), list(mine.values()))
+        self.comparing[index.columns].note(mine)
 
     def _without(self, rows: Codes, keys: list[bytes]) -> None:
         """Without the entries of rows that went, where they had some, and without their copies."""
         if not keys or not (self.unique or self.copy):
             return
         rows = self._as_later(rows)
+        if self._numbers is not None:
+            rows, keys = self._numbers.found(rows, keys)
         for index in self.unique:
             entries = self._later.index_keys(index, rows, keys)
             held = self._engine.get(index.family, entries)
@@ -212,17 +226,10 @@ class Fitting:
         if self.copy is not None:
             self.copy.leave(rows, keys)
 
-    def entries(self, columns: tuple[int, ...], like: bytes) -> bytes:
-        """Hashes of the entries of an index; like: SqlError 1062 of the row whose entry has this one."""
-        index = next(i for i in self.unique if i.columns == columns)
-        found = []
-        for some in self._engine.slices(index.family, COMPARED_ROWS, "items"):
-            for entry, key in some:
-                found.append(hashlib.blake2b(entry, digest_size=16).digest())
-                if found[-1] == like:
-                    row = self._table.codes([v for v in self._engine.get(self._table.family, [key]) if v is not None])
-                    raise self._later.duplicate(index, self._as_later(row)[:, 0])
-        return b"".join(found)
+    def _taken(self, index: Index, key: bytes) -> SqlError:
+        """Error 1062 for the row that has this key."""
+        return self._later.duplicate(index, self._as_later(self._table.codes(self._engine.get(
+            self._table.family, [key])))[:, 0])
 
     def _put(self, index: Index, entries: list[bytes], values: list[bytes] | None = None) -> None:
         batch = WriteBatch(raw_mode=True)
@@ -240,16 +247,21 @@ class Fitting:
         if self._table.fitting is self:
             self._table.fitting, self.over = None, True
             self.error = self.error or view_changed(self._table.name)
-            for index in self.unique:
-                self._engine.condemn(index.family)
+            self._engine.condemn(*self.passing)
             if self.copy is not None:
                 self.copy.give_up()
 
+    @property
+    def passing(self) -> list[str]:
+        """The families that go where the rows get a copy."""
+        numbers = [] if self._numbers is None else [self._numbers.family]
+        return [*(i.family for i in self.unique), *numbers]
 
-def _primary(wanted: TableDef) -> list[Index]:
+
+def _primary(was: TableDef, wanted: TableDef) -> list[Index]:
     """What makes sure that no two rows have the same primary key."""
     key = wanted.primary_key
-    return [Index(key, True, "PRIMARY", family_of(wanted) + ".once")] if key else []
+    return [Index(key, True, "PRIMARY", family_of(wanted) + ".once")] if key and key != was.primary_key else []
 
 
 def _types(columns: list[Refitted]) -> list[tuple[int, SqlType, SqlType, bool]]:

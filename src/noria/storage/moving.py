@@ -19,19 +19,25 @@ from noria.storage import writer
 from noria.storage.find import Found
 from noria.storage.stage import Stage
 
+_LENGTH = 2  # bytes before a key that tell how long it is
+
 
 def met(stage: Stage, statement: Insert, symbols: Symbols) -> tuple[bytes, ...]:
-    """The rows, packed, that have a key or an entry in a UNIQUE index of a row of the INSERT.  SqlError where a row
-    of it is none of the table."""
-    return tuple(stage.rows_of(writer.met(stage, statement, symbols)))
+    """The rows, packed, that have a key or an entry in a UNIQUE index of a row of the INSERT; of a table without a
+    primary key with the number that each has here.  SqlError where a row of it is none of the table."""
+    keys = writer.met(stage, statement, symbols)
+    rows = stage.rows_of(keys)
+    return tuple(rows if stage.table.key else map(_numbered, keys, rows))
 
 
 def work_out(stage: Stage, statement: Statement, rows: tuple[bytes, ...], symbols: Symbols, workers: int) -> WorkedOut:
-    """rows: packed rows of other workers, for a table with a primary key."""
+    """rows: of other workers, as they met them."""
     table = stage.table
+    theirs = [] if table.key else [_number_of(r) for r in rows]
+    here = {b"\xfe" + n.to_bytes(8, "big"): key for n, key in enumerate(theirs)}  # no row of this worker has such a key
     if rows:
-        codes = table.codes(rows)
-        stage.add(writer.addition(stage, table.keys(codes), codes))
+        codes = table.codes(rows if table.key else [r[_LENGTH + len(k):] for r, k in zip(rows, theirs, strict=True)])
+        stage.add(writer.addition(stage, list(here) or table.keys(codes), codes))
     before = len(stage.effects)
     result = writer.run(stage, statement, symbols)
     if result.error is not None:
@@ -40,7 +46,7 @@ def work_out(stage: Stage, statement: Statement, rows: tuple[bytes, ...], symbol
     leaves, comes = (_owners(stage, some, symbols, workers) for some in (gone, came))
     packed = table.rows(came)
     return WorkedOut(result, {
-        w: (Move(table.name, tuple(left[r] for r in np.flatnonzero(leaves == w).tolist()),
+        w: (Move(table.name, tuple(here.get(left[r], left[r]) for r in np.flatnonzero(leaves == w).tolist()),
                  tuple(packed[r] for r in np.flatnonzero(comes == w).tolist())),)
         for w in sorted({*leaves.tolist(), *comes.tolist()})})
 
@@ -53,6 +59,14 @@ def check_unique(stage: Stage, gone: tuple[bytes, ...], came: tuple[bytes, ...])
     rows = table.codes(came)
     for index in table.unique_indexes:
         writer.refuse_taken(stage, index, table.index_keys(index, rows, table.keys(rows)), rows)
+
+
+def _numbered(key: bytes, row: bytes) -> bytes:
+    return len(key).to_bytes(_LENGTH, "big") + key + row
+
+
+def _number_of(row: bytes) -> bytes:
+    return row[_LENGTH : _LENGTH + int.from_bytes(row[:_LENGTH], "big")]
 
 
 def _owners(stage: Stage, rows: Codes, symbols: Symbols, workers: int) -> Codes:

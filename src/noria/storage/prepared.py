@@ -48,12 +48,11 @@ class Groups:
         prepared = {_name(key, _PREPARED): _read(value) for key, value in engine.items_with_prefix(META, _PREPARED)}
         return cls(prepared, {_name(key, _DECIDED) for key, _ in engine.items_with_prefix(META, _DECIDED)})
 
-    def refusal(self) -> SqlError | None:
-        """Why nothing else may be changed here."""
-        if not self.prepared:
-            return None
-        return SqlError(1105, "HY000", f"the group {next(iter(self.prepared))} is prepared and not decided: until then "
-                                       "nothing else is changed here")
+
+def undecided(group: str) -> SqlError:
+    """Why nothing else may be changed here."""
+    return SqlError(1105, "HY000", f"the group {group} is prepared and not decided: until then nothing else is changed "
+                                   "here")
 
 
 def put_prepared(engine: Engine, batch: WriteBatch, name: str, group: Group) -> None:

@@ -75,12 +75,13 @@ def switched(engine: Engine, table: Table, wanted: TableDef, going: list[Table])
     if back is not None:
         engine.condemn(table.family, *(i.family for i in table.indexes))
         table.indexes = back.indexes
+        table.counters = table.counters._replace(auto_increment=back.counters.auto_increment)
         return [t for t in going if t is not back]
     fitting = table.fitting
     assert fitting is not None and fitting.copy is not None, "`refuse_unfit` comes before"
     before = copy(table)
     before.fitting, before.building, before.awaited = None, [], []
-    engine.condemn(*(index.family for index in fitting.unique))
+    engine.condemn(*fitting.passing)
     table.indexes = fitting.copy.table.indexes
     return [*going, before]
 

@@ -161,8 +161,8 @@ class RocksStore(Deciding):
         found = self._of_id(table)
         return Fitting(self._engine, found, table, self._symbols, lambda: self._readable(found.name))
 
-    def entries(self, table: TableDef, columns: tuple[int, ...], like: bytes = b"") -> bytes:
-        return entries_of(self._of_id(table), table, columns, like)
+    def entries(self, table: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]) -> object:
+        return entries_of(self._of_id(table), table, columns, what, given)
 
     def _of_id(self, table: TableDef) -> Table:
         """The table, whatever it is called."""
@@ -192,7 +192,7 @@ class RocksStore(Deciding):
         if self._repeated(epoch, seq) is not None:
             return
         self._refuse_undecided()
-        version = self._version + (note is not None)
+        version, forgotten = self._version + (note is not None), list[str]()
 
         def fill(batch: WriteBatch) -> None:
             tables = [t for t in self._tables.values() if not t.definition.is_passing]
@@ -201,6 +201,7 @@ class RocksStore(Deciding):
                 meta.put_counters(self._engine, batch, table.definition, table.counters)  # a change may have set them
             for table in self._dropped:
                 meta.forget_table(self._engine, batch, table)
+            forgotten.extend(self._put_dropped(batch, {t.name for t in self._dropped} - self._tables.keys()))
             for _, index in self._undeclared:
                 meta.forget_index(self._engine, batch, index)
             if note is not None:
@@ -208,6 +209,8 @@ class RocksStore(Deciding):
 
         self._commit(fill, Done(epoch, seq), True, bool(self._dropped))
         self._recipe, self._version = tuple(recipe), version
+        for name in forgotten:
+            del self._groups.prepared[name]
         self._engine.condemn(*(index.family for _, index in self._undeclared))
         for table in self._dropped:
             self._engine.condemn(table.family, *(i.family for i in table.maintained))

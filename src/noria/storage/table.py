@@ -90,11 +90,12 @@ class Table:
         another family's by now (`rekeying`).  An index
         that is declared no more may go when no view needs it."""
         self._define(definition)
-        top = 0 if self.fitting is None else self.fitting.top
+        if self.fitting is not None:
+            self.counters = self.counters._replace(auto_increment=max(self.fitting.top, self.fitting.reached))
         self.fitting = None
         self.indexes = [i if i.unique else replace(i, name=self.declared(i.columns)) for i in self.indexes]
         self.counters = self.counters._replace(
-            auto_increment=max(self.counters.auto_increment, definition.first_id - 1, top))
+            auto_increment=max(self.counters.auto_increment, definition.first_id - 1))
 
     def declared(self, columns: tuple[int, ...]) -> str:
         """The name under which an index of these columns is declared, if it is."""

@@ -24,6 +24,7 @@ from noria.core.errors import (
     SqlError,
     division_by_zero,
     took_too_much,
+    used_up,
     view_changed,
     wrong_value_count,
 )
@@ -310,8 +311,9 @@ class _Insert:
     def met(self) -> list[bytes]:
         """The keys of stored rows that its rows meet, in whatever index."""
         codes = self._convert()
-        keys = self.table.keys(codes)
-        found = [k for k, v in zip(keys, self.stage.get(self.table.family, keys), strict=True) if v is not None]
+        keys = self.table.keys(codes) if self.table.key else self.table.bag_keys(1, codes.shape[1])
+        stored = self.stage.get(self.table.family, keys) if self.table.key else ()
+        found = [k for k, v in zip(keys, stored, strict=False) if v is not None]
         for index in self.table.unique_indexes:
             holders = self.stage.get(index.family, self.table.index_keys(index, codes, keys))
             found += [h for h in holders if h is not None]
@@ -376,8 +378,7 @@ class _Insert:
                 mark = mark + 1 if row in pending else max(mark, code)
                 codes[row] = mark if row in pending else code
         if mark > integer_bounds(column)[1]:
-            raise SqlError(1467, "HY000", "Failed to read auto-increment value from storage engine: "
-                           f"the values of column '{column.name}' are used up")
+            raise used_up(column.name)
         if len(wanted) == len(codes):
             codes[:] = np.arange(mark + 1 - len(codes), mark + 1)
         if len(wanted):

@@ -4,7 +4,7 @@ Each part of a statement is a function from a definition to the next one; the st
 whole or not at all.  What goes comes first and keys come last, however they are written: they are of the columns that
 are there afterwards.  Rows on disk stay as they are: a dropped column keeps its place, a new one comes last, wherever
 it is shown, and a column whose values another type codes in another way is a new one that has the values of the old
-one, converted.  Only another primary key (`TableDef.keyed`) makes the rows anew.
+one, converted.  Only another primary key and a new column that numbers the rows (`TableDef.keyed`) make the rows anew.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
 
 COPY = "create a new table, copy the rows, and drop the old one"
-NUMBER = ("in this order: ADD COLUMN without AUTO_INCREMENT and key, number the rows that are there with UPDATE, then "
-          "make it a key and MODIFY it to have AUTO_INCREMENT, in one ALTER TABLE")
 SET = "add the column, set its values with an UPDATE, then make it a key"
 
 
@@ -52,7 +50,7 @@ def alter(tree: exp.Alter, catalog: Catalog) -> Command:
         raise refuse("this ALTER", tree)
     was = _table(tree.this, catalog)
     parts = [*(tree.args.get("actions") or []), *(tree.args.get("options") or [])]
-    table, parts = _beside(was, parts)
+    table, parts = _beside(replace(was, first_id=1), parts)
     for part in sorted(parts, key=_turn):
         handler = _PARTS.get(type(part))
         if handler is None:
@@ -108,7 +106,7 @@ def _checked(was: TableDef, table: TableDef) -> TableDef:
     timed = [table.columns[c].name for key in keys for c in key if c in new and table.columns[c].default_now]
     if timed:
         raise refuse("a new column with the time for its default in a key", exp.to_identifier(timed[0]), SET)
-    if table.primary_key != was.primary_key:
+    if table.primary_key != was.primary_key or table.numbered(was) is not None:
         table = replace(table, keyed=was.keyed + 1)
     for at in new:
         if table.columns[at].source is None:  # a key says later that it may not be NULL
@@ -229,8 +227,6 @@ def _add_column(table: TableDef, part: exp.Expr) -> TableDef:
         raise refuse("ADD COLUMN IF NOT EXISTS", part, "leave IF NOT EXISTS out")
     column, primary, unique = column_of(_bare(part))
     _check_unknown(table, column.name)
-    if column.auto_increment:
-        raise refuse("a new column with AUTO_INCREMENT", part, NUMBER)
     column = replace(column, nullable=column.nullable and not primary)
     at = len(table.columns)
     return _keyed(_placed(_with_column(table, column), at, part), at, primary, unique)
@@ -286,7 +282,10 @@ def _check_unknown(table: TableDef, name: str, but: int = -1) -> None:
 
 
 def _initial(c: Column) -> object:
-    """What the rows have that are there: the default, or what MySQL gives a column that may not be NULL."""
+    """What the rows have that are there: the default, or what MySQL gives a column that may not be NULL; AUTO_INCREMENT
+    gives each another one."""
+    if c.auto_increment:
+        return None
     if c.has_default or c.default_now or c.nullable:
         return c.default if c.has_default else None  # the time is told by whoever runs it
     if c.type.members or c.type.is_json or c.type.kind not in _ZERO:

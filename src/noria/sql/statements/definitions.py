@@ -407,7 +407,8 @@ def key_positions(columns: Sequence[Column], names: Sequence[str]) -> tuple[int,
 
 
 def checked(c: Column) -> Column:
-    if not c.nullable and c.has_default and c.default is None:
+    defaults = c.has_default or c.default_now
+    if (not c.nullable and c.has_default and c.default is None) or (c.auto_increment and defaults):
         raise SqlError(1067, "42000", f"Invalid default value for '{c.name}'")
     return c
 

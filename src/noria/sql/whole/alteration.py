@@ -32,9 +32,9 @@ def alteration(was: TableDef, want: TableDef, drop: bool) -> tuple[Names, Names]
         old = columns.get(c.name.lower())
         if old is None:
             parts.append(f"ADD COLUMN {column_text(c)}")
-            if c.auto_increment or not _comes_last(was, want, c):
+            if not _comes_last(was, want, c):
                 wrong.append(f"column '{c.name}' of table '{was.name}' is new: a new column is added behind the "
-                             f"others, without AUTO_INCREMENT; else {COPY}")
+                             f"others; else {COPY}")
         elif _bare(old) != _bare(replace(c, nullable=old.nullable) if c.name.lower() in key else c):
             parts.append(f"MODIFY COLUMN {column_text(c)}")
         elif _default(old) != _default(c):
