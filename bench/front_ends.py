@@ -1,7 +1,8 @@
 """Reads over the MySQL protocol by 1, 2, … front ends: statements a second, and what a statement takes of a front end's
-processor and memory.  The client, sysbench as in `mysql.py`, runs on the same cores.
+processor and memory.  The client, sysbench as in `mysql.py`, runs on the same cores.  "far": one front end without
+shared memory, as on another host (`noria front-end`), over TCP on loopback.
 
-    python bench/front_ends.py [--seconds 3] [--front-ends 1,2] [--connections 1,8,32] [--stories 4000] [--votes 40000]
+    python bench/front_ends.py [--seconds 3] [--front-ends 1,2,far] [--connections 1,8,32] [--stories 4000]
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
+import subprocess
+import sys
 import tempfile
 import urllib.request
 from pathlib import Path
@@ -16,6 +20,7 @@ from urllib.parse import urlsplit
 
 from mysql import WORKLOADS, Data, NoriaServer, measure
 
+FAR = "far"
 TICKS = os.sysconf("SC_CLK_TCK")
 WANTED = ("prepared reads, to a stored count", "text reads, to a stored count", "single synced inserts")
 
@@ -26,6 +31,23 @@ def front_ends(server: NoriaServer) -> list[int]:
     request = urllib.request.Request(f"http://{at.hostname}:{at.port}/health")
     with urllib.request.urlopen(request, timeout=30) as answer:
         return list(json.loads(answer.read())["front_end_pids"])
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def far_front_end(server: NoriaServer, port: str) -> subprocess.Popen[str]:
+    """Clients of the server are its clients from now on."""
+    secret = server.directory / "data" / "workers.secret"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "noria", "front-end", "--controller", f"127.0.0.1:{port}", "--secret-file", str(secret),
+         "--mysql-port", "0"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    server.port = int(process.stdout.readline().rpartition(":")[2])
+    return process
 
 
 def processor_s(pid: int) -> float:
@@ -47,24 +69,31 @@ def main() -> None:
     parser.add_argument("--votes", type=int, default=40_000)
     options = parser.parse_args()
     data = Data.make(options.stories, options.votes)
-    for number in map(int, options.front_ends.split(",")):
+    for kind in options.front_ends.split(","):
         with tempfile.TemporaryDirectory(prefix="noria-bench-") as directory:
-            server = NoriaServer(Path(directory), options=("--front-ends", str(number)))
+            port = str(free_port())
+            more = ("--cluster-host", "127.0.0.1", "--cluster-port", port) if kind == FAR else ("--front-ends", kind)
+            server, far = NoriaServer(Path(directory), options=more), None
             try:
                 server.start()
                 server.load(data)
-                pids = front_ends(server)
+                if kind == FAR:
+                    far = far_front_end(server, port)
+                pids = front_ends(server) if far is None else [far.pid]
                 for workload in (w for w in WORKLOADS if w.name in WANTED):
                     for connections in map(int, options.connections.split(",")):
                         before = [processor_s(p) for p in pids]
                         found = measure(server, workload.noria, connections, options.seconds, data)
                         used = [processor_s(p) - b for p, b in zip(pids, before, strict=True)]
                         each = sum(used) / (found.per_second * options.seconds)
-                        print(f"{number} front ends   {workload.name:36}{connections:3} conn {found.per_second:9,.0f} "
+                        print(f"{kind} front ends   {workload.name:36}{connections:3} conn {found.per_second:9,.0f} "
                               f"a second ({found.p95_ms:.2f} ms)   {each * 1e6:5.1f} us a statement of "
                               f"{' + '.join(f'{u:.1f}' for u in used)} s", flush=True)
-                print(f"{number} front ends   private MB {', '.join(f'{private_mb(p):.0f}' for p in pids)}")
+                print(f"{kind} front ends   private MB {', '.join(f'{private_mb(p):.0f}' for p in pids)}")
             finally:
+                if far is not None:
+                    far.terminate()
+                    far.wait()
                 server.stop()
 
 

@@ -17,7 +17,9 @@ import pymysql
 from noria.client.embedded import EmbeddedTransport
 from noria.control.policy import Policy
 from noria.dataflow.packets import Ask, Evict
+from noria.runtime.proof import Between
 from noria.server.fronts.controller import Fronts
+from noria.server.fronts.far import FarFront, FarSettings
 from noria.server.fronts.messages import Begin
 from noria.server.fronts.process import FrontEnd
 from noria.server.listening import listening, reserved
@@ -37,6 +39,26 @@ class LocalFront(FrontEnd):
             self._server.abort()
         for task in self._tasks:
             task.cancel()
+
+
+class LocalFar(FarFront):
+    """One on another host, as it is once both ends have proved themselves."""
+
+    def __init__(self, path: str):
+        self.ready: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+        super().__init__(FarSettings(("the server", 1), Between(b""), mysql_port=0), self.ready.set_result)
+        self.path = path
+        self.running = asyncio.ensure_future(self.run())
+
+    async def _connected(self) -> Any:
+        return await asyncio.open_unix_connection(self.path)
+
+    async def end(self) -> None:
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
+            self._server.abort()
 
 
 class LocalFronts(Fronts):
@@ -78,6 +100,17 @@ class LocalServer:
             self._mysql = self._embedded._run(
                 listen(listening("127.0.0.1", 0, ""), self._embedded._sessions, {"": account("")}))
 
+    def far(self) -> LocalFar:
+        """Another front end, on another host."""
+        async def begun() -> LocalFar:
+            assert isinstance(self._mysql, LocalFronts)
+            far = LocalFar(str(self._embedded._run_dir / "fronts.sock"))
+            await asyncio.wait((far.ready, far.running), return_when=asyncio.FIRST_COMPLETED)
+            return far
+
+        made: LocalFar = self._embedded._run(begun())
+        return made
+
     async def _with_fronts(self, number: int) -> LocalFronts:
         embedded = self._embedded
         views = tuple(embedded.attachment()["paths"])
@@ -97,8 +130,8 @@ class LocalServer:
                 return connection
             connection.close()
 
-    def connect(self) -> Any:
-        return pymysql.connect(host="127.0.0.1", port=self._mysql.address[1], user="root", autocommit=True,
+    def connect(self, port: int = 0) -> Any:
+        return pymysql.connect(host="127.0.0.1", port=port or self._mysql.address[1], user="root", autocommit=True,
                                read_timeout=120, write_timeout=120, ssl_disabled=True)
 
     def connector(self) -> Any:

@@ -161,7 +161,7 @@ def test_nobody_without_the_secret_is_let_in(tmp_path: Path) -> None:
             left = await within(reader.read())
             assert len(left) in (0, 64), "no more than a number and a proof of the server's own"
             writer.close()
-        for wish in (b"link ../x", b"link link-1/../../x", b"peer 7", b"link front.sock", b"peer x"):
+        for wish in (b"link ../x", b"link link-1/../../x", b"peer 7", b"link front.sock", b"peer x", b"front clients"):
             with pytest.raises(Refused):
                 await proof.connected(host, port, SECRET, wish)
         assert came.empty()

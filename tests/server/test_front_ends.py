@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -11,7 +12,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from e2e.local import LocalFronts, LocalServer, views_at_once
+from e2e.local import LocalFar, LocalFronts, LocalServer, views_at_once
 from noria.core.errors import SqlError
 from noria.server.fronts.replica import Replica
 
@@ -65,7 +66,8 @@ def test_random_changes_of_the_program(server: LocalServer, seed: int) -> None:
     knows is what the catalog would say."""
     chance = random.Random(seed)
     views_at_once(server._embedded)
-    clients = [server.at(0), server.at(1)]
+    far = server.far()
+    clients = [server.at(0), server.connect(far.ready.result()[1])] if seed % 2 else [server.at(0), server.at(1)]
     with closing(clients[0]), closing(clients[1]):
         answer(lambda text: rows(clients[0], text), CHANGES[0])
         for step in range(40):
@@ -78,14 +80,18 @@ def test_random_changes_of_the_program(server: LocalServer, seed: int) -> None:
                 wanted = answer(lambda text: here(server, text), asked)
                 for c in (*clients, *clients, *clients):
                     assert answer(lambda text, c=c: rows(c, text), asked) == wanted, (seed, step, text, asked)
-            server._embedded._run(replicas_are_the_catalog(server))
+            server._embedded._run(replicas_are_the_catalog(server, far))
         server.validate()
+    server._embedded._run(far.end())
 
 
-async def replicas_are_the_catalog(server: LocalServer) -> None:
+async def replicas_are_the_catalog(server: LocalServer, far: LocalFar) -> None:
+    """The far one has taken in what it was told so far."""
+    while far.replica.version != server._executor.program.version:
+        await asyncio.sleep(0)
     executor, fronts = server._executor, server._mysql
     assert isinstance(fronts, LocalFronts)
-    for front in fronts.fronts.values():
+    for front in (*fronts.fronts.values(), far):
         assert front.replica.version == executor.program.version
         for shape, known in front.replica._by_shape._kept.items():
             found = executor.statements.recognise(shape.replace("?", "1"))

@@ -9,6 +9,7 @@ from noria.core.errors import SqlError
 from noria.core.statements import WriteResult
 from noria.dataflow import packets
 from noria.dataflow.packets import Envelope
+from noria.dataflow.well_formed import wrong
 
 
 def number_of(e: Envelope) -> int:
@@ -21,6 +22,8 @@ def refused(e: Envelope, error: SqlError) -> packets.Packet:
     body = e.body
     if isinstance(body, packets.Read | packets.Query):
         return packets.Rows(body.request, None, error)
+    if isinstance(body, packets.ReadMany):
+        return packets.Found(body.request, error=error)
     if isinstance(body, packets.Write):
         each = body.statements if isinstance(body.statements, (tuple, list)) else ()
         return packets.Wrote(e.seq, tuple(WriteResult(error=error) for _ in each))
@@ -36,7 +39,7 @@ def runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
         at, body = numbered[0], numbered[1].body
         if isinstance(body, packets.Between):
             return packets.Between
-        return body.view if isinstance(body, packets.Read) and not packets.wrong(body) else at
+        return body.view if isinstance(body, packets.Read) and not wrong(body) else at
 
     for _, run in itertools.groupby(enumerate(envelopes), key=together):
         yield [e for _, e in run]

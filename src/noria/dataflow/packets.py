@@ -122,7 +122,8 @@ class Read:
     and greatest code of the one key column; `__key` then numbers the values found.  first: so many rows of the least
     keys are enough, or of the greatest (descending).  fill: the keys are to be present, and the answer has no rows:
     whoever asks reads them from shared memory.  definition: of the view that is meant; error 1412 where another one has
-    the name by now, or none (0: whichever has it).  limit_ms: how long it may keep the worker (0: any time)."""
+    the name by now, or none (0: whichever has it).  limit_ms: how long it may keep the worker (0: any time).
+    together: of one key, and may travel with others, in a `ReadMany`."""
 
     request: int
     view: str
@@ -134,6 +135,26 @@ class Read:
     descending: bool = False
     definition: int = 0
     limit_ms: int = 0
+    together: bool = False
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Reads of one view and one key each, as of `Read`: their numbers, and their keys."""
+
+    view: str
+    definition: int
+    limit_ms: int
+    requests: tuple[int, ...]
+    keys: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class ReadMany:
+    """Reads that leave together.  Answer: `Found`, at once."""
+
+    request: int
+    alike: tuple[Alike, ...]
 
 
 @dataclass(frozen=True)
@@ -427,6 +448,16 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Found:
+    """Answer to ReadMany.  parts: the numbers of reads of one view, and their rows as of `Rows`, where `__key` is the
+    place among the numbers.  Reads that it does not name are answered by `Rows` of their own, now or later."""
+
+    request: int
+    parts: tuple[tuple[tuple[int, ...], Any], ...] = ()
+    error: SqlError | None = None
+
+
+@dataclass(frozen=True)
 class Migrated:
     """explain: (view, explanation text); filling: views that are not there yet (`Ask` built); bootstrap: (view, node
     number, plan of the node's input) of full nodes whose first state Spark must compute; failed: (view, why) of those
@@ -456,45 +487,7 @@ class Done:
 
 
 Packet = (
-    Write | Prepare | Decide | WorkOut | Meet | CheckUnique | Entries | Page | Read | Query | Migrate | Rehearse
-    | Snapshot | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between | Hello | Wrote
-    | Rows | Migrated | Done
+    Write | Prepare | Decide | WorkOut | Meet | CheckUnique | Entries | Page | Read | ReadMany | Query | Migrate
+    | Rehearse | Snapshot | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between
+    | Hello | Wrote | Rows | Found | Migrated | Done
 )
-
-
-# ---------------------------------------------------------------- what a packet must be like
-_INT, _TEXT, _ROW = (int,), (str,), (tuple, list)
-_NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
-    Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW},
-    Prepare: {"statements": _ROW, "group": _TEXT, "coordinator": _INT},
-    Decide: {"group": _TEXT, "commit": (bool,)},
-    WorkOut: {"request": _INT, "statement": (tuple,), "unique": _ROW, "rows": _ROW},
-    Meet: {"request": _INT, "statements": _ROW},
-    Entries: {"request": _INT, "table": (TableDef,), "columns": _ROW, "what": _TEXT, "given": _ROW},
-    Page: {"request": _INT, "table": _TEXT, "after": (bytes, type(None)), "rows": _INT},
-    CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW},
-    Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},
-    Query: {"request": _INT, "rows": _INT, "limit_ms": _INT},
-    Migrate: {"steps": _ROW, "recipe": _ROW, "limit_ms": _INT},
-    Rehearse: {"request": _INT, "steps": _ROW},
-    Snapshot: {"request": _INT, "path": _TEXT},
-    Ingest: {"table": _TEXT, "files": _ROW, "rows": _INT, "auto_increment": _INT},
-    CheckIngest: {"request": _INT, "table": _TEXT, "files": _ROW, "rows": _INT, "others": _ROW},
-    Bootstrap: {"view": _TEXT, "node": _INT, "files": _ROW, "request": _INT},
-    IndexFiles: {"ticket": _TEXT, "files": (tuple, list, type(None)), "request": _INT},
-    Evict: {"request": _INT, "nbytes": (int, type(None))},
-    Ask: {"request": _INT, "what": _TEXT, "argument": _TEXT, "read": (Read, type(None))},
-    Fit: {"request": _INT, "table": (TableDef,)},
-    SetLimit: {"nbytes": _INT, "request": _INT},
-}
-_MOST = 2**62  # of any number in these fields
-
-
-def wrong(body: Any) -> str:
-    """What is wrong with the fields that a worker relies on before it handles a packet; empty for a good one.  No front
-    end sends such a packet: it says that the sender is broken."""
-    for name, types in _NEEDS.get(type(body), {}).items():
-        value = getattr(body, name)
-        if not isinstance(value, types) or (isinstance(value, int) and not 0 <= value < _MOST):
-            return f"{type(body).__name__}.{name} is no {' or '.join(t.__name__ for t in types)} of a packet"
-    return ""

@@ -18,7 +18,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from noria.core.errors import (
@@ -26,8 +25,6 @@ from noria.core.errors import (
     SqlError,
     internal_error,
     took_too_much,
-    unfilled,
-    view_changed,
     view_gone,
 )
 from noria.core.limits import ONE_SHOT_BYTES, REQUEST_BYTES
@@ -47,8 +44,10 @@ from noria.dataflow.packets import Envelope
 from noria.dataflow.peers import Peers, routed
 from noria.dataflow.profile import Profile
 from noria.dataflow.protocols import BaseStore, StoreBroken, ViewFactory
+from noria.dataflow.reading import Reading
 from noria.dataflow.slicing import Asked, Scans
 from noria.dataflow.surroundings import Surroundings
+from noria.dataflow.well_formed import wrong
 from noria.dataflow.work import Work
 from noria.state.mapped import leaving
 
@@ -85,12 +84,14 @@ class Worker:
         self._deferred = Deferred(self.engine, self.around, self._peers)
         self._scans = Scans(self.engine, self.around, self._internal)
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
+        self._reading = Reading(self.engine, self._changes, symbols, self.around)
         commits = Commits(self.engine, store, (self.engine.builds, self._scans, self.engine.lookups))
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
             **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), partial(self._write, commits.write)),
             packets.Ingest: self._taken_over(commits.ingest),
             packets.Read: self._read_when_there, packets.Query: self._query, packets.Ask: self._ask,
             packets.Migrate: lambda b, e: routed(self._peers, b, lambda: self._migrate(b, e)),
+            packets.ReadMany: lambda b, e: self._reading.many(b, lambda r: self._again(replace(e, body=r))),
             packets.Bootstrap: self._bootstrap, packets.Fit: lambda _, e: self._deferred.until_fits(e),
         }
         self._answers: dict[type, Callable[[Any], Any]] = {
@@ -129,7 +130,7 @@ class Worker:
                 self._take(together)
                 continue
             if len(together) > 1:
-                self._prefill([e.body for e in together if isinstance(e.body, packets.Read)])
+                self._reading.prefill([e.body for e in together if isinstance(e.body, packets.Read)])
             for e in together:
                 if (reply := self._answered(e)) is not None:
                     out.append(self._reply(e, reply))
@@ -176,7 +177,7 @@ class Worker:
         """At once, or when what other workers have is here, or what is much on disk; or nobody wants it any more."""
         try:
             with self.engine.lookups.bounded(e):
-                return self._read(body)
+                return self._reading.read(body)
         except LongLookup as wanted:
             self.engine.lookups.wait(e, wanted)
         except Remote as r:
@@ -216,8 +217,8 @@ class Worker:
     # -------------------------------------------------------------- requests
     def _answered(self, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> packets.Packet | None:
         """The reply, if it is not one that waits.  run: what makes it, if it is not run from the start."""
-        if wrong := packets.wrong(e.body):
-            return refused(e, SqlError(1105, "HY000", wrong))
+        if why := wrong(e.body):
+            return refused(e, SqlError(1105, "HY000", why))
         number = number_of(e)
         self.around.began(number)
         self._grows |= not isinstance(e.body, packets.Query)
@@ -342,28 +343,6 @@ class Worker:
         return self._deferred.until_whole(e, node)
 
     # -------------------------------------------------------------- reads and questions
-    def _read(self, body: packets.Read) -> packets.Rows:
-        view = self._changes.views.get(body.view)
-        if body.view in self._changes.left_out:
-            return packets.Rows(body.request, None, self._changes.left_out[body.view])
-        if body.definition and (view is None or view.definition != body.definition):
-            return packets.Rows(body.request, None, view_changed(body.view))
-        if view is None or body.view not in self.engine.readers:
-            return packets.Rows(body.request, None, view_gone(body.view))
-        if not self.engine.ready(body.view):
-            return packets.Rows(body.request, None, self.engine.builds.error_of(body.view) or unfilled(body.view))
-        try:
-            if body.between is not None:
-                rows, ordinal = self.engine.read_between(body.view, *body.between, body.first, body.descending)
-            else:
-                keys = codes_of(body.keys, view.key_fields, self._symbols)
-                rows, ordinal = self.engine.read(body.view, keys, body.nulls)
-        except SqlError as error:  # no room for the answer
-            return packets.Rows(body.request, None, error)
-        if body.fill:
-            return packets.Rows(body.request, None)
-        return shown(body.request, view, self._symbols, rows, ordinal)
-
     def _query(self, body: packets.Query, e: Envelope, pieces: Pieces | None = None) -> packets.Packet | None:
         """At once, or in slices; again when other workers' rows are here.  pieces: of these, as far as they are."""
         if body.spread and pieces is None and self._peers is not None:
@@ -385,30 +364,6 @@ class Worker:
                 return None
             raise took_too_much(body.rows) from None
         return shown(body.request, view, self._symbols, rows, ordinal)
-
-    def _prefill(self, bodies: Sequence[packets.Read]) -> None:
-        """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""
-        view = self._changes.views.get(bodies[0].view)
-        reads = [b for b in bodies if b.between is None and not self.around.unwanted(b.request)
-                 and view is not None and b.definition in (0, view.definition)]
-        if len(reads) < 2 or view is None or not view.key or view.name not in self.engine.readers:
-            return
-        if not self.engine.ready(view.name):
-            return
-        self.around.began(reads[0].request)
-        self.engine.work = Work(self.around.clock, min(r.limit_ms for r in reads) // 2)
-        try:
-            keys = [codes_of(r.keys, view.key_fields, self._symbols) for r in reads]
-            with self.engine.lookups.bounded():
-                self.engine.read(view.name, np.concatenate(keys, axis=1))
-        except (SqlError, Remote, LongLookup):
-            pass  # told to each reader when it is answered
-        except InvariantViolation:
-            raise
-        except Exception:  # whose fault it was shows when each is answered by itself
-            self.engine.distrust(view.name)
-        finally:
-            self.engine.work = None
 
     def _snapshot(self, body: packets.Snapshot) -> packets.Packet:
         try:
@@ -467,7 +422,7 @@ class Worker:
         seen = self.engine.profile = profile or Profile(self.engine.clock or (lambda: 0))
         assert body.read is not None
         try:
-            reply = self._read(body.read)
+            reply = self._reading.read(body.read)
         except Remote as r:
             self._wait(r, e, lambda: self._analyze(body, e, seen))
             return None

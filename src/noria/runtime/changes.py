@@ -247,10 +247,14 @@ class ReplyBook:
 
     def asked(self, body: Any, retry: bool, loop: asyncio.AbstractEventLoop) -> tuple[int, Asked]:
         """Give a question its number."""
-        self._last_request += 1
-        number = self._last_request
+        number = self.number()
         self.asks[number] = Asked(replace(body, request=number), loop.create_future(), retry)
         return number, self.asks[number]
+
+    def number(self) -> int:
+        """Of what is asked next."""
+        self._last_request += 1
+        return self._last_request
 
     def restoring(self, body: Migrate, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
         """The future of a recovery's Migrate, which travels with sequence number 0."""

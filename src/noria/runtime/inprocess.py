@@ -20,7 +20,8 @@ from noria.dataflow.packets import Envelope, Hello, Ingest, Migrate, Packet, Wri
 from noria.dataflow.surroundings import Surroundings
 from noria.runtime.changes import Change, Hold, WorkerGone
 from noria.runtime.lineage import Lineage
-from noria.runtime.link import FRONT_END, LinkState, LinkStats, Member, OnHello, ReplyBook
+from noria.runtime.link import FRONT_END, LinkState, LinkStats, OnHello, ReplyBook
+from noria.runtime.member import Member
 from noria.runtime.routes import Routes
 from noria.runtime.worker_main import HostedWorker, WorkerConfig, open_worker
 

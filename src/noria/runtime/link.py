@@ -13,7 +13,6 @@ missing pulses while it does not compute either.  A question whose caller is can
 from __future__ import annotations
 
 import asyncio
-import enum
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -24,18 +23,22 @@ from typing import Any, Protocol
 from noria.core.limits import DEAF_S, HEARTBEAT_MS, LEASE_MS
 from noria.dataflow.packets import (
     Envelope,
+    Found,
     Hello,
     Ingest,
     Migrate,
     Own,
     Packet,
+    Read,
     Write,
 )
 from noria.runtime import wire
-from noria.runtime.changes import Change, Flight, Hold, ReplyBook, WorkerGone
+from noria.runtime.changes import Change, Hold, ReplyBook, WorkerGone
 from noria.runtime.lineage import Elsewhere, Process
+from noria.runtime.member import LinkState, Member
 from noria.runtime.pulse import Computing, Doing, Heart
 from noria.runtime.routes import Routes
+from noria.runtime.together import Together
 from noria.runtime.wire import Kind, Reader, Signal, WireError
 
 __all__ = ["Link", "LinkState", "LinkStats", "ReplyBook", "WorkerGone", "WorkerLink"]
@@ -43,13 +46,6 @@ __all__ = ["Link", "LinkState", "LinkStats", "ReplyBook", "WorkerGone", "WorkerL
 FRONT_END = -1  # the sender of the front end's packets
 OnHello = Callable[[Hello], Awaitable[None]]
 Note = Callable[[str], None]
-
-
-class LinkState(enum.Enum):
-    DOWN = "down"
-    RECOVERING = "recovering"  # a worker is there, the program is being brought back
-    UP = "up"
-    CLOSED = "closed"
 
 
 @dataclass
@@ -108,80 +104,6 @@ class Link(Protocol):
         """Returns when that is so.  view: of which; "": of any.  worker: whose part; None: everybody's."""
 
 
-class Member:
-    """What a link of one worker is to `ShardedLink` beside: what it does before its worker serves."""
-
-    workers = 1
-    state: LinkState
-    _book: ReplyBook
-    _loop: asyncio.AbstractEventLoop
-
-    def _send(self, body: Packet, seq: int) -> None:
-        raise NotImplementedError
-
-    def has(self, worker: int, view: str, writes: Own) -> bool:
-        return True
-
-    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
-        """There is no other worker to wait for."""
-
-    async def replay(self, changed: Callable[[Change], Change]) -> None:
-        """Only within `on_hello`: the changes that the last worker left unanswered, before anything else."""
-        for flight in tuple(self._book.changes.flying):
-            flight.body = changed(flight.body)
-            await self._at_once(flight)
-
-    async def first(self, body: Change) -> Any:
-        """Only within `on_hello`: a change that goes before all that waits."""
-        if self.state is not LinkState.RECOVERING:
-            raise WorkerGone("a change came out of its turn: the worker is not being brought back")
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        await self._at_once(self._book.changes.begun(body, answer))
-        return answer.result()
-
-    async def _at_once(self, flight: Flight) -> None:
-        done: asyncio.Future[Any] = self._loop.create_future()
-        flight.parts.append((0, done))
-        flight.sent, flight.tries = True, flight.tries + 1
-        self._send(flight.body, flight.seq)
-        await done
-
-    def gate(self, group: str) -> None:
-        """The group's `Write` keeps its place when it is submitted, and waits."""
-        self._book.changes.gated.add(group)
-
-    def release(self, group: str) -> None:
-        self._book.changes.gated.discard(group)
-        self._pump()
-
-    def hold(self, group: str) -> asyncio.Future[Any]:
-        """Take a place in the queue, for what `put` brings; done when all before it was answered."""
-        return self._add(Hold(group))
-
-    def put(self, group: str, body: Change) -> asyncio.Future[Any]:
-        """What comes to the group's place."""
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._book.changes.put(group, body, future)
-        self._pump()
-        return future
-
-    def let_go(self, group: str) -> None:
-        """The group has no place here any more."""
-        self._book.changes.put(group, None, self._loop.create_future())
-        self._pump()
-
-    def _add(self, body: Change | Hold) -> asyncio.Future[Any]:
-        raise NotImplementedError
-
-    def _pump(self) -> None:
-        raise NotImplementedError
-
-    @property
-    def held(self) -> str:
-        """The group of which something is prepared here, and not decided."""
-        return self._book.changes.held
-
-
 class _Connection(asyncio.Protocol):
     """One stream from a worker: its packets or its pulses, once it has said which."""
 
@@ -228,6 +150,7 @@ class WorkerLink(Member):
         self._elsewhere = elsewhere or Elsewhere()
         self._computing = Computing(None)
         self._book = ReplyBook()
+        self._together = Together(self._book, lambda body: self._send(body, 0))
         self._recovering: asyncio.Task[None] | None = None
         self._peer: _Connection | None = None
         self._newest = 0
@@ -318,7 +241,9 @@ class WorkerLink(Member):
 
     async def _ask(self, body: Packet, retry: bool) -> Any:
         number, asked = self._book.asked(body, retry, self._loop)
-        if self.state is LinkState.UP or (self.state is LinkState.RECOVERING and not retry):
+        if self.state is LinkState.UP and isinstance(asked.body, Read) and asked.body.together:
+            self._together.add(asked.body)
+        elif self.state is LinkState.UP or (self.state is LinkState.RECOVERING and not retry):
             self._send(asked.body, seq=0)
         try:
             return await asked.future
@@ -395,6 +320,8 @@ class WorkerLink(Member):
             if isinstance(item, Signal):
                 return  # one that could not open its shard says goodbye; Spark tells why
             self._drop(f"a message of the replaced incarnation {connection.incarnation}")
+        elif isinstance(item, Envelope) and isinstance(item.body, Found):
+            self.stats.dropped += not self._together.take(item.body)
         elif isinstance(item, Envelope):
             self.stats.dropped += not self._book.take(item.body)
         elif item.kind is Kind.GOODBYE:
@@ -480,6 +407,7 @@ class WorkerLink(Member):
         if self.state is LinkState.UP or self._book.changes.sent:
             self._book.worker_died(why, self._at())
         self._newest = self._peer.incarnation + 1
+        self._together.clear()
         self._forget_peer()
         self.stats.losses += 1
         self._enter(LinkState.DOWN, why)

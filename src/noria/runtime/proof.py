@@ -62,8 +62,8 @@ def secret_of(data_dir: Path) -> bytes:
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        found = path.read_bytes()
-        if len(found) != _SECRET_BYTES or path.stat().st_mode & 0o077:
+        found = _secret_in(path)
+        if found is None:
             raise NoProof(f"{path} is no secret of {_SECRET_BYTES} bytes that its owner alone can read: remove it "
                           "while nothing serves this directory, and it is made again") from None
         return found
@@ -73,6 +73,20 @@ def secret_of(data_dir: Path) -> bytes:
         out.flush()
         os.fsync(out.fileno())
     return made
+
+
+def secret_in(path: Path) -> bytes:
+    """Of a copy of that file.  NoProof or OSError."""
+    found = _secret_in(path)
+    if found is None:
+        raise NoProof(f"{path} is no secret of {_SECRET_BYTES} bytes that its owner alone can read: copy "
+                      f"{_SECRET_FILE} of the server's data directory, with mode 600")
+    return found
+
+
+def _secret_in(path: Path) -> bytes | None:
+    found = path.read_bytes()
+    return found if len(found) == _SECRET_BYTES and not path.stat().st_mode & 0o077 else None
 
 
 def tls(between: Between, server: bool) -> ssl.SSLContext | None:

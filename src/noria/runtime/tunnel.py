@@ -37,6 +37,7 @@ from noria.runtime.proof import Between, NoProof, Refused, Streams
 PIECE_BYTES = proof.READ_BYTES
 RETRY_S = 0.2  # between two tries to reach a worker
 REACH_S = 5.0  # for which the server's tunnel may be gone when a worker starts
+FRONTS = "fronts.sock"  # where the server hears its front ends
 MOST_UNPROVED = 64  # connections at a time
 _LINK, _PEER = re.compile(r"link(-\d{1,4})?"), re.compile(r"peer-(\d{1,4})")
 Address = tuple[str, int]
@@ -276,6 +277,8 @@ class Tunnel:
         what, name = wish
         if what == "link" and self._told.hub is None and _LINK.fullmatch(name):
             return self._told.run_dir / name
+        if what == "front" and self._told.hub is None:
+            return self._told.run_dir / FRONTS
         if what == "peer" and _PEER.fullmatch(f"peer-{name}") and int(name) not in self._here:
             return self._told.run_dir / f"peer-{name}.sock"
         raise FileNotFoundError(f"there is no {what} {name} here")

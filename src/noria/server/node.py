@@ -42,6 +42,7 @@ from noria.runtime.link import Link, LinkState, WorkerLink
 from noria.runtime.pulse import doing_path
 from noria.runtime.resources import raise_open_files
 from noria.runtime.sharded import ShardedLink
+from noria.runtime.tunnel import FRONTS
 from noria.runtime.worker_main import WorkerConfig, feeds_dir, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.applying import applied
@@ -261,13 +262,15 @@ class Node:
     async def _listen(self, mysql: socket.socket, http: socket.socket) -> None:
         settings = self.settings
         self._closers.append(("MySQL clients", self._stop_mysql))
-        if settings.front_ends > 1:
-            self.mysql = self._fronts = self._made_fronts(*mysql.getsockname()[:2])
+        if settings.front_ends > 1 or settings.cluster_host:
+            self._fronts = self._made_fronts(*mysql.getsockname()[:2])
             await self._fronts.start()
+        if self._fronts is not None and settings.front_ends > 1:
+            self.mysql = self._fronts
         else:
             self.mysql = await listen(mysql, self.sessions, self._users(), None, self.certificates,
                                       settings.tls_require)
-        self.sessions.processes.hang_up = self.mysql.hang_up
+        self.sessions.processes.hang_up = self._hang_up
         policy = Policy.of([*settings.http_names, settings.http_host], settings.tls_require)
         self.http = HttpServer(make_app(self, policy), self.certificates)
         await self.http.start(http)
@@ -280,7 +283,11 @@ class Node:
         begin = Begin(host, port, views, 0, 0, 0, reply_bytes(settings.memory_bytes) // settings.front_ends,
                       settings.user, settings.password, settings.tls_cert, settings.tls_key, settings.tls_require,
                       logging.getLogger().level)
-        return Fronts(settings.front_ends, f"ipc://{self.run_dir / 'fronts.sock'}", begin, self.executor, self.sessions)
+        near = settings.front_ends if settings.front_ends > 1 else 0
+        return Fronts(near, f"ipc://{self.run_dir / FRONTS}", begin, self.executor, self.sessions)
+
+    def _hang_up(self, number: int) -> bool:
+        return any(front.hang_up(number) for front in (self.mysql, self._fronts) if front is not None)
 
     def _users(self) -> dict[str, Any]:
         """With a password one user; without, anybody who can reach the loopback interface."""
@@ -300,13 +307,14 @@ class Node:
                 log.exception("stopping the %s failed", what)
 
     async def _stop_mysql(self) -> None:
-        if self.mysql is None:
-            return
-        self.mysql.close()
+        all_fronts = [front for front in (self.mysql, self._fronts) if front is not None]
+        for front in all_fronts:
+            front.close()
         try:
-            await asyncio.wait_for(self.mysql.wait_closed(), CLIENTS_STOP_S)
+            await asyncio.wait_for(asyncio.gather(*(f.wait_closed() for f in all_fronts)), CLIENTS_STOP_S)
         except TimeoutError:
-            self.mysql.abort()
+            for front in all_fronts:
+                front.abort()
             if self._fronts is not None:
                 await self._fronts.wait_closed()
 
@@ -321,12 +329,13 @@ class Node:
         pids = [0 if link.hello is None else link.hello.pid for link in self.links]
         return {"status": "ok" if up else "recovering", "worker": self.link.state.value, "spark": self.supervisor.state,
                 "worker_pid": pids[0], "worker_pids": pids,
-                "front_end_pids": [os.getpid()] if self._fronts is None else self._fronts.pids(),
+                "front_end_pids": (self._fronts.pids() if self._fronts is not None else []) or [os.getpid()],
                 "why": "" if up else self.link.why}
 
     async def stats(self) -> dict[str, Any]:
         numbers = self.executor.stats()
-        numbers.update(connections=len(self.mysql.connections) if self.mysql else 0,
+        fronts = {front for front in (self.mysql, self._fronts) if front is not None}
+        numbers.update(connections=sum(len(front.connections) for front in fronts),
                        worker_restarts_total=self._restarts(),
                        worker_up=int(self.link.state is LinkState.UP), front_memory=_resident(os.getpid()),
                        spark_memory=sum(map(_resident, (*self.supervisor.processes(), *self.batch.processes()))),
@@ -381,7 +390,7 @@ class Node:
         if nbytes < LEAST_LIMIT:
             raise SqlError(1105, "HY000", f"a memory limit of {nbytes} bytes is too little to serve; 1M at least")
         self._worker_limit = int(nbytes * WORKER_MEMORY_SHARE) // len(self.links)
-        if self._fronts is None:
+        if self._fronts is None or self._fronts is not self.mysql:
             self.executor.replies.bound(reply_bytes(nbytes))
         else:
             self._fronts.bound(reply_bytes(nbytes))

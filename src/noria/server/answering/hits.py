@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from noria.core.errors import SqlError
 from noria.dataflow.packets import Own
@@ -54,24 +54,49 @@ class Known:
         return shape, values if self.plain else [a.bind(values).values[0] for a in self.select.lookups]
 
 
-def hit(reads: Reads, link: Link, known: Known, values: Sequence[Any], keep: bool, unseen: Own
-        ) -> ResultSet | tuple[str, int] | None:
-    """The answer, where all of it is in shared memory; else None, or the view and the worker that may not have the
-    session's own writes yet."""
+class Wanted(NamedTuple):
+    """One key's rows in a reader, some of its rows and columns (through), and what is done to them."""
+
+    reader: ViewDef
+    key: tuple[Any, ...]
+    through: Through | None
+    shape: Shape
+
+    def answer(self, rows: list[Any]) -> ResultSet:
+        """rows: all that the reader has of the key, with all columns."""
+        chosen = rows if self.through is None else self.through.rows(rows)
+        return ResultSet(self.shape.shown, self.shape.apply(chosen))
+
+
+def wanted(link: Link, known: Known, values: Sequence[Any], unseen: Own
+           ) -> Wanted | ResultSet | tuple[str, int] | None:
+    """What is to be looked up; the answer where that is nothing, or the view and the worker that may not have the
+    session's own writes yet.  SqlError."""
     reader = known.reader
     if reader is None:
         return None
+    shape, asked = known.asked(values)
+    key = key_of(asked, known.view.key_fields)
+    if key is None:
+        return ResultSet(shape.shown, shape.apply([]))
+    through = known.through
+    if through is not None and not through.same_key:
+        (key,), through = through.of([key])
+    if unseen and not link.has(worker := link.routes.owner(reader, key), reader.name, unseen):
+        return reader.name, worker
+    return Wanted(reader, key, through, shape)
+
+
+def hit(reads: Reads, link: Link, known: Known, values: Sequence[Any], keep: bool, unseen: Own
+        ) -> ResultSet | tuple[str, int] | None:
+    """The answer, where all of it is in shared memory; else None, or what `wanted` says."""
     try:
-        shape, asked = known.asked(values)
-        key = key_of(asked, known.view.key_fields)
-        if key is None:
-            return ResultSet(shape.shown, shape.apply([]))
-        through = known.through
-        if through is not None and not through.same_key:
-            (key,), through = through.of([key])
-        if unseen and not link.has(worker := link.routes.owner(reader, key), reader.name, unseen):
-            return reader.name, worker
-        found = reads.local(reader, key, keep, through)
+        want = wanted(link, known, values, unseen)
+        if not isinstance(want, Wanted):
+            return want
+        found = reads.local(want.reader, want.key, keep, want.through)
+        if found is None:
+            return None
+        return ResultSet(want.shape.shown, want.shape.apply(found.rows), (), found.stands)
     except SqlError:
         return None  # the session says it in its way
-    return None if found is None else ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)

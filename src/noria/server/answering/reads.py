@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from noria.control.published import published
 from noria.core.errors import SqlError, is_unfilled
-from noria.core.limits import ONE_SHOT_MS, ONE_SHOT_ROWS, VIEW_HOLD_MS
+from noria.core.limits import OFF_LOOP_ROWS, ONE_SHOT_MS, ONE_SHOT_ROWS, VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type
 from noria.dataflow.packets import Ask, Done, Own, Query, Read, Rows
@@ -29,6 +29,7 @@ from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 from noria.runtime.spread import numbered, row_by_row, taken
+from noria.runtime.together import Part
 from noria.server.outcomes import Standing
 from noria.server.rows import beside, python_rows
 from noria.views.reader import AttachedView, AttachedViews, LargeAnswer
@@ -203,7 +204,8 @@ class Reads:
     async def _read(self, view: ViewDef, key: Key) -> list[Any]:
         """The rows are read from shared memory once they are there: the worker need not send them.  It does where they
         were evicted between, or cannot be published."""
-        if self._attached_of(view, key) is not None:
+        near = self._attached_of(view, key) is not None
+        if near:
             await self._ask(Read(0, view.name, [key], fill=True, definition=view.definition,
                                  limit_ms=self._limit_ms(view)))
             found = self._found(view, key)
@@ -212,7 +214,15 @@ class Reads:
             large = self._table(view, key)
             if large is not None:
                 return await _made(large)
-        return await _made(await self._rows(view, [key]))
+        return await self._sent(view, key, together=not near)
+
+    async def _sent(self, view: ViewDef, key: Key, together: bool) -> list[Any]:
+        """The key's rows as the worker sends them, along with others' where its shared memory is not here."""
+        rows = await self._ask(Read(0, view.name, [key], definition=view.definition, limit_ms=self._limit_ms(view),
+                                    together=together))
+        if isinstance(rows, Part) and rows.whole.table.num_rows <= OFF_LOOP_ROWS:
+            return rows.of(rows.whole.made(lambda table: python_rows(table, table.num_columns - 1)))
+        return await _made(rows.table() if isinstance(rows, Part) else pa.table(rows))
 
     def _table(self, view: ViewDef, key: Key, through: Through | None = None) -> pa.Table | None:
         """The key's rows from shared memory as Arrow, with `__key`; None where they are not there."""
@@ -263,6 +273,15 @@ class Reads:
         self.hits += len(keys)
         self._hits_of[view.name] += len(keys)
         return found
+
+    def among(self, view: ViewDef, keys: list[Key]) -> Looked | None:
+        """The rows of those keys that are in shared memory, as of `several`; None where none can be."""
+        looked = self._look(view, keys, False, None)
+        if looked is not None:
+            there = len(keys) - int(np.count_nonzero(looked[1]))
+            self.hits += there
+            self._hits_of[view.name] += there
+        return looked
 
     def _look(self, view: ViewDef, keys: Any, nulls: bool, through: Through | None) -> Looked | None:
         """The rows of many keys and which are missing; None where this definition of the view is not there."""

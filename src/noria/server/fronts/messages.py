@@ -1,4 +1,5 @@
-"""What front ends and the controller say to each other, one message after the other in each direction.
+"""What front ends and the controller say to each other, one message after the other in each direction.  A far front end
+is one on another host, which has no shared memory.
 
 Keeps true: a connection has one request under way at most; its `Reply` names the connection.  What changed of the
 program (`Version`, `Forget`) is told before any reply that was made after the change.
@@ -11,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from noria.core.errors import SqlError
 from noria.dataflow.packets import Own
@@ -79,6 +82,34 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class Some:
+    """Rows of many keys: as `Rows` of a worker has them; and of each key, is it missing?"""
+
+    rows: pa.Table
+    missing: Sequence[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Of a `Look`, for each view the rows of each of its keys; None for a key that the session is to be asked for."""
+
+    number: int
+    found: Sequence[Sequence[list[Any] | None] | Some]
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The controller is there, for a far front end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A far front end may not join: why."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class HangUp:
     """Somebody killed the connection."""
 
@@ -92,15 +123,21 @@ class Reload:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Take no more clients, hang up on idle ones and on the others once they have their answer, and end."""
+    """Take no more clients, hang up on idle ones and on the others once they have their answer, and end; a far one ends
+    only the line."""
 
 
 # ---------------------------------------------------------------- front end to controller
 @dataclass(frozen=True, slots=True)
 class Join:
-    """First of all: which of the front ends it is."""
+    """First of all: which of the front ends it is; a far one is given a number.  release: that of a far one."""
 
     number: int
+    release: str = ""
+
+    @property
+    def is_far(self) -> bool:
+        return bool(self.release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +157,25 @@ class Acknowledge:
 @dataclass(frozen=True, slots=True)
 class Count:
     """What it did since the last time: SELECTs it answered, kept replies it gave, lookups in shared memory by view; and
-    what it has: clients, bytes of kept replies."""
+    what it has: clients, bytes of kept replies; of a far one, bytes that no other process of its host shares, and it is
+    said every second, so that it is known to be there."""
 
     selects: int
     kept: int
     lookups: Mapping[str, int]
     connections: int
     reply_bytes: int
+    private_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Of a far one: the rows of those keys that are present, of views that it was taught to read under this version of
+    the program.  asked: a view, its definition, and keys."""
+
+    number: int
+    version: int
+    asked: Sequence[tuple[str, int, Sequence[tuple[Any, ...]]]]
 
 
 @dataclass(frozen=True, slots=True)

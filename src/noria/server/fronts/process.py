@@ -14,25 +14,27 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import uvloop
 
 from noria.core.limits import OFF_LOOP_ROWS, READ_HOLD_MS
-from noria.dataflow.packets import Envelope
+from noria.dataflow.packets import Envelope, Own
 from noria.runtime import wire
 from noria.runtime.heard import HeardBy, heard_path
 from noria.runtime.link import Link
 from noria.runtime.resources import raise_open_files
+from noria.server.answering.hits import Known, hit
 from noria.server.answering.reads import Reads
 from noria.server.answering.replies import ReplyCache
 from noria.server.fronts import messages
-from noria.server.fronts.remote import RemoteSessions
+from noria.server.fronts.remote import Lacks, RemoteSessions
 from noria.server.fronts.replica import Replica
 from noria.server.listening import CannotListen, listening
 from noria.server.mysql import MysqlServer, account, listen
+from noria.server.outcomes import ResultSet
 from noria.server.tls import Certificates
 from noria.state.mapped import leaving
 from noria.views.reader import attach
@@ -159,6 +161,10 @@ class FrontEnd(asyncio.Protocol):
     def _reload(self, told: messages.Reload) -> None:
         if self._certificates is not None:
             self._certificates.reload()
+
+    # ------------------------------------------------------------ what is answered here
+    def hit(self, known: Known, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
+        return hit(self.reads, self.link, known, values, True, unseen)
 
     # ------------------------------------------------------------ what the program is
     def _version(self, told: messages.Version) -> None:

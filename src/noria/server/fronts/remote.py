@@ -16,9 +16,7 @@ from typing import Any, Protocol, cast
 
 from noria.core.types import Field
 from noria.dataflow.packets import Own
-from noria.runtime.link import Link
-from noria.server.answering.hits import TOUCH_EVERY, Known, hit
-from noria.server.answering.reads import Reads
+from noria.server.answering.hits import TOUCH_EVERY, Known
 from noria.server.answering.replies import ReplyCache
 from noria.server.fronts import messages
 from noria.server.fronts.replica import Replica
@@ -37,17 +35,20 @@ from noria.server.outcomes import (
 from noria.sql.text.shape import shape_of
 from noria.sql.text.the_database import check_database
 
+Lacks = tuple[str, int] | None  # the view, and the worker, that may not have the session's own writes
+
 
 class Front(Protocol):
     """What a session needs of its front end."""
 
     replica: Replica
-    reads: Reads
-    link: Link
     replies: ReplyCache
     selects: int
 
     def send(self, message: Any) -> None: ...
+
+    def hit(self, known: Known, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
+        """As `hits.hit`."""
 
 
 @dataclass(slots=True)
@@ -69,9 +70,12 @@ class RemoteSessions:
     def connect(self, client: Client) -> RemoteSession:
         if client.database:
             check_database(client.database)
-        session = self._open[client.connection_id] = RemoteSession(self._front, client, self._closed)
+        session = self._open[client.connection_id] = self._session(client)
         self._front.send(messages.Open(client))
         return session
+
+    def _session(self, client: Client) -> RemoteSession:
+        return RemoteSession(self._front, client, self._closed)
 
     def _closed(self, connection: int) -> None:
         self._open.pop(connection, None)
@@ -102,6 +106,11 @@ class RemoteSession:
         self.unseen: Own = {}
 
     @property
+    def waits(self) -> bool:
+        """For the controller's answer."""
+        return self._asked is not None
+
+    @property
     def warnings(self) -> Sequence[Warning_]:
         """They are the controller's session's, which tells them to who asks."""
         return ()
@@ -114,16 +123,14 @@ class RemoteSession:
     def query(self, text: str, multi: bool, finish: Finish | None) -> Answer | Awaitable[Answer] | Later[Answer]:
         found = shape_of(text)
         known = None if found is None else self._front.replica.known(found[0])
-        lacks = None
-        if found is not None and known is not None:
-            answer = self._here(known, found[1])
-            if isinstance(answer, ResultSet):
-                return answer
-            lacks = answer
         shape = found[0] if found is not None and known is None else None
-        asked = messages.Query(self._connection, self._is_cleared(), text, multi, _form(finish), shape is not None,
-                               lacks)
-        return self._ask(asked, _answer, lambda taught: self._front.replica.learn(taught, shape))
+
+        def there(lacks: Lacks) -> Later[Answer]:
+            asked = messages.Query(self._connection, self._is_cleared(), text, multi, _form(finish), shape is not None,
+                                   lacks)
+            return self._ask(asked, _answer, lambda taught: self._front.replica.learn(taught, shape))
+
+        return there(None) if found is None or known is None else self._here(known, found[1], there)
 
     def prepare(self, text: str) -> Later[Prepared]:
         self._statements += 1
@@ -138,33 +145,37 @@ class RemoteSession:
 
     def execute(self, handle: Handle, values: Sequence[object], finish: Finish | None
                 ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
-        known, lacks = self._front.replica.valid(handle.known), None
-        if known is not None:
-            answer = self._here(known, values)
-            if isinstance(answer, ResultSet):
-                return answer
-            lacks = answer
-        asked = messages.Execute(self._connection, self._is_cleared(), handle.number, values, _form(finish),
-                                 known is None, lacks)
-        return self._ask(asked, _answer, partial(self._learnt, handle))
+        known = self._front.replica.valid(handle.known)
+
+        def there(lacks: Lacks) -> Later[Outcome]:
+            asked = messages.Execute(self._connection, self._is_cleared(), handle.number, values, _form(finish),
+                                     known is None, lacks)
+            return self._ask(asked, _answer, partial(self._learnt, handle))
+
+        return there(None) if known is None else self._here(known, values, there)
 
     def _learnt(self, handle: Handle, taught: Known) -> None:
         handle.known = taught
         self._front.replica.learn(taught)
 
-    def _here(self, known: Known, values: Sequence[Any]) -> ResultSet | tuple[str, int] | None:
-        """The answer from shared memory, as of `hit`."""
+    def _here(self, known: Known, values: Sequence[Any], there: Callable[[Lacks], Later[Any]]
+              ) -> ResultSet | Later[Any]:
+        """The answer from shared memory, else from the controller's session."""
         if not self.keepable:
-            return None
-        front = self._front
-        answer = hit(front.reads, front.link, known, values, True, self.unseen)
-        if isinstance(answer, ResultSet):
-            front.selects += 1
-            self._cleared = True
-            known.uses += 1
-            if known.reader is not None and known.reader.adhoc and known.uses % TOUCH_EVERY == 1:
-                front.send(messages.Touch(known.reader.name))
+            return there(None)
+        answer = self._front.hit(known, values, self.unseen)
+        if not isinstance(answer, ResultSet):
+            return there(answer)
+        self._answered(known)
         return answer
+
+    def _answered(self, known: Known) -> None:
+        """Not by the controller's session."""
+        self._front.selects += 1
+        self._cleared = True
+        known.uses += 1
+        if known.reader is not None and known.reader.adhoc and known.uses % TOUCH_EVERY == 1:
+            self._front.send(messages.Touch(known.reader.name))
 
     # ------------------------------------------------------------ what is said besides
     def close_statement(self, handle: Handle) -> None:

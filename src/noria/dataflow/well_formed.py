@@ -1,0 +1,45 @@
+"""What a packet must be like before a worker handles it: the fields that it relies on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noria.core.types import TableDef
+from noria.dataflow import packets
+
+_INT, _TEXT, _ROW = (int,), (str,), (tuple, list)
+_NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
+    packets.Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW},
+    packets.Prepare: {"statements": _ROW, "group": _TEXT, "coordinator": _INT},
+    packets.Decide: {"group": _TEXT, "commit": (bool,)},
+    packets.WorkOut: {"request": _INT, "statement": (tuple,), "unique": _ROW, "rows": _ROW},
+    packets.Meet: {"request": _INT, "statements": _ROW},
+    packets.Entries: {"request": _INT, "table": (TableDef,), "columns": _ROW, "what": _TEXT, "given": _ROW},
+    packets.Page: {"request": _INT, "table": _TEXT, "after": (bytes, type(None)), "rows": _INT},
+    packets.CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW},
+    packets.Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},
+    packets.ReadMany: {"request": _INT, "alike": _ROW},
+    packets.Query: {"request": _INT, "rows": _INT, "limit_ms": _INT},
+    packets.Migrate: {"steps": _ROW, "recipe": _ROW, "limit_ms": _INT},
+    packets.Rehearse: {"request": _INT, "steps": _ROW},
+    packets.Snapshot: {"request": _INT, "path": _TEXT},
+    packets.Ingest: {"table": _TEXT, "files": _ROW, "rows": _INT, "auto_increment": _INT},
+    packets.CheckIngest: {"request": _INT, "table": _TEXT, "files": _ROW, "rows": _INT, "others": _ROW},
+    packets.Bootstrap: {"view": _TEXT, "node": _INT, "files": _ROW, "request": _INT},
+    packets.IndexFiles: {"ticket": _TEXT, "files": (tuple, list, type(None)), "request": _INT},
+    packets.Evict: {"request": _INT, "nbytes": (int, type(None))},
+    packets.Ask: {"request": _INT, "what": _TEXT, "argument": _TEXT, "read": (packets.Read, type(None))},
+    packets.Fit: {"request": _INT, "table": (TableDef,)},
+    packets.SetLimit: {"nbytes": _INT, "request": _INT},
+}
+_MOST = 2**62  # of any number in these fields
+
+
+def wrong(body: Any) -> str:
+    """What is wrong with the fields that a worker relies on before it handles a packet; empty for a good one.  No front
+    end sends such a packet: it says that the sender is broken."""
+    for name, types in _NEEDS.get(type(body), {}).items():
+        value = getattr(body, name)
+        if not isinstance(value, types) or (isinstance(value, int) and not 0 <= value < _MOST):
+            return f"{type(body).__name__}.{name} is no {' or '.join(t.__name__ for t in types)} of a packet"
+    return ""

@@ -1,0 +1,93 @@
+"""What a link of one worker is to the link of several beside: states, places in the queue of changes, and what is done
+before the worker serves."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable
+from typing import Any
+
+from noria.dataflow.packets import Own, Packet
+from noria.runtime.changes import Change, Flight, Hold, ReplyBook, WorkerGone
+
+
+class LinkState(enum.Enum):
+    DOWN = "down"
+    RECOVERING = "recovering"  # a worker is there, the program is being brought back
+    UP = "up"
+    CLOSED = "closed"
+
+
+class Member:
+    """What a link of one worker is to `ShardedLink` beside: what it does before its worker serves."""
+
+    workers = 1
+    state: LinkState
+    _book: ReplyBook
+    _loop: asyncio.AbstractEventLoop
+
+    def _send(self, body: Packet, seq: int) -> None:
+        raise NotImplementedError
+
+    def has(self, worker: int, view: str, writes: Own) -> bool:
+        return True
+
+    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
+        """There is no other worker to wait for."""
+
+    async def replay(self, changed: Callable[[Change], Change]) -> None:
+        """Only within `on_hello`: the changes that the last worker left unanswered, before anything else."""
+        for flight in tuple(self._book.changes.flying):
+            flight.body = changed(flight.body)
+            await self._at_once(flight)
+
+    async def first(self, body: Change) -> Any:
+        """Only within `on_hello`: a change that goes before all that waits."""
+        if self.state is not LinkState.RECOVERING:
+            raise WorkerGone("a change came out of its turn: the worker is not being brought back")
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        await self._at_once(self._book.changes.begun(body, answer))
+        return answer.result()
+
+    async def _at_once(self, flight: Flight) -> None:
+        done: asyncio.Future[Any] = self._loop.create_future()
+        flight.parts.append((0, done))
+        flight.sent, flight.tries = True, flight.tries + 1
+        self._send(flight.body, flight.seq)
+        await done
+
+    def gate(self, group: str) -> None:
+        """The group's `Write` keeps its place when it is submitted, and waits."""
+        self._book.changes.gated.add(group)
+
+    def release(self, group: str) -> None:
+        self._book.changes.gated.discard(group)
+        self._pump()
+
+    def hold(self, group: str) -> asyncio.Future[Any]:
+        """Take a place in the queue, for what `put` brings; done when all before it was answered."""
+        return self._add(Hold(group))
+
+    def put(self, group: str, body: Change) -> asyncio.Future[Any]:
+        """What comes to the group's place."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._book.changes.put(group, body, future)
+        self._pump()
+        return future
+
+    def let_go(self, group: str) -> None:
+        """The group has no place here any more."""
+        self._book.changes.put(group, None, self._loop.create_future())
+        self._pump()
+
+    def _add(self, body: Change | Hold) -> asyncio.Future[Any]:
+        raise NotImplementedError
+
+    def _pump(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def held(self) -> str:
+        """The group of which something is prepared here, and not decided."""
+        return self._book.changes.held

@@ -1,0 +1,412 @@
+"""A front end on another host than the server: `noria front-end`.
+
+It serves MySQL clients as one beside the controller does, over a line to it that goes through the server's tunnel
+(`runtime/tunnel.py`), once both ends have proved that they know the secret.  What is in the workers' shared memory it
+has looked up there (`looks.py`).
+
+    seeks the server ──Begin──► serves ──line lost, Stop──► away: seeks the server again; SIGTERM ends it from anywhere
+
+Keeps true: nothing of the other end is read as anything before it has proved itself; a session ends with the line that
+it was opened over, and its client is told that with the next statement; what is answered was found by the server, under
+the version of the program that it had then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import uvloop
+
+from noria import __version__
+from noria.core.errors import SqlError
+from noria.core.limits import FRONT_SILENT_S
+from noria.dataflow.packets import Envelope, Own
+from noria.runtime import proof, wire
+from noria.runtime.link import Link
+from noria.runtime.proof import Between, NoProof, Refused
+from noria.runtime.resources import private_bytes, raise_open_files
+from noria.server.answering.hits import Known, Wanted, wanted
+from noria.server.answering.replies import ReplyCache
+from noria.server.fronts import messages
+from noria.server.fronts.looks import Looks, Rows
+from noria.server.fronts.process import CLIENTS_STOP_S, REPORT_S, NoLink
+from noria.server.fronts.remote import Handle, Lacks, RemoteSession, RemoteSessions
+from noria.server.fronts.replica import Replica
+from noria.server.listening import CannotListen, listening
+from noria.server.mysql import MysqlServer, account, auth, listen
+from noria.server.outcomes import Client, Later, ResultSet
+from noria.server.settings import SettingsError, is_loopback
+from noria.server.tls import Certificates
+
+log = logging.getLogger("noria.front")
+WISH = b"front clients"
+AGAIN_S = 0.3  # between two tries to reach the server
+_AWAY = (OSError, TimeoutError, asyncio.IncompleteReadError, Refused, NoProof, wire.WireError)
+
+
+class CannotServe(Exception):
+    """Why it cannot, which trying again would not change."""
+
+
+@dataclass(frozen=True)
+class FarSettings:
+    """controller: where the server's tunnel listens."""
+
+    controller: tuple[str, int]
+    between: Between
+    mysql_host: str = "127.0.0.1"
+    mysql_port: int = 3307
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_require: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise SettingsError("--tls-cert FILE and --tls-key FILE belong together: one is missing")
+        if self.tls_require and self.tls_cert is None:
+            raise SettingsError("--tls-require needs a certificate: --tls-cert FILE and --tls-key FILE")
+
+
+# ---------------------------------------------------------------- sessions
+class FarSession(RemoteSession):
+    """Implements `outcomes.Session`.  lost: ends it, with this error for whatever its client asks."""
+
+    def __init__(self, front: FarFront, client: Client, closed: Callable[[int], None]):
+        super().__init__(front, client, closed)
+        self._far, self._over = front, False
+        self._error: SqlError | None = None
+
+    def _here(self, known: Known, values: Sequence[Any], there: Callable[[Lacks], Later[Any]]
+              ) -> ResultSet | Later[Any]:
+        """From the controller's shared memory, else from its session."""
+        if not self.keepable or self._error is not None:
+            return there(None)
+        try:
+            want = wanted(self._far.link, known, values, self.unseen)
+        except SqlError:
+            return there(None)
+        if isinstance(want, ResultSet):
+            self._answered(known)
+            return want
+        if not isinstance(want, Wanted):
+            return there(want)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        rows = self._far.looks.rows(want.reader, want.key)
+        rows.add_done_callback(partial(self._looked, known, want, there, answer))
+        return Later(answer, lambda done: done.result())
+
+    def _looked(self, known: Known, want: Wanted, there: Callable[[Lacks], Later[Any]], answer: asyncio.Future[Any],
+                found: asyncio.Future[Rows]) -> None:
+        if self._over or answer.done():  # the client has gone
+            answer.cancel()
+            return
+        rows = found.result()
+        if rows is not None:
+            with contextlib.suppress(SqlError):  # the session says it in its way
+                answer.set_result(want.answer(rows))
+                self._answered(known)
+                return
+        try:
+            later = there(None)
+        except SqlError as e:
+            answer.set_exception(e)
+            return
+        later.future.add_done_callback(lambda done: _settle(answer, partial(later.then, done)))
+
+    def _ask(self, *asked: Any) -> Later[Any]:
+        self._check()
+        return super()._ask(*asked)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            self._far.hang_up_soon(self._connection)
+            raise self._error
+
+    def lost(self, error: SqlError) -> None:
+        asked, self._asked, self._error = self._asked, None, error
+        if asked is not None and not asked.done():
+            asked.set_exception(error)
+            self._far.hang_up_soon(self._connection)
+
+    def close(self) -> None:
+        self._over = True
+        if self._error is None:
+            super().close()
+
+    def close_statement(self, handle: Handle) -> None:
+        if self._error is None:
+            super().close_statement(handle)
+
+    def use(self, database: str) -> None:
+        self._check()
+        super().use(database)
+
+    def reset(self) -> None:
+        self._check()
+        super().reset()
+
+
+class FarSessions(RemoteSessions):
+    """Implements `outcomes.Backend`."""
+
+    def __init__(self, front: FarFront):
+        super().__init__(front)
+        self._far = front
+
+    def connect(self, client: Client) -> RemoteSession:
+        self._far.check()
+        return super().connect(client)
+
+    def _session(self, client: Client) -> RemoteSession:
+        return FarSession(self._far, client, self._closed)
+
+    def lost(self, error: SqlError, all_of_them: bool = True) -> None:
+        """The line that they were opened over is no more, or will soon be: then those stay that wait for an answer."""
+        for number, session in list(self._open.items()):
+            if all_of_them or not session.waits:
+                del self._open[number]
+                cast(FarSession, session).lost(error)
+
+    def waits(self) -> bool:
+        """Is an answer on its way?"""
+        return any(session.waits for session in self._open.values())
+
+
+# ---------------------------------------------------------------- the front end
+class FarFront:
+    """Implements `remote.Front`.  on_ready: called once, when clients are served, with the address."""
+
+    replica: Replica
+    link: Link
+
+    def __init__(self, settings: FarSettings, on_ready: Callable[[tuple[str, int]], None]):
+        self._settings, self._on_ready = settings, on_ready
+        self.replies = ReplyCache(0)  # what it would keep could change without its noticing
+        self.selects = 0
+        self.sessions = FarSessions(self)
+        self.looks = Looks(self.send, lambda: self.replica.version)
+        self._writer: asyncio.StreamWriter | None = None
+        self._server: MysqlServer | None = None
+        self._serving: Awaitable[None] | None = None
+        self._certificates: Certificates | None = None
+        self._last_id = 0
+        self._error: SqlError | None = self._away_error("it has not been reached yet")
+        self._stopping = False  # the server is
+        self._why = ""
+        self._does: dict[type, Callable[[Any], object]] = {
+            messages.Version: self._version, messages.Forget: self._forget, messages.Beat: lambda m: None,
+            messages.Bound: lambda m: None, messages.Reload: lambda m: None,
+            messages.Reply: lambda m: self.sessions.replied(m), messages.Looked: lambda m: self.looks.take(m),
+            messages.HangUp: lambda m: self.hang_up_soon(m.connection), messages.Refuse: self._refused,
+            messages.Stop: self._stopped}
+
+    # ------------------------------------------------------------ life
+    async def run(self) -> None:
+        """For good.  `CannotServe`, before it has served for the first time."""
+        while True:
+            try:
+                await self._line(*await self._connected())
+            except _AWAY as e:
+                if isinstance(e, NoProof) and self._server is None:
+                    raise CannotServe(str(e)) from e
+                self._away(str(e) or type(e).__name__)
+            await asyncio.sleep(AGAIN_S)
+
+    async def _connected(self) -> proof.Streams:
+        return await proof.connected(*self._settings.controller, self._settings.between, WISH)
+
+    async def _line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, from its first byte to its end, which is an exception."""
+        self._writer, messages_of, self._stopping = writer, wire.Reader(), False
+        reporting = asyncio.ensure_future(self._report())
+        try:
+            self.send(messages.Join(0, __version__))
+            while True:
+                async with asyncio.timeout(FRONT_SILENT_S):
+                    data = await reader.read(proof.READ_BYTES)
+                if not data:
+                    raise ConnectionError("it has closed the connection")
+                for item in messages_of.feed(data):
+                    await self._take(item)
+                if self._stopping and not self.sessions.waits():
+                    raise ConnectionError("it was stopped")
+        except TimeoutError:
+            raise ConnectionError(f"nothing was heard of it for {FRONT_SILENT_S} s") from None
+        finally:
+            reporting.cancel()
+            self._writer = None
+            writer.transport.abort()
+
+    async def _take(self, item: wire.Item) -> None:
+        if not isinstance(item, Envelope):
+            raise wire.WireError(f"what it said cannot be read: {item}")
+        if isinstance(item.body, messages.Begin):
+            await self._begin(item.body)
+        else:
+            self._does[type(item.body)](item.body)
+
+    def send(self, message: Any) -> None:
+        if self._writer is not None:
+            self._writer.write(wire.encode(Envelope(0, 0, 0, message)))
+
+    def _away(self, why: str) -> None:
+        """The server is not there: every session that it had is over."""
+        host, port = self._settings.controller
+        if why != self._why:
+            log.warning("the server at %s:%d is not reached: %s; it is tried again all the time", host, port, why)
+        self._why, self._error = why, self._away_error(why)
+        self.looks.over()
+        self.sessions.lost(self._error)
+
+    def _away_error(self, why: str) -> SqlError:
+        host, port = self._settings.controller
+        since = time.strftime("%H:%M:%S", time.gmtime())
+        return SqlError(1053, "08S01", f"The server at {host}:{port}, which this front end serves for, is not reached "
+                                       f"since {since} UTC ({why}); it is sought all the time: connect again soon")
+
+    def check(self) -> None:
+        """Is the server there?  Else the error that says so."""
+        if self._error is not None:
+            raise self._error
+
+    def _refused(self, told: messages.Refuse) -> None:
+        if self._server is None:
+            raise CannotServe(f"the server refuses it: {told.why}")
+        raise ConnectionError(told.why)
+
+    def _stopped(self, told: messages.Stop) -> None:
+        """What is under way is answered still."""
+        self._stopping, self._error = True, self._away_error("it was stopped")
+        self.sessions.lost(self._error, all_of_them=False)
+
+    async def stop(self) -> None:
+        """Take no more clients; running statements have their answer."""
+        if self._server is None:
+            return
+        self._server.close()
+        try:
+            await asyncio.wait_for(self._server.wait_closed(), CLIENTS_STOP_S)
+        except TimeoutError:
+            self._server.abort()
+
+    # ------------------------------------------------------------ clients
+    async def _begin(self, begin: messages.Begin) -> None:
+        self.replica = Replica(begin.version, len(begin.views))
+        self.link = cast(Link, NoLink(self.replica))
+        users = {"": account("")} if begin.password is None else {begin.user: account(begin.password)}
+        passed = max(0, self._last_id + 1 - begin.first + begin.step - 1) // begin.step
+        ids = self._ids(begin.first + passed * begin.step, begin.step)
+        if self._server is None:
+            self._server = await self._listen(begin, users, ids)
+            self._on_ready(self._server.address)
+        else:
+            self._server.ids, self._server.directory = ids, auth.Directory(users, self._server.key)
+        self._error, self._why = None, ""
+        self.send(messages.Ready(*self._server.address))
+        log.info("serves for the server at %s:%d", *self._settings.controller)
+
+    def _ids(self, first: int, step: int) -> Any:
+        for number in itertools.count(first, step):
+            self._last_id = number
+            yield number
+
+    async def _listen(self, begin: messages.Begin, users: dict[str, auth.Account], ids: Any) -> MysqlServer:
+        s = self._settings
+        if begin.password is None and not is_loopback(s.mysql_host):
+            raise CannotServe(f"--mysql-host {s.mysql_host} is not a loopback address, so clients of other hosts could "
+                              "connect: give the server a password with --password-file FILE, or use 127.0.0.1")
+        if s.tls_cert is not None and s.tls_key is not None:
+            self._certificates = Certificates(s.tls_cert, s.tls_key)
+        bound = listening(s.mysql_host, s.mysql_port, "--mysql-host, --mysql-port")
+        return await listen(bound, self.sessions, users, None, self._certificates, s.tls_require, ids)
+
+    def reload(self) -> None:
+        """Read the certificate again."""
+        if self._certificates is not None:
+            self._certificates.reload()
+
+    def hang_up_soon(self, connection: int) -> None:
+        """After what is being written to it."""
+        assert self._server is not None
+        asyncio.get_running_loop().call_soon(self._server.hang_up, connection)
+
+    # ------------------------------------------------------------ what the program is
+    def _version(self, told: messages.Version) -> None:
+        self.replica.changed(told.version)
+        self.send(messages.Acknowledge(told.version))
+
+    def _forget(self, told: messages.Forget) -> None:
+        self.replica.forget(told.view)
+
+    def hit(self, known: Known, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
+        return None  # there is no shared memory
+
+    # ------------------------------------------------------------ what is counted
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_S)
+            selects, self.selects = self.selects, 0
+            clients = 0 if self._server is None else len(self._server.connections)
+            self.send(messages.Count(selects, 0, {}, clients, 0, private_bytes(os.getpid())))
+
+
+def _settle(answer: asyncio.Future[Any], result: Callable[[], Any]) -> None:
+    if answer.done():
+        return
+    try:
+        answer.set_result(result())
+    except asyncio.CancelledError:
+        answer.cancel()
+    except Exception as e:
+        answer.set_exception(e)
+
+
+# ---------------------------------------------------------------- the process
+def serve(settings: FarSettings, log_level: str) -> int:
+    """Until SIGTERM; the exit status."""
+    os.umask(0o077)
+    logging.basicConfig(level=log_level.upper(), stream=sys.stderr,
+                        format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    raise_open_files()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings))
+    except (CannotServe, CannotListen, SettingsError) as e:
+        print(f"noria front-end: {e}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _ready(address: tuple[str, int]) -> None:
+    print(f"noria front-end ready mysql={address[0]}:{address[1]}", flush=True)
+
+
+async def _serve(settings: FarSettings) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    front = FarFront(settings, _ready)
+    loop.add_signal_handler(signal.SIGHUP, front.reload)
+    running, stopping = asyncio.ensure_future(front.run()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        running.result()
+    await front.stop()
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+__all__ = ["CannotServe", "FarFront", "FarSettings", "serve"]

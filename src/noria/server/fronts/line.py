@@ -1,0 +1,319 @@
+"""The controller's end of the line to one front end: its connections' sessions, and what it is told.
+
+Keeps true: what a front end asks is bounded by what it reads: while it does not, it is not read from, and one that
+stands still so is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from noria.core.errors import SqlError, internal_error
+from noria.core.limits import FRONT_UNREAD_S
+from noria.dataflow.packets import Envelope
+from noria.plan.view import ViewDef
+from noria.runtime import wire
+from noria.runtime.lineage import Process
+from noria.runtime.pulse import Computing
+from noria.server.answering.statements import Compiled
+from noria.server.fronts import messages
+from noria.server.fronts.looks import looked
+from noria.server.mysql.session import Finisher
+from noria.server.outcomes import Encoded, Failed, Later, Ok, Outcome, ResultSet
+from noria.server.sessions.session import Session
+
+if TYPE_CHECKING:
+    from noria.server.fronts.controller import Fronts
+
+log = logging.getLogger("noria")
+TOLD_S = 2.0  # one that has not taken a change of the program in by then, and does not compute, is ended
+LOOK_S = 0.25  # between two looks whether it has
+
+
+class Held:
+    """A connection's session, and what it has prepared."""
+
+    def __init__(self, session: Session):
+        self.session = session
+        self.statements: dict[int, Compiled] = {}
+
+
+class Line(asyncio.Protocol):
+    """The line to one front end.  version: of the program that it has taken in; process: of one on this host; readers:
+    of a far one, the views that it was taught to look up in; heard_at: when it said something last."""
+
+    def __init__(self, fronts: Fronts):
+        self._fronts, self._executor = fronts, fronts.executor
+        self._reader = wire.Reader()
+        self.number: int | None = None
+        self.is_far = False
+        self.readers: dict[str, ViewDef] = {}
+        self.heard_at = fronts.clock()
+        self.private_bytes = 0
+        self._stuck: asyncio.TimerHandle | None = None  # runs while it does not read
+        self.process: Process | None = None
+        self.version, self.reply_bytes, self.connections = -1, 0, 0
+        self.held: dict[int, Held] = {}
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._bugs = itertools.count(1)
+        self._does: dict[type, Callable[[Any], object]] = {
+            messages.Ready: lambda m: fronts.served(self, m), messages.Acknowledge: self._acknowledged,
+            messages.Count: self._counted, messages.Touch: self._touched, messages.Open: self._open,
+            messages.Look: self._look,
+            messages.Close: lambda m: self._close(m.connection),
+            messages.CloseStatement: lambda m: self.held[m.connection].statements.pop(m.statement, None),
+            messages.Use: lambda m: self.held[m.connection].session.use(m.database),
+            messages.Reset: lambda m: self.held[m.connection].session.reset()}
+        self._asks: dict[type, Callable[[Held, Any], Any]] = {
+            messages.Query: self._query, messages.Prepare: self._prepare, messages.Execute: self._execute,
+            messages.ListFields: lambda held, m: held.session.list_fields(m.table, m.pattern),
+            messages.Kill: lambda held, m: held.session.kill(m.number)}
+
+    # ------------------------------------------------------------ the line
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)
+        if not wire.same_user(peer := transport.get_extra_info("socket")):
+            self._transport.abort()
+            return
+        self.process = wire.other_end(peer)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_at = self._fronts.clock()
+        try:
+            for item in self._reader.feed(data):
+                if not isinstance(item, Envelope):
+                    raise wire.WireError(str(item))
+                self._take(item.body)
+        except wire.WireError as e:
+            log.error("front end %s is ended, for what it said cannot be read: %s", self.number, e)
+            self.end()
+
+    def _take(self, body: Any) -> None:
+        if self.number is None:
+            if not isinstance(body, messages.Join):
+                raise wire.WireError(f"{body!r} before it joined")
+            self.is_far = body.is_far
+            self._fronts.joined(self, body)
+        elif isinstance(body, messages.Request):
+            self._ask(body)
+        else:
+            self._does[type(body)](body)
+
+    def pause_writing(self) -> None:
+        self._transport.pause_reading()  # type: ignore[attr-defined]  # of a socket it can
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        self.heard_at = self._fronts.clock()
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+        if not self._transport.is_closing():
+            self._transport.resume_reading()  # type: ignore[attr-defined]
+
+    @property
+    def is_silent_for(self) -> float:
+        """Seconds; of one that is not read from it is not known."""
+        return 0.0 if self._stuck is not None else self._fronts.clock() - self.heard_at
+
+    def _watch_reader(self) -> None:
+        self._stuck = asyncio.get_running_loop().call_later(FRONT_UNREAD_S, self._reads,
+                                                            self._transport.get_write_buffer_size())
+
+    def _reads(self, unread: int) -> None:
+        """Has it read anything since the last look?"""
+        if self._transport.get_write_buffer_size() < unread:
+            self._watch_reader()
+            return
+        log.error("front end %s has read nothing for %d s and is ended", self.number, FRONT_UNREAD_S)
+        self.end()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+        self._fronts.left(self)
+        for number in list(self.held):
+            self._close(number)
+        for _, reached in self._waiting:
+            if not reached.done():
+                reached.set_result(None)
+        self._waiting.clear()
+
+    def send(self, message: Any) -> None:
+        self._transport.write(wire.encode(Envelope(0, self.number or 0, 0, message)))
+
+    def refuse(self, why: str) -> None:
+        """The last that it hears."""
+        log.warning("a front end on another host may not join: %s", why)
+        self.send(messages.Refuse(why))
+        self._transport.close()
+
+    def end(self) -> None:
+        """At once; another process takes its place.  One on another host finds that its line has ended."""
+        self._transport.abort()
+        if self.process is not None and not self.is_far:
+            self._fronts.kill(self.process)
+
+    # ------------------------------------------------------------ the program
+    def forget(self, view: str) -> None:
+        self.readers.pop(view, None)
+        self.send(messages.Forget(view))
+
+    def changed(self, version: int) -> None:
+        self.readers.clear()
+        self.send(messages.Version(version))
+
+    def _look(self, look: messages.Look) -> None:
+        executor = self._executor
+        readers = self.readers if look.version == executor.program.version else {}
+        found = looked(executor.reads, readers, look.asked)
+        self.send(messages.Looked(look.number, found))
+
+    def _acknowledged(self, told: messages.Acknowledge) -> None:
+        self.version = told.version
+        for version, reached in self._waiting:
+            if version <= self.version and not reached.done():
+                reached.set_result(None)
+        self._waiting = [(v, f) for v, f in self._waiting if not f.done()]
+
+    async def reached(self, version: int) -> None:
+        """Returns when it has this version, or is gone: one that neither takes it in nor computes is ended."""
+        if self.version >= version:
+            return
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((version, reached))
+        computing, waited = Computing(self.process), 0.0
+        while not reached.done():
+            before = self._fronts.clock()
+            await asyncio.wait((reached,), timeout=LOOK_S)
+            waited += min(self._fronts.clock() - before, LOOK_S)  # if this loop stood still, answers are unread
+            if not reached.done() and waited >= TOLD_S and not computing.goes_on():
+                log.error("front end %s does not take in a change of the program and is ended", self.number)
+                self.end()
+                return
+
+    def _touched(self, told: messages.Touch) -> None:
+        view = self._executor.program.adhoc_named(told.view)
+        if view is not None:
+            self._executor.program.touch(view)
+
+    def _counted(self, count: messages.Count) -> None:
+        executor = self._executor
+        executor.selects += count.selects
+        executor.replies.hits += count.kept
+        executor.reads.had_elsewhere(count.lookups)
+        self.reply_bytes, self.connections = count.reply_bytes, count.connections
+        self.private_bytes = count.private_bytes
+        self._fronts.answered(self, count.selects + count.kept)
+
+    # ------------------------------------------------------------ sessions
+    def _open(self, told: messages.Open) -> None:
+        self._fronts.opened(self, told.client)
+        session = self._fronts.sessions.connect(replace(told.client, keeps=False))
+        self.held[told.client.connection_id] = Held(session)
+
+    def _close(self, connection: int) -> None:
+        held = self.held.pop(connection, None)
+        if held is not None:
+            held.session.close()
+
+    def _ask(self, request: messages.Request) -> None:
+        held = self.held[request.connection]
+        if request.cleared:
+            held.session.warnings = ()
+        reply = partial(self._settled, request, held)
+        try:
+            answer = self._asks[type(request)](held, request)
+        except Exception as e:
+            self._failed(request, held, e)
+            return
+        if isinstance(answer, Later):
+            answer.future.add_done_callback(lambda done: reply(partial(answer.then, done)))
+        elif inspect.isawaitable(answer):
+            task = asyncio.ensure_future(_awaited(answer))
+            task.add_done_callback(lambda done: reply(done.result))
+        else:
+            reply(lambda: answer)
+
+    def _settled(self, request: messages.Request, held: Held, result: Callable[[], Any]) -> None:
+        """The session has answered: its reply, unless the client has gone meanwhile."""
+        try:
+            answer = result()
+            if isinstance(request, messages.Query | messages.Execute):
+                answer = self._encoded(answer, held.session, request.form)
+        except (Exception, asyncio.CancelledError) as e:
+            self._failed(request, held, e)
+            return
+        self._reply(request, held, answer, None)
+
+    def _failed(self, request: messages.Request, held: Held, error: BaseException) -> None:
+        if self.held.get(request.connection) is not held:
+            return  # the client has gone
+        if not isinstance(error, SqlError):
+            number = f"F{request.connection}.{next(self._bugs)}"
+            log.error("internal error %s: a request could not be answered", number, exc_info=error)
+            error = internal_error(number)
+        self._reply(request, held, None, error)
+
+    def _reply(self, request: messages.Request, held: Held, answer: Any, error: SqlError | None) -> None:
+        if self.held.get(request.connection) is not held or self._transport.is_closing():
+            return
+        session = held.session
+        taught = seen = None
+        if error is None:
+            taught = self._taught(request, held)
+            if taught is not None and self.is_far:
+                self.readers[taught.reader.name] = taught.reader
+            lacks = request.lacks if isinstance(request, messages.Query | messages.Execute) else None
+            seen = lacks if lacks is not None and self._executor.has(*lacks, session.unseen) else None
+        self.send(messages.Reply(request.connection, answer, error, session.status, session.keepable, session.unseen,
+                                 taught, seen))
+
+    # ------------------------------------------------------------ statements
+    def _query(self, held: Held, asked: messages.Query) -> Any:
+        return held.session.query(asked.text, asked.multi, Finisher(*asked.form, held.session))
+
+    def _prepare(self, held: Held, asked: messages.Prepare) -> Any:
+        prepared = held.session.prepare(asked.text)
+        held.statements[asked.statement] = prepared.handle
+        return prepared.parameters, prepared.fields, prepared.number
+
+    def _execute(self, held: Held, asked: messages.Execute) -> Any:
+        compiled = held.statements[asked.statement]
+        return held.session.execute(compiled, asked.values, Finisher(*asked.form, held.session))
+
+    def _taught(self, request: messages.Request, held: Held) -> Any:
+        """What the front end needs to answer the statement itself the next time."""
+        statements = self._executor.statements
+        if isinstance(request, messages.Query):
+            known = statements.recognise(request.text) if request.learn else None
+            return None if known is None else self._executor.taught(known[0])
+        if isinstance(request, messages.Prepare) or (isinstance(request, messages.Execute) and request.learn):
+            compiled = held.statements[request.statement]
+            if compiled.version != self._executor.program.version:
+                with contextlib.suppress(SqlError):  # the next execution will tell
+                    compiled = held.statements[request.statement] = statements.prepare(compiled.text)
+            return self._executor.taught(compiled)
+        return None
+
+    def _encoded(self, answer: Any, session: Session, form: messages.Form) -> Any:
+        """With results as the bytes that the client gets."""
+        if isinstance(answer, ResultSet):
+            return Finisher(*form, session)(answer)
+        if isinstance(answer, Ok | Encoded | Failed):
+            return answer
+        return [self._encoded(one, session, form) for one in cast(Sequence[Outcome], answer)]
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer
+
+

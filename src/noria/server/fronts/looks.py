@@ -1,0 +1,107 @@
+"""Lookups of far front ends, which have no shared memory: what their sessions ask for while others are under way goes
+to the controller in one message, and is found there as a front end on its host would find it (`runtime/together.py`).
+
+Keeps true: what is found is the whole of a present key, at one moment; all else is for the session to answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from noria.core.errors import SqlError
+from noria.core.limits import OFF_LOOP_ROWS
+from noria.plan.view import ViewDef
+from noria.runtime.together import Gathering, Part, Whole
+from noria.server.answering.reads import Key, Reads
+from noria.server.fronts import messages
+from noria.server.rows import python_rows
+
+FEW = 8  # keys of one view: fewer are found sooner one by one
+Rows = list[Any] | None
+
+
+# ---------------------------------------------------------------- the front end
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    view: ViewDef
+    key: Key
+    rows: asyncio.Future[Rows] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Looks(Gathering[Asked, list[list[Asked]]]):
+    """version: of the program, as the front end knows it."""
+
+    def __init__(self, send: Callable[[messages.Look], None], version: Callable[[], int]):
+        super().__init__()
+        self._send, self._version, self._number = send, version, 0
+
+    def rows(self, view: ViewDef, key: Key) -> asyncio.Future[Rows]:
+        """All rows of the key, with all columns; None where the session must be asked."""
+        asked = Asked(view, key)
+        self.add(asked)
+        return asked.rows
+
+    def _sent(self, some: list[Asked]) -> tuple[int, list[list[Asked]]] | None:
+        alike: defaultdict[tuple[str, int], list[Asked]] = defaultdict(list)
+        for asked in some:
+            if not asked.rows.done():
+                alike[asked.view.name, asked.view.definition].append(asked)
+        if not alike:
+            return None
+        self._number += 1
+        self._send(messages.Look(self._number, self._version(), tuple(
+            (*kind, tuple(a.key for a in group)) for kind, group in alike.items())))
+        return self._number, list(alike.values())
+
+    def take(self, looked: messages.Looked) -> None:
+        for group, found in zip(self.landed(looked.number) or (), looked.found, strict=False):
+            for asked, rows in zip(group, _each(found), strict=True):
+                if not asked.rows.done():
+                    asked.rows.set_result(rows)
+
+    def over(self) -> None:
+        """Nobody is there to look."""
+        flying = [asked for groups in self._flying.values() for group in groups for asked in group]
+        for asked in flying + self.clear():
+            if not asked.rows.done():
+                asked.rows.set_result(None)
+
+
+def _each(found: Sequence[Rows] | messages.Some) -> Sequence[Rows]:
+    if not isinstance(found, messages.Some):
+        return found
+    whole = Whole(found.rows, len(found.missing))
+    made = whole.made(lambda table: python_rows(table, table.num_columns - 1))
+    return [None if missing else Part(whole, at).of(made) for at, missing in enumerate(found.missing)]
+
+
+# ---------------------------------------------------------------- the controller
+def looked(reads: Reads, readers: Mapping[str, ViewDef], asked: Sequence[tuple[str, int, Sequence[Key]]]
+           ) -> list[Sequence[Rows] | messages.Some]:
+    """readers: the views that may be looked up in, by name."""
+    return [_looked(reads, readers.get(view), definition, keys) for view, definition, keys in asked]
+
+
+def _looked(reads: Reads, view: ViewDef | None, definition: int, keys: Sequence[Key]) -> Sequence[Rows] | messages.Some:
+    if view is None or view.definition != definition:
+        return [None] * len(keys)
+    if len(keys) >= FEW:
+        try:
+            found = reads.among(view, list(keys))
+        except SqlError:  # of one of them: the session says it in its way
+            found = None
+        if found is not None and found[0].num_rows <= OFF_LOOP_ROWS:
+            return messages.Some(found[0], found[1].tolist())
+    return [_one(reads, view, key) for key in keys]
+
+
+def _one(reads: Reads, view: ViewDef, key: Key) -> Rows:
+    try:
+        found = reads.local(view, key, False)
+    except SqlError:
+        return None
+    return None if found is None else found.rows
