@@ -151,7 +151,7 @@ class Member:
         self._book.changes.gated.add(group)
 
     def release(self, group: str) -> None:
-        self._book.changes.gated.discard(group)
+        self._book.changes.release(group)
         self._pump()
 
     def hold(self, group: str) -> asyncio.Future[Any]:
@@ -164,6 +164,9 @@ class Member:
         self._book.changes.put(group, body, future)
         self._pump()
         return future
+
+    def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None:
+        self._book.changes.withdraw(change, sent)
 
     def let_go(self, group: str) -> None:
         """The group has no place here any more."""
@@ -230,10 +233,9 @@ class WorkerLink(Member):
         self._book = ReplyBook()
         self._recovering: asyncio.Task[None] | None = None
         self._peer: _Connection | None = None
-        self._newest = 0
         self._last_pulse = self._last_beat = clock()
         self._up = asyncio.Event()
-        self._pumping = False  # soon
+        self._newest, self._pumping = 0, False  # soon
 
     # ------------------------------------------------------------ life
     async def start(self) -> None:
@@ -312,9 +314,7 @@ class WorkerLink(Member):
 
     async def request(self, body: Packet) -> Any:
         """`change` or `ask`, by what the packet is."""
-        if isinstance(body, Write | Migrate | Ingest):
-            return await self.change(body)
-        return await self.ask(body)
+        return await (self.change(body) if isinstance(body, Write | Migrate | Ingest) else self.ask(body))
 
     async def _ask(self, body: Packet, retry: bool) -> Any:
         number, asked = self._book.asked(body, retry, self._loop)
