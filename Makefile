@@ -30,7 +30,7 @@ soak: setup
 		$(PYTHON) -m pytest -q --timeout=0 -n 2 tests/dataflow/test_engine_random.py
 
 # A server under random faults until so many of its processes were killed (CHAOS_SECONDS: or at least so long); seeds are
-# printed, CHAOS_SEED repeats one.  docs/reliability.md says what is promised.
+# printed, CHAOS_SEED repeats one; CHAOS_WORKERS and CHAOS_FRONT_ENDS, which it draws, may be given.  docs/reliability.md says what is promised.
 CHAOS_KILLS ?= 1000
 chaos: setup
 	@CHAOS_KILLS=$(CHAOS_KILLS) CHAOS_SECONDS=$${CHAOS_SECONDS:-0} CHAOS_STORM=$${CHAOS_STORM:-30} \

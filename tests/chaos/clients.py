@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import mysql.connector
@@ -30,15 +31,28 @@ from pymysql.constants import CLIENT
 
 import noria
 from chaos.journal import Journal
+from chaos.places import places
 from chaos.proxy import Proxy
-from e2e.crash_model import DUPLICATE, IDS, TAGS, VIEWS, Model, Statement, Writer
+from e2e.crash_model import (
+    DUPLICATE,
+    IDS,
+    MOST_OWNERS,
+    OWNED,
+    VIEWS,
+    Model,
+    Statement,
+    Writer,
+    keys_of,
+)
 from e2e.serving import Served, execute, rows
 from noria.core.errors import SqlError
 
 PATIENCE_S = 400  # nobody waits longer for an answer or a connection; a JVM alone takes minutes on a busy machine
 LOST = frozenset({2002, 2003, 2006, 2013, 2014, 2055, 1053, 1040, 1077, 1152, 1158, 1160})
 NOTHING = 0  # the number of an error that has none: a broken connection
-MARKS = "CREATE TABLE marks (owner INT PRIMARY KEY, n BIGINT NOT NULL)"
+CONVERGE_S = 60  # what other sessions wrote, over several workers, is seen by then
+MARKS = ("CREATE TABLE marks (place INT PRIMARY KEY, n BIGINT NOT NULL)",
+         "CREATE TABLE turns (id BIGINT PRIMARY KEY, n BIGINT NOT NULL, UNIQUE (n))")
 _LITERAL = re.compile(r"'[^']*'|\b\d+\b")
 
 
@@ -71,6 +85,9 @@ class World:
     server: Served
     seed: int
     journal: Journal
+    directory: Path
+    workers: int = 1
+    fronts: int = 1
     model: Model = field(default_factory=Model)
     permit: Permit = Permit()
     faults: int = 0  # so far
@@ -155,6 +172,11 @@ class Way:
 
     def number(self) -> int:
         return 0
+
+    @property
+    def connection(self) -> object:
+        """The one that is open."""
+        return self._open
 
     def close(self) -> None:
         one, self._open = self._open, None
@@ -309,7 +331,8 @@ class Writes(Client):
         self._statements = Writer(owner, random.Random(f"{world.seed} statements {owner}"))
         self.way: Way = Prepared(world) if owner % 2 else Text(world)
         self._readers = (self.way, Text(world), Http(world), Attached(world))
-        self._marks = 0
+        self._marks, self._places = 0, places(1_000 * owner, world.workers)
+        self._over: object = None  # the connection that had the last answer
 
     def turn(self) -> None:
         self._write(self._statements.statement())
@@ -329,6 +352,7 @@ class Writes(Client):
             affected = None
         with self.world.lock:
             want = self.world.model.apply(statement)
+        self._over = self.way.connection
         self.world.journal(self.name, "acknowledged", affected=affected, statement=statement.text)
         if affected != want:
             raise Failure(f"{self.name}: {affected} rows affected, the model says {want}: {statement.text}")
@@ -354,30 +378,44 @@ class Writes(Client):
             raise Failure(f"{self.name}: applied, though answered with {error!r}: {statement.text}")
 
     def _settle(self) -> dict[str, Counter[Any]]:
-        """The tables, after all that was sent before."""
+        """The tables, after all that was sent before: what waits at any worker comes before a statement of all of them,
+        and INSERTs that all workers are asked for go in their order."""
         self._marks += 1
-        self.way.execute(f"REPLACE INTO marks VALUES ({self.owner}, {self._marks})")
-        return {t: plain(self.way.rows(f"SELECT * FROM {t} WHERE owner = {self.owner}")) for t in ("items", "log")}
+        if self.world.workers > 1:
+            number = self._marks * MOST_OWNERS + self.owner
+            self.way.execute(f"INSERT INTO turns VALUES ({number}, {number})")
+        self.way.execute(f"REPLACE INTO marks VALUES {', '.join(f'({p}, {self._marks})' for p in self._places)}")
+        return {t: plain(self.way.rows(f"SELECT * FROM {t} WHERE owner = {self.owner}")) for t in OWNED}
 
     def _read_back(self) -> None:
-        """What nobody else changes must be as the model says, whoever is asked."""
-        name = self.chance.choice(("lefts", "tags"))
+        """What nobody else changes must be as the model says, whoever is asked: at once, or of several workers, by
+        another session than wrote it, soon."""
+        name = self.chance.choice(("lefts", "tags", "coded"))
         way, query = self.chance.choice(self._readers), VIEWS[name][0]
+        end = time.monotonic() + CONVERGE_S
+        while (found := self._found(way, name, query)) is not None:
+            with self.world.lock:
+                want = self.world.model.rows(bound(query, (self.owner,)))
+            if found == want:
+                self.world.journal.counts["read back"] += 1
+                return
+            own = way is self.way and way.connection is self._over
+            if self.world.workers == 1 or own or time.monotonic() > end:
+                raise Failure(f"{self.name}: {name} by {type(way).__name__} ({'own' if own else 'another'} session) is "
+                              f"not what was acknowledged\ntoo much: {found - want}\nmissing: {want - found}")
+            self.world.journal.counts["read back later"] += 1
+            self.world.stop.wait(0.01)
+
+    def _found(self, way: Way, name: str, query: str) -> Counter[Any] | None:
         permit = self.world.permit
         try:
-            found = plain(way.lookup(name, query, (self.owner,)))
+            return plain(way.lookup(name, query, (self.owner,)))
         except AssertionError:
             raise
         except Exception as e:
             self.world.judge(self.name, way, e, f"{type(way).__name__} {name}", permit)
             way.close()
-            return
-        with self.world.lock:
-            want = self.world.model.rows(bound(query, (self.owner,)))
-        self.world.journal.counts["read back"] += 1
-        if found != want:
-            raise Failure(f"{self.name}: {name} by {type(way).__name__} is not what was acknowledged\n"
-                          f"too much: {found - want}\nmissing: {want - found}")
+            return None
 
 
 class Reads(Client):
@@ -389,9 +427,8 @@ class Reads(Client):
 
     def turn(self) -> None:
         name = self.chance.choice(list(VIEWS))
-        key: tuple[Any, ...] = {"by_tag": (self.chance.choice(TAGS),), "tags": (self.chance.randrange(8),),
-                                "joined": (self.chance.randrange(IDS),), "lefts": (self.chance.randrange(8),),
-                                }.get(name, ())
+        keys = keys_of(MOST_OWNERS)
+        key = tuple(self.chance.choice(keys[column]) for column in VIEWS[name][1])
         permit = self.world.permit
         try:
             found = self._way.lookup(name, VIEWS[name][0] if key else f"SELECT * FROM {name}", key)
@@ -418,6 +455,8 @@ def holds(name: str, key: tuple[Any, ...], found: list[Any]) -> bool:
         return all(0 <= r[3] < IDS and r[1] >= 1 for r in found) and _distinct(found)
     if name == "joined":
         return all(r[1] == key[0] for r in found)
+    if name == "by_code":
+        return all(r[2] == key[0] for r in found)
     return True if name == "lefts" else _distinct(found)
 
 

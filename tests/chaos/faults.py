@@ -17,14 +17,17 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from chaos import lines
 from chaos.clients import Permit, World
 from chaos.clock import Clock
+from chaos.loads import Loaded, loading
 from e2e.serving import Served, alive, described, processes_with, rows, until
 
 KILLED, TOO_LATE, DISK_FULL, NO_MEMORY, INTERNAL = 1317, 3024, 1021, 1041, 1105
@@ -35,14 +38,17 @@ UP_S = 400  # a busy machine takes long to start a worker
 @dataclass
 class Stage:
     """The server and what faults need beside it.  disk: a small one that holds the data directory, or None; clock: of
-    the server's own, or None; storm: kills in a row, at most."""
+    the server's own, or None; storm: kills in a row, at most; kills: by what was killed; hit: the workers to which
+    something was done since the fault began."""
 
     world: World
     chance: random.Random
     disk: Path | None = None
     clock: Clock | None = None
     storm: int = 3
-    kills: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    hit: set[int] = field(default_factory=set)
+    loaded: Loaded = field(default_factory=Loaded)
 
     @property
     def server(self) -> Served:
@@ -59,13 +65,29 @@ class Stage:
             return [pid] if alive(pid) else []
         return []
 
+    def named(self, *which: str) -> list[str]:
+        """Of "worker", "2 workers", "front end process": drawn ones; of "workers", "front end processes": all."""
+        workers = [f"worker {w}" for w in range(self.world.workers)]
+        fronts = [f"front end {n}" for n in range(self.world.fronts)] if self.world.fronts > 1 else []
+        drawn: dict[str, Callable[[], list[str]]] = {
+            "worker": lambda: self.chance.sample(workers, 1), "2 workers": lambda: self.chance.sample(workers, 2),
+            "workers": lambda: workers, "front end process": lambda: self.chance.sample(fronts, 1),
+            "front end processes": lambda: fronts}
+        return [name for w in which for name in drawn.get(w, lambda w=w: [w])()]  # type: ignore[misc]
+
     def signal(self, number: int, *which: str) -> list[int]:
-        pids = [pid for w in which for pid in self.pids(w)]
-        for pid in pids:
+        """To all of these at once."""
+        named = self.named(*which)
+        pids = [(name, pid) for name in named for pid in self.pids(name)]
+        for name, pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-                self.kills += number == signal.SIGKILL
-        return pids
+                self.kills[name.rstrip(" 0123456789")] += number == signal.SIGKILL
+        self.hits(named)
+        return [pid for _, pid in pids]
+
+    def hits(self, named: Iterable[str]) -> None:
+        self.hit |= {int(n.rpartition(" ")[2]) for n in named if n.startswith("worker ")}
 
 
 @dataclass(frozen=True)
@@ -74,7 +96,7 @@ class Fault:
     act: Callable[[Stage], None]
     permit: Permit
     weight: int
-    needs: str = ""  # "disk" or "clock"
+    needs: str = ""  # of "disk", "clock", "several" workers, several "fronts", connections that can be cut ("lines")
 
 
 # ---------------------------------------------------------------- processes end
@@ -100,17 +122,18 @@ def _restart(stage: Stage, *which: str) -> None:
 
 
 def kill_again(stage: Stage) -> None:
-    """The worker, and the next one while it recovers or soon after, or when it has answered somebody."""
+    """A worker, and the next one while it recovers or soon after, or when it has answered somebody."""
     for _ in range(stage.chance.randint(2, stage.storm)):
-        old = stage.signal(signal.SIGKILL, "worker")
-        until("a new worker is up after a kill", partial(_replaced, stage, old), UP_S)
+        [name] = stage.named("worker")
+        old = stage.signal(signal.SIGKILL, name)
+        until("a new worker is up after a kill", partial(_replaced, stage, name, old), UP_S)
         if stage.chance.random() < 0.3:
             _until_acknowledged(stage.world)
         stage.sleep(0, 1.0)
 
 
-def _replaced(stage: Stage, old: list[int]) -> bool:
-    return stage.pids("worker") not in ([], old)
+def _replaced(stage: Stage, name: str, old: list[int]) -> bool:
+    return stage.pids(name) not in ([], old)
 
 
 def _until_acknowledged(world: World) -> None:
@@ -132,6 +155,18 @@ def freeze(*which: str, least: float = 0.1, most: float = 5.0) -> Callable[[Stag
     return act
 
 
+def freeze_and_kill(stage: Stage) -> None:
+    """One of two stands still while the other one is lost and comes back."""
+    frozen, killed = stage.named("2 workers")
+    stopped = stage.signal(signal.SIGSTOP, frozen)
+    stage.sleep(0, 1.0)
+    stage.signal(signal.SIGKILL, killed)
+    stage.sleep(0.1, 4.0)
+    for pid in stopped:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
 def freeze_for_good(which: str) -> Callable[[Stage], None]:
     """A process that never goes on: it is given up and replaced."""
 
@@ -140,6 +175,26 @@ def freeze_for_good(which: str) -> Callable[[Stage], None]:
         until(f"a frozen {which} is ended", lambda: not any(map(alive, stopped)), UP_S)
 
     return act
+
+
+# ---------------------------------------------------------------- connections of workers end
+def apart(stage: Stage) -> None:
+    """Two workers lose the connections between them, some times, in one direction or in both."""
+    for _ in range(stage.chance.randrange(1, 4)):
+        one, other = stage.named("2 workers")
+        for here, there in ((one, other), (other, one))[: stage.chance.randrange(1, 3)]:
+            for pid in stage.pids(here):
+                lines.cut(pid, f"peer-{there.rpartition(' ')[2]}.sock")
+        stage.sleep(0, 0.5)
+
+
+def cut_off(stage: Stage) -> None:
+    """A worker loses its connections to the server: it ends, and another one comes."""
+    [name] = stage.named("worker")
+    end = "link" if stage.world.workers == 1 else f"link-{name.rpartition(' ')[2]}"
+    for pid in stage.pids(name):
+        lines.cut(pid, end)
+    stage.hits([name])
 
 
 # ---------------------------------------------------------------- what the system has to give
@@ -160,7 +215,8 @@ def few_files(which: str) -> Callable[[Stage], None]:
     """The soft limit of open files falls to what is open, or a few more."""
 
     def act(stage: Stage) -> None:
-        for pid in stage.pids(which):
+        [name] = stage.named(which)
+        for pid in stage.pids(name):
             with contextlib.suppress(OSError):
                 before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
                 now = len(os.listdir(f"/proc/{pid}/fd")) + stage.chance.randrange(6)
@@ -228,24 +284,36 @@ def together(*acts: Callable[[Stage], None]) -> Callable[[Stage], None]:
 
 
 _GONE = Permit(LATE, lost=True, away=True)
-_BARE = Permit(LATE, away=True)
+BARE = Permit(LATE, away=True)
 FAULTS = (
-    Fault("kill worker", kill("worker"), _BARE, 8),
-    Fault("kill worker again and again", kill_again, _BARE, 3),
-    Fault("kill JVM", kill("jvm"), _BARE, 2),
-    Fault("kill driver", kill("driver"), _BARE, 2),
-    Fault("kill worker and JVM", kill("worker", "jvm"), _BARE, 1),
+    Fault("kill worker", kill("worker"), BARE, 8),
+    Fault("kill worker again and again", kill_again, BARE, 3),
+    Fault("kill JVM", kill("jvm"), BARE, 2),
+    Fault("kill driver", kill("driver"), BARE, 2),
+    Fault("kill worker and JVM", kill("worker", "jvm"), BARE, 1),
     Fault("kill front end", kill("front"), _GONE, 2),
-    Fault("kill everything", kill("worker", "jvm", "driver", "front"), _GONE, 2),
-    Fault("freeze worker", freeze("worker"), _BARE, 2),
-    Fault("freeze worker for good", freeze_for_good("worker"), _BARE, 1),
-    Fault("freeze driver for good", freeze_for_good("driver"), _BARE, 1),
-    Fault("freeze JVM for good", freeze_for_good("jvm"), _BARE, 1),
-    Fault("freeze front end", freeze("front", most=7.0), _BARE, 2),
-    Fault("freeze driver", freeze("driver"), _BARE, 1),
-    Fault("freeze JVM", freeze("jvm"), _BARE, 1),
-    Fault("freeze everything", freeze("front", "worker", "driver", "jvm"), _BARE, 1),
-    Fault("freeze front end, kill worker", together(kill("worker"), freeze("front")), _BARE, 1),
+    Fault("kill everything", kill("workers", "jvm", "driver", "front", "front end processes"), _GONE, 2),
+    Fault("kill two workers", kill("2 workers"), BARE, 4, "several"),
+    Fault("kill all workers", kill("workers"), BARE, 2, "several"),
+    Fault("kill front end process", kill("front end process"), _GONE, 3, "fronts"),
+    Fault("freeze front end process", freeze("front end process"), _GONE, 2, "fronts"),
+    Fault("freeze two workers", freeze("2 workers"), BARE, 2, "several"),
+    Fault("freeze a worker, kill another", freeze_and_kill, BARE, 2, "several"),
+    Fault("kill worker, kill JVM after it", together(kill("worker"), kill("jvm")), BARE, 1, "several"),
+    Fault("cut two workers apart", apart, Permit(LATE), 3, "several lines"),
+    Fault("cut a worker off", cut_off, BARE, 2, "lines"),
+    Fault("bulk load", loading(), Permit(LATE), 1),
+    Fault("bulk load, kill worker", loading(kill("worker")), BARE, 2),
+    Fault("bulk load, kill two workers", loading(kill("2 workers")), BARE, 1, "several"),
+    Fault("freeze worker", freeze("worker"), BARE, 2),
+    Fault("freeze worker for good", freeze_for_good("worker"), BARE, 1),
+    Fault("freeze driver for good", freeze_for_good("driver"), BARE, 1),
+    Fault("freeze JVM for good", freeze_for_good("jvm"), BARE, 1),
+    Fault("freeze front end", freeze("front", most=7.0), BARE, 2),
+    Fault("freeze driver", freeze("driver"), BARE, 1),
+    Fault("freeze JVM", freeze("jvm"), BARE, 1),
+    Fault("freeze everything", freeze("front", "front end processes", "workers", "driver", "jvm"), BARE, 1),
+    Fault("freeze front end, kill worker", together(kill("worker"), freeze("front")), BARE, 1),
     Fault("full disk", full_disk, Permit(LATE | {DISK_FULL}, away=True), 3, "disk"),
     Fault("full disk, kill worker", together(kill("worker"), full_disk),
           Permit(LATE | {DISK_FULL}, away=True), 1, "disk"),
@@ -278,10 +346,9 @@ def small_disk(directory: Path, megabytes: int = 384) -> Iterator[Path | None]:
         subprocess.run(["umount", "-l", str(directory)], check=True)
 
 
-def chosen(faults: tuple[Fault, ...], only: str, disk: bool, clock: bool) -> list[Fault]:
-    """Those that this machine can do, and whose names have the text."""
-    there = {"": True, "disk": disk, "clock": clock}
-    return [f for f in faults if only in f.name and there[f.needs]]
+def chosen(faults: tuple[Fault, ...], only: str, there: frozenset[str]) -> list[Fault]:
+    """Those that this machine and this server can have, and whose names have the text."""
+    return [f for f in faults if only in f.name and there.issuperset(f.needs.split())]
 
 
 def weights(faults: list[Fault]) -> list[Any]:

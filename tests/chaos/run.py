@@ -14,10 +14,12 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from chaos.changes import MADE as BIG
 from chaos.changes import Big, Changes, Feeds, compare
 from chaos.clients import (
+    CONVERGE_S,
     MARKS,
     Attached,
     Client,
@@ -33,13 +35,42 @@ from chaos.clients import (
     plain,
 )
 from chaos.clock import Clock
-from chaos.faults import FAULTS, LATE, Fault, Stage, chosen, weights
+from chaos.faults import BARE, FAULTS, LATE, Fault, Stage, chosen, weights
 from chaos.journal import Journal
-from e2e.crash_model import IDS, TABLES, TAGS, VIEWS
+from chaos.lines import can_cut
+from chaos.loads import MADE as TO_LOAD
+from chaos.loads import compare as compare_loads
+from chaos.probes import PROBED, Losses, Probe
+from e2e.crash_model import OWNED, TABLES, VIEWS, keys_of
 from e2e.serving import Served, execute, rows, until
 
 RECOVERY_S = 400  # from the end of a fault until every client was answered; busy machines start JVMs slowly
+VERIFY_S = 1_800  # Spark starts a JVM and recomputes all views, on whatever is left of the machine
 WRITERS = 5
+
+
+class Shape(NamedTuple):
+    """Of the server."""
+
+    workers: int = 1
+    fronts: int = 1
+
+    @staticmethod
+    def drawn(seed: int) -> Shape:
+        chance = random.Random(f"{seed} shape")
+        return Shape(chance.randint(1, 3), chance.choice((1, 1, 2)))
+
+    def options(self) -> tuple[str, ...]:
+        return "--workers", str(self.workers), "--front-ends", str(self.fronts)
+
+    def there(self, disk: Path | None, clock: Clock | None) -> frozenset[str]:
+        """What faults may need."""
+        found = {"disk": disk is not None, "clock": clock is not None, "several": self.workers > 1,
+                 "fronts": self.fronts > 1, "lines": can_cut()}
+        return frozenset(what for what, is_there in found.items() if is_there)
+
+    def __str__(self) -> str:
+        return f"{self.workers} workers, {self.fronts} front ends"
 
 
 @dataclass
@@ -47,20 +78,24 @@ class Figures:
     """What a run saw."""
 
     seed: int
+    shape: str
     rounds: Counter[str] = field(default_factory=Counter)
     recovery_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     compared: int = 0
-    kills: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    losses: Losses = field(default_factory=Losses)
     seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     tolerated: Counter[str] = field(default_factory=Counter)
     slowest_s: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        lines = [f"seed {self.seed}: {sum(self.rounds.values())} faults, {self.kills} processes killed in "
-                 f"{self.seconds:.0f} s; {self.compared} comparisons of all tables and views"]
+        killed = ", ".join(f"{what} {n}" for what, n in sorted(self.kills.items()) if n)
+        lines = [f"seed {self.seed}, {self.shape}: {sum(self.rounds.values())} faults, {self.kills.total()} processes "
+                 f"killed ({killed}) in {self.seconds:.0f} s; {self.compared} comparisons of all tables and views"]
         lines += [f"  {name}: {count} times, recovery median {statistics.median(s):.1f} s, longest {max(s):.1f} s"
                   for name, count in sorted(self.rounds.items()) if (s := self.recovery_s[name])]
+        lines += self.losses.lines()
         lines += [f"  {what}: {count}" for what, count in sorted(self.counts.items()) if what != "tolerated"]
         lines += [f"  error {what}: {count}" for what, count in sorted(self.tolerated.items())]
         lines += [f"  longest wait of {who}: {s:.1f} s" for who, s in sorted(self.slowest_s.items())]
@@ -70,26 +105,31 @@ class Figures:
 class Run:
     """A server that was just started, until `close`."""
 
-    def __init__(self, server: Served, seed: int, journal: Path, disk: Path | None = None,
+    def __init__(self, server: Served, seed: int, directory: Path, shape: Shape, disk: Path | None = None,
                  clock: Clock | None = None, only: str = "", storm: int = 3):
-        self.world = World(server, seed, Journal(journal))
+        self.world = World(server, seed, Journal(directory / "journal.jsonl"), directory, *shape)
         self.stage = Stage(self.world, random.Random(f"{seed} faults"), disk, clock, storm)
-        self.figures = Figures(seed, counts=self.world.journal.counts, tolerated=self.world.tolerated)
-        self._faults = chosen(FAULTS, only, disk is not None, clock is not None)
+        self.figures = Figures(seed, str(shape), counts=self.world.journal.counts, tolerated=self.world.tolerated,
+                               kills=self.stage.kills)
+        self._faults = chosen(FAULTS, only, shape.there(disk, clock))
         self._began = time.monotonic()
         self._big = Big()
         self._program()
         self._clients: list[Client] = [Writes(self.world, i) for i in range(WRITERS)]
         self._clients += [Changes(self.world, self._big), Feeds(self.world, self._big)]
-        self._clients += [Reads(self.world, way(self.world, straight=True)) for way in (Text, Prepared, Http, Attached)]
+        self._probes = [Probe(self.world, w) for w in range(shape.workers)] if shape.workers > 1 else []
+        self._clients += [*self._probes, *self._readers()]
         self.world.running.set()
         for c in self._clients:
             c.start()
 
+    def _readers(self) -> list[Client]:
+        return [Reads(self.world, way(self.world, straight=True)) for way in (Text, Prepared, Http, Attached)]
+
     def _program(self) -> None:
         with self.world.server.connect() as connection:
             views = (f"CREATE VIEW {n} AS {q}" for n, (q, _) in VIEWS.items())
-            for text in (*TABLES, MARKS, *views, *BIG, *self._big.rows()):
+            for text in (*TABLES, *MARKS, *views, *BIG, *self._big.rows(), *TO_LOAD, PROBED):
                 execute(connection, text)
 
     # ------------------------------------------------------------ rounds
@@ -97,14 +137,17 @@ class Run:
         """At least so long, and at least so many killed processes."""
         end = self._began + seconds
         self._progress("at the start", 5)
-        while time.monotonic() < end or self.stage.kills < kills:
+        while time.monotonic() < end or self.stage.kills.total() < kills:
             [fault] = self.stage.chance.choices(self._faults, weights(self._faults))
             self.one(fault)
 
     def one(self, fault: Fault) -> None:
         stage, world = self.stage, self.world
         stage.sleep(0, 1.0)
-        before = stage.kills
+        before, began = stage.kills.total(), time.monotonic()
+        stage.hit.clear()
+        for p in self._probes:
+            p.forget()
         world.journal("chaos", "fault", fault=fault.name)
         world.faults += 1
         if fault.permit.lost:
@@ -121,10 +164,11 @@ class Run:
         world.permit = Permit()
         self.figures.rounds[fault.name] += 1
         self.figures.recovery_s[fault.name].append(took)
+        if self._probes and len(stage.hit) == 1 and fault.permit == BARE:
+            self.figures.losses.seen(fault.name, *stage.hit, began, self._probes)
         self.check()
-        self.figures.kills = stage.kills
         self.figures.seconds = time.monotonic() - self._began
-        print(f"{self.figures.seconds:7.1f} s  {fault.name}: {stage.kills - before} killed, answers after "
+        print(f"{self.figures.seconds:7.1f} s  {fault.name}: {stage.kills.total() - before} killed, answers after "
               f"{took:.1f} s, {world.journal.counts['acknowledged']} acknowledged", flush=True)
 
     def _failed(self) -> bool:
@@ -149,11 +193,24 @@ class Run:
         world.running.set()
 
     def compare(self) -> None:
-        """Base tables and every view at every key against the model."""
+        """Everything against the model: at once, or of several workers, whose messages may be on their way, soon."""
+        end = time.monotonic() + (CONVERGE_S if self.world.workers > 1 else 0)
+        while True:
+            try:
+                self._compare()
+                break
+            except Failure as e:
+                if time.monotonic() > end:
+                    raise
+                self.world.journal("chaos", "not yet", told=str(e)[:300])
+        self.figures.compared += 1
+
+    def _compare(self) -> None:
+        """Base tables and every view at every key."""
         server, model = self.world.server, self.world.model
-        keys = {"tag": TAGS, "owner": range(WRITERS), "id": range(IDS)}
+        keys = keys_of(WRITERS)
         with server.connect() as connection:
-            for table in ("items", "log"):
+            for table in OWNED:
                 self._same(table, plain(rows(connection, f"SELECT * FROM {table}")),
                            model.rows(f"SELECT * FROM {table}"))
             for name, (query, key) in VIEWS.items():
@@ -164,7 +221,7 @@ class Run:
                     text = bound(query, (value,))
                     self._same(text, plain(rows(connection, text)), model.rows(text))
             compare(self.world, self._big, connection)
-        self.figures.compared += 1
+            compare_loads(self.stage.loaded, connection)
 
     def _same(self, what: str, found: Counter[object], want: Counter[object]) -> None:
         if found != want:
@@ -173,7 +230,7 @@ class Run:
 
     # ------------------------------------------------------------ the end
     def verify(self) -> None:
-        told = self.world.server.run("verify", timeout_s=RECOVERY_S)
+        told = self.world.server.run("verify", timeout_s=VERIFY_S)
         if told.returncode:
             raise Failure(f"noria verify: {told.returncode}\n{told.stdout}\n{told.stderr}")
         self.world.journal("chaos", "verified", told=told.stdout)

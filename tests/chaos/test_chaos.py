@@ -4,6 +4,7 @@ not is whole or not there; views are their queries' results; errors are the perm
     CHAOS_SECONDS=90  CHAOS_KILLS=0     how long, and how many processes are killed at least
     CHAOS_SEED=…                        (printed; in CI always the same)
     CHAOS_ONLY="kill worker"            only faults whose name has the text
+    CHAOS_WORKERS=3  CHAOS_FRONT_ENDS=2 of the server (drawn by the seed, and printed)
     CHAOS_STORM=3                       how often the worker is killed in a row, at most
 """
 
@@ -17,13 +18,19 @@ import pytest
 
 from chaos.clock import COMPILER, Clock
 from chaos.faults import small_disk
-from chaos.run import Run
+from chaos.run import Run, Shape
 from e2e.serving import Served
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(0)]
 SECONDS, KILLS = float(os.environ.get("CHAOS_SECONDS", "90")), int(os.environ.get("CHAOS_KILLS", "0"))
 ONLY, STORM = os.environ.get("CHAOS_ONLY", ""), int(os.environ.get("CHAOS_STORM", "3"))
-CI_SEED = 6
+CI_SEED = 2  # one worker, one front end: as long as it was
+
+
+def shape(number: int) -> Shape:
+    drawn = Shape.drawn(number)
+    return Shape(int(os.environ.get("CHAOS_WORKERS", drawn.workers)),
+                 int(os.environ.get("CHAOS_FRONT_ENDS", drawn.fronts)))
 
 
 def seed() -> int:
@@ -32,28 +39,31 @@ def seed() -> int:
 
 def test_faults_while_clients_write_and_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     number = seed()
+    drawn = shape(number)
     with capfd.disabled():
-        print(f"\nCHAOS_SEED={number}", flush=True)
-        with small_disk(tmp_path / "disk") as disk:
+        print(f"\nCHAOS_SEED={number} CHAOS_WORKERS={drawn.workers} CHAOS_FRONT_ENDS={drawn.fronts}", flush=True)
+        with small_disk(tmp_path / "disk", 256 + 128 * drawn.workers) as disk:
             if disk is None:
                 print("this user cannot mount a small disk: faults of a full disk are left out", flush=True)
             if COMPILER is None:
                 print("there is no C compiler: jumps of the clock are left out", flush=True)
             clock = Clock(tmp_path) if COMPILER else None
-            server = Served((disk or tmp_path) / "data", environment=clock.environment if clock else {})
+            server = Served((disk or tmp_path) / "data", *drawn.options(),
+                            environment=clock.environment if clock else {})
             try:
-                _run(server, number, tmp_path / "journal.jsonl", disk, clock)
+                _run(server, number, tmp_path, drawn, disk, clock)
             finally:
                 server.close()
 
 
-def _run(server: Served, number: int, journal: Path, disk: Path | None, clock: Clock | None) -> None:
-    run = Run(server, number, journal, disk, clock, ONLY, STORM)
+def _run(server: Served, number: int, directory: Path, drawn: Shape, disk: Path | None, clock: Clock | None) -> None:
+    run = Run(server, number, directory, drawn, disk, clock, ONLY, STORM)
     try:
         run.rounds(SECONDS, KILLS)
         print(run.finish(), flush=True)
     except BaseException:
-        print(f"\n{run.figures}\nrepeat with CHAOS_SEED={number}; what clients heard is in {journal}, at last:\n"
+        print(f"\n{run.figures}\nrepeat with CHAOS_SEED={number}; what clients heard is in {run.world.journal.path}, "
+              "at last:\n"
               f"{run.world.journal.tail()}\nthe server's log ends:\n{server.log()[-3000:]}", flush=True)
         run.halt()
         raise

@@ -19,7 +19,10 @@ TABLES = (
     "CREATE TABLE items (owner INT NOT NULL, id INT NOT NULL, tag VARCHAR(10), n BIGINT NOT NULL,"
     " PRIMARY KEY (owner, id))",
     "CREATE TABLE log (owner INT NOT NULL, item INT, x BIGINT NOT NULL)",  # a bag: equal rows are different rows
+    "CREATE TABLE codes (owner INT NOT NULL, id INT NOT NULL, code INT NOT NULL, PRIMARY KEY (owner, id),"
+    " UNIQUE (code))",
 )
+OWNED = ("items", "log", "codes")
 # name, columns and source, and the condition with the key; the model runs the same text.
 VIEWS = {
     "by_tag": ("SELECT owner, id, n, tag FROM items WHERE tag = ?", ("tag",)),
@@ -30,12 +33,21 @@ VIEWS = {
                " WHERE i.id = ?", ("id",)),
     "lefts": ("SELECT i.id, i.n, l.x FROM items i LEFT JOIN log l ON l.owner = i.owner AND l.item = i.id"
               " WHERE i.owner = ?", ("owner",)),
+    "by_code": ("SELECT owner, id, code FROM codes WHERE code = ?", ("code",)),
+    "coded": ("SELECT owner, COUNT(*) AS c, SUM(code) AS s FROM codes WHERE owner = ? GROUP BY owner", ("owner",)),
     "everything": ("SELECT l.x, COUNT(*) AS c, SUM(i.n) AS s FROM log l JOIN items i ON l.owner = i.owner"
                    " AND l.item = i.id GROUP BY l.x", ()),
 }
 TAGS = ("red", "green", "blue", "grey")
 IDS = 12
+MOST_OWNERS = 8  # a code is its owner and a multiple of this: two owners never want the same
+CODES = MOST_OWNERS * 10
 Key = tuple[Any, ...]
+
+
+def keys_of(owners: int) -> dict[str, Sequence[Any]]:
+    """All values of the columns that views are looked up by."""
+    return {"tag": TAGS, "owner": range(owners), "id": range(IDS), "code": range(CODES)}
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,9 @@ class Writer:
 
     def statement(self) -> Statement:
         makers = (self._insert, self._insert, self._replace, self._upsert, self._upsert, self._log, self._log,
-                  self._update, self._update_log, self._delete, self._delete_log)
+                  self._update, self._update_log, self._delete, self._delete_log,
+                  self._code, self._code, self._recode, self._code_replaced, self._code_moved, self._codes_moved,
+                  self._uncode)
         return self._chance.choice(makers)()
 
     # ------------------------------------------------------------ rows
@@ -87,6 +101,39 @@ class Writer:
         rows = [(self._owner, c.choice((None, *range(IDS))), c.randrange(4)) for _ in range(c.choice((1, 1, 3, 20)))]
         text = f"INSERT INTO log VALUES {_values(rows)}"
         return Statement(text, ((text, ()),))
+
+    # ------------------------------------------------------------ codes: UNIQUE, and of rows that change their key
+    def _coded(self) -> tuple[int, int, int]:
+        c = self._chance
+        return self._owner, c.randrange(IDS), self._owner + MOST_OWNERS * c.randrange(CODES // MOST_OWNERS)
+
+    def _of_one(self) -> str:
+        return f"owner = {self._owner} AND id = {self._chance.randrange(IDS)}"
+
+    def _code(self) -> Statement:
+        rows = [self._coded() for _ in range(self._chance.choice((1, 1, 3)))]
+        return self._same(f"INSERT INTO codes VALUES {_values(rows)}")
+
+    def _code_replaced(self) -> Statement:
+        """Rows that have its key or its code go, and are counted, but for an equal one."""
+        row = owner, id, code = self._coded()
+        return Statement(f"REPLACE INTO codes VALUES {_values([row])}", (
+            (f"DELETE FROM codes WHERE (owner = {owner} AND id = {id}) <> (code = {code})", ()),
+            (f"INSERT OR REPLACE INTO codes VALUES {_values([row])}", ())))
+
+    def _recode(self) -> Statement:
+        return self._same(f"UPDATE codes SET code = {self._coded()[2]} WHERE {self._of_one()}")
+
+    def _code_moved(self) -> Statement:
+        return self._same(f"UPDATE codes SET id = {self._chance.randrange(IDS)} WHERE {self._of_one()}")
+
+    def _codes_moved(self) -> Statement:
+        """All of an owner, to where none is; or back."""
+        there = self._chance.choice((f"+ {IDS} WHERE id < {IDS}", f"- {IDS} WHERE id >= {IDS}"))
+        return self._same(f"UPDATE codes SET id = id {there} AND owner = {self._owner}")
+
+    def _uncode(self) -> Statement:
+        return self._same(f"DELETE FROM codes WHERE owner = {self._owner} AND code % 3 = {self._chance.randrange(3)}")
 
     def _same(self, text: str) -> Statement:
         return Statement(text, ((text, ()),))
@@ -159,7 +206,7 @@ class Model:
         return found
 
     def of(self, owner: int) -> dict[str, Counter[Any]]:
-        return {t: self.rows(f"SELECT * FROM {t} WHERE owner = {owner}") for t in ("items", "log")}
+        return {t: self.rows(f"SELECT * FROM {t} WHERE owner = {owner}") for t in OWNED}
 
     def rows(self, text: str, values: Sequence[Any] = ()) -> Counter[Any]:
         return Counter(self._db.execute(text, values).fetchall())

@@ -181,11 +181,14 @@ class Served:
         return float(found[1])
 
     def pid(self, which: str) -> int:
-        """Of "worker", "driver", "jvm" or "front" end."""
+        """Of "worker", "driver", "jvm" or "front" end; of one of several: "worker 1", "front end 0"."""
+        kind, _, number = which.rpartition(" ")
         if which == "front":
             return self.process.pid
-        if which == "worker":
-            return int(self.health()["worker_pid"])
+        if which == "worker" or kind == "worker":
+            return int(self.health()["worker_pids"][int(number) if kind else 0])
+        if kind == "front end":
+            return int(self.health()["front_end_pids"][int(number)])
         found = re.findall(r"driver process (\d+), JVM process (\d+)", self.log())
         return int(found[-1][which == "jvm"])
 

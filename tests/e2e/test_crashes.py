@@ -21,7 +21,7 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
-from e2e.crash_model import DUPLICATE, IDS, TABLES, TAGS, VIEWS, Model, Statement, Writer
+from e2e.crash_model import DUPLICATE, OWNED, TABLES, VIEWS, Model, Statement, Writer, keys_of
 from e2e.serving import Served, described, execute, processes_with, rows, serving, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
@@ -131,7 +131,7 @@ class Clients:
 
 
 def tables_of(connection: Any, owner: int) -> dict[str, Counter[Any]]:
-    return {t: Counter(rows(connection, f"SELECT * FROM {t} WHERE owner = {owner}")) for t in ("items", "log")}
+    return {t: Counter(rows(connection, f"SELECT * FROM {t} WHERE owner = {owner}")) for t in OWNED}
 
 
 def plain(found: list[tuple[Any, ...]]) -> Counter[Any]:
@@ -141,9 +141,9 @@ def plain(found: list[tuple[Any, ...]]) -> Counter[Any]:
 
 def compare(server: Served, model: Model) -> None:
     """Base tables and every view at every key against the model, over MySQL."""
-    keys = {"tag": TAGS, "owner": range(CLIENTS), "id": range(IDS)}
+    keys = keys_of(CLIENTS)
     with server.connect() as connection:
-        for table in ("items", "log"):
+        for table in OWNED:
             assert plain(rows(connection, f"SELECT * FROM {table}")) == model.rows(f"SELECT * FROM {table}"), table
         for name, (query, key) in VIEWS.items():
             if not key:

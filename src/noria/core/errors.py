@@ -156,9 +156,12 @@ def interrupted() -> SqlError:
     return SqlError(1317, "70100", "Query execution was interrupted")
 
 
-def took_too_long(limit_ms: int) -> SqlError:
+def took_too_long(limit_ms: int, down: str = "") -> SqlError:
+    """down: which workers are away, and why."""
+    away = f", while this was down: {down}" if down else ""
     return SqlError(3024, "HY000", "Query execution was interrupted, maximum statement execution time exceeded "
-                                   f"({limit_ms} ms); SET max_execution_time to another number of ms, or ask for less")
+                                   f"({limit_ms} ms){away}; SET max_execution_time to another number of ms, "
+                                   f"{'or try again' if down else 'or ask for less'}")
 
 
 def too_much_at_once(rows: int, nbytes: int) -> SqlError:

@@ -51,6 +51,15 @@ class WorkerGone(ConnectionError):
     """The worker that was to answer is gone; the message says since when and what that means for the request."""
 
 
+class Lost(Exception):
+    """A worker was lost before something was decided that concerns it: nothing of that was done, and it may be begun
+    again.  deaths: how many workers it may have ended."""
+
+    def __init__(self, deaths: int = 0):
+        super().__init__("a worker was lost on the way")
+        self.deaths = deaths
+
+
 @dataclass
 class Flight:
     """One numbered packet and whose it is: (statements, future) for each caller."""
@@ -208,6 +217,23 @@ class ChangeQueue:
         for flight in self.flying:
             flight.sent = False
         self._careful = bool(self.flying) and at is None
+
+    def release(self, group: str) -> None:
+        """Its `Write` may go; what is prepared of it keeps nothing back."""
+        self.gated.discard(group)
+        if self.held == group:
+            self.held = ""
+
+    def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None:
+        """Nothing becomes of a change that waits, or (sent) may have been prepared: its future gets `Lost`."""
+        for waiting in [w for w in self.waiting if w[1] is change]:
+            self.waiting.remove(waiting)
+            _fail(change, Lost())
+        for flight in [f for f in self.flying if sent and [c for _, c in f.parts] == [change]]:
+            self.flying.remove(flight)
+            if self.held == getattr(flight.body, "group", None):
+                self.held = ""
+            _fail(change, Lost(flight.deaths))
 
     def give_up(self, change: asyncio.Future[Any]) -> int | None:
         """Take a change back that has not been sent, or tell the number under which it has: a flight of several is not

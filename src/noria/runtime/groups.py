@@ -7,7 +7,8 @@ once, and what stands behind it waits until it is decided there: so nothing need
 other.
 
 Keeps true: nobody is told before the decision is durable; what was prepared is decided as the coordinator has it,
-whoever died meanwhile, the front end too.
+whoever died meanwhile, the front end too.  When a worker is lost, what is not decided and needs it is given up at the
+others (`Lost`), so that nothing waits behind it there; only while the decision is on its way to the lost one they wait.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from noria.core.errors import SqlError
 from noria.core.statements import Statement, WriteResult
 from noria.dataflow.packets import Decide, Hello, Packet, Prepare, Told, Write, Wrote
-from noria.runtime.changes import Change
+from noria.runtime.changes import Change, Lost
+from noria.runtime.link import LinkState
 
 log = logging.getLogger(__name__)
 AGAIN_S = 1.0  # between two tries of what a full disk keeps from being committed
@@ -32,6 +34,7 @@ class Participant(Protocol):
     """What a group needs of one worker's link."""
 
     hello: Hello | None
+    state: LinkState
 
     @property
     def held(self) -> str: ...
@@ -50,6 +53,8 @@ class Participant(Protocol):
 
     def cancel(self, change: asyncio.Future[Any]) -> None: ...
 
+    def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None: ...
+
     async def up(self) -> None: ...
 
     async def first(self, body: Change) -> Any: ...
@@ -61,13 +66,22 @@ class Asked(Participant, Protocol):
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
 
+class _Group(NamedTuple):
+    """patient: it waits for workers that are lost."""
+
+    first: int
+    decision: asyncio.Future[Any]
+    prepares: dict[int, asyncio.Future[Any]]
+    patient: bool
+
+
 class Groups:
     """epoch: of the front end; names of groups are unique with it."""
 
     def __init__(self, links: Sequence[Participant], epoch: int):
         self._links, self._epoch = links, epoch
         self._numbers = itertools.count(1)
-        self._running: dict[asyncio.Task[list[WriteResult]], dict[int, asyncio.Future[Any]]] = {}
+        self._running: dict[asyncio.Task[list[WriteResult]], _Group] = {}
         self._committed: set[str] = set()  # decided, and not yet known to be done by all
         self._done: dict[int, list[str]] = {}  # by coordinator: decisions that nobody will ask for any more
 
@@ -78,10 +92,21 @@ class Groups:
     def name(self) -> str:
         return f"{self._epoch}.{next(self._numbers)}"
 
-    def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "", told: dict[int, Told] | None = None
-              ) -> asyncio.Task[list[WriteResult]]:
+    def are_there(self, workers: Iterable[int]) -> bool:
+        return all(self._links[w].state is LinkState.UP for w in workers)
+
+    async def there(self, workers: Iterable[int]) -> None:
+        """When all of these serve."""
+        some = tuple(workers)
+        while not self.are_there(some):
+            for w in some:
+                await self._links[w].up()
+
+    def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "", told: dict[int, Told] | None = None,
+              patient: bool = False) -> asyncio.Task[list[WriteResult]]:
         """What the parts did, by ascending worker; errors come in results.  held: the name under which all these
-        workers have a place in their queues for it.  told: gets whom each worker has told of what was done."""
+        workers have a place in their queues for it.  told: gets whom each worker has told of what was done.  Raises
+        `Lost`, or patient: waits for whoever is lost."""
         name = held or self.name()
         first, *others = sorted(parts)
 
@@ -93,18 +118,29 @@ class Groups:
         decision = submit(first, write)
         prepares = {w: submit(w, Prepare(tuple(parts[w]), name, first)) for w in others}
         task = asyncio.ensure_future(self._run(write, first, decision, prepares, {} if told is None else told))
-        self._running[task] = prepares
+        self._running[task] = _Group(first, decision, prepares, patient)
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[list[WriteResult]]) -> None:
         del self._running[task]
+        if not task.cancelled():
+            task.exception()  # looked at: whoever began it may be gone
 
     def give_up(self, task: asyncio.Task[list[WriteResult]]) -> None:
         """As far as it has not been decided."""
-        for w, prepare in self._running.get(task, {}).items():
-            if not prepare.done():
-                self._links[w].cancel(prepare)
+        if (group := self._running.get(task)) is not None:
+            for w, prepare in group.prepares.items():
+                if not prepare.done():
+                    self._links[w].cancel(prepare)
+
+    def lost(self, worker: int) -> None:
+        """It is not there any more: what is not decided without it is not done."""
+        for group in self._running.values():
+            if worker in group.prepares and not group.patient:
+                self._links[worker].withdraw(group.prepares[worker], True)
+            elif worker == group.first and not group.patient:
+                self._links[worker].withdraw(group.decision, False)
 
     async def _run(self, write: Write, first: int, decision: asyncio.Future[Any],
                    prepares: dict[int, asyncio.Future[Any]], told: dict[int, Told]) -> list[WriteResult]:
@@ -120,6 +156,10 @@ class Groups:
         self._links[first].release(name)
         try:
             wrote: Wrote = await decision
+        except Lost:
+            self._done.setdefault(first, []).extend(write.forget)
+            await self._decide(name, prepared, False)
+            raise
         except Exception as e:
             if await self._found_out(first, name):
                 await self._decide(name, prepared, True)
@@ -176,6 +216,7 @@ class Groups:
                 if error is not None and error.code == _DAMAGED:
                     log.warning("worker %d still cannot do what was decided: %s", hello.worker, error)
                 elif error is not None:
+                    link.release(name)  # or nobody would decide it in the worker's next life
                     raise error
 
 

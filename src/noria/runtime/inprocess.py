@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from noria.core.limits import IDLE_MS
@@ -38,6 +38,7 @@ class InProcessLink(Member):
         self.state, self.since, self.why = LinkState.DOWN, time.monotonic(), "not started"
         self.stats, self.routes = LinkStats(), Routes(1)
         self.hello: Hello | None = None
+        self.on_lost: Callable[[str], None] | None = None  # never called: it ends with this process
         self._book = ReplyBook()
         self._arrived: list[Envelope] = []
         self._stepping: asyncio.Handle | None = None

@@ -17,6 +17,7 @@ from noria.core.errors import SqlError
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS
 from noria.core.statements import Insert, WriteResult
 from noria.dataflow.packets import Done, Meet, Write, Wrote
+from noria.runtime.changes import Lost
 from noria.runtime.groups import Asked, Groups
 from noria.runtime.placing import Placed
 
@@ -45,6 +46,7 @@ class Inserts:
         self._links, self._groups = links, groups
         self._waiting: list[_Waiting] = []
         self._running: asyncio.Task[None] | None = None
+        self._planning: asyncio.Task[list[_Waiting]] | None = None
 
     @staticmethod
     def takes(placed: Placed) -> bool:
@@ -69,12 +71,22 @@ class Inserts:
             done.cancel()
         return bool(found)
 
+    def lost(self) -> None:
+        """A worker: those that are under way begin again when it is there."""
+        if self._planning is not None:
+            self._planning.cancel()
+
     async def _run(self) -> None:
         try:
             while self._waiting:
+                if not self._groups.are_there(range(len(self._links))):
+                    await self._groups.there(range(len(self._links)))
+                    continue  # some may have been given up
                 together = self._together()
                 try:
                     await self._insert(together)
+                except Lost:
+                    self._waiting[:0] = [one for one in together if not one.done.done()]
                 except Exception as e:
                     for one in together:
                         one.fail(e)
@@ -103,8 +115,7 @@ class Inserts:
         places = [link.hold(name) for link in self._links]
         writes: dict[asyncio.Future[Any], list[_Waiting]] = {}
         try:
-            await asyncio.gather(*places)
-            free = await self._free(together)
+            free = await self._planned(places, together)
             for w, link in enumerate(self._links):
                 mine = [one for one in free if one.owner == w]
                 if mine:
@@ -120,6 +131,22 @@ class Inserts:
                 else:
                     reply: Wrote = wrote.result()
                     one.told(reply.results[n])
+
+    async def _planned(self, places: Sequence[asyncio.Future[Any]], together: Sequence[_Waiting]) -> list[_Waiting]:
+        """What is free, once all before it was answered."""
+        async def planned() -> list[_Waiting]:
+            await asyncio.gather(*places)
+            return await self._free(together)
+
+        planning = self._planning = asyncio.ensure_future(planned())
+        try:
+            await asyncio.wait((planning,))
+        finally:
+            self._planning = None
+            planning.cancel()
+        if planning.cancelled() or not self._groups.are_there(range(len(self._links))):
+            raise Lost
+        return planning.result()
 
     async def _free(self, together: Sequence[_Waiting]) -> list[_Waiting]:
         """Those that no other worker has a row of; the others are done with, one way or the other."""

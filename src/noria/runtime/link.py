@@ -153,10 +153,9 @@ class WorkerLink(Member):
         self._together = Together(self._book, lambda body: self._send(body, 0))
         self._recovering: asyncio.Task[None] | None = None
         self._peer: _Connection | None = None
-        self._newest = 0
         self._last_pulse = self._last_beat = clock()
         self._up = asyncio.Event()
-        self._pumping = False  # soon
+        self._newest, self._pumping = 0, False  # soon
 
     # ------------------------------------------------------------ life
     async def start(self) -> None:
@@ -235,9 +234,7 @@ class WorkerLink(Member):
 
     async def request(self, body: Packet) -> Any:
         """`change` or `ask`, by what the packet is."""
-        if isinstance(body, Write | Migrate | Ingest):
-            return await self.change(body)
-        return await self.ask(body)
+        return await (self.change(body) if isinstance(body, Write | Migrate | Ingest) else self.ask(body))
 
     async def _ask(self, body: Packet, retry: bool) -> Any:
         number, asked = self._book.asked(body, retry, self._loop)

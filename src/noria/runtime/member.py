@@ -62,7 +62,7 @@ class Member:
         self._book.changes.gated.add(group)
 
     def release(self, group: str) -> None:
-        self._book.changes.gated.discard(group)
+        self._book.changes.release(group)
         self._pump()
 
     def hold(self, group: str) -> asyncio.Future[Any]:
@@ -75,6 +75,9 @@ class Member:
         self._book.changes.put(group, body, future)
         self._pump()
         return future
+
+    def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None:
+        self._book.changes.withdraw(change, sent)
 
     def let_go(self, group: str) -> None:
         """The group has no place here any more."""

@@ -4,8 +4,8 @@ A tick tells whom it has sent messages, and up to which; whoever was sent none h
 shared memory says up to which messages a worker has everything (`heard.py`).  That is enough where rows pass one
 exchange; beyond one they come by way of others, and whoever is asked sends marks (`dataflow/marks.py`).
 
-Keeps true: after `catch_up(writes)` every worker that is up has all that came of these writes; one that comes up later
-begins with everything.  Nobody waits for what is known to be there.
+Keeps true: after `catch_up(writes)` whatever is read of these workers has all that came of these writes; a worker that
+starts again begins with everything.  Nobody waits for what is known to be there.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from noria.dataflow.packets import Ask, Done, Own, Packet, Told
-from noria.runtime.link import LinkState
 
 
 class Asked(Protocol):
     """What is needed of one worker's link."""
-
-    state: LinkState
 
     def heard(self, worker: int) -> int: ...
 
@@ -57,9 +54,9 @@ class OwnWrites:
         return depth > 1 or not has_heard(worker, told, lambda: self._links[worker].heard(writer))
 
     async def catch_up(self, writes: Own, depth: int, readers: Iterable[int]) -> None:
-        """With these writes, or with all (none given)."""
-        lacking = [v for v in readers if self._links[v].state is LinkState.UP
-                   and not (writes and self.has(v, depth, writes))]
+        """With these writes, or with all (none given).  A worker that is away is waited for: what it published is read
+        meanwhile, and these writes are not in it."""
+        lacking = [v for v in readers if not (writes and self.has(v, depth, writes))]
         await asyncio.gather(*(self._catch_up(v, depth, writes) for v in lacking))
 
     async def _catch_up(self, worker: int, depth: int, writes: Own) -> None:

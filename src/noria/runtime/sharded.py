@@ -97,6 +97,7 @@ class ShardedLink:
         self._one_moment = asyncio.Lock()
         for w, link in enumerate(links):
             link.on_hello = partial(self._appeared, w)
+            link.on_lost = partial(lambda worker, why: self._writes.lost(worker), w)
 
     # ------------------------------------------------------------ life
     @property
@@ -135,7 +136,7 @@ class ShardedLink:
     def settled(self) -> bool:
         return not self._groups and not self._migrating.locked() and all(link.settled() for link in self.links)
 
-    # ------------------------------------------------------------ workers come
+    # ------------------------------------------------------------ workers come and go
     async def _appeared(self, worker: int, hello: Hello) -> None:
         """Returns when the worker may serve."""
         self._hellos[worker] = hello
@@ -479,7 +480,7 @@ class ShardedLink:
             for r in checks:
                 if r.error is not None:
                     return r
-            results = await self._groups.begin({w: (body.of(w),) for w in range(self.workers)})
+            results = await self._groups.begin({w: (body.of(w),) for w in range(self.workers)}, patient=True)
             await self._own.catch_up({}, self.routes.depth, range(self.workers))
         wrong = next((r.error for r in results if r.error is not None), None)
         table = self._mirror.tables.get(body.table)

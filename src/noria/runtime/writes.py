@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from noria.core.errors import SqlError, interrupted
-from noria.core.statements import Move, WorkedOut, WriteResult
+from noria.core.limits import POISON_DEATHS
+from noria.core.statements import Move, Statement, WorkedOut, WriteResult
 from noria.dataflow.packets import CheckUnique, Done, Meet, Packet, Told, WorkOut, Write, Wrote
-from noria.runtime.changes import Change
+from noria.runtime.changes import Change, Lost, WorkerGone
 from noria.runtime.groups import Asked, Groups
 from noria.runtime.inserts import Inserts
 from noria.runtime.own_writes import OwnWrites
@@ -48,8 +49,10 @@ class Writes:
         self._inserts = Inserts(links, groups)
         self._together: dict[asyncio.Task[Moved], asyncio.Future[WriteResult | None]] = {}
         self._places: dict[asyncio.Task[Moved], tuple[str, Iterable[int]]] = {}
-        self._does: dict[asyncio.Task[Moved], asyncio.Task[list[WriteResult]]] = {}
-        self._given_up: WeakSet[asyncio.Task[Moved]] = WeakSet()
+        self._does: dict[asyncio.Task[Any], asyncio.Task[list[WriteResult]]] = {}
+        self._planning: dict[asyncio.Task[Moved], asyncio.Task[WorkedOut]] = {}
+        self._apart: set[asyncio.Task[Any]] = set()  # statements that have no place, since a worker is away
+        self._given_up: WeakSet[asyncio.Task[Any]] = WeakSet()
 
     def begin(self, placed: Placed) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """The future of the statement, and what it did when that is done."""
@@ -62,16 +65,51 @@ class Writes:
             one = self._links[worker].submit(Write((part,)))
             return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().told})
         told: dict[int, Told] = {}
-        group = self._groups.begin({w: (part,) for w, part in parts.items()}, told=told)
-        return group, lambda: self._wrote(placed, group.result(), told)
+        whole = asyncio.ensure_future(self._whole({w: (part,) for w, part in parts.items()}, told))
+        whole.add_done_callback(self._ended_whole)
+        return whole, lambda: self._wrote(placed, self._unless_given_up(whole), told)
+
+    async def _whole(self, parts: Mapping[int, tuple[Statement, ...]], told: dict[int, Told]) -> list[WriteResult]:
+        """As a group, once all are there; again where one is lost on the way."""
+        task, deaths = asyncio.current_task(), 0
+        assert task is not None
+        while True:
+            if not self._groups.are_there(parts):
+                self._apart.add(task)
+                await self._groups.there(parts)
+                self._apart.discard(task)
+            told.clear()
+            group = self._groups.begin(parts, told=told)
+            self._does[task] = group
+            try:
+                return await group
+            except Lost as e:
+                deaths += e.deaths
+                if deaths >= POISON_DEATHS:
+                    raise _gave_up(deaths) from None
+
+    def _ended_whole(self, task: asyncio.Task[Any]) -> None:
+        self._does.pop(task, None)
+        self._apart.discard(task)
+
+    def _unless_given_up(self, task: asyncio.Task[Any]) -> Any:
+        if task.cancelled() and task in self._given_up:
+            raise interrupted()
+        return task.result()
+
+    def lost(self, worker: int) -> None:
+        """It is not there any more: what waits for it waits apart, so that nothing waits behind."""
+        self._groups.lost(worker)
+        self._inserts.lost()
+        for task, (_, places) in self._places.items():
+            if worker in places and task in self._planning:
+                self._planning[task].cancel()
 
     def _wrote(self, placed: Placed, results: Sequence[WriteResult], told: Mapping[int, Told]) -> Wrote:
         return Wrote(0, (placed.result(results),), own=self._own.wrote(told))
 
     def _moved(self, placed: Placed, task: asyncio.Task[Moved]) -> Wrote:
-        if task.cancelled() and task in self._given_up:
-            raise interrupted()
-        moved = task.result()
+        moved: Moved = self._unless_given_up(task)
         return self._wrote(placed, [moved.result], dict.fromkeys(moved.workers))
 
     def give_up(self, task: asyncio.Task[Any]) -> None:
@@ -79,7 +117,7 @@ class Writes:
         inserting = self._together.get(task)
         if inserting is not None and self._inserts.give_up(inserting):
             self._given_up.add(task)
-        elif task in self._places:
+        elif task in self._places or task in self._apart:
             self._given_up.add(task)
             task.cancel()
         else:
@@ -110,22 +148,18 @@ class Writes:
         result = await inserting
         if result is not None:
             return Moved(result, tuple(placed.parts))
-        task = asyncio.current_task()
-        assert task is not None
-        self._places[task] = name, places = self._take(range(len(self._links)))
-        return await self._move(placed, name, places)
+        return await self._move(placed)
 
     # ------------------------------------------------------------ rows that go from one worker to another
     def _begin_moving(self, placed: Placed) -> asyncio.Task[Moved]:
-        name, places = self._take(range(len(self._links)) if placed.unique else placed.parts)
-        task = asyncio.ensure_future(self._move(placed, name, places))
-        self._places[task] = name, places
+        task = asyncio.ensure_future(self._move(placed))
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[Moved]) -> None:
         self._together.pop(task, None)
         self._does.pop(task, None)
+        self._apart.discard(task)
         self._give_back(*self._places.pop(task, ("", ())))
 
     def _take(self, workers: Iterable[int]) -> tuple[str, dict[int, asyncio.Future[Any]]]:
@@ -136,24 +170,51 @@ class Writes:
         for w in workers:
             self._links[w].let_go(name)
 
-    async def _move(self, placed: Placed, name: str, places: dict[int, asyncio.Future[Any]]) -> Moved:
-        task = asyncio.current_task()
+    async def _move(self, placed: Placed) -> Moved:
+        """Planned and done; both again where it concerns more workers, or one is lost on the way."""
+        task, deaths = asyncio.current_task(), 0
         assert task is not None
-        try:
-            while True:
-                await asyncio.gather(*places.values())
-                plan = await self._worked_out(placed)
+        wanted = frozenset(range(len(self._links)) if placed.unique else placed.parts)
+        while True:
+            if not self._groups.are_there(wanted):
+                self._apart.add(task)
+                await self._groups.there(wanted)
+                self._apart.discard(task)
+            self._places[task] = name, places = self._take(wanted)
+            try:
+                plan = await self._planned(task, placed, places)
                 if plan.parts.keys() <= places.keys():
-                    break
-                self._give_back(name, places)
-                self._places[task] = name, places = self._take(places.keys() | plan.parts.keys())
-        except SqlError as e:
-            return Moved(WriteResult(error=e), ())
-        del self._places[task]
-        self._give_back(name, places.keys() - plan.parts.keys())
-        results = await self._do(task, name, plan.parts)
-        wrong = next((r for r in results if r.error is not None), None)
-        return Moved(wrong or plan.result, tuple(plan.parts))
+                    del self._places[task]
+                    self._give_back(name, places.keys() - plan.parts.keys())
+                    results = await self._do(task, name, plan.parts)
+                    wrong = next((r for r in results if r.error is not None), None)
+                    return Moved(wrong or plan.result, tuple(plan.parts))
+                wanted |= plan.parts.keys()
+            except SqlError as e:
+                return Moved(WriteResult(error=e), ())
+            except Lost as e:
+                deaths += e.deaths
+                if deaths >= POISON_DEATHS:
+                    raise _gave_up(deaths) from None
+            self._places.pop(task, None)
+            self._give_back(name, places)
+
+    async def _planned(self, task: asyncio.Task[Moved], placed: Placed, places: Mapping[int, asyncio.Future[Any]]
+                       ) -> WorkedOut:
+        """What there is to do, once all before it was answered."""
+        async def planned() -> WorkedOut:
+            await asyncio.gather(*places.values())
+            return await self._worked_out(placed)
+
+        planning = self._planning[task] = asyncio.ensure_future(planned())
+        try:
+            await asyncio.wait((planning,))
+        finally:
+            del self._planning[task]
+            planning.cancel()
+        if planning.cancelled() or not self._groups.are_there(places):
+            raise Lost
+        return planning.result()
 
     async def _do(self, task: asyncio.Task[Moved], name: str, parts: Mapping[int, tuple[Move]]
                   ) -> Sequence[WriteResult]:
@@ -195,6 +256,11 @@ class Writes:
             if r.error is not None:
                 raise r.error
         return [r.value for r in replies]
+
+
+def _gave_up(deaths: int) -> WorkerGone:
+    return WorkerGone(f"workers ended {deaths} times while they applied this change, so it is given up: nothing of it "
+                      "is done")
 
 
 def _together(found: Sequence[WorkedOut]) -> WorkedOut:

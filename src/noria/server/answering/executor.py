@@ -39,7 +39,7 @@ from noria.plan.lookups import Parameter, Range
 from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
-from noria.runtime.link import Link
+from noria.runtime.link import Link, LinkState
 from noria.server.answering import clock
 from noria.server.answering.hits import TOUCH_EVERY, Known
 from noria.server.answering.keys import are_one_key, key_of, keys_of, range_of
@@ -351,6 +351,12 @@ class Executor:
         if key is not None and compiled.through is not None and not compiled.through.same_key:
             (key,), _ = compiled.through.of([key])
         return None if key is None else self._link.routes.owner(reader, key)
+
+    def away(self) -> str:
+        """Which workers do not serve, and why; "" where all do."""
+        if self._link.state is LinkState.UP:
+            return ""
+        return self._link.why if self._link.workers > 1 else f"worker 0: {self._link.why}"
 
     async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
         """Returns when the view, at this worker, or whatever is read next (""), has these writes."""

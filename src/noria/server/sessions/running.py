@@ -72,12 +72,14 @@ class Running:
         finally:
             self.end()
 
-    def limit(self, limit_ms: int) -> None:
+    def limit(self, limit_ms: int, down: Callable[[], str] = str) -> None:
         """Within `bounded`: what is under way ends in so many milliseconds (0: the longest time there is), unless
-        `unlimited` comes first.  The first limit of a statement counts, however often it is planned again."""
+        `unlimited` comes first.  The first limit of a statement counts, however often it is planned again.  down: what
+        is away, for the error's text."""
         if self._timer is None:
             limit = min(limit_ms or LONGEST_EXECUTION_MS, LONGEST_EXECUTION_MS)
-            self._timer = asyncio.get_running_loop().call_later(limit / 1000, self.stop, took_too_long(limit))
+            self._timer = asyncio.get_running_loop().call_later(
+                limit / 1000, lambda: self.stop(took_too_long(limit, down())))
 
     def unlimited(self) -> None:
         if self._timer is not None:

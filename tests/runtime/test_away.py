@@ -1,0 +1,144 @@
+"""While one worker of several is away: what was there is read, and nobody takes it for what he has written since."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from noria.core.errors import SqlError
+from noria.core.keys import shard_of
+from noria.core.types import INT
+from noria.runtime.link import LinkState
+from noria.server.outcomes import Client, ResultSet
+from noria.server.sessions.session import Session
+from noria.server.sessions.sessions import complete
+from runtime.processes import run, within
+from runtime.several import Several
+
+TABLE = "CREATE TABLE t (id INT PRIMARY KEY, n INT)"
+VIEW = "CREATE VIEW counted AS SELECT n, COUNT(*) AS c FROM t WHERE n = ? GROUP BY n"
+READ = "SELECT n, c FROM counted WHERE n = ?"
+TURNS = 2_000  # of the loop: what needs no worker is answered in fewer
+
+
+def at(worker: int, count: int) -> list[int]:
+    """Numbers whose rows, or keys, are at this of two workers."""
+    numbers = np.arange(1_000)
+    return [int(n) for n in numbers[shard_of([numbers], [INT], 2) == worker][:count]]
+
+
+async def asked(session: Session, text: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    outcome: Any = (await within(complete(session, text, parameters), 100))[-1]
+    return sorted(map(tuple, outcome.rows)) if isinstance(outcome, ResultSet) else []
+
+
+async def lost(db: Several, worker: int) -> None:
+    """It ends, and nobody starts it again."""
+    db.unwatched(worker)
+    db.alive[worker].kill()
+    while db.links[worker].state is not LinkState.DOWN:
+        await asyncio.sleep(0.01)
+
+
+async def begun(db: Several, ids: Sequence[int], key: int) -> Session:
+    """A session that finds the key present, of one row."""
+    await db.start()
+    await db.sql(TABLE)
+    await db.sql(VIEW)
+    await db.sql(f"INSERT INTO t VALUES ({ids[0]}, {key})")
+    session = db.sessions.connect(Client("root", "noria", 77, "localhost", False))
+    assert await asked(session, READ, key) == await db.sql(READ, key) == [(key, 1)]
+    return session
+
+
+async def told_what_is_down(db: Several, absent: int) -> None:
+    """Whoever waits for a key of the worker that is away, for longer than he wants."""
+    other = db.sessions.connect(Client("root", "noria", 79, "localhost", False))
+    await asked(other, "SET max_execution_time = 300")
+    why = r"exceeded \(300 ms\), while this was down: worker 1: its process \d+ has ended; SET"
+    with pytest.raises(SqlError, match=why):
+        await asked(other, READ, absent)
+
+
+def test_a_session_that_has_written_waits_for_the_worker_that_it_reads(tmp_path: Path) -> None:
+    async def test() -> None:
+        db, ids, (key,) = Several(tmp_path, 2), at(0, 4), at(1, 1)
+        try:
+            session = await begun(db, ids, key)
+            await lost(db, 1)
+            assert await db.sql(READ, key) == [(key, 1)]  # what is present is read, by whoever has not written
+            await asked(session, f"INSERT INTO t VALUES ({ids[1]}, {key})")
+            reading = asyncio.ensure_future(asked(session, READ, key))
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            assert not reading.done(), reading.result()
+            assert await db.sql(READ, key) == [(key, 1)]
+            await told_what_is_down(db, at(1, 3)[2])
+            db.spawn(1)
+            assert await reading == [(key, 2)]
+            assert await db.sql(READ, key) == [(key, 2)]
+        finally:
+            await db.stop()
+
+    run(test, 300)
+
+
+def test_nothing_of_an_earlier_life_is_read_once_there_is_more(tmp_path: Path) -> None:
+    """The next life of a worker publishes nothing here before the first read that misses."""
+    async def test() -> None:
+        db, ids, (key,) = Several(tmp_path, 2), at(0, 4), at(1, 1)
+        try:
+            session = await begun(db, ids, key)
+            await lost(db, 1)
+            db.spawn(1)
+            await within(db.links[1].up(), 100)
+            await asked(session, f"INSERT INTO t VALUES ({ids[1]}, {key})")
+            assert await asked(session, READ, key) == [(key, 2)]
+        finally:
+            await db.stop()
+
+    run(test, 300)
+
+
+@pytest.mark.parametrize("when", ["before", "on the way"])
+def test_what_waits_for_one_worker_keeps_nobody_waiting_at_the_other(tmp_path: Path, when: str) -> None:
+    """Statements of both workers wait for the one that is lost, also if they were on their way there; rows of the other
+    are written and read meanwhile."""
+    async def test() -> None:
+        db, here, there = Several(tmp_path, 2), at(0, 9), at(1, 9)
+        try:
+            await begun(db, here, there[0])
+            await db.sql("CREATE TABLE u (id INT PRIMARY KEY, code INT, UNIQUE (code))")
+            texts = (f"INSERT INTO t VALUES ({here[1]}, 1), ({there[1]}, 1)",
+                     f"UPDATE t SET id = {there[2]} WHERE n = 7",
+                     f"INSERT INTO u VALUES ({here[3]}, 5)")
+            if when == "before":
+                await lost(db, 1)
+            else:
+                os.kill(db.alive[1].pid, signal.SIGSTOP)
+            waiting = [asyncio.ensure_future(db.sql(text)) for text in texts]
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            if when == "on the way":
+                await lost(db, 1)
+            other = db.sessions.connect(Client("root", "noria", 78, "localhost", False))
+            await asked(other, f"INSERT INTO t VALUES ({here[5]}, 9)")
+            await asked(other, f"INSERT INTO t VALUES ({here[6]}, 7)")
+            assert not any(w.done() for w in waiting)
+            db.spawn(1)
+            await asyncio.gather(*waiting)
+            ids = sorted((here[0], here[1], there[1], here[5], there[2] if (await db.sql(
+                "SELECT COUNT(*) FROM t WHERE n = 7 AND id = ?", there[2])) == [(1,)] else here[6]))
+            assert [i for i, in await db.sql("SELECT id FROM t")] == sorted(ids, key=lambda i: str((i,)))
+            assert await db.sql("SELECT id, code FROM u") == [(here[3], 5)]
+        finally:
+            await db.stop()
+
+    run(test, 300)
