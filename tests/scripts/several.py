@@ -1,4 +1,4 @@
-"""Golden scripts of several workers: every message between them is delivered by a command.  Beside the runner's commands:
+"""Golden scripts of several workers: each message between them is delivered by a command.  Beside `runner`'s commands:
 
     workers N            how many there are; first of all
     read VIEW (k)        asked of the worker that has the key; its rows come when they can
@@ -77,7 +77,8 @@ class SeveralScript(Script):
         if isinstance(body, packets.Migrate):
             self.version += 1
             body = packets.Migrate(body.steps, version=self.version)
-            return [self._step(w, [Envelope(1, -1, self.seq, body)])[0] for w in range(self._number)][0]
+            replies = [self._step(w, [Envelope(1, -1, self.seq, body)])[0] for w in range(self._number)]
+            return replies[0]
         (statement,) = body.statements
         parts = placed(statement, self.tables[statement.table.lower()], self._number, Numbers(), 0).parts
         replies = [self._step(w, [Envelope(1, -1, self.seq, packets.Write((part,)))])[0] for w, part in parts.items()]
@@ -93,7 +94,8 @@ class SeveralScript(Script):
         ((key,),) = [k if isinstance(k, tuple) else (k,) for k in keys_of(keys)]
         owner = int(shard_of([np.array([key])], [INT], self._number)[0])
         self.request += 1
-        if not self._step(owner, [Envelope(1, -1, 0, packets.Read(self.request, self.views[name.lower()].name, ((key,),)))]):
+        body = packets.Read(self.request, self.views[name.lower()].name, ((key,),))
+        if not self._step(owner, [Envelope(1, -1, 0, body)]):
             self.out.append(f"{owner}: the read waits")
 
     def do_deliver(self, rest: str) -> None:
@@ -136,7 +138,8 @@ def _named(message: between.Message) -> str:
     kind = type(message).__name__.lower()
     rows = getattr(message, "rows", None) or getattr(message, "keys", None) or getattr(message, "values", None)
     shown = "" if rows is None else " ".join(
-        f"{'' if w == 1 else f'{w}×'}{tuple(c)}" for c, w in zip(rows.columns.T.tolist(), rows.weights.tolist(), strict=True))
+        f"{'' if w == 1 else f'{w}×'}{tuple(c)}"
+        for c, w in zip(rows.columns.T.tolist(), rows.weights.tolist(), strict=True))
     return f"{kind} of n{message.node}: {shown or 'nothing'}" if hasattr(message, "node") else kind
 
 
