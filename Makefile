@@ -1,7 +1,7 @@
 # The commands of this repository.  Each sets up what it needs (scripts/setup.sh; quick when done).
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test fuzz cluster soak leaks chaos fuzz-protocols memory-sweep docs lint types bench clean
+.PHONY: setup demo test fuzz cluster soak simulate leaks chaos fuzz-protocols memory-sweep docs lint types bench clean
 
 setup:
 	@bash scripts/setup.sh
@@ -28,6 +28,15 @@ soak: setup
 	@first=$${NORIA_ENGINE_FIRST:-$$(date +%s)}; echo "NORIA_ENGINE_FIRST=$$first"; \
 		NORIA_ENGINE_FIRST=$$first NORIA_ENGINE_SEEDS=$(SOAK_SEEDS) \
 		$(PYTHON) -m pytest -q --timeout=0 -n 2 tests/dataflow/test_engine_random.py
+
+# 100,000 schedules of several workers, of other seeds each time (printed): most of the workers' core alone (3.25 times
+# WORKERS_SEEDS), WHOLE_SEEDS of the whole server but Spark.  Hours.
+WORKERS_SEEDS ?= 29300
+WHOLE_SEEDS ?= 5000
+simulate: setup
+	@first=$${NORIA_SHARD_FIRST:-$$(date +%s)}; echo "NORIA_SHARD_FIRST=$$first NORIA_WHOLE_FIRST=$$first"; \
+		NORIA_SHARD_FIRST=$$first NORIA_SHARD_SEEDS=$(WORKERS_SEEDS) NORIA_WHOLE_FIRST=$$first NORIA_WHOLE_SEEDS=$(WHOLE_SEEDS) \
+		$(PYTHON) -m pytest -q --timeout=0 -n 2 tests/dataflow/test_shards.py tests/simulated/test_whole.py
 
 # A server under random faults until so many of its processes were killed (CHAOS_SECONDS: or at least so long); seeds are
 # printed, CHAOS_SEED repeats one; CHAOS_WORKERS and CHAOS_FRONT_ENDS, which it draws, may be given.  docs/reliability.md says what is promised.

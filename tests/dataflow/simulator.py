@@ -38,7 +38,7 @@ from noria.dataflow.between import (
     unpacked,
 )
 from noria.dataflow.elsewhere import Elsewhere, Pieces, SpreadOneShot
-from noria.dataflow.evict import evict, evictable
+from noria.dataflow.evict import evict, evict_bytes, evictable
 from noria.dataflow.graph import Mode, Node, Remote, folded_keys
 from noria.dataflow.marks import exchanges_above
 from noria.dataflow.partition import owners
@@ -228,6 +228,20 @@ class Cluster:
         rig.engine.relayout()
         rig.settle()
 
+    def cut_channel(self) -> None:
+        """What a worker sent another one last is lost, though both live: both are told."""
+        a, b = self.rng.choice(list(self.channels) or [(0, 0)])
+        if a == b or (a, b) in self.cut:
+            return
+        messages = self.channels[a, b]
+        for _ in range(self.rng.randint(0, len(messages))):
+            messages.pop()
+        messages.append(Lost(self.incarnations[a]))
+        rig = self.rigs[a]
+        rig.shards.lost(b)
+        rig.elsewhere.lost(b)
+        rig.settle()
+
     # -------------------------------------------------------------- what clients do
     def write(self, most: int = 4) -> None:
         """Random changes; those of one worker are one tick there."""
@@ -386,6 +400,12 @@ class Cluster:
         if keys.shape[1]:
             evict(rig.engine, n, cols, np.ascontiguousarray(keys[:, [self.rng.randrange(keys.shape[1])]]))
             rig.settle()
+
+    def forget_bytes(self) -> None:
+        """A worker is over its memory's limit."""
+        rig = self.rng.choice(self.rigs)
+        evict_bytes(rig.engine, self.rng.choice([1, 1000, 10**9]))
+        rig.settle()
 
     # -------------------------------------------------------------- the oracle
     def validate(self) -> None:

@@ -4,26 +4,37 @@ to R16)."""
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dataflow import simulator
+from dataflow.simulator import Cluster
 from dataflow.test_shards import run
 from noria.core.batch import Batch
-from noria.dataflow import evict, layout
+from noria.dataflow import evict, layout, shards
+from noria.dataflow.between import Lost, Request
 from noria.dataflow.building import Builds
 from noria.dataflow.elsewhere import Elsewhere, Pieces
-from noria.dataflow.gathering import Gather
+from noria.dataflow.gathering import Gather, asked_of
+from noria.dataflow.giving import Values
+from noria.dataflow.graph import Mode
 from noria.dataflow.marks import Marks
+from noria.dataflow.ops.aggregate import Aggregate
 from noria.dataflow.ops.join import Join
+from noria.dataflow.ops.union import Union
+from noria.dataflow.partition import Partition, owners
 from noria.dataflow.serving import Serving
 from noria.dataflow.shards import Shards
+from noria.state.table import Table
 from reference.random_plans import views, ways
 
 MOST = 1500  # schedules
-FIRST = {"mark_waits_for_losses": 800, "fed_stay_fed": 500, "loss_evicts": 350, "evict_voids": 350}  # where one is near
+FIRST = {"mark_waits_for_losses": 800, "fed_stay_fed": 500, "loss_evicts": 350, "evict_voids": 350,
+         "serve_between": 170, "any_index": 90, "spread": 100, "fill_once": 30}  # where one is near
 
 
 def fifo(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +45,149 @@ def fifo(monkeypatch: pytest.MonkeyPatch) -> None:
         return messages.popleft()
 
     monkeypatch.setattr(simulator, "first", any_order)
+
+
+def serve_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R2: requests are served when a walk's outputs are sent, not on its way."""
+    split, tick = Shards.split, Cluster.tick
+
+    def ticked(self: Cluster, rig: Any, *arguments: Any) -> None:
+        rig.shards.asked = [c for (_, to), c in self.channels.items() if to == rig.worker]
+        tick(self, rig, *arguments)
+
+    def served(self: Shards, node: Any, rows: Batch) -> Batch:
+        for sender, messages in enumerate(self.asked):  # type: ignore[attr-defined]
+            if messages and isinstance(messages[0], Request):
+                self.giving.serve(sender + (sender >= self.worker), messages.popleft())
+        return split(self, node, rows)
+
+    monkeypatch.setattr(Cluster, "tick", ticked)
+    monkeypatch.setattr(Shards, "split", served)
+
+
+def broad_asks_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R3: of keys that do not tell their worker, all are asked."""
+
+    def one(*arguments: Any) -> Any:
+        wanted = asked_of(*arguments)
+        return wanted if not all(mask.all() for mask in wanted.values()) else dict(list(wanted.items())[:1])
+
+    monkeypatch.setattr(shards, "asked_of", one)
+
+
+def answer_has_only_the_askers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R3: an answer holds the asker's rows only."""
+    monkeypatch.setattr(Values, "owners", lambda self, node, columns: _asker(self, node, columns))
+
+
+def _asker(values: Values, node: Any, columns: Any) -> Any:
+    """As it is where rows are sent on, and everybody's own where they are asked for."""
+    frame = sys._getframe(2).f_code.co_name
+    whose = owners(columns[list(node.op.by)], [node.fields[c] for c in node.op.by], values._workers,
+                   values._engine.symbols)
+    return Anybody(whose) if frame in ("_give", "_give_piece") else whose
+
+
+class Anybody:
+    """Equal to whoever asks."""
+
+    def __init__(self, whose: Any):
+        self._number = len(whose)
+
+    def __eq__(self, other: object) -> Any:
+        return np.ones(self._number, np.bool_)
+
+
+def any_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6: a row stays while a key of any index is present."""
+    evict_key = Table.evict
+
+    def evict_rows(self: Table, cols: Any, keys: Any) -> int:
+        gone = evict_key(self, cols, keys)
+        rows = self.lookup(cols, keys)[0]
+        if len(rows) and self.identity == self.width:
+            self.apply(rows.negated())
+        return gone
+
+    monkeypatch.setattr(Table, "evict", evict_rows)
+
+
+def fill_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6: a fill adds what no present key holds already."""
+    fill = Table.fill
+
+    def fill_again(self: Table, cols: Any, keys: Any, rows: Batch) -> None:
+        had = self.lookup(cols, keys)[0] if self.identity == self.width else None
+        fill(self, cols, keys, rows)
+        if had is not None and len(had):
+            self.apply(had)
+
+    monkeypatch.setattr(Table, "fill", fill_again)
+
+
+def evict_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R8: what hangs on a looked-up key goes, also where the key holds no row."""
+    carry = Join.carry
+
+    def only_with_rows(self: Join, engine: Any, node: Any, port: int, primary: int | None, p: Any) -> Any:
+        own = self.keys[port]
+        if port != primary and all(c in p.cols for c in own):
+            keys = np.ascontiguousarray(p.values[[p.cols.index(c) for c in own]])
+            if not len(engine.fetch(node.parents[port], own, keys, Mode.STORED)[0]):
+                return []
+        return carry(self, engine, node, port, primary, p)
+
+    monkeypatch.setattr(Join, "carry", only_with_rows)
+
+
+def left_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R9: leaving a left join from its right side a pattern keeps left columns only."""
+    carry = Join.carry
+
+    def with_right(self: Join, *arguments: Any) -> Any:
+        outer, self.outer = self.outer, False
+        try:
+            return carry(self, *arguments)
+        finally:
+            self.outer = outer
+
+    monkeypatch.setattr(Join, "carry", with_right)
+
+
+def join_without_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R10: dL x R' + L' x dR has dL x dR twice."""
+    monkeypatch.setattr(Join, "_both", lambda self, engine, left, right: Batch.empty(left.width + right.width))
+
+
+def looked_up_is_present(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R10: the side that pulls look up into needs the key present."""
+    monkeypatch.setattr(Join, "_mode", lambda self, node, side: Mode.STORED)
+
+
+def boundary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R15: a group whose kept row went, and may have another one behind it, is pulled again."""
+    monkeypatch.setattr(Aggregate, "_refill", lambda self, engine, node, dirty: None)
+
+
+def planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R17: what cannot be pulled through is full: not by a key of what is computed."""
+    monkeypatch.setattr(layout, "_make_full", lambda full, n, why: full.setdefault(n, why))
+
+
+def spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R18: a union of inputs that are hashed otherwise is hashed by nothing."""
+    monkeypatch.setattr(Union, "partition", lambda self, inputs: Partition((None,) * len(inputs), inputs[0]))
+
+
+def loss_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: that a worker starts anew is the first that it says."""
+
+    def late(messages: Any) -> Any:
+        if len(messages) > 1 and isinstance(messages[0], Lost):
+            messages[0], messages[1] = messages[1], messages[0]
+        return messages.popleft()
+
+    monkeypatch.setattr(simulator, "first", late)
 
 
 def union_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,10 +319,12 @@ def fed_stay_fed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 LOADS: list[Callable[[pytest.MonkeyPatch], None]] = [loads_are_told, load_drops_own]
 LOSSES: list[Callable[[pytest.MonkeyPatch], None]] = [
-    loss_voids, loss_evicts, loss_gathers_again, mark_waits_for_losses, once_asks_again]
+    loss_first, loss_voids, loss_evicts, loss_gathers_again, mark_waits_for_losses, once_asks_again]
 RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
-    fifo, union_whole, gather_add, gather_drop, evict_voids, cascade_exchange, evict_below,
-    thin_passes_on, thin_only_above_states, mark_to_depth, once_waits_for_all, pieces_have_deltas, fed_stay_fed]
+    fifo, serve_between, broad_asks_all, answer_has_only_the_askers, any_index, fill_once, join_without_both,
+    looked_up_is_present, boundary, planned, spread, union_whole, gather_add, gather_drop, evict_voids,
+    cascade_exchange, evict_below, thin_passes_on, thin_only_above_states, mark_to_depth, once_waits_for_all,
+    pieces_have_deltas, fed_stay_fed]
 
 
 @pytest.mark.parametrize("rule", RULES + LOSSES + LOADS, ids=lambda r: r.__name__)

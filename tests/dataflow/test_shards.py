@@ -1,7 +1,6 @@
 """Several workers give what one gives: random programs, writes, reads, evictions and changes of the program, under
-random schedules, some with workers that are lost, some with bulk loads.
-
-    NORIA_SHARD_SEEDS=50000 pytest tests/dataflow/test_shards.py        a longer run
+random schedules, some with workers that are lost, some with bulk loads, some with messages that are lost and little
+memory.  `make simulate` runs more.
 """
 
 from __future__ import annotations
@@ -20,14 +19,15 @@ from noria.plan.view import ViewDef
 from reference import random_plans
 from reference.table_views import TableViews
 
-SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "800"))  # without and with lost workers
+SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "700"))  # without and with lost workers
 FIRST = int(os.environ.get("NORIA_SHARD_FIRST", "0"))
 
 
 def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, evictions: float = 0.1,
-        views_of: Callable[[random.Random, list[TableDef]], list[ViewDef]] = random_plans.views) -> None:
+        views_of: Callable[[random.Random, list[TableDef]], list[ViewDef]] = random_plans.views,
+        cuts: float = 0.0) -> None:
     """crashes: of the steps, how many lose a worker; loads: how many load rows beside the states; evictions: how many
-    evict a key."""
+    evict a key; cuts: how many lose messages with their channel, and as many evict for want of memory."""
     rng = random.Random(seed)
     tables = random_plans.tables(rng)
     views = views_of(rng, tables)
@@ -38,6 +38,10 @@ def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, ev
         for _ in range(steps):
             if crashes and rng.random() < crashes:
                 cluster.crash()
+            if cuts and rng.random() < cuts:
+                cluster.cut_channel()
+            if cuts and rng.random() < cuts:
+                cluster.forget_bytes()
             if loads and rng.random() < loads and cluster.catching is None:
                 cluster.load()
             x = rng.random()
@@ -75,6 +79,12 @@ def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, ev
 def test_every_state_is_what_a_recomputation_gives(block: int, crashes: float) -> None:
     for seed in range(block * SEEDS // 4, (block + 1) * SEEDS // 4):
         run(FIRST + seed, crashes=crashes)
+
+
+@pytest.mark.parametrize("crashes", [0.0, 0.02])
+def test_messages_are_lost_and_memory_is_little(crashes: float) -> None:
+    for seed in range(SEEDS // 8):
+        run(FIRST + seed, crashes=crashes, cuts=0.06, views_of=random_plans.ways if seed % 2 else random_plans.views)
 
 
 @pytest.mark.parametrize("crashes", [0.0, 0.02])

@@ -107,7 +107,7 @@ class Script:
     def do_read(self, rest: str) -> None:
         name, _, keys = rest.partition(" ")
         view = self.views[name.lower()]
-        asked = tuple(k if isinstance(k, tuple) else (k,) for k in _keys(keys)) if view.key else ((),)
+        asked = tuple(k if isinstance(k, tuple) else (k,) for k in keys_of(keys)) if view.key else ((),)
         reply = self.send(packets.Read(0, view.name, asked))
         if reply.error:
             self.out.append(f"error {reply.error.code}: {reply.error}")
@@ -132,7 +132,7 @@ class Script:
         keys = f"({keys}"
         node = next(n for n in self.worker.engine.graph.nodes if n.op.describe().startswith(name))
         cols = node.op.presence(node)[0]
-        asked = [k if isinstance(k, tuple) else (k,) for k in _keys(keys)]
+        asked = [k if isinstance(k, tuple) else (k,) for k in keys_of(keys)]
         codes = np.array([[encode(v, node.fields[c].type, self.symbols) for v, c in zip(k, cols, strict=True)]
                           for k in asked], np.int64).T
         evict(self.worker.engine, node, cols, np.ascontiguousarray(codes))
@@ -166,21 +166,6 @@ class Script:
         self.out.append("another worker serves")
 
 
-def _keys(text: str) -> list:
+def keys_of(text: str) -> list:
     """`(1) ('a', 2)` as Python values."""
     return [ast.literal_eval(k + ")") for k in text.split(")") if k.strip()]
-
-
-def run_file(path: Path) -> str:
-    """The script with the output it has now."""
-    script, lines = Script(), []
-    try:
-        for line in path.read_text().splitlines():
-            if line.startswith(("#", "> ")) or not line.strip():
-                if line.startswith("> "):
-                    lines += ["", line, *script.run(line[2:])]
-                elif line.startswith("#"):
-                    lines += [line] if not lines or lines[-1].startswith("#") else ["", line]
-    finally:
-        script.close()
-    return "\n".join(lines).strip() + "\n"

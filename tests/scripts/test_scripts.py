@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.runner import run_file
+from scripts.several import run_file
 
 HERE = Path(__file__).parent
 

@@ -31,10 +31,11 @@ async def follow(link: SomeLink, hello: Hello, wanted: Mirror) -> None:
             raise reply.error
 
 
-async def adopt(link: SomeLink, plan: dict[str, Any], mirror: Mirror) -> None:
+async def adopt(link: SomeLink, plan: dict[str, Any], mirror: Mirror) -> Migrated:
     """The worker's graph becomes the one of this plan (`Ask` "graph plan"), of these views."""
     steps = tuple(AddView(v) for v in mirror.views.values())
     reply: Migrated = await link.recover(Migrate(steps, mirror.recipe, False, adopt=plan["plan"],
                                                  version=plan["version"]))
     if reply.error is not None:
         raise reply.error
+    return reply

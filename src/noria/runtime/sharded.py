@@ -80,6 +80,7 @@ class ShardedLink:
         self._asked = LinkStats()
         self.routes, self.version = Routes(self.workers), 0  # of the program
         self._mirror = Mirror()
+        self._told: list[Migrated] = []  # since a change began, by workers that came up
         self._next: tuple[int, Mirror] | None = None  # what a change under way leads to: its version, and that
         self._numbers, self._turn = Numbers(), 0
         self._groups = Groups(links, epoch)
@@ -198,10 +199,17 @@ class ShardedLink:
         mirror = self._mirror
         if self._next is not None and plan["version"] == self._next[0]:
             mirror = self._next[1]
-        await adopt(link, plan, mirror)
+        self._tells(plan["version"], await adopt(link, plan, mirror))
         for body in missed:
             if body.version > plan["version"]:
-                await link.recover(replace(body, steps=of_views(body.steps), durable=False))
+                self._tells(body.version, await link.recover(replace(body, steps=of_views(body.steps), durable=False)))
+
+    def _tells(self, version: int, told: Migrated) -> None:
+        """A worker that came up has the graph of this version."""
+        if self._migrating.locked():
+            self._told.append(told)
+        if self._next is None and version == self.version:
+            self._learn((), told)
 
     # ------------------------------------------------------------ changes
     def submit(self, body: Change) -> asyncio.Future[Any]:
@@ -321,6 +329,7 @@ class ShardedLink:
 
     async def _made(self, body: Migrate, send: Send) -> Migrated:
         """At worker 0, then at all others."""
+        self._told.clear()
         sent, task = send(LEADER, body), asyncio.current_task()
         assert task is not None
         self._at_leader = task, sent
@@ -489,10 +498,10 @@ class ShardedLink:
         return Done(0, sum(r.affected for r in results), wrong)
 
     def _learn(self, steps: Sequence[MigrationStep], *replies: Migrated) -> None:
-        """Where the keys of views are: a worker that died meanwhile does not tell."""
+        """Where the keys of views are: one that died meanwhile tells when it comes up, in place of its answer."""
         for s in steps:
             if isinstance(s, RenameView):
                 self.routes.rename(s.view, s.name)
             elif isinstance(s, DropView):
                 self.routes.forget(s.view)
-        self.routes.learn(route for reply in replies for route in reply.routes)
+        self.routes.learn(r for told in (*self._told, *replies) for r in told.routes if r[0] in self._mirror.views)

@@ -237,42 +237,50 @@ class Line:
 
 
 class Loop:
-    """Poll, check the fence, step, send; the only place where a worker meets time."""
+    """Poll, check the fence, step, send; the only place where a worker meets time.  end: why it ended."""
 
     def __init__(self, config: WorkerConfig, worker: HostedWorker, line: Line, fence: Fence, clock: Clock,
                  mesh: Mesh | None = None, heard: Heard | None = None):
         self._config, self._worker, self._line, self._fence, self._clock = config, worker, line, fence, clock
-        self._mesh, self._heard, self._end = mesh, heard, ""
+        self._mesh, self._heard, self.end = mesh, heard, ""
         if mesh is not None:
             line.watch_also(mesh)
 
     def run(self) -> str:
+        self.begin()
+        while not self.end:
+            self.turn()
+        return self.end
+
+    def begin(self) -> None:
         self._line.send([Envelope(self._config.epoch, self._config.worker, 0, self._worker.hello())])
-        self._heard_at, idle_due = self._clock(), 0.0
-        more = True  # work that can wait may be there
-        while not self._end:
-            front, others = self._line.arrived(IDLE_AFTER_MS if more else self._config.lease_ms)
-            self._fence.check()
-            if not front and self._lease_is_over():
-                return "lease"
-            if front or others:
-                packets, heard = self._read() if front else ([], False)
-                if others and self._mesh is not None:
-                    packets = [*self._mesh.receive(), *packets]
-                if heard:
-                    self._heard_at = self._clock()
-                    self._line.front.sign()
-                if packets:
-                    self._send(self._worker.step(packets))
-                    idle_due = idle_due if more else self._clock() + IDLE_DUE_S
-                    more = True
-                if not more or self._clock() < idle_due:
-                    continue
-            if more:
-                replies, more = self._worker.idle(IDLE_MS)
-                self._send(replies)
-                idle_due = self._clock() + IDLE_DUE_S
-        return self._end
+        self._heard_at, self._idle_due = self._clock(), 0.0
+        self.more = True  # work that can wait may be there
+
+    def turn(self) -> None:
+        """What has arrived, as one step; work that can wait, when nothing has or it is due."""
+        front, others = self._line.arrived(IDLE_AFTER_MS if self.more else self._config.lease_ms)
+        self._fence.check()
+        if not front and self._lease_is_over():
+            self.end = "lease"
+            return
+        if front or others:
+            packets, heard = self._read() if front else ([], False)
+            if others and self._mesh is not None:
+                packets = [*self._mesh.receive(), *packets]
+            if heard:
+                self._heard_at = self._clock()
+                self._line.front.sign()
+            if packets:
+                self._send(self._worker.step(packets))
+                self._idle_due = self._idle_due if self.more else self._clock() + IDLE_DUE_S
+                self.more = True
+            if not self.more or self._clock() < self._idle_due:
+                return
+        if self.more:
+            replies, self.more = self._worker.idle(IDLE_MS)
+            self._send(replies)
+            self._idle_due = self._clock() + IDLE_DUE_S
 
     def _send(self, replies: Sequence[Envelope]) -> None:
         if self._heard is not None:
@@ -307,7 +315,7 @@ class Loop:
             if isinstance(item, Envelope):
                 packets.append(item)
             elif item.kind is Kind.GOODBYE:
-                self._end = "goodbye"
+                self.end = "goodbye"
         return packets, heard
 
 

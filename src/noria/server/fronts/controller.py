@@ -90,25 +90,29 @@ class Fronts:
         while True:
             self._starts[number] += 1
             began = self.clock()
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "noria.server.fronts.process", path, str(number),
-                stdin=asyncio.subprocess.DEVNULL, stdout=2, start_new_session=True,
-                env={**os.environ, "PYTHONPATH": import_path()})
-            try:
-                status = await process.wait()
-            except asyncio.CancelledError:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-                raise
+            process, status = await self._process(number, path)
             if self._is_stopping():
                 return
             log.warning("front end %d (process %d) ended with status %d: its clients connect again, another one is "
-                        "started", number, process.pid, status)
+                        "started", number, process, status)
             if self.clock() - began < SOON_S:
                 await asyncio.sleep(AGAIN_S)
                 if self._is_stopping():
                     return
+
+    async def _process(self, number: int, path: str) -> tuple[int, int]:
+        """One front end, to its end: its process and how that ended."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "noria.server.fronts.process", path, str(number),
+            stdin=asyncio.subprocess.DEVNULL, stdout=2, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": import_path()})
+        try:
+            return process.pid, await process.wait()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            raise
 
     def _is_stopping(self) -> bool:
         return self._stopping
