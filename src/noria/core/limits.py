@@ -52,6 +52,7 @@ VERIFY_KEYS = 200  # of a view of which fewer are present, so many are derived f
 DEFAULT_MEMORY_BYTES = 2**30  # a limit by default: users of such systems ask for one first
 MAX_WORKERS = 64  # each has a process, a channel to each other, and a slot of Spark's
 STORE_SHARE = 1 / 8  # of a memory limit is for the store: half its block cache, half its write buffers
+CHANGE_WAIT_S = 120  # a change of the program waits so long for a worker that is away, then fails
 LEASE_MS = 2_000  # a worker that has not heard from its front end for so long exits
 KERNEL_S = 120  # a process that computes without a sign of life for so long is given up
 DEAF_S = 30  # a worker that goes on with a cancelled request for so long is ended, and the request blamed

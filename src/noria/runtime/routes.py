@@ -18,6 +18,7 @@ from noria.core.batch import Codes
 from noria.core.errors import view_changed
 from noria.core.keys import hasher, shard_of, shard_of_key
 from noria.core.types import Field, SqlType
+from noria.dataflow.packets import DropView, Migrated, MigrationStep, RenameView
 
 Hash = Callable[[Any], int]
 
@@ -63,6 +64,15 @@ class Routes:
         """What `Migrated.routes` tells."""
         for view, by, depth in routes:
             self._known[view] = _Route(by, depth)
+
+    def changed(self, steps: Sequence[MigrationStep], replies: Sequence[Migrated]) -> None:
+        """The program is another one: a worker that died meanwhile does not tell."""
+        for s in steps:
+            if isinstance(s, RenameView):
+                self.rename(s.view, s.name)
+            elif isinstance(s, DropView):
+                self.forget(s.view)
+        self.learn(route for reply in replies for route in reply.routes)
 
     def forget(self, view: str) -> None:
         self._known.pop(view, None)

@@ -38,12 +38,10 @@ from noria.dataflow.packets import (
     Ingest,
     Migrate,
     Migrated,
-    MigrationStep,
     Own,
     Packet,
     Query,
     Read,
-    RenameView,
     Rows,
     SetLimit,
     Snapshot,
@@ -51,6 +49,7 @@ from noria.dataflow.packets import (
     Wrote,
 )
 from noria.runtime.answers import AT_LEADER, together
+from noria.runtime.away import Away
 from noria.runtime.changes import Change, WorkerGone
 from noria.runtime.copying import copy_rows
 from noria.runtime.following import SomeLink, adopt, follow
@@ -95,6 +94,7 @@ class ShardedLink:
         self._own = OwnWrites(links)
         self._writes = Writes(links, self._groups, self._own)
         self._one_moment = asyncio.Lock()
+        self._away = Away(links)
         for w, link in enumerate(links):
             link.on_hello = partial(self._appeared, w)
 
@@ -133,7 +133,8 @@ class ShardedLink:
             await link.up()
 
     def settled(self) -> bool:
-        return not self._groups and not self._migrating.locked() and all(link.settled() for link in self.links)
+        at_rest = not self._groups and not self._away and not self._migrating.locked()
+        return at_rest and all(link.settled() for link in self.links)
 
     # ------------------------------------------------------------ workers come
     async def _appeared(self, worker: int, hello: Hello) -> None:
@@ -273,6 +274,8 @@ class ShardedLink:
         if self._pauses.cancel(change):
             return
         inner = self._inner.get(change)
+        if isinstance(inner, asyncio.Task) and self._away.give_up(inner):
+            return
         if isinstance(inner, asyncio.Task):
             self._writes.give_up(inner)
             if self._at_leader is not None and self._at_leader[0] is inner:
@@ -289,6 +292,8 @@ class ShardedLink:
 
     # ------------------------------------------------------------ the program
     async def _migrate(self, body: Migrate) -> Migrated:
+        if (away := await self._away.refusal(body)) is not None:
+            return Migrated(0, away)
         async with self._migrating:
             if (error := self._mirror.refusal(body.steps)) is not None:
                 return Migrated(0, error)
@@ -331,17 +336,18 @@ class ShardedLink:
             return first
         after = self._mirror.after(body.steps, body.recipe if body.durable else self._mirror.recipe)
         self.version, self._next = body.version, (body.version, after)
+        self._away.under_way = True
         try:
             follow = replace(body, limit_ms=0, first_node=first.first_node)
             others = await asyncio.gather(*(send(w, follow) for w in range(1, self.workers)), return_exceptions=True)
         finally:
-            self._next = None
+            self._next, self._away.under_way = None, False
         replies = [first, *(r for r in others if isinstance(r, Migrated) and r.error is None)]
         if len(replies) < self.workers:
             return await self._undo(body, [first, *others])
         self._mirror = after
         await self._renumber([s.table for s in body.steps if isinstance(s, CreateTable | AlterTable)])
-        self._learn(body.steps, *replies)
+        self.routes.changed(body.steps, replies)
         return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)))
 
     async def _undo(self, body: Migrate, replies: Sequence[Any]) -> Migrated:
@@ -364,7 +370,7 @@ class ShardedLink:
         reply: Migrated = await self.links[LEADER].recover(replace(body, version=self.version))
         if reply.error is None:
             self._mirror = self._mirror.after(body.steps, self._mirror.recipe, [v for v, _ in reply.failed])
-            self._learn(body.steps, reply)
+            self.routes.changed(body.steps, [reply])
         return reply
 
     async def _renumber(self, tables: Iterable[TableDef], how: How = lambda link, b: link.ask(b, True)) -> None:
@@ -383,10 +389,14 @@ class ShardedLink:
         if isinstance(body, Ask) and body.what in AT_LEADER:
             return await self.links[LEADER].ask(body, retry)
         if isinstance(body, Fit):
+            if (away := await self._away.refusal(body)) is not None:
+                return Done(0, error=away)
             fits = await self._all(body, lambda link, b: link.ask(b, retry))
             return await compared(fits, self._unique((AlterTable(body.table),)), self._still)
         if isinstance(body, Snapshot):
             return await self._snapshot(body)
+        if isinstance(body, Ask) and body.what == "builds":
+            return await self._away.builds(body)
         if isinstance(body, SetLimit):
             self._limit = body
         return await self._all(body, lambda link, b: link.ask(b, retry))
@@ -486,12 +496,3 @@ class ShardedLink:
         if table is not None:
             await self._renumber([table])
         return Done(0, sum(r.affected for r in results), wrong)
-
-    def _learn(self, steps: Sequence[MigrationStep], *replies: Migrated) -> None:
-        """Where the keys of views are: a worker that died meanwhile does not tell."""
-        for s in steps:
-            if isinstance(s, RenameView):
-                self.routes.rename(s.view, s.name)
-            elif isinstance(s, DropView):
-                self.routes.forget(s.view)
-        self.routes.learn(route for reply in replies for route in reply.routes)
