@@ -38,6 +38,7 @@ from noria.dataflow.packets import (
     Ingest,
     Migrate,
     Migrated,
+    MigrationStep,
     Own,
     Packet,
     Query,
@@ -52,6 +53,7 @@ from noria.runtime.answers import AT_LEADER, together
 from noria.runtime.away import Away
 from noria.runtime.changes import Change, WorkerGone
 from noria.runtime.copying import copy_rows
+from noria.runtime.cut import Cut
 from noria.runtime.following import SomeLink, adopt, follow
 from noria.runtime.groups import Groups
 from noria.runtime.link import LinkState, LinkStats, OnHello
@@ -466,12 +468,11 @@ class ShardedLink:
 
     async def _snapshot(self, body: Snapshot) -> Done:
         """A checkpoint of each worker, in a directory of its own."""
-        async with self._nothing_else():
-            if body.views:
-                await self._own.catch_up({}, self.routes.depth, range(self.workers))
+        async with self._one_moment, self._migrating:
             Path(body.path).mkdir(mode=0o700)
-            replies: list[Done] = await asyncio.gather(*(
-                link.ask(replace(body, path=shard_path(body.path, link.worker, self.workers))) for link in self.links))
+            replies: list[Done] = await Cut(self.links, self._groups.name()).each(
+                lambda link: link.ask(replace(body, path=shard_path(body.path, link.worker, self.workers))),
+                partial(self._own.catch_up, {}, self.routes.depth, range(self.workers)) if body.views else None)
         for r in replies:
             if r.error is not None:
                 return r
