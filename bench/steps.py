@@ -4,7 +4,9 @@ A worker does one thing after the other, so who asks it for something waits for 
 runs in this process, and processor time is measured: what others do on the machine does not count, unlike in
 change.py.  One client votes and reads by a view, another makes the changes.
 
-    python bench/steps.py [--votes 2000000] [--stories 40000] [--only WORD] [--profile]
+    python bench/steps.py [--votes 2000000] [--stories 40000] [--only WORD] [--workers N] [--profile]
+
+--workers: the steps of all of these, which share this process.
 
 --profile: the functions of the longest step of each change.
 """
@@ -109,12 +111,14 @@ def main() -> None:
     parser.add_argument("--votes", type=int, default=2_000_000)
     parser.add_argument("--stories", type=int, default=40_000)
     parser.add_argument("--only", default="", help="changes whose name contains this")
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--profile", action="store_true")
     a = parser.parse_args()
     data, rng, user = Data.make(a.stories, a.votes), np.random.default_rng(1), LATER
     steps = Steps(False)
     InProcessLink._step = steps.measured(InProcessLink._step)
-    with tempfile.TemporaryDirectory(prefix="noria-bench-") as directory, noria.open(directory) as db:
+    place = tempfile.TemporaryDirectory(prefix="noria-bench-")
+    with place as directory, noria.open(directory, workers=a.workers) as db:
         for text in (STORIES, VOTES, *VIEWS):
             db.sql(text)
         db.table("stories").insert([data.story(i) for i in range(1, data.stories + 1)])

@@ -127,7 +127,7 @@ class MemoryStore:
     def tidy(self) -> bool:
         return False
 
-    def flush_ahead(self) -> bool:
+    def flush_ahead(self, least_bytes: int) -> bool:
         return True
 
     def trim_indexes(self, table: str, needed: object, most: int) -> None:

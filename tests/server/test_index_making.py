@@ -35,6 +35,8 @@ class FakeLink:
             self.delivered.append(body)
         elif isinstance(body, Ask) and body.what == "unwanted index":
             return await asyncio.shield(self.unwanted)
+        elif isinstance(body, Ask) and body.what == "flush ahead":
+            return Done(0, True)
         elif isinstance(body, Ask):
             self.asked += 1
             if self.asked > 1:

@@ -12,7 +12,7 @@ import pytest
 
 import noria.server.bulk.snapshots
 from noria.core.errors import SqlError
-from noria.dataflow.packets import Done
+from noria.dataflow.packets import Ask, Done
 from noria.runtime.link import WorkerGone
 from noria.server.bulk.snapshots import Snapshots
 
@@ -22,7 +22,7 @@ class FakeLink:
 
     def __init__(self) -> None:
         self.stats = SimpleNamespace(changes=0)
-        self.quiet = True
+        self.quiet, self.ahead = True, 0
         self.go = asyncio.Semaphore(0)
         self.answers: list[Any] = []
 
@@ -33,6 +33,9 @@ class FakeLink:
         return
 
     async def ask(self, packet: Any) -> Done:
+        if isinstance(packet, Ask):
+            self.ahead += 1
+            return Done(0, self.ahead % 2 == 0)  # at the second look
         await self.go.acquire()
         if self.answers:
             answer = self.answers.pop(0)
@@ -44,7 +47,7 @@ class FakeLink:
 
 
 async def settle() -> None:
-    for _ in range(10):
+    for _ in range(50):
         await asyncio.sleep(0)
 
 
@@ -52,6 +55,12 @@ async def until(check: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not check():
             await asyncio.sleep(0.001)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at what goes to disk follow each other."""
+    monkeypatch.setattr(noria.server.bulk.snapshots, "SNAPSHOT_LOOK_MS", 0)
 
 
 def rig(tmp_path: Path, test: Callable[[FakeLink, Snapshots, Callable[[], asyncio.Task[str]]],

@@ -34,8 +34,8 @@ class _Waiting:
 class Deferred:
     """See the module."""
 
-    def __init__(self, engine: Engine, around: Surroundings, peers: Peers | None):
-        self._engine, self._around, self._peers = engine, around, peers
+    def __init__(self, engine: Engine, around: Surroundings, peers: Peers | None, worker: int = 0):
+        self._engine, self._around, self._peers, self._worker = engine, around, peers, worker
         self._clock = around.clock or (lambda: 0)
         self._waiting: list[_Waiting] = []
         self._tickets = 0
@@ -79,26 +79,20 @@ class Deferred:
         return self._later(_Waiting(e, number, answer, mine))
 
     def until_wanted(self, e: Envelope) -> packets.Packet | None:
-        """Answered when there is an index that Spark is to make, and what is in memory of the tables is on its way to
-        disk: so that the snapshot for it holds nobody up."""
+        """Answered when there is an index that Spark is to make."""
         assert isinstance(e.body, packets.Ask)
         number = e.body.request
 
         def answer() -> Done | None:
             made = next(self._engine.builds.awaited(), None)
-            if made is None or not self._engine.store.flush_ahead():
+            if made is None:
                 return None
             if not made.ticket:
                 self._tickets += 1
-                made.ticket = f"{e.epoch}.{self._tickets}"
+                made.ticket = f"{e.epoch}.{self._worker}.{self._tickets}"
             return Done(number, packets.Wanted(made.ticket, self._engine.store.tables()[made.table], made.columns))
 
         return self._later(_Waiting(e, number, answer, list))
-
-    @property
-    def looks(self) -> bool:
-        """May somebody soon be answered by a look alone?"""
-        return any(not m.ticket for m in self._engine.builds.awaited())
 
     def until_unwanted(self, e: Envelope, ticket: str) -> packets.Packet | None:
         """Answered when nobody waits for an index's files any more."""

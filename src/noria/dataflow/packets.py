@@ -381,8 +381,9 @@ class Ask:
     waits for its files any more) | caught up (argument: a depth, a blank, and workers "0,2" or none for all; of several
     workers, answered when this one has what was committed at these before, beyond so many exchanges) | heard (argument:
     workers, and of each the number of a message "0:7,2:9"; when all that came of these is in the states here) |
-    history (the changes of the program, `Noted`) | graph plan (the graph as data, for `Migrate.adopt`) |
-    idle (argument: view name; has nothing been read of it yet?)."""
+    flush ahead (argument: bytes; has what tables have in memory write to files, where it is so many, and says whether
+    that is done) | history (the changes of the program, `Noted`) | graph plan (the graph as data, for `Migrate.adopt`)
+    | idle (argument: view name; has nothing been read of it yet?)."""
 
     request: int
     what: str

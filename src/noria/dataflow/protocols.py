@@ -147,9 +147,9 @@ class BaseStore(Protocol):
         """`add_index` in slices, while the table is written; None where there is nothing to do.  awaited: from files
         that Spark's tasks make."""
 
-    def flush_ahead(self) -> bool:
-        """Write what is in memory to files in the background, so that the next checkpoint takes no time.  Is it
-        done?"""
+    def flush_ahead(self, least_bytes: int) -> bool:
+        """Write what is in memory of a table, where that is so many bytes, to files in the background: so the next
+        checkpoint takes no time.  Is it done?"""
 
     def positions(self, table: str, rows: Batch) -> list[bytes] | None:
         """Where rows lie in the order of `scan`, by their primary keys; None of a table without one."""

@@ -81,7 +81,7 @@ class Worker:
         self.engine.builds.awaited_rows = large_index
         self.engine.builds.state_bytes = self.around.state_bytes
         self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
-        self._deferred = Deferred(self.engine, self.around, self._peers)
+        self._deferred = Deferred(self.engine, self.around, self._peers, worker)
         self._scans = Scans(self.engine, self.around, self._internal)
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
         self._reading = Reading(self.engine, self._changes, symbols, self.around)
@@ -271,7 +271,7 @@ class Worker:
             self.engine.advance()
             untidy = [self._store.tidy(), leaving.give_back(), self.engine.views.tidy()]
             replies = self._build(budget_ms)
-            return replies, any(untidy) or self._goes_on() or self._deferred.looks
+            return replies, any(untidy) or self._goes_on()
 
     def _goes_on(self) -> bool:
         """Is there something to do in slices?"""
@@ -405,6 +405,8 @@ class Worker:
             return self._analyze(body, e)
         if body.what == "idle":
             return packets.Done(body.request, self._changes.is_idle(body.argument))
+        if body.what == "flush ahead":
+            return packets.Done(body.request, self._store.flush_ahead(int(body.argument or 0)))
         if body.what == "validate":
             validate.validate(self.engine)
             return packets.Done(body.request, "every state equals its recomputation")

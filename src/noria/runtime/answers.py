@@ -30,7 +30,7 @@ def together(body: Packet, replies: Sequence[Done]) -> Done:
 
 
 def _asked(what: str, values: Sequence[Any]) -> Any:
-    if what == "idle":
+    if what in ("idle", "flush ahead"):
         return all(values)
     if what == "stats":
         return _stats(values)

@@ -7,7 +7,7 @@ that was defined anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from noria.core.batch import Codes
 from noria.core.errors import view_changed
 from noria.core.keys import hasher, shard_of, shard_of_key
 from noria.core.types import Field, SqlType
+from noria.dataflow.packets import DropView, Migrated, MigrationStep, RenameView
 
 Hash = Callable[[Any], int]
 
@@ -63,6 +64,15 @@ class Routes:
         """What `Migrated.routes` tells."""
         for view, by, depth in routes:
             self._known[view] = _Route(by, depth)
+
+    def changed(self, steps: Sequence[MigrationStep], replies: Sequence[Migrated], views: Collection[str]) -> None:
+        """The program is another one, of these views: a worker that died meanwhile tells when it comes up."""
+        for s in steps:
+            if isinstance(s, RenameView):
+                self.rename(s.view, s.name)
+            elif isinstance(s, DropView):
+                self.forget(s.view)
+        self.learn(route for reply in replies for route in reply.routes if route[0] in views)
 
     def forget(self, view: str) -> None:
         self._known.pop(view, None)

@@ -43,7 +43,6 @@ from noria.dataflow.packets import (
     Packet,
     Query,
     Read,
-    RenameView,
     Rows,
     SetLimit,
     Snapshot,
@@ -51,8 +50,10 @@ from noria.dataflow.packets import (
     Wrote,
 )
 from noria.runtime.answers import AT_LEADER, together
+from noria.runtime.away import Away
 from noria.runtime.changes import Change, WorkerGone
 from noria.runtime.copying import copy_rows
+from noria.runtime.cut import Cut
 from noria.runtime.following import SomeLink, adopt, follow
 from noria.runtime.groups import Groups
 from noria.runtime.link import LinkState, LinkStats, OnHello
@@ -96,6 +97,7 @@ class ShardedLink:
         self._own = OwnWrites(links)
         self._writes = Writes(links, self._groups, self._own)
         self._one_moment = asyncio.Lock()
+        self._away = Away(links)
         for w, link in enumerate(links):
             link.on_hello = partial(self._appeared, w)
             link.on_lost = partial(lambda worker, why: self._writes.lost(worker), w)
@@ -135,7 +137,8 @@ class ShardedLink:
             await link.up()
 
     def settled(self) -> bool:
-        return not self._groups and not self._migrating.locked() and all(link.settled() for link in self.links)
+        at_rest = not self._groups and not self._away and not self._migrating.locked()
+        return at_rest and all(link.settled() for link in self.links)
 
     # ------------------------------------------------------------ workers come and go
     async def _appeared(self, worker: int, hello: Hello) -> None:
@@ -209,7 +212,7 @@ class ShardedLink:
         if self._migrating.locked():
             self._told.append(told)
         if self._next is None and version == self.version:
-            self._learn((), told)
+            self.routes.changed((), [told], self._mirror.views)
 
     # ------------------------------------------------------------ changes
     def submit(self, body: Change) -> asyncio.Future[Any]:
@@ -282,6 +285,8 @@ class ShardedLink:
         if self._pauses.cancel(change):
             return
         inner = self._inner.get(change)
+        if isinstance(inner, asyncio.Task) and self._away.give_up(inner):
+            return
         if isinstance(inner, asyncio.Task):
             self._writes.give_up(inner)
             if self._at_leader is not None and self._at_leader[0] is inner:
@@ -298,6 +303,8 @@ class ShardedLink:
 
     # ------------------------------------------------------------ the program
     async def _migrate(self, body: Migrate) -> Migrated:
+        if (away := await self._away.refusal(body)) is not None:
+            return Migrated(0, away)
         async with self._migrating:
             if (error := self._mirror.refusal(body.steps)) is not None:
                 return Migrated(0, error)
@@ -341,17 +348,18 @@ class ShardedLink:
             return first
         after = self._mirror.after(body.steps, body.recipe if body.durable else self._mirror.recipe)
         self.version, self._next = body.version, (body.version, after)
+        self._away.under_way = True
         try:
             follow = replace(body, limit_ms=0, first_node=first.first_node)
             others = await asyncio.gather(*(send(w, follow) for w in range(1, self.workers)), return_exceptions=True)
         finally:
-            self._next = None
+            self._next, self._away.under_way = None, False
         replies = [first, *(r for r in others if isinstance(r, Migrated) and r.error is None)]
         if len(replies) < self.workers:
             return await self._undo(body, [first, *others])
         self._mirror = after
         await self._renumber([s.table for s in body.steps if isinstance(s, CreateTable | AlterTable)])
-        self._learn(body.steps, *replies)
+        self.routes.changed(body.steps, [*self._told, *replies], after.views)
         return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)))
 
     async def _undo(self, body: Migrate, replies: Sequence[Any]) -> Migrated:
@@ -374,7 +382,7 @@ class ShardedLink:
         reply: Migrated = await self.links[LEADER].recover(replace(body, version=self.version))
         if reply.error is None:
             self._mirror = self._mirror.after(body.steps, self._mirror.recipe, [v for v, _ in reply.failed])
-            self._learn(body.steps, reply)
+            self.routes.changed(body.steps, [reply], self._mirror.views)
         return reply
 
     async def _renumber(self, tables: Iterable[TableDef], how: How = lambda link, b: link.ask(b, True)) -> None:
@@ -393,10 +401,14 @@ class ShardedLink:
         if isinstance(body, Ask) and body.what in AT_LEADER:
             return await self.links[LEADER].ask(body, retry)
         if isinstance(body, Fit):
+            if (away := await self._away.refusal(body)) is not None:
+                return Done(0, error=away)
             fits = await self._all(body, lambda link, b: link.ask(b, retry))
             return await compared(fits, self._unique((AlterTable(body.table),)), self._still)
         if isinstance(body, Snapshot):
             return await self._snapshot(body)
+        if isinstance(body, Ask) and body.what == "builds":
+            return await self._away.builds(body)
         if isinstance(body, SetLimit):
             self._limit = body
         return await self._all(body, lambda link, b: link.ask(b, retry))
@@ -466,12 +478,11 @@ class ShardedLink:
 
     async def _snapshot(self, body: Snapshot) -> Done:
         """A checkpoint of each worker, in a directory of its own."""
-        async with self._nothing_else():
-            if body.views:
-                await self._own.catch_up({}, self.routes.depth, range(self.workers))
+        async with self._one_moment, self._migrating:
             Path(body.path).mkdir(mode=0o700)
-            replies: list[Done] = await asyncio.gather(*(
-                link.ask(replace(body, path=shard_path(body.path, link.worker, self.workers))) for link in self.links))
+            replies: list[Done] = await Cut(self.links, self._groups.name()).each(
+                lambda link: link.ask(replace(body, path=shard_path(body.path, link.worker, self.workers))),
+                partial(self._own.catch_up, {}, self.routes.depth, range(self.workers)) if body.views else None)
         for r in replies:
             if r.error is not None:
                 return r
@@ -496,12 +507,3 @@ class ShardedLink:
         if table is not None:
             await self._renumber([table])
         return Done(0, sum(r.affected for r in results), wrong)
-
-    def _learn(self, steps: Sequence[MigrationStep], *replies: Migrated) -> None:
-        """Where the keys of views are: one that died meanwhile tells when it comes up, in place of its answer."""
-        for s in steps:
-            if isinstance(s, RenameView):
-                self.routes.rename(s.view, s.name)
-            elif isinstance(s, DropView):
-                self.routes.forget(s.view)
-        self.routes.learn(r for told in (*self._told, *replies) for r in told.routes if r[0] in self._mirror.views)

@@ -344,10 +344,10 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation,
                        memory=Memory.within(config.memory_limit))
     views = ViewDirectory(str(published), symbols, incarnation, FeedDirectory(feeds_dir(config), symbols))
-    by_spark = config.spark and config.workers == 1  # one of several makes first states and indexes itself
+    by_spark = config.spark and config.workers == 1  # one of several makes first states itself
     core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
                        memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS if by_spark else None,
-                       large_index=WORKER_INDEX_ROWS if by_spark else 0, read_files=_record_batches,
+                       large_index=WORKER_INDEX_ROWS if config.spark else 0, read_files=_record_batches,
                        pid=os.getpid(), around=around, workers=config.workers, incarnation=incarnation)
     return core  # type: ignore[no-any-return]  # imported in here only
 

@@ -223,9 +223,9 @@ class Node:
         self.batch.start_soon()
         watching = asyncio.ensure_future(self._watch_memory())
         self._closers.append(("watch over memory", lambda: _stopped(watching)))
-        if several == 1:  # several workers make their indexes themselves
-            indexing = asyncio.ensure_future(Indexes(self.bulk, self.link).run())
-            self._closers.append(("making of indexes", lambda: _stopped(indexing)))
+        for link in self.links:
+            indexing = asyncio.ensure_future(Indexes(self.bulk, link).run())
+            self._closers.append(("making of indexes", partial(_stopped, indexing)))
         await self._listen(*ports)
 
     async def _worker_up(self) -> None:

@@ -52,8 +52,7 @@ DEFAULT = "default"  # RocksDB's own family, which we leave empty
 BALLAST = "noria-ballast"
 _BUFFERS = "rocksdb.cur-size-all-mem-tables"
 _UNFLUSHED = "rocksdb.cur-size-active-mem-table"
-_FLUSHES = "rocksdb.num-running-flushes"
-FLUSHED_AHEAD = 2**20  # bytes of a memtable that are worth a file of their own before a checkpoint makes one
+_ENTRIES = "rocksdb.num-entries-active-mem-table"
 _FLUSHING = "rocksdb.num-immutable-mem-table"
 _FAMILY_BUFFERS = 4  # of a family: with two, all commits wait when one fills while the other is written
 _BYTES_PER_SYNC = 2**20  # of files of rows: else commits wait for megabytes of theirs
@@ -466,13 +465,13 @@ class Engine:
         for name in self.families():
             self._guarded(self._families[name].flush)
 
-    def flush_ahead(self) -> bool:
-        """Begin to write memtables to files, those that are worth it; is nothing being written any more?"""
+    def flush_ahead(self, least_bytes: int) -> bool:
+        """Begin to write memtables to files, those of so many bytes; is nothing being written any more?"""
         for name in self.families():
             family = self._families[name]
-            if int(family.property_int_value(_UNFLUSHED) or 0) > FLUSHED_AHEAD:
-                self._guarded(lambda family=family: family.flush(False))  # type: ignore[misc]
-        return not int(self._db.property_int_value(_FLUSHES) or 0)
+            if family.property_int_value(_ENTRIES) and int(family.property_int_value(_UNFLUSHED) or 0) >= least_bytes:
+                self.begin_flush(name)
+        return not any(map(self.is_flushing, self.families()))
 
     def checkpoint(self, path: str) -> None:
         self.check_space(0)

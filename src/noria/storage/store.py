@@ -432,8 +432,8 @@ class RocksStore(Deciding):
         found = self.table(table)
         return tuple((i.columns, i.unique) for i in found.indexes), found.counters.auto_increment
 
-    def flush_ahead(self) -> bool:
-        return self._engine.flush_ahead()
+    def flush_ahead(self, least_bytes: int) -> bool:
+        return self._engine.flush_ahead(least_bytes)
 
     def checkpoint(self, path: str) -> None:
         """A consistent copy (hard links) at `path`, which must not exist; `storage.snapshot` reads it.  SqlError while

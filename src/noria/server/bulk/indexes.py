@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Indexes:
-    """`run` goes on until it is cancelled."""
+    """Of one worker, whose link this is: an index is of the rows that it has.  `run` goes on until it is cancelled."""
 
     def __init__(self, bulk: Bulk, link: Link):
         self._bulk, self._link = bulk, link
@@ -57,7 +57,7 @@ class Indexes:
     async def _make(self, wanted: Wanted) -> None:
         async with contextlib.AsyncExitStack() as files:
             try:
-                found: Made | None = await files.enter_async_context(self._bulk.index(wanted))
+                found: Made | None = await files.enter_async_context(self._bulk.index(self._link, wanted))
             except (NoDriver, JobError, SqlError) as e:
                 log.warning("Spark cannot make an index of table %s, the worker does: %s", wanted.table.name, e)
                 found = None

@@ -37,7 +37,7 @@ from noria.plan.optimizer import told
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 from noria.server.bulk.loading import keep_rejects
-from noria.server.bulk.snapshots import Snapshots
+from noria.server.bulk.snapshots import Snapshots, taken
 from noria.server.rows import python_rows
 from noria.sql.commands import BatchQuery
 
@@ -94,7 +94,7 @@ class Bulk:
 
     async def _snapshot(self, place: Path, node: int = -1) -> str:
         path = place / "checkpoint"
-        await self._asked(Snapshot(0, str(path), node=node))
+        await taken(self._link, Snapshot(0, str(path), node=node))
         return str(path)
 
     async def _asked(self, packet: Any) -> Any:
@@ -153,13 +153,14 @@ class Bulk:
 
     # ------------------------------------------------------------ indexes
     @asynccontextmanager
-    async def index(self, wanted: Wanted) -> AsyncIterator[Made]:
-        """Files with the entries of an index of the table as it is now, as long as the block runs."""
+    async def index(self, worker: Link, wanted: Wanted) -> AsyncIterator[Made]:
+        """Files with the entries of an index of the table as it is now at the worker, as long as the block runs."""
         async with self._in_slot(self._first_states), self._place("index") as place:
             def tell(done: int, total: int, what: str) -> None:
                 self._indexing[wanted.ticket] = done, total
 
-            checkpoint = await self._snapshot(place)
+            checkpoint = str(place / "checkpoint")
+            await taken(worker, Snapshot(0, checkpoint))
             try:
                 yield await self._repeated("noria.spark.jobs.index:index", progress=tell, checkpoint=checkpoint,
                                            table=wanted.table, columns=wanted.columns, out=str(place / "sst"))
@@ -259,17 +260,17 @@ class Bulk:
             yield {"step": "snapshot of the base tables and the views"}
             unread = self._without_reader(wanted)
             path = place / "checkpoint"
-            taken = await self._asked(Snapshot(0, str(path), views=True))
+            snapshot = await taken(self._link, Snapshot(0, str(path), views=True))
             views = {v.name: told(v) for v in (*self._program.views(), *self._program.adhoc())}
             chosen = {n for w in wanted for n in views if n.lower() == w.lower()} or set(views)
-            lacking = [views[n] for n, state in taken["views"].items() if n in chosen and _is_little(_states(state))]
+            lacking = [views[n] for n, state in snapshot["views"].items() if n in chosen and _is_little(_states(state))]
             derived: dict[str, int] = {}
             if lacking:
                 yield {"step": f"keys to compare of {len(lacking)} views of which little is present"}
                 derived = await self._derive(path, lacking)
                 path = place / "derived"
-                taken = await self._asked(Snapshot(0, str(path), views=True))
-            states = [(views[n], _states(state)) for n, state in taken["views"].items() if n in chosen]
+                snapshot = await taken(self._link, Snapshot(0, str(path), views=True))
+            states = [(views[n], _states(state)) for n, state in snapshot["views"].items() if n in chosen]
             maintained = [await asyncio.to_thread(_written, place, i, *s) for i, s in enumerate(states)]
             report: VerifyReport | None = None
             async for step in self._steps("noria.spark.jobs.verify:verify", checkpoint=str(path),

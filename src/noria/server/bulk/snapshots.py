@@ -13,11 +13,42 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from noria.core.errors import SqlError
-from noria.core.limits import SNAPSHOT_KEEP_S, SNAPSHOT_WAIT_S
-from noria.dataflow.packets import Done, Snapshot
+from noria.core.limits import (
+    SNAPSHOT_AHEAD_BYTES,
+    SNAPSHOT_AHEAD_S,
+    SNAPSHOT_KEEP_S,
+    SNAPSHOT_LOOK_MS,
+    SNAPSHOT_WAIT_S,
+)
+from noria.dataflow.packets import Ask, Done, Snapshot
 from noria.runtime.link import Link, WorkerGone
+
+
+async def ahead(link: Link) -> None:
+    """Most of what workers have in memory of the tables goes to disk while everybody goes on: so the snapshot that
+    follows holds nobody up for long."""
+    loop, least = asyncio.get_running_loop(), 0
+    until = loop.time() + SNAPSHOT_AHEAD_S
+    while loop.time() < until:
+        reply: Done = await link.ask(Ask(0, "flush ahead", str(least)))
+        if reply.error is not None:
+            raise reply.error
+        if reply.value:
+            break
+        least = SNAPSHOT_AHEAD_BYTES
+        await asyncio.sleep(SNAPSHOT_LOOK_MS / 1000)
+
+
+async def taken(link: Link, packet: Snapshot) -> Any:
+    """A snapshot of a job's own: what workers say of it."""
+    await ahead(link)
+    reply: Done = await link.ask(packet)
+    if reply.error is not None:
+        raise reply.error
+    return reply.value
 
 
 class _Shared:
@@ -70,7 +101,6 @@ class Snapshots:
         if before is not None:
             with suppress(Exception):  # is told to its own users
                 await asyncio.shield(before.taken)
-        fresh.asked = True
         try:
             async with asyncio.timeout(SNAPSHOT_WAIT_S):
                 reply = await self._checkpoint(fresh)
@@ -84,9 +114,10 @@ class Snapshots:
         """Ask the worker, and the next one where it dies meanwhile: what it had begun is left behind."""
         while True:
             await self._link.up()
-            fresh.changes = self._link.stats.changes if self._link.settled() else None
-            self.taken += 1
             try:
+                await ahead(self._link)
+                fresh.asked, fresh.changes = True, self._link.stats.changes if self._link.settled() else None
+                self.taken += 1
                 reply: Done = await self._link.ask(Snapshot(0, str(fresh.path)))
                 return reply
             except WorkerGone:

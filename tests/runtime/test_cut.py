@@ -1,0 +1,102 @@
+"""A snapshot of several workers is one moment: no statement is in it in parts, and it is in the order of statements."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from noria.client.embedded import EmbeddedTransport
+from noria.dataflow.packets import Snapshot
+from noria.server.bulk.snapshots import taken
+from noria.storage.shards import shards_of
+from noria.storage.snapshot import read_checkpoint, read_tables
+
+SEEDS = int(os.environ.get("NORIA_CUT_SEEDS", "2"))
+ROWS = 6  # of a statement, wherever they are
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[EmbeddedTransport]:
+    db = EmbeddedTransport(tmp_path / "data", workers=3)
+    db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, client INT NOT NULL, number INT NOT NULL)", [])
+    db.sql("CREATE TABLE u (id BIGINT PRIMARY KEY, other BIGINT NOT NULL UNIQUE, client INT NOT NULL, "
+           "number INT NOT NULL)", [])
+    db.sql("CREATE VIEW counted AS SELECT client, COUNT(*) AS c FROM t WHERE client = ? GROUP BY client", [])
+    yield db
+    db.close()
+
+
+class Client:
+    """One statement after the other; each leaves ROWS rows with its number, at several workers, or none."""
+
+    def __init__(self, db: EmbeddedTransport, number: int, seed: int):
+        self.db, self.client, self.rng = db, number, random.Random(f"{seed} {number}")
+        self.last = {"t": 0, "u": 0}  # by table: the last statement that was acknowledged
+        self._next = number * 1_000_000
+
+    async def statement(self) -> None:
+        table = self.rng.choice("ttu")
+        number = self.last[table] + 1
+        if number == 1 or self.rng.random() < 0.3:
+            self._next += ROWS
+            fresh = range(self._next, self._next + ROWS)
+            rows = [f"({i}, {f'{-i}, ' if table == 'u' else ''}{self.client}, {number})" for i in fresh]
+            gone = f"DELETE FROM {table} WHERE client = {self.client}"
+            await self.db._sessions.run(gone, ())
+            await self.db._sessions.run(f"INSERT INTO {table} VALUES {', '.join(rows)}", ())
+        else:  # some move to other workers
+            moves = f", id = id + {ROWS}" if self.rng.random() < 0.3 else ""
+            self._next += ROWS if moves else 0
+            await self.db._sessions.run(
+                f"UPDATE {table} SET number = {number}{moves} WHERE client = {self.client}", ())
+        self.last[table] = number
+
+
+def rows_of(snapshot: Path) -> dict[str, Counter[tuple[int, int]]]:
+    """By table: how many rows each client has under each number."""
+    found: dict[str, Counter[tuple[int, int]]] = {"t": Counter(), "u": Counter()}
+    for shard in shards_of(str(snapshot)):
+        for name, table in read_tables(shard).items():
+            for rows in read_checkpoint(shard, table):
+                found[name].update(zip(rows["client"].to_pylist(), rows["number"].to_pylist(), strict=True))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_statement_is_half_in_a_snapshot(db: EmbeddedTransport, tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+
+    async def write(client: Client, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await client.statement()
+
+    async def snapshot(n: int, clients: list[Client]) -> None:
+        for _ in range(rng.randrange(40)):
+            await asyncio.sleep(0)
+        before = [dict(c.last) for c in clients]
+        path = tmp_path / f"snapshot-{n}"
+        await taken(db._link, Snapshot(0, str(path), views=rng.random() < 0.3))
+        after = [dict(c.last) for c in clients]
+        for table, counts in (await asyncio.to_thread(rows_of, path)).items():
+            for (client, number), rows in counts.items():
+                assert rows == ROWS, (seed, n, table, client, number, rows)
+                assert before[client][table] <= number <= after[client][table] + 1, (seed, n, table, client)
+            assert len({client for client, _ in counts}) == len(counts), (seed, n, table, counts)
+
+    async def test() -> None:
+        clients, stop = [Client(db, n, seed) for n in range(4)], asyncio.Event()
+        writing = [asyncio.ensure_future(write(c, stop)) for c in clients]
+        try:
+            for n in range(4):
+                await snapshot(n, clients)
+        finally:
+            stop.set()
+            await asyncio.gather(*writing)
+
+    db._run(test())
