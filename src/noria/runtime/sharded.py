@@ -11,7 +11,7 @@ program is, and the others follow it.
 Keeps true: all workers that are up have the same tables and the same graph; changes of the program happen one at a
 time, in the order asked; a worker that is down keeps nobody waiting who needs nothing of it.
 
-More than 500 lines: what happens to a change, from where it is submitted to where it is taken back, is read in one place.
+More than 500 lines: what becomes of a change, from where it is submitted to where it is taken back, stands together.
 """
 
 from __future__ import annotations
