@@ -1,7 +1,7 @@
 # The commands of this repository.  Each sets up what it needs (scripts/setup.sh; quick when done).
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test fuzz cluster soak simulate leaks chaos fuzz-protocols memory-sweep docs lint types bench clean
+.PHONY: setup demo test fuzz cluster soak simulate workers leaks chaos fuzz-protocols memory-sweep docs lint types bench clean
 
 setup:
 	@bash scripts/setup.sh
@@ -22,9 +22,16 @@ fuzz: setup
 cluster: setup
 	@NORIA_CLUSTER=1 $(PYTHON) -m pytest -q tests/e2e/test_cluster.py
 
-# A night's length of the random engine tests, of other seeds each night (printed).
+# Every test that opens databases in its own process, of one worker, of two and of three each; in CI each draws.
+IN_PROCESS = $(shell grep -rlE 'noria\.open|LocalServer|LocalServices|control\.databases' tests --include='test_*.py') \
+	tests/differential
+workers: setup
+	@for n in 1 2 3; do echo "== NORIA_WORKERS=$$n"; NORIA_WORKERS=$$n NORIA_FUZZ_CASES=$${NORIA_FUZZ_CASES:-300} \
+		$(PYTHON) -m pytest -n 2 --dist loadfile -q $(IN_PROCESS) || exit 1; done
+
+# All numbers of workers, then a night's length of the random engine tests, of other seeds each night (printed).
 SOAK_SEEDS ?= 100000
-soak: setup
+soak: workers
 	@first=$${NORIA_ENGINE_FIRST:-$$(date +%s)}; echo "NORIA_ENGINE_FIRST=$$first"; \
 		NORIA_ENGINE_FIRST=$$first NORIA_ENGINE_SEEDS=$(SOAK_SEEDS) \
 		$(PYTHON) -m pytest -q --timeout=0 -n 2 tests/dataflow/test_engine_random.py

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+import workers
 
 # Machines that run tests are busy: time says nothing about our code.  A failure prints how to repeat it.  In CI the
 # examples are the same every time; everywhere else they are new ones.
@@ -18,17 +20,23 @@ settings.register_profile(
 settings.load_profile("noria")
 
 
-WORKERS = int(os.environ.get("NORIA_WORKERS", "1"))  # of databases that tests open in their own process
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    with workers.by_default(workers.of(item)):
+        return (yield)
 
 
-@pytest.fixture(autouse=WORKERS > 1)
-def several_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Databases of this process have WORKERS workers, whatever a test thinks."""
-    import noria.client
-    from noria.client.embedded import EmbeddedTransport
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(request: pytest.FixtureRequest) -> Generator[None, object, object]:
+    with workers.by_default(workers.of(request.node)):
+        return (yield)
 
-    monkeypatch.setattr(EmbeddedTransport.__init__, "__defaults__", (None, WORKERS))
-    monkeypatch.setattr(noria.client.open, "__defaults__", (None, WORKERS))
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    report.sections.append(("workers of databases in this process", f"NORIA_WORKERS={workers.of(item)}"))
+    return report
 
 
 @pytest.fixture(scope="session")

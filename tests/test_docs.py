@@ -28,6 +28,7 @@ def _generator() -> ModuleType:
 GENERATOR = _generator()
 
 
+@pytest.mark.one_worker("the pages show the plans of one")
 @pytest.mark.parametrize("name", sorted(GENERATOR.PAGES_OF))
 def test_the_page_is_what_the_program_says(name: str) -> None:
     written = (ROOT / "docs" / name).read_text()

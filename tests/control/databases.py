@@ -38,6 +38,12 @@ def ask(db: Database, what: str) -> Any:
     return transport._run(transport._executor.ask(Ask(0, what)))
 
 
+def each_worker(db: Database) -> list[Any]:
+    """Those behind it, by number."""
+    link = db._transport._link  # type: ignore[attr-defined]
+    return [each._worker for each in getattr(link, "links", [link])]
+
+
 def of(path: Path, statements: Sequence[str]) -> Iterator[Database]:
     """What a fixture yields: a database in which these have been run."""
     with noria.open(path) as made:

@@ -15,7 +15,7 @@ import pytest
 
 import noria
 from control import databases
-from control.databases import ask
+from control.databases import ask, each_worker
 from noria.client.api import Database
 from noria.core.errors import SqlError
 
@@ -185,6 +185,12 @@ def test_identical_views_share_a_reader(db: Database, path: Path, text: str, key
         assert readers(again) == {other} and sorted(again.view(other).lookup(key)) == rows
 
 
+def nothing_at_once(db: Database) -> None:
+    """All is built in the background."""
+    for worker in each_worker(db):
+        worker.engine.builds.at_once_rows = 0
+
+
 def test_redefining_one_of_two_leaves_the_other(db: Database) -> None:
     db.sql("CREATE VIEW one AS SELECT id, b FROM t WHERE a = ?")
     db.sql("CREATE VIEW two AS SELECT id, b FROM t WHERE a = ?")
@@ -199,7 +205,7 @@ def test_redefining_one_of_two_leaves_the_other(db: Database) -> None:
         await fetched(view, by_spark)
 
     transport._program.first_states.whole = whole
-    transport._link._worker.engine.builds.at_once_rows = 0
+    nothing_at_once(db)
     db.sql(f"CREATE OR REPLACE VIEW two AS {PER_A}")  # whose rows the reader of one has, and which answers meanwhile
     assert replaced == ["two"] and readers(db) == {"one", "two"} and sorted(attached[0].lookup(1)) == [(1, 10), (2, 20)]
     db.sql("CREATE OR REPLACE VIEW two AS SELECT id, b FROM t WHERE a = ?")
@@ -225,8 +231,8 @@ def test_what_is_redefined_as_another_shares_its_reader(db: Database) -> None:
 def test_a_reader_that_cannot_be_filled(db: Database) -> None:
     """The read has the error, and the view is as it was: the next read tries again."""
     transport: Any = db._transport
-    states, link = transport._program.first_states, transport._link
-    link._worker.engine.builds.at_once_rows = 0  # all is built in the background
+    states = transport._program.first_states
+    nothing_at_once(db)
     fill = states._fill
 
     async def fails(*args: Any) -> None:
@@ -248,7 +254,7 @@ def test_a_reader_that_cannot_be_filled(db: Database) -> None:
 def test_dropped_while_it_is_filled(db: Database) -> None:
     transport: Any = db._transport
     states, begun, go_on = transport._program.first_states, threading.Event(), threading.Event()
-    transport._link._worker.engine.builds.at_once_rows = 0
+    nothing_at_once(db)
     fill = states._fill
 
     async def halted(*args: Any) -> None:

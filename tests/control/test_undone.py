@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import noria
+import workers
+from control.databases import each_worker
 from noria.client import Database
 from noria.core import limits
 from noria.core.errors import SqlError
@@ -24,10 +27,19 @@ CHANGES = (
     "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (z, id)", "ALTER TABLE t DROP PRIMARY KEY", "TRUNCATE t")
 
 
+async def quiet(transport: Any) -> None:
+    """What was beside something is gone."""
+    await transport._program.settled()
+    while not transport._link.settled():
+        await asyncio.sleep(0)
+
+
 def told(db: Database) -> list[Any]:
-    """All that can be seen of it."""
-    worker: Any = db._transport._link._worker  # type: ignore[attr-defined]
-    names = [sorted(worker._store.tables()), sorted(worker._changes.views), sorted(worker.engine.readers)]
+    """All that can be seen of it, but ad-hoc views."""
+    transport: Any = db._transport
+    transport._run(quiet(transport))
+    names = [[sorted(n for n in of if not n.startswith("adhoc_")) for of in
+              (worker._store.tables(), worker._changes.views, worker.engine.readers)] for worker in each_worker(db)]
     tables = [db.sql(f"SHOW CREATE TABLE {t}").rows for t in ("t", "u")]
     rows = [sorted(db.sql(f"SELECT * FROM {t}").rows) for t in ("t", "u", "all_of_it")]
     return [names, tables, rows, sorted(db.view("one").lookup(1))]
@@ -38,7 +50,7 @@ def test_a_change_whose_commit_fails(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(limits, "TRUNCATE_AT_ONCE_ROWS", -1)
     with noria.open(tmp_path / "data") as db:
         transport: Any = db._transport
-        store = transport._link._worker._store
+        store = each_worker(db)[-1]._store
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT, z INT NOT NULL, k INT, KEY by_a (a), UNIQUE u (k))")
         db.sql("CREATE TABLE u (id INT PRIMARY KEY)")
         db.sql("INSERT INTO t VALUES (1, 1, 5, 1), (2, 1, 6, 2), (3, 2, 7, 3)")
@@ -66,18 +78,25 @@ def test_a_change_whose_commit_fails(tmp_path: Path, monkeypatch: pytest.MonkeyP
         transport._run(transport._executor.ask(Ask(0, "validate")))
 
 
+def test_what_only_the_last_of_three_cannot_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dropped table was gone at the others."""
+    with workers.by_default(3):
+        test_a_change_whose_commit_fails(tmp_path, monkeypatch, "DROP TABLE u")
+
+
+@pytest.mark.one_worker("of several, keys by which rows are spread are altered by copying: test_copying.py")
 def test_a_refusal_after_rows_were_looked_at_leaves_no_copy(tmp_path: Path) -> None:
     """A view that needs the primary key came while the rows got another one."""
     with noria.open(tmp_path / "data") as db:
         transport: Any = db._transport
-        program, store = transport._program, transport._link._worker._store
+        program, stores = transport._program, [worker._store for worker in each_worker(db)]
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL)")
         db.sql("INSERT INTO t VALUES (1, 1), (2, 1)")
         looked = program._fit
 
         async def fit(command: Any) -> None:
             await looked(command)
-            assert store._tables["t"].fitting is not None
+            assert all(store._tables["t"].fitting is not None for store in stores)
             await transport._sessions.run("CREATE VIEW each AS SELECT id, a, COUNT(*) AS n FROM t GROUP BY id", [])
 
         program._fit = fit
@@ -85,7 +104,7 @@ def test_a_refusal_after_rows_were_looked_at_leaves_no_copy(tmp_path: Path) -> N
             db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a, id)")
         assert e.value.code == 3730
         transport._run(transport._executor.ask(Ask(0, "validate")))
-        assert store._tables["t"].fitting is None
+        assert all(store._tables["t"].fitting is None for store in stores)
         assert "PRIMARY KEY (`id`)" in db.sql("SHOW CREATE TABLE t").rows[0][1]
         del program._fit
         db.sql("DROP VIEW each")

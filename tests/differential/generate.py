@@ -1,23 +1,18 @@
 """Random cases: a schema, data, standing queries, writes; statements that MariaDB and Noria both know.
 
-A case is a list of statements.  `-- forget` and `-- forget N` are for Noria alone: everything partial, or least
-recently read keys of N bytes, are forgotten; `-- restart` stops it and starts it on the same files.  The standing
-queries come again after every write, with other values; some are prepared statements, whose parameters are written
-`BIND(literal)`.
+A case is a list of statements; among the writes are changes of the schema (changes.py).  `-- forget` and `-- forget N`
+are for Noria alone: everything partial, or least recently read keys of N bytes, are forgotten; `-- restart` stops it
+and starts it on the same files.  The standing queries come again after every write, with other values; some are
+prepared statements, whose parameters are written `BIND(literal)`.
 
 What is generated is deterministic up to what SQL leaves open: LIMIT comes with an order that no two rows share.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from differential.changes import KINDS, Changes, Made, Source
+from differential.expressions import NUMBERS, VALUES, Col
 
-from differential.expressions import NUMBERS, VALUES, Col, Expressions
-
-KINDS = {"i": ("INT", "BIGINT", "TINYINT", "SMALLINT", "INT UNSIGNED"), "d": ("DECIMAL(6,2)", "DECIMAL(10,4)"),
-         "f": ("DOUBLE",), "s": ("VARCHAR(6)",), "c": ("VARCHAR(8) COLLATE utf8mb4_bin",), "D": ("DATE",),
-         "T": ("DATETIME",), "t": ("TIME",), "e": ("ENUM('b', 'a', 'B c', 'ab')", "SET('ab', 'b', 'a', 'B c')"),
-         "b": ("VARBINARY(6)",)}
 # CHAR is _bin: ORDER BY of another CHAR without PAD SPACE pads to bytes in MariaDB, where á is then not equal to a.
 RARE = {"i": ("BOOLEAN", "MEDIUMINT", "BIGINT UNSIGNED"), "s": ("TEXT",), "c": ("CHAR(4) COLLATE utf8mb4_bin",),
         "T": ("DATETIME(3)",),
@@ -28,46 +23,8 @@ WRONG = {"i": ("99999999999999999999", "'x'"), "d": ("123456789.7", "'y'"), "f":
          "b": ("'much too long'",)}
 
 
-@dataclass(frozen=True)
-class Made:
-    """A table: columns; the first `keys` of them are the primary key."""
-
-    name: str
-    columns: tuple[Col, ...]
-    types: tuple[str, ...]
-    required: tuple[bool, ...]
-    keys: int
-    text: str
-
-
-@dataclass(frozen=True)
-class Source:
-    """A FROM: its text, its columns; columns that tell its rows apart, none when rows may be equal."""
-
-    text: str
-    columns: tuple[Col, ...]
-    unique: tuple[str, ...] = ()
-
-
-def _without(t: Made, n: int) -> Made:
-    at = n - t.keys
-    return replace(t, columns=t.columns[:n] + t.columns[n + 1:], types=t.types[:n] + t.types[n + 1:],
-                   required=t.required[:at] + t.required[at + 1:])
-
-
-def _with(t: Made, n: int, column: Col, type_: str, required: bool) -> Made:
-    at = n - t.keys
-    return replace(t, columns=(*t.columns[:n], column, *t.columns[n:]), types=(*t.types[:n], type_, *t.types[n:]),
-                   required=(*t.required[:at], required, *t.required[at:]))
-
-
-class Generator(Expressions):
+class Generator(Changes):
     """One case for one seed."""
-
-    def __init__(self, seed: int):
-        super().__init__(seed)
-        self.tables: list[Made] = []
-        self.views: list[Source] = []
 
     def case(self, writes: int = 8, standing: int = 5) -> list[str]:
         steps = []
@@ -89,8 +46,10 @@ class Generator(Expressions):
                 steps.append(self.of("-- forget", "-- forget 2000"))
             if self.often(0.02):
                 steps.append("-- restart")
-            if self.often(0.12):
+            if self.often(0.2):
                 steps.append(self._alter(len(steps)))
+                queries = [(self.query() if self._is_of_another(text) else self._by_names_of_now(text), prepared)
+                           for text, prepared in queries]
             steps += [self.filled(*q) for q in queries]
             if self.often(0.3):
                 steps.append(self.filled(self.query(), self.often(0.2)))
@@ -119,46 +78,6 @@ class Generator(Expressions):
             parts.append(f"UNIQUE KEY u ({columns[-1].ref})" if unique else "KEY i (c0)")
         text = f"CREATE TABLE {name} ({', '.join(parts)})"
         return Made(name, tuple(columns), tuple(types), tuple(required), keys, text)
-
-    def _alter(self, number: int) -> str:
-        """A column more, or an index; where no view is in the way, what is there changes."""
-        at = self.c.randrange(len(self.tables))
-        table: Made = self.tables[at]
-        if not self.views and self.often(0.6):
-            return self._change(at, number)
-        if self.often(0.3):
-            columns = [c.ref for c, t in zip(table.columns, table.types, strict=True) if t not in ("TEXT", "BLOB")]
-            return f"CREATE INDEX x{number} ON {table.name} ({', '.join(self.c.sample(columns, min(len(columns), 2)))})"
-        kind = self.of(*"iiidfscDTb")
-        column, type_ = Col(f"a{number}", kind), self.of(*KINDS[kind])
-        extra = self.of("", "", f" DEFAULT {self.of(*VALUES[kind][:2])}", " NOT NULL" if kind in "idfs" else "")
-        self.tables[at] = Made(table.name, (*table.columns, column), (*table.types, type_),
-                               (*table.required, "NOT" in extra), table.keys, table.text)
-        return f"ALTER TABLE {table.name} ADD COLUMN {column.ref} {type_}{extra}"
-
-    def _change(self, at: int, number: int) -> str:
-        """Another type, a column less, another place, UNIQUE, the key the other way round."""
-        table = self.tables[at]
-        if table.keys > 1 and self.often(0.3):
-            key = self.c.sample([c.ref for c in table.columns[:table.keys]], table.keys)
-            return f"ALTER TABLE {table.name} DROP PRIMARY KEY, ADD PRIMARY KEY ({', '.join(key)})"
-        n = self.c.randrange(table.keys, len(table.columns))
-        column, what, place = table.columns[n], self.c.randrange(6), ""
-        if what == 0 and len(table.columns) > table.keys + 1:
-            self.tables[at] = _without(table, n)
-            return f"ALTER TABLE {table.name} DROP COLUMN {column.ref}"
-        if what == 1 and table.keys and table.types[n] not in ("TEXT", "BLOB"):
-            return f"ALTER TABLE {table.name} ADD UNIQUE x{number} ({column.ref})"
-        kind = self.of(column.kind, column.kind, *("is" if column.kind in "is" else column.kind))
-        type_, extra = self.of(*KINDS[kind]), self.of("", "", " NOT NULL")
-        made = _without(table, n)
-        to = self.c.randint(table.keys, len(made.columns)) if self.often(0.4) else n
-        if to != n:
-            place = f" AFTER {made.columns[to - 1].ref}" if to else " FIRST"
-        name = f"m{number}" if what == 2 else column.ref
-        how = f"CHANGE {column.ref} {name}" if what == 2 else f"MODIFY {name}"
-        self.tables[at] = _with(made, to, Col(name, kind), type_, bool(extra))
-        return f"ALTER TABLE {table.name} {how} {type_}{extra}{place}"
 
     def _view(self, name: str) -> tuple[str, Source]:
         source = self.source(self.of(1, 1, 2))

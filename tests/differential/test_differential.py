@@ -2,6 +2,7 @@
 
     make fuzz                                  thousands of cases; prints its seed and what was refused
     NORIA_FUZZ_CASES=500 NORIA_FUZZ_SEED=7 pytest -s tests/differential        another run
+    NORIA_WORKERS=3                            all with three workers; else each case draws one, two or three
 
 A failure is shrunk and printed as statements; one that was mended becomes a case of `tests/logic/cases`.  Noria is
 the embedded runtime behind a MySQL listener: what it does not maintain is refused, and counted.
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import workers
 from differential.generate import Generator
 from differential.play import Difference, Tally, comparable, ordered, play
 from differential.shrink import shrink
@@ -43,12 +45,13 @@ def test_noria_answers_as_mariadb_does(oracle: Any) -> None:
     tally, failures = Tally(), []
     for seed in range(first, first + CASES):
         case = Generator(seed).case()
-        found = play(case, oracle, tally)
-        if found is not None:
-            failures.append(_told(seed, case, found, oracle))
-            print(failures[-1], flush=True)
-            if len(failures) >= FAILURES:
-                break
+        with workers.by_default(workers.drawn(str(seed))):
+            found = play(case, oracle, tally)
+            if found is not None:
+                failures.append(_told(seed, case, found, oracle))
+                print(failures[-1], flush=True)
+        if len(failures) >= FAILURES:
+            break
     print(tally)
     assert not failures, "\n\n".join(failures)
 
@@ -60,7 +63,8 @@ def _told(seed: int, case: Sequence[str], found: Difference, oracle: Any) -> str
 
     small = shrink(case, fails)
     last = play(small, oracle)
-    return f"NORIA_FUZZ_SEED={seed} NORIA_FUZZ_CASES=1; shrunk:\n" + ";\n".join(small) + f";\n{last}"
+    again = f"NORIA_WORKERS={workers.drawn(str(seed))} NORIA_FUZZ_SEED={seed} NORIA_FUZZ_CASES=1"
+    return f"{again}; shrunk:\n" + ";\n".join(small) + f";\n{last}"
 
 
 # ---------------------------------------------------------------- the tester itself

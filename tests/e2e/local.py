@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import mysql.connector
 import pymysql
+import pytest
 
 from noria.client.embedded import EmbeddedTransport
 from noria.control.policy import Policy
@@ -138,6 +141,20 @@ class LocalServer:
         """By the driver that has prepared statements."""
         return mysql.connector.connect(host="127.0.0.1", port=self._mysql.address[1], user="root", autocommit=True,
                                        use_pure=True, ssl_disabled=True)
+
+    def one_shots(self) -> int:
+        """How many SELECTs were answered without a view."""
+        return self._executor.reads.one_shots
+
+    @contextmanager
+    def answering(self, once: bool) -> Iterator[None]:
+        """SELECTs are answered by one-shots meanwhile, whether or not a view has their rows, or each by a view."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self._executor.replies, "get", lambda key, unseen: None)
+            patch.setattr(self._embedded._program, "once", lambda wanted: once)
+            if once:
+                patch.setattr(self._executor, "reader_of", lambda compiled, view: None)
+            yield
 
     def evict(self, nbytes: int | None = None) -> None:
         """Forget everything partial, or least recently read keys of so many bytes."""

@@ -243,6 +243,7 @@ def play(readers: Readers, seed: int, changes: int) -> None:
     assert readers.answers > 10 * changes
 
 
+@pytest.mark.one_worker("attached to several, many keys of a view that is redefined may be Arrow's error: to be mended")
 @pytest.mark.parametrize("seed", range(2))
 def test_every_answer_is_of_a_definition_that_was_in_force(tmp_path: Path, seed: int) -> None:
     server = LocalServer(tmp_path / "data")

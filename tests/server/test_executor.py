@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import noria
+from control.databases import each_worker
 from e2e.local import views_at_once
 from noria.client import Database
 from noria.core.errors import SqlError, view_gone
@@ -321,7 +322,7 @@ def test_a_table_keeps_few_indexes_of_views_that_are_gone(db: Database) -> None:
     columns = [f"c{i}" for i in range(IDLE_INDEXES + 4)]
     db.sql("CREATE TABLE wide (id INT PRIMARY KEY, " + ", ".join(f"{c} INT" for c in columns) + ", KEY own (c0))")
     db.sql("INSERT INTO wide VALUES (1" + ", 7" * len(columns) + ")")
-    store = db._transport._link._worker._store  # type: ignore[attr-defined]
+    store = each_worker(db)[-1]._store
     db.sql("CREATE VIEW stays AS SELECT id FROM wide WHERE c1 = ?")
     for c in columns:
         db.sql(f"CREATE VIEW by_column AS SELECT id FROM wide WHERE {c} = ?")
@@ -429,6 +430,7 @@ def _client() -> Client:
     return Client("u", "", 1, "localhost", False, True)
 
 
+@pytest.mark.one_worker("of several, groups over more rows than a one-shot reads are a view, not read in slices")
 def test_a_one_shot_that_would_take_much_is_a_view(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither many rows read nor a large product keep the worker from others."""
     program = db._transport._executor.program  # type: ignore[attr-defined]
@@ -447,13 +449,14 @@ def test_a_one_shot_that_would_take_much_is_a_view(db: Database, monkeypatch: py
     assert len(list(program.adhoc())) == 2, "a lookup"
 
 
+@pytest.mark.one_worker("each of several answers of its own moment")
 def test_a_one_shot_in_slices_is_of_one_moment(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it goes on, statements move what is counted from rows that it has passed to others, and back."""
     monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
     monkeypatch.setattr("noria.dataflow.slicing.MOST_ROWS", 16)
     monkeypatch.setattr("noria.dataflow.slicing.FIRST_ROWS", 16)
     transport = db._transport
-    worker = transport._link._worker  # type: ignore[attr-defined]
+    (worker,) = each_worker(db)
     db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT, t VARCHAR(20))")
     db.table("n").insert([(i, i % 7, f"Text {i % 10}") for i in range(4_000)])
     moved = [0]
@@ -493,12 +496,13 @@ def _plain(row: Sequence[Any]) -> tuple[str, ...]:
     return tuple(str(v).lower() for v in row)
 
 
+@pytest.mark.one_worker("its scans are counted")
 def test_a_one_shot_in_slices_ends_with_its_table_or_its_caller(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
     monkeypatch.setattr("noria.dataflow.slicing.MOST_ROWS", 1)
     monkeypatch.setattr("noria.dataflow.slicing.FIRST_ROWS", 1)
     transport = db._transport
-    worker, run = transport._link._worker, transport._sessions.run  # type: ignore[attr-defined]
+    (worker,), run = each_worker(db), transport._sessions.run  # type: ignore[attr-defined]
     ask = "SELECT a, COUNT(*) FROM n WHERE id + a > {} GROUP BY a"
 
     def filled() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import mysql.connector
 import pytest
 
+import workers
 from e2e.local import LocalServer, views_at_once
-from noria.client.embedded import EmbeddedTransport
 from noria.dataflow.render import saved, size
 
 TABLES = (
@@ -22,6 +22,8 @@ TABLES = (
     "INSERT INTO stories VALUES (1, 1, 'one'), (2, 1, 'two'), (3, 2, 'three')",
     "INSERT INTO votes VALUES (1, 1), (1, 2), (2, 1)",
 )
+
+of_one = pytest.mark.one_worker("the plan is that of one: of several it has exchanges")
 
 
 class Client:
@@ -57,6 +59,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
     made.server.close()
 
 
+@of_one
 def test_a_miss_is_analyzed_node_by_node_and_then_it_is_a_hit(client: Client) -> None:
     lines = client.lines("EXPLAIN ANALYZE SELECT * FROM counted WHERE id = 1")
     assert lines[0] == "answered by the view counted, looked up by (id)"
@@ -68,9 +71,9 @@ def test_a_miss_is_analyzed_node_by_node_and_then_it_is_a_hit(client: Client) ->
     assert "1 key present in shared memory, 1 row found" in lines[1]
 
 
-def test_reads_of_several_workers_are_analyzed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EmbeddedTransport.__init__, "__defaults__", (None, 2))
-    client = Client(tmp_path / "data")
+def test_reads_of_several_workers_are_analyzed(tmp_path: Path) -> None:
+    with workers.by_default(2):
+        client = Client(tmp_path / "data")
     views_at_once(client.server._embedded)
     for text in TABLES:
         client.rows(text)
@@ -83,6 +86,7 @@ def test_reads_of_several_workers_are_analyzed(tmp_path: Path, monkeypatch: pyte
     client.server.close()
 
 
+@of_one
 @pytest.mark.parametrize("cut", ["", " ORDER BY id LIMIT 1", " ORDER BY id DESC LIMIT 2"])
 def test_a_range_is_analyzed(client: Client, cut: str) -> None:
     views_at_once(client.server._embedded)
@@ -108,6 +112,7 @@ def test_what_is_explained_is_what_is_run(client: Client) -> None:
     assert len(after) == 3 and [v for v in after if after[v] > before[v]] == [explained]
 
 
+@of_one
 def test_a_plan_says_why_it_is_partial_by_the_names_of_columns(client: Client) -> None:
     views_at_once(client.server._embedded)
     text = "SELECT title FROM stories WHERE author = 1 AND id < 9 ORDER BY id DESC LIMIT 2"
@@ -124,6 +129,7 @@ def test_a_plan_says_why_it_is_partial_by_the_names_of_columns(client: Client) -
     assert (view["Key"], view["State"], view["Why"]) == ("author", "partial", "author found by n2's author")
 
 
+@of_one
 def test_what_no_view_answers_is_foreseen_and_nothing_is_made(client: Client) -> None:
     text = "SELECT title FROM stories WHERE author = 1 ORDER BY id"
     graph = client.rows("SHOW NORIA GRAPH")
@@ -164,6 +170,7 @@ def test_explain_tells_the_hit_rate(client: Client) -> None:
     assert last.endswith(" lookups were answered from shared memory")
 
 
+@of_one
 def test_what_can_never_be_evicted_is_told_with_the_reason(client: Client) -> None:
     assert client.status()["worker_essential"] == "0"
     views_at_once(client.server._embedded)
@@ -174,6 +181,7 @@ def test_what_can_never_be_evicted_is_told_with_the_reason(client: Client) -> No
     assert any("it is read without a key" in text for text in told)
 
 
+@of_one
 def test_what_is_shared_says_what_it_saves(client: Client) -> None:
     client.rows("CREATE VIEW n AS SELECT story, COUNT(*) AS n FROM votes WHERE story = ? GROUP BY story")
     client.rows("CREATE VIEW m AS SELECT story, MAX(user) AS m, MIN(user) AS l FROM votes WHERE story = ? "
@@ -201,6 +209,7 @@ def test_what_a_shared_state_saves() -> None:
     assert saved(1000, 4, (0.5, 0.5)) == 1000 and saved(1000, 0) == 0
 
 
+@of_one
 def test_views_and_nodes_have_their_figures(client: Client) -> None:
     client.rows("SELECT * FROM counted WHERE id = 1")
     client.rows("SELECT * FROM counted WHERE id = 9")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def test_nodes_have_labels(tmp_path: Path) -> None:
         db.sql("INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)")
         transport: Any = db._transport
         page = render({}, transport._run(transport._executor.ask(Ask(0, "graph")))).decode()
-    assert 'noria_node_rows_in_total{does="aggregate count_star(*) by a",node="n1"} 3.0' in page
-    assert 'noria_node_essential{does="reader v",node="n3"} 1.0' in page
+    does = r"aggregate count_star\(\*\) by a( of each worker)?"
+    assert re.search(rf'noria_node_rows_in_total{{does="{does}",node="n1"}} 3.0', page)
+    assert re.search(r'noria_node_essential{does="reader v",node="n\d+"} 1.0', page)
     assert page.count("# HELP noria_node_") == len(NODE_DESCRIPTIONS)

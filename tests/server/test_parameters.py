@@ -226,6 +226,7 @@ def explained(db: Database, query: str) -> str:
     return "\n".join(r[0] for r in db.sql(f"EXPLAIN {query}").rows)
 
 
+@pytest.mark.one_worker("of several, ranges by what rows are not spread by are found in a full exchange")
 def test_a_range_is_partial_and_asks_for_the_gaps(db: Database) -> None:
     for first in range(0, 5_000, 1_000):
         db.table("t").insert([(i, i % 7, i, "x", None) for i in range(first, first + 1_000)])

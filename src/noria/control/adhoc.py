@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from noria.control.published import columns_asked, published
 from noria.core import limits
 from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError, adhoc_too_large, adhoc_too_long
 from noria.dataflow import packets
-from noria.dataflow.rehearsal import Rehearsal, ViewPlan
+from noria.dataflow.rehearsal import NodePlan, Rehearsal, ViewPlan
 from noria.plan.mir import Mir, tables_of
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
@@ -92,7 +93,7 @@ class AdHoc(Catalog):
         found: Rehearsal = reply.value
         (view,) = found.views
         rows = sum(found.rows.get(name, 0) for name in tables_of(wanted.plan))
-        if rows > limits.ADHOC_FULL_ROWS and (not wanted.key or view.nodes[-1].state == "full"):
+        if rows > limits.ADHOC_FULL_ROWS and (not wanted.key or _holds_all(view.nodes)):
             raise adhoc_too_large(rows)
         return view
 
@@ -145,14 +146,13 @@ class AdHoc(Catalog):
             if self._costly.get((wanted.plan, wanted.key)) == self.version:
                 raise adhoc_too_long(self.hold_ms)
             rows = await self._base_rows(wanted)
-            if rows > limits.ADHOC_FULL_ROWS and not wanted.key:
-                raise adhoc_too_large(rows)
+            if rows > limits.ADHOC_FULL_ROWS:
+                if not wanted.key:
+                    raise adhoc_too_large(rows)
+                await self.rehearsed(wanted)
             self._adhoc_made += 1
             view = self._numbered(replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True))
             reply = await self._migrate_adhoc(wanted, published(view))
-            if rows > limits.ADHOC_FULL_ROWS and any(" | full" in text.splitlines()[-1] for _, text in reply.explain):
-                await self._migrate((packets.DropView(view.name),), self.recipe(), durable=False)
-                raise adhoc_too_large(rows)
             self._remember(view, set())
             self._planned(reply)
             return view
@@ -251,3 +251,10 @@ class AdHoc(Catalog):
             self._link.cancel(self._sent[1])
         else:
             change.cancel()
+
+
+def _holds_all(nodes: Sequence[NodePlan]) -> bool:
+    """Is the reader full, or of several workers the exchange that it reads from?"""
+    *_, reader = nodes
+    return reader.state == "full" or (len(nodes) > 1 and nodes[-2].state == "full"
+                                      and nodes[-2].does.startswith("exchange "))

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-VIEW_CHANGED, OUT_OF_RESOURCES, DISK_FULL = 1412, 1041, 1021
+VIEW_CHANGED, OUT_OF_RESOURCES, DISK_FULL, TABLE_DAMAGED = 1412, 1041, 1021, 1194
 INDEX_NEEDED = 1553  # until another one is there
 
 

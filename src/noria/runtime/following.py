@@ -6,6 +6,9 @@ table are looked at before, as when worker 0 was told of it.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from noria.dataflow.packets import AddView, AlterTable, Done, Fit, Hello, Migrate, Migrated
@@ -39,3 +42,20 @@ async def adopt(link: SomeLink, plan: dict[str, Any], mirror: Mirror) -> Migrate
     if reply.error is not None:
         raise reply.error
     return reply
+
+
+async def take_back(links: Sequence[SomeLink], replies: Sequence[Any], back: Migrate) -> None:
+    """Those that made a change, by what they replied, take it back; the others have its version, too."""
+    nothing = replace(back, steps=(), durable=False)  # there is no room, perhaps
+    await asyncio.gather(*(_taken_back(link, back if isinstance(r, Migrated) and r.error is None else nothing)
+                           for link, r in zip(links, replies, strict=True)), return_exceptions=True)
+
+
+async def _taken_back(link: SomeLink, back: Migrate) -> None:
+    """A worker that cannot begins again, with what the others have."""
+    for step in back.steps:
+        if isinstance(step, AlterTable):
+            await link.ask(Fit(0, step.table), True)  # an error is that of the change, too
+    reply: Migrated = await link.change(back)
+    if reply.error is not None:
+        link.restart(f"a change that other workers do not have could not be taken back: {reply.error}")

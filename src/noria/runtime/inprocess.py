@@ -42,6 +42,7 @@ class InProcessLink(Member):
         self._book = ReplyBook()
         self._arrived: list[Envelope] = []
         self._stepping: asyncio.Handle | None = None
+        self._recovered = asyncio.Event()  # or has ended
 
     # ------------------------------------------------------------ life
     async def start(self) -> None:
@@ -101,6 +102,8 @@ class InProcessLink(Member):
         return await self.submit(body)
 
     async def ask(self, body: Packet, retry: bool = False) -> Any:
+        if retry and self.state is LinkState.RECOVERING:  # others of several workers are being brought back
+            await self._recovered.wait()
         await self.up()
         self.stats.asks += 1
         return await self._ask(body)
@@ -183,3 +186,5 @@ class InProcessLink(Member):
 
     def _enter(self, state: LinkState, why: str) -> None:
         self.state, self.why, self.since = state, why, time.monotonic()
+        if state is not LinkState.RECOVERING:
+            self._recovered.set()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from noria.core.errors import SqlError, not_supported
-from noria.core.types import TableDef
+from noria.core.types import BESIDE, TableDef
 from noria.dataflow.packets import (
     AddView,
     AlterTable,
@@ -64,8 +64,26 @@ class Mirror:
             views.pop(name, None)
         return Mirror(tables, views, recipe)
 
+    def aside(self, steps: Sequence[MigrationStep]) -> tuple[Steps, Steps]:
+        """These steps, but what they drop of tables only gets another name, which can be taken back; and what drops it
+        when all workers have come so far."""
+        tables, kept, gone = {t.table_id: t for t in self.tables.values()}, list[MigrationStep](), list[MigrationStep]()
+        for s in steps:
+            if isinstance(s, CreateTable | AlterTable):
+                tables[s.table.table_id] = s.table
+            table = next((t for t in tables.values() if isinstance(s, DropTable) and t.name == s.table), None)
+            if table is None:
+                kept.append(s)
+                continue
+            if not table.is_beside:
+                table = replace(table, name=f"{table.name}{BESIDE}{table.table_id}")
+                kept.append(AlterTable(table))
+            del tables[table.table_id]
+            gone.append(DropTable(table.name))
+        return tuple(kept), tuple(gone)
+
     def inverse(self, steps: Sequence[MigrationStep]) -> Steps:
-        """What takes these steps back where they have been made; a table that was dropped does not come again."""
+        """What takes these steps back where they have been made; none drops a table (`aside`)."""
         back: list[MigrationStep] = []
         for s in reversed(steps):
             if isinstance(s, CreateTable):

@@ -10,6 +10,8 @@ program is, and the others follow it.
 
 Keeps true: all workers that are up have the same tables and the same graph; changes of the program happen one at a
 time, in the order asked; a worker that is down keeps nobody waiting who needs nothing of it.
+
+More than 500 lines: what becomes of a change, from where it is submitted to where it is taken back, stands together.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from noria.core.errors import SqlError
+from noria.core.errors import TABLE_DAMAGED, SqlError
 from noria.core.limits import HEARTBEAT_MS
 from noria.core.statements import WriteResult
 from noria.core.types import TableDef
@@ -54,7 +56,7 @@ from noria.runtime.away import Away
 from noria.runtime.changes import Change, WorkerGone
 from noria.runtime.copying import copy_rows
 from noria.runtime.cut import Cut
-from noria.runtime.following import SomeLink, adopt, follow
+from noria.runtime.following import SomeLink, adopt, follow, take_back
 from noria.runtime.groups import Groups
 from noria.runtime.link import LinkState, LinkStats, OnHello
 from noria.runtime.mirror import Mirror, catalog_only, of_views, yielding
@@ -309,19 +311,28 @@ class ShardedLink:
             if (error := self._mirror.refusal(body.steps)) is not None:
                 return Migrated(0, error)
             idle = [s.view for s in body.steps if isinstance(s, DropView) and s.idle and await self._is_idle(s.view)]
-            body = replace(body, steps=yielding(body.steps, idle), version=self.version + 1)
-            unique = self._unique(body.steps)
-            try:
-                for u in unique:
-                    await u.catch_up(self._still)
-                with self._pauses.of(ALL) if unique else nullcontext():
-                    async with self._writes.places(bool(unique)) as send:
-                        for u in unique:
-                            await u.end()
-                        made = await self._made(body, send)
-            except SqlError as error:
-                return Migrated(0, error)
+            steps = yielding(body.steps, idle)
+            aside, gone = self._mirror.aside(steps)
+            made = await self._checked(replace(body, steps=aside))
+            if gone and made.error is not None and made.error.code == TABLE_DAMAGED:  # it can only be dropped
+                made = await self._checked(replace(body, steps=steps))
+            elif gone and made.error is None:
+                await self._drop(replace(body, steps=gone))
             return replace(made, yielded=tuple(idle)) if made.error is None else made
+
+    async def _checked(self, body: Migrate) -> Migrated:
+        """Made, unless values that are to be UNIQUE are at several workers."""
+        body, unique = replace(body, version=self.version + 1), self._unique(body.steps)
+        try:
+            for u in unique:
+                await u.catch_up(self._still)
+            with self._pauses.of(ALL) if unique else nullcontext():
+                async with self._writes.places(bool(unique)) as send:
+                    for u in unique:
+                        await u.end()
+                    return await self._made(body, send)
+        except SqlError as error:
+            return Migrated(0, error)
 
     def _still(self) -> AbstractAsyncContextManager[Any]:
         """While it lasts nothing is written."""
@@ -329,6 +340,13 @@ class ShardedLink:
 
     def _unique(self, steps: Sequence[MigrationStep]) -> list[Unique]:
         return [Unique(self.links, *u) for u in self._mirror.made_unique(steps)]
+
+    async def _drop(self, body: Migrate) -> None:
+        """Tables that nothing names any more; where that fails a start does it."""
+        (made,) = await asyncio.gather(self._checked(body), return_exceptions=True)
+        self._mirror = self._mirror.after(body.steps, self._mirror.recipe)
+        if not isinstance(made, Migrated) or made.error is not None:
+            log.warning("what was dropped takes its place on disk until the next start: %r", made)
 
     async def _is_idle(self, view: str) -> bool:
         """At all workers?"""
@@ -363,15 +381,12 @@ class ShardedLink:
         return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)))
 
     async def _undo(self, body: Migrate, replies: Sequence[Any]) -> Migrated:
-        """One worker could not follow: those that have are taken back."""
+        """One worker could not follow: those that have are taken back; one that cannot be begins again."""
         self.version += 1
         back = Migrate(self._mirror.inverse(body.steps), self._mirror.recipe, body.durable, version=self.version)
-        nothing = replace(back, steps=())
-        await asyncio.gather(*(link.change(back if isinstance(r, Migrated) and r.error is None else nothing)
-                               for link, r in zip(self.links, replies, strict=True)), return_exceptions=True)
-        for r in replies:
-            if isinstance(r, Migrated) and r.error is not None:
-                return r
+        await take_back(self.links, replies, back)
+        for r in (r for r in replies if isinstance(r, Migrated) and r.error is not None):
+            return r
         raise next(r for r in replies if isinstance(r, BaseException))
 
     async def recover(self, body: Packet) -> Any:

@@ -6,7 +6,7 @@ error 1021; the store goes on when there is space again.
 
 from __future__ import annotations
 
-from noria.core.errors import SqlError
+from noria.core.errors import TABLE_DAMAGED, SqlError
 from noria.dataflow.protocols import StoreBroken
 
 
@@ -33,9 +33,9 @@ def disk_full(path: str, detail: str) -> SqlError:
 
 
 def table_damaged(table: str, detail: str) -> SqlError:
-    return SqlError(1194, "HY000", f"Table '{table}' is marked as crashed: a file of it cannot be read ({detail}); the "
-                                   "other tables are served. Restore a backup (noria restore), or DROP TABLE and load "
-                                   "it again")
+    return SqlError(TABLE_DAMAGED, "HY000", f"Table '{table}' is marked as crashed: a file of it cannot be read "
+                                            f"({detail}); the other tables are served. Restore a backup (noria "
+                                            "restore), or DROP TABLE and load it again")
 
 
 def one_line(error: Exception) -> str:
