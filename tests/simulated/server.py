@@ -95,11 +95,11 @@ class SimFronts(Fronts):
 
     def __init__(self, all: dict[int, SimFront], loop: SeededLoop, *arguments: Any):
         super().__init__(*arguments, clock=loop.time)
-        self._all, self._loop = all, loop
+        self._running, self._loop = all, loop
         self.running: dict[SimFront, None] = {}
 
     async def _process(self, number: int, path: str) -> tuple[int, int]:
-        front = SimFront(number, self._all)
+        front = SimFront(number, self._running)
         self.running[front] = None
         await self._loop.create_unix_connection(lambda: front, path)
         await front._ended.wait()
