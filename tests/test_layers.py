@@ -70,8 +70,8 @@ def test_pure_packages_do_no_io(path: Path) -> None:
 # ---------------------------------------------------------------- rooms and circles
 ROOMS = {
     "sql": (("text",), ("expressions",), ("query",), ("statements",)),
-    "server": (("outcomes", "rows"), ("bulk",), ("answering",), ("sessions",), ("mysql", "http"), ("fronts",),
-               ("node",)),
+    "server": (("outcomes", "rows"), ("bulk",), ("answering",), ("sessions",), ("source",), ("mysql", "http"),
+               ("fronts",), ("node",)),
 }
 
 

@@ -49,7 +49,7 @@ class Shard:
             return self.store.prepare(body.statements, body.group, body.coordinator, 1, seq)
         if isinstance(body, Decide):
             return self.store.decide(body.group, body.commit, 1, seq)[0]
-        return self.store.write(body.statements, 1, seq, None, body.group, body.forget)[0]
+        return self.store.write(body.statements, 1, seq, None, body.group, body.forget, body.once)[0]
 
     def rows(self) -> set[int]:
         return set(self.store.scan("t", None, 1000)[0].columns[0].tolist())
@@ -141,6 +141,16 @@ def test_a_decision_is_kept_until_it_is_to_be_forgotten(shard: Shard) -> None:
     shard.send(Write((insert(2),), "", ("g",)))
     shard.send(Write((), "", ("h",)))
     assert shard.store.groups()[1] == ()
+
+
+def test_what_is_done_once_is_remembered_with_it(shard: Shard) -> None:
+    shard.send(Write((insert(1),), once="once:a/1"))
+    assert shard.send(Write((insert(2), insert(1)), once="once:b/1"))[0].error.code == 1062
+    shard.send(Write((insert(3),), "g", once="once:c/1"))
+    shard.reopen()
+    assert set(shard.store.groups()[1]) == {"once:a/1", "once:c/1", "g"} and shard.rows() == {1, 3}
+    shard.send(Write((), forget=("once:a/1", "once:c/1")))
+    assert shard.store.groups()[1] == ("g",)
 
 
 @pytest.mark.parametrize("spoil", [lambda v: v[:-1], lambda v: v[:2], lambda v: v[:9] + b"!" + v[10:]])

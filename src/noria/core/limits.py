@@ -143,3 +143,17 @@ SNAPSHOT_AHEAD_S = 20  # then the snapshot is made, whatever is still in memory:
 SNAPSHOT_LOOK_MS = 10  # between two looks whether what was in memory is on disk
 SNAPSHOT_KEEP_S = 10  # a snapshot that no query has used for so long is removed: it holds on to disk space
 SNAPSHOT_WAIT_S = 60  # a query waits so long for a worker that takes its snapshot, then fails
+
+SOURCE_PIECE_ROWS = 100_000  # of a table that Spark's source reads in one task, at least: a task has its price
+SOURCE_READS = 32  # reads with a snapshot at once: it takes disk space; beyond, the one that is idle longest ends
+SOURCE_IDLE_S = 600  # a read of which no task has asked for so long is over: its snapshot goes
+SOURCE_ENDED = 100_000  # reads that are over are remembered, so that none begins anew over another snapshot
+SOURCE_STREAMS = 4  # processes that read snapshots for clients at once; further tasks wait
+SOURCE_FRAME_BYTES = 2**18  # what such a process hands over at once: the loop sends it in well under a millisecond
+SOURCE_QUERY_FILES = 8  # into which the answer to a query is divided, for as many tasks
+SOURCE_WRITES = 64  # writes whose parts wait here to be committed
+SOURCE_WRITE_S = 3_600  # a write that nobody has gone on with for so long is given up
+SOURCE_PART_BYTES = 64 * 2**20  # of a part of a write, in Parquet; the source sends some 8 MB
+SOURCE_STATEMENT_ROWS = 10_000  # of a write, in one statement: others wait some 50 ms; plain INSERTs of more are loaded
+SOURCE_KEYS = 500  # of rows that a write deletes, in one statement
+ONCE_KEPT = 10_000  # of so many writers is remembered what they did last, to be done once

@@ -60,7 +60,8 @@ class Commits:
             elif isinstance(body, Decide):
                 results, deltas = self._store.decide(body.group, body.commit, e.epoch, e.seq)
             else:
-                results, deltas = self._store.write(body.statements, e.epoch, e.seq, work, body.group, body.forget)
+                results, deltas = self._store.write(body.statements, e.epoch, e.seq, work, body.group, body.forget,
+                                                     body.once)
         except SqlError as error:  # nothing is there
             number = 1 if isinstance(body, Decide) else len(body.statements)
             return Wrote(e.seq, tuple(WriteResult(error=error) for _ in range(number)))
@@ -113,7 +114,7 @@ class Commits:
         """Bulk rows go to disk beside the state: what is present and could hold them is evicted or rebuilt."""
         try:
             self._store.ingest(body.table, {name: list(paths) for name, paths in body.files}, body.rows,
-                               body.auto_increment, e.epoch, e.seq)
+                               body.auto_increment, e.epoch, e.seq, body.once)
         except SqlError as error:
             return Done(e.seq, error=error)
         self._engine.work = None

@@ -35,11 +35,12 @@ class Envelope:
 class Write:
     """Statements committed in one synced batch, each whole or not at all, acknowledged together.  group: this worker's
     part of statements over several shards, whole or not at all together; that it is committed is the decision for all,
-    and remembered under this name until a later one says `forget`."""
+    and remembered under this name until a later one says `forget`.  once: likewise (`Ask` "once"), by itself."""
 
     statements: tuple[Statement, ...]
     group: str = ""
     forget: tuple[str, ...] = ()
+    once: str = ""
 
 
 @dataclass(frozen=True)
@@ -298,18 +299,18 @@ class Ingest:
     """Take SST files built by Spark into a table; state is brought up to date.  files: column family name ->
     paths, keys disjoint and ascending; rows: how many; auto_increment: the high-water mark they bring.  shards: of
     several workers, what each takes, (files, rows); files and rows are then those of all, and each worker gets its own
-    (`of`), after all have found that it fits (`CheckIngest`)."""
+    (`of`), after all have found that it fits (`CheckIngest`).  once: as of `Write`."""
 
     table: str
     files: tuple[tuple[str, tuple[str, ...]], ...]
     rows: int
     auto_increment: int = 0
     shards: tuple[tuple[tuple[tuple[str, tuple[str, ...]], ...], int], ...] = ()
+    once: str = ""
 
     def of(self, worker: int) -> Load:
         """What one of several workers takes: perhaps nothing but the mark."""
-        files, rows = self.shards[worker]
-        return Load(self.table, files, rows, self.auto_increment)
+        return Load(self.table, *self.shards[worker], self.auto_increment)
 
     def check_of(self, worker: int, spread: Collection[str] = ()) -> CheckIngest:
         """Whether it could.  spread: families whose keys are to be there once among all workers."""

@@ -159,12 +159,13 @@ class BaseStore(Protocol):
         there beyond so many."""
 
     def write(self, statements: Sequence[Statement], epoch: int, seq: int, work: Work | None = None, group: str = "",
-              forget: Sequence[str] = ()) -> tuple[list[WriteResult], dict[str, Batch]]:
+              forget: Sequence[str] = (), once: str = "") -> tuple[list[WriteResult], dict[str, Batch]]:
         """Run statements in order, each wholly or (on its SqlError) not at all, in ONE synced commit together
         with (epoch, seq) and the results.  Later statements see earlier ones.  Returns a result for each and
         the net delta of each table.  A repeated (epoch, seq) changes nothing, returns its first results and
         no deltas.  work: asked between slices of a scan, before the commit.  group: the statements are whole or not
-        at all together, and that they are done is remembered under this name until a later write says `forget`."""
+        at all together, and that they are done is remembered under this name until a later write says `forget`.
+        once: another name that is remembered, likewise."""
 
     def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
                 work: Work | None = None) -> list[WriteResult]:
@@ -247,7 +248,7 @@ class BaseStore(Protocol):
                      others: dict[str, list[str]] | None = None) -> None: ...
 
     def ingest(self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int,
-               epoch: int, seq: int) -> None: ...
+               epoch: int, seq: int, once: str = "") -> None: ...
 
 
 class State(Protocol):

@@ -9,7 +9,7 @@ from noria.dataflow import packets
 
 _INT, _TEXT, _ROW = (int,), (str,), (tuple, list)
 _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
-    packets.Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW},
+    packets.Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW, "once": _TEXT},
     packets.Prepare: {"statements": _ROW, "group": _TEXT, "coordinator": _INT},
     packets.Decide: {"group": _TEXT, "commit": (bool,)},
     packets.WorkOut: {"request": _INT, "statement": (tuple,), "unique": _ROW, "rows": _ROW},

@@ -407,6 +407,8 @@ class Worker:
             return packets.Done(body.request, self._changes.is_idle(body.argument))
         if body.what == "flush ahead":
             return packets.Done(body.request, self._store.flush_ahead(int(body.argument or 0)))
+        if body.what == "once":
+            return packets.Done(body.request, [n for n in self._store.groups()[1] if n.startswith(body.argument)])
         if body.what == "validate":
             validate.validate(self.engine)
             return packets.Done(body.request, "every state equals its recomputation")

@@ -32,6 +32,8 @@ def together(body: Packet, replies: Sequence[Done]) -> Done:
 def _asked(what: str, values: Sequence[Any]) -> Any:
     if what in ("idle", "flush ahead"):
         return all(values)
+    if what == "once":
+        return sorted({name for names in values for name in names})
     if what == "stats":
         return _stats(values)
     if what == "table":

@@ -147,7 +147,7 @@ class ChangeQueue:
         self.waiting.popleft()
         self.held = first.group if isinstance(first, Prepare) else ""
         flight = self.begun(first, future)
-        if isinstance(first, Write) and not first.group:
+        if isinstance(first, Write) and _shares(first):
             self._merge(flight, first)
         return flight
 
@@ -174,7 +174,7 @@ class ChangeQueue:
         rows = sum(map(_rows, statements))
         while self.waiting and len(statements) < GROUP_STATEMENTS and rows < GROUP_ROWS:
             body, future = self.waiting[0]
-            if not isinstance(body, Write) or body.group:
+            if not isinstance(body, Write) or not _shares(body):
                 break
             more = sum(map(_rows, body.statements))
             if rows + more > GROUP_ROWS or len(statements) + len(body.statements) > GROUP_STATEMENTS:
@@ -332,6 +332,11 @@ class ReplyBook:
         for asked in self.asks.values():
             _fail(asked.future, error)
         self.worker_gone(error)
+
+
+def _shares(body: Write) -> bool:
+    """May it be in one packet with others?"""
+    return not (body.group or body.once or body.forget)
 
 
 def _large(body: Change | Hold) -> bool:

@@ -103,10 +103,10 @@ class Groups:
                 await self._links[w].up()
 
     def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "", told: dict[int, Told] | None = None,
-              patient: bool = False) -> asyncio.Task[list[WriteResult]]:
+              patient: bool = False, once: str = "") -> asyncio.Task[list[WriteResult]]:
         """What the parts did, by ascending worker; errors come in results.  held: the name under which all these
         workers have a place in their queues for it.  told: gets whom each worker has told of what was done.  Raises
-        `Lost`, or patient: waits for whoever is lost."""
+        `Lost`, or patient: waits for whoever is lost.  once: remembered with the decision."""
         name = held or self.name()
         first, *others = sorted(parts)
 
@@ -114,7 +114,7 @@ class Groups:
             return self._links[w].put(name, body) if held else self._links[w].submit(body)
 
         self._links[first].gate(name)
-        write = Write(tuple(parts[first]), name, tuple(self._done.pop(first, ())))
+        write = Write(tuple(parts[first]), name, tuple(self._done.pop(first, ())), once)
         decision = submit(first, write)
         prepares = {w: submit(w, Prepare(tuple(parts[w]), name, first)) for w in others}
         task = asyncio.ensure_future(self._run(write, first, decision, prepares, {} if told is None else told))

@@ -254,6 +254,10 @@ class ShardedLink:
         inner.add_done_callback(done)
 
     def _write(self, body: Write, future: asyncio.Future[Any]) -> None:
+        if not body.statements:  # what is to be forgotten, wherever it was remembered
+            forgotten = asyncio.gather(*(link.submit(body) for link in self.links))
+            self._passes_on(forgotten, future, lambda: Wrote(0, ()))
+            return
         (statement,) = body.statements
         table = self._mirror.tables.get(statement.table)
         if table is not None and renumbers(statement, table):
@@ -268,7 +272,7 @@ class ShardedLink:
         except SqlError as e:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
-        inner, wrote = self._writes.begin(parts)
+        inner, wrote = self._writes.begin(parts, body.once)
         self._passes_on(inner, future, wrote)
 
     async def _and_renumber(self, write: asyncio.Future[Any], table: TableDef) -> Any:
@@ -515,7 +519,8 @@ class ShardedLink:
             for r in checks:
                 if r.error is not None:
                     return r
-            results = await self._groups.begin({w: (body.of(w),) for w in range(self.workers)}, patient=True)
+            results = await self._groups.begin({w: (body.of(w),) for w in range(self.workers)}, patient=True,
+                                                once=body.once)
             await self._own.catch_up({}, self.routes.depth, range(self.workers))
         wrong = next((r.error for r in results if r.error is not None), None)
         table = self._mirror.tables.get(body.table)

@@ -54,22 +54,24 @@ class Writes:
         self._apart: set[asyncio.Task[Any]] = set()  # statements that have no place, since a worker is away
         self._given_up: WeakSet[asyncio.Task[Any]] = WeakSet()
 
-    def begin(self, placed: Placed) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
+    def begin(self, placed: Placed, once: str = "") -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """The future of the statement, and what it did when that is done."""
         parts = placed.parts
         if placed.moves or placed.unique:
-            moving = (self._begin_insert if Inserts.takes(placed) else self._begin_moving)(placed)
+            together = Inserts.takes(placed) and not once
+            moving = self._begin_insert(placed) if together else self._begin_moving(placed, once)
             return moving, lambda: self._moved(placed, moving)
         if len(parts) == 1:
             ((worker, part),) = parts.items()
-            one = self._links[worker].submit(Write((part,)))
+            one = self._links[worker].submit(Write((part,), once=once))
             return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().told})
         told: dict[int, Told] = {}
-        whole = asyncio.ensure_future(self._whole({w: (part,) for w, part in parts.items()}, told))
+        whole = asyncio.ensure_future(self._whole({w: (part,) for w, part in parts.items()}, told, once))
         whole.add_done_callback(self._ended_whole)
         return whole, lambda: self._wrote(placed, self._unless_given_up(whole), told)
 
-    async def _whole(self, parts: Mapping[int, tuple[Statement, ...]], told: dict[int, Told]) -> list[WriteResult]:
+    async def _whole(self, parts: Mapping[int, tuple[Statement, ...]], told: dict[int, Told], once: str
+                     ) -> list[WriteResult]:
         """As a group, once all are there; again where one is lost on the way."""
         task, deaths = asyncio.current_task(), 0
         assert task is not None
@@ -79,7 +81,7 @@ class Writes:
                 await self._groups.there(parts)
                 self._apart.discard(task)
             told.clear()
-            group = self._groups.begin(parts, told=told)
+            group = self._groups.begin(parts, told=told, once=once)
             self._does[task] = group
             try:
                 return await group
@@ -151,8 +153,8 @@ class Writes:
         return await self._move(placed)
 
     # ------------------------------------------------------------ rows that go from one worker to another
-    def _begin_moving(self, placed: Placed) -> asyncio.Task[Moved]:
-        task = asyncio.ensure_future(self._move(placed))
+    def _begin_moving(self, placed: Placed, once: str) -> asyncio.Task[Moved]:
+        task = asyncio.ensure_future(self._move(placed, once))
         task.add_done_callback(self._ended)
         return task
 
@@ -170,7 +172,7 @@ class Writes:
         for w in workers:
             self._links[w].let_go(name)
 
-    async def _move(self, placed: Placed) -> Moved:
+    async def _move(self, placed: Placed, once: str = "") -> Moved:
         """Planned and done; both again where it concerns more workers, or one is lost on the way."""
         task, deaths = asyncio.current_task(), 0
         assert task is not None
@@ -186,7 +188,7 @@ class Writes:
                 if plan.parts.keys() <= places.keys():
                     del self._places[task]
                     self._give_back(name, places.keys() - plan.parts.keys())
-                    results = await self._do(task, name, plan.parts)
+                    results = await self._do(task, name, plan.parts, once)
                     wrong = next((r for r in results if r.error is not None), None)
                     return Moved(wrong or plan.result, tuple(plan.parts))
                 wanted |= plan.parts.keys()
@@ -216,15 +218,15 @@ class Writes:
             raise Lost
         return planning.result()
 
-    async def _do(self, task: asyncio.Task[Moved], name: str, parts: Mapping[int, tuple[Move]]
+    async def _do(self, task: asyncio.Task[Moved], name: str, parts: Mapping[int, tuple[Move]], once: str
                   ) -> Sequence[WriteResult]:
         if not parts:
             return ()
         if len(parts) == 1:
             ((worker, (part,)),) = parts.items()
-            wrote: Wrote = await self._links[worker].put(name, Write((part,)))
+            wrote: Wrote = await self._links[worker].put(name, Write((part,), once=once))
             return wrote.results
-        self._does[task] = self._groups.begin(parts, name)
+        self._does[task] = self._groups.begin(parts, name, once=once)
         return await self._does[task]
 
     async def _worked_out(self, placed: Placed) -> WorkedOut:

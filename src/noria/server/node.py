@@ -68,6 +68,7 @@ from noria.server.settings import (
     parse_size,
     remove_run_dir,
 )
+from noria.server.source.source import SparkSource
 from noria.server.standby import deposed, kept_warm, lease_of, scratch_of
 from noria.server.tls import Certificates
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable
@@ -214,6 +215,9 @@ class Node:
                                  reply_bytes(settings.memory_bytes) if settings.front_ends == 1 else 0)
         self.sessions = Sessions(self.executor)
         self.feeds = Feeds(self.program, feeds_dir(workers), self.run_sql)
+        self._source = SparkSource(self.executor, self.bulk, self.link, settings.data_dir / "snapshots",
+                                   lambda text: self.run_sql(text, []))
+        self._closers.append(("reads of Spark's source", self._source.close))
         hosts.hosted_by(self.supervisor)
         self.supervisor.host(workers)
         if not settings.lease:
@@ -444,6 +448,9 @@ class Node:
 
     def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         return self.bulk.verify(request)
+
+    def source(self) -> SparkSource:
+        return self._source
 
 
 async def _stopped(task: asyncio.Task[None]) -> None:

@@ -37,14 +37,15 @@ class Loading(Committing):
         bulk.check(self._engine, self._readable(table), files, rows, others)
 
     def ingest(
-        self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int, epoch: int, seq: int
+        self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int, epoch: int, seq: int,
+        once: str = ""
     ) -> None:
         """Take files of `storage.sst` over, whole or not at all.  files: family -> paths.  SqlError 1062 if
-        they bring a key that is there already."""
+        they bring a key that is there already.  once: a name under which it is remembered."""
         if self._repeated(epoch, seq) is None:
             self._refuse_undecided()
             load = Load(table, tuple((f, tuple(paths)) for f, paths in files.items()), rows, auto_increment)
-            self._take(load, bulk.stage(self._engine, self._readable(table), load), Done(epoch, seq))
+            self._load_now(load, Done(epoch, seq), (once,), ())
 
     def loads(self, group: str) -> tuple[str, ...]:
         """The tables for which files are staged under this name."""
@@ -63,14 +64,14 @@ class Loading(Committing):
         files = bulk.stage(self._engine, self._readable(load.table), load, group)
         return load._replace(files=tuple((f, tuple(names)) for f, names in files.items()))
 
-    def _load_now(self, load: Load, done: Done, group: str, forget: Sequence[str]) -> None:
-        """As the coordinator: that this is committed is the decision."""
+    def _load_now(self, load: Load, done: Done, names: tuple[str, ...], forget: Sequence[str]) -> None:
+        """As the coordinator, or once: that this is committed is the decision, remembered under these names."""
         def decided(batch: WriteBatch) -> None:
-            prepared.put_decided(self._engine, batch, group, forget)
+            prepared.put_decided(self._engine, batch, names, forget)
 
         self._take(load, bulk.stage(self._engine, self._readable(load.table), load), done, more=decided)
         self._groups.decided -= set(forget)
-        self._groups.decided |= {group} if group else set()
+        self._groups.decided |= {name for name in names if name}
 
     def _load_staged(self, load: Load, done: Done, group: str) -> None:
         """What was staged for the group; StoreDamaged where its files are gone."""

@@ -1,7 +1,7 @@
 """What was prepared here and is not decided, and what was decided here for others (DESIGN section 7).
 
     prepared:<group>    the statements, bound, and the worker that decides; before them their CRC
-    decided:<group>     this worker has committed its part: so will the others
+    decided:<group>     this worker has committed its part: so will the others; also what is done once (`Write.once`)
 
 Keeps true: both are there as long as somebody may ask; `prepared` goes in the commit that does the statements,
 `decided` comes in it.  The statements are run again then: as nothing was written since, they do what they did when they
@@ -68,11 +68,11 @@ def _read(value: bytes) -> Group:
     return Group(*pickle.loads(data))
 
 
-def put_decided(engine: Engine, batch: WriteBatch, name: str, forget: Sequence[str]) -> None:
+def put_decided(engine: Engine, batch: WriteBatch, names: Sequence[str], forget: Sequence[str]) -> None:
     """forget: groups that nobody will ask for any more."""
     for old in forget:
         batch.delete(_DECIDED + old.encode(), engine.handle(META))
-    if name:
+    for name in filter(None, names):
         meta.put(engine, batch, _DECIDED + name.encode(), b"")
 
 

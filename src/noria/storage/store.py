@@ -250,29 +250,29 @@ class RocksStore(Deciding):
     # ---------------------------------------------------------------- writing
     def write(
         self, statements: Sequence[Statement], epoch: int, seq: int, work: Work | None = None, group: str = "",
-        forget: Sequence[str] = ()
+        forget: Sequence[str] = (), once: str = ""
     ) -> tuple[list[WriteResult], dict[str, Batch]]:
         if (repeated := self._repeated(epoch, seq)) is not None:
             return list(repeated.results), {}
         self._refuse_undecided()
         if statements and isinstance(load := statements[0], Load):
-            self._load_now(load, Done(epoch, seq, (result_of(load),)), group, forget)
+            self._load_now(load, Done(epoch, seq, (result_of(load),)), (group, once), forget)
             return [result_of(load)], {}
         stages: dict[str, Stage] = {}
         results = self._run_all(statements, stages, work)
-        if group and (failed := next((r for r in results if r.error is not None), None)) is not None:
+        if (group or once) and (failed := next((r for r in results if r.error is not None), None)) is not None:
             stages, results = {}, [failed for _ in statements]  # together or not at all
-            group = ""
+            group = once = ""
 
         def fill(batch: WriteBatch) -> None:
-            prepared.put_decided(self._engine, batch, group, forget)
+            prepared.put_decided(self._engine, batch, (group, once), forget)
 
-        committed = self._commit_stages(stages, Done(epoch, seq, tuple(results)), fill, bool(group or forget),
+        committed = self._commit_stages(stages, Done(epoch, seq, tuple(results)), fill, bool(group or forget or once),
                                         all(isinstance(s, Delete | Clear) for s in statements))
         if isinstance(committed, SqlError):
             return [r if r.error else WriteResult(error=bare(committed)) for r in results], {}
         self._groups.decided -= set(forget)
-        self._groups.decided |= {group} if group else set()
+        self._groups.decided |= {name for name in (group, once) if name}
         return results, committed
 
     def _commit_stages(self, stages: dict[str, Stage], done: Done, more: Callable[[WriteBatch], object], sync: bool,

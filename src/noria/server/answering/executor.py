@@ -305,11 +305,12 @@ class Executor:
         return arrow_rows(view.fields, rows).append_column("__key", pa.array(ordinals, pa.int64()))
 
     # ------------------------------------------------------------ writes
-    def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta()) -> asyncio.Future[Any]:
+    def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta(), once: str = ""
+               ) -> asyncio.Future[Any]:
         """Begin a write of a session so far ahead of UTC; it is durable and visible when the future is done, of which
-        `result_of` tells."""
+        `result_of` tells.  once: as of `packets.Write`."""
         self.writes += 1
-        return self._link.submit(Write((self._at_its_time(statement, offset),)))
+        return self._link.submit(Write((self._at_its_time(statement, offset),), once=once))
 
     def give_up(self, write: asyncio.Future[Any]) -> None:
         """Ask that a write be given up, if it has not committed; its future tells."""

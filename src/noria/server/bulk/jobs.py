@@ -142,6 +142,15 @@ class Bulk:
         finally:
             give()
 
+    async def export(self, batch: BatchQuery, checkpoint: str, out: Path, files: int) -> None:
+        """The rows of a query over a snapshot, as so many Parquet files in a new directory."""
+        async with self._in_slot(self.queries):
+            try:
+                await self._run("noria.spark.jobs.export:export", checkpoint=checkpoint, plan=batch.plan, files=files,
+                                tables=list(self._program.tables()), visible=batch.visible, out=str(out))
+            except (JobError, DriverGone) as e:
+                raise SqlError(1105, "HY000", str(e)) from e
+
     # ------------------------------------------------------------ first states
     async def bootstrap(self, view: ViewDef, node: int, plan: Mir) -> None:
         """Compute a node's input rows over a snapshot taken now; deltas since then wait in the worker."""
@@ -216,7 +225,8 @@ class Bulk:
             yield {"step": f"taking {report.rows:,} rows in"}
             if report.rows:
                 done: Done = await self._link.change(Ingest(table.name, report.files, report.rows,
-                                                            report.auto_increment, report.shards))
+                                                            report.auto_increment, report.shards,
+                                                            request.get("once", "")))
                 if done.error is not None:
                     raise done.error
             yield {"step": "done", "rows": report.rows, "rejected": report.rejected, "examples": report.examples,

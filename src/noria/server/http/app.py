@@ -15,6 +15,10 @@
     POST /load, /verify               bulk jobs on Spark; progress as lines of JSON
     POST /backup                      a checkpoint on the server's host, there until the asker hangs up
     POST /evict                       {"bytes": n}: forget least recently read keys; without n all of them
+    POST /source/plan, /source/rows, /source/held
+                                      what Spark's source asks to read (`source.py`)
+    POST /source/writes/NAME/parts, /source/writes/NAME/commit, /source/writes/NAME/drop
+                                      and to write
     POST /limit                       {"memory_limit": "64M"}: another memory limit until the server ends
 
 A body is sent with its Content-Type: application/json, or the Arrow stream's.  Who may ask is decided in `gate.py`.
@@ -55,6 +59,7 @@ from noria.server.http import bodies, feeds, gate, wire
 from noria.server.http.bodies import ARROW, JSON
 from noria.server.http.gate import Policy, Refused
 from noria.server.http.metrics import CONTENT_TYPE, render
+from noria.server.http.source import Source, SourceApi
 from noria.server.outcomes import Outcome, ResultSet
 from noria.server.sessions.inspection import about_table, about_view
 
@@ -108,6 +113,8 @@ class Services(Protocol):
     def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
 
     def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
+
+    def source(self) -> Source: ...
 
 
 def make_app(services: Services, policy: Policy | None = None) -> Starlette:
@@ -167,7 +174,9 @@ class Api:
         self._s = services
 
     def routes(self) -> list[tuple[str, str, Handler]]:
+        source = SourceApi(lambda: self._s.source(), _lines)
         return [
+            *source.routes(),
             ("GET", "/health", self.health), ("GET", "/metrics", self.metrics), ("GET", "/graph", self.graph),
             ("GET", "/views", self.views), ("GET", "/views/{name}", self.view), ("GET", "/tables/{name}", self.table),
             ("POST", "/sql", self.sql), ("POST", "/tables/{name}/rows", self.insert),

@@ -20,7 +20,8 @@ from noria.server.http.gate import Refused
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
-MOST = {JSON: limits.HTTP_JSON_BYTES, ARROW: limits.HTTP_ARROW_BYTES}
+PARQUET = "application/vnd.apache.parquet"
+MOST = {JSON: limits.HTTP_JSON_BYTES, ARROW: limits.HTTP_ARROW_BYTES, PARQUET: limits.SOURCE_PART_BYTES}
 
 
 async def read(request: Request, kind: str) -> bytes:

@@ -1,0 +1,50 @@
+"""Arrow columns of clients as values that MySQL's clients send, too."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from noria.core.errors import SqlError
+
+
+def plain(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """The column with values as MySQL's clients send them: a time of the day is a TIME, a moment is in UTC."""
+    kind, is_ = column.type, pa.types
+    if is_.is_dictionary(kind):
+        return plain(pc.cast(column, kind.value_type), name)
+    if is_.is_time(kind):
+        return column.cast(pa.time64("us"), safe=False).cast(pa.int64()).cast(pa.duration("us"))
+    if is_.is_float16(kind):
+        return column.cast(pa.float32())
+    if is_.is_timestamp(kind) or is_.is_date(kind) or is_.is_duration(kind):
+        return _in_range(column, name)
+    if not (is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind) or is_.is_null(kind)
+            or is_.is_decimal(kind) or kind in _BYTES):
+        raise SqlError(1105, "HY000", f"the column '{name}' has Arrow's type {kind}, which no SQL type is like; send "
+                                      "numbers, texts, bytes, dates and times")
+    return column
+
+
+_BYTES = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
+_SECONDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_FIRST_S = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
+_END_S = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) + 86_400
+
+
+def _in_range(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Dates and times of the years 1 to 9999, without a zone, and durations that are no longer than that."""
+    kind = column.type
+    if pa.types.is_date(kind):
+        codes, unit = column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()), 1 / 86_400
+    else:
+        codes, unit = column.cast(pa.int64()), _SECONDS[kind.unit]
+    found = pc.min_max(codes)
+    low, high = found["min"].as_py(), found["max"].as_py()
+    if low is not None and (low < _FIRST_S * unit or high >= _END_S * unit):
+        raise SqlError(1292, "22007", f"Incorrect value in the column '{name}': it is not within the years 1 to 9999")
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return codes.cast(pa.timestamp(kind.unit))
+    return column

@@ -1,0 +1,117 @@
+"""What Spark's source asks over HTTP (`server/source/`).
+
+    POST /source/plan                 what is there to read, and how it is divided among tasks
+    POST /source/rows                 a task's piece as an Arrow stream
+    POST /source/held                 where the snapshot is, as long as the asker listens
+    POST /source/writes/NAME/parts      rows of a write, in Parquet; its name
+    POST /source/writes/NAME/commit     the parts that count: lines of JSON, the last with the number of rows
+    POST /source/writes/NAME/drop       the write is over
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from noria.server.http import bodies
+from noria.server.http.bodies import ARROW, JSON, PARQUET
+
+_WHAT = {"table": "a name", "view": "a name", "query": "a SELECT"}
+PLAN_KEYS = {**_WHAT, "pieces": "how many tasks; 0: only the columns",
+             "bounds": 'of the first key column, {"least": [texts], "most": [texts]}'}
+ROWS_KEYS = {**_WHAT, "read": "the name of the read", "life": "of the server, as the plan has it",
+             "table_id": "as the plan has it", "columns": "a list of names or, of a query, positions",
+             "worker": "a number", "first": "hexadecimal, or null", "end": "hexadecimal, or null", "file": "a number",
+             "files": "how many", "skip": "rows that were read already"}
+
+COMMIT_KEYS = {"table": "a name", "parts": "a list of the names of parts", "scope": "whose write it is",
+               "batch": "a number", "on": "error, ignore, replace, update or delete", "overwrite": "true or false",
+               "max_rejects": "a number"}
+Lines = Callable[[AsyncIterator[dict[str, Any]]], Response]
+
+
+class Source(Protocol):
+    """What is asked (`server/source/`)."""
+
+    async def plan(self, request: dict[str, Any]) -> dict[str, Any]: ...
+
+    def rows(self, request: dict[str, Any]) -> AsyncIterator[bytes]: ...
+
+    def held(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
+
+    async def part(self, write: str, body: bytes) -> dict[str, Any]: ...
+
+    def commit(self, write: str, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
+
+    async def drop(self, write: str) -> dict[str, Any]: ...
+
+
+class SourceApi:
+    """lines: makes an answer of steps of progress."""
+
+    def __init__(self, source: Callable[[], Source], lines: Lines):
+        self._source_of, self._lines = source, lines
+
+    @property
+    def _source(self) -> Source:
+        return self._source_of()
+
+    def routes(self) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
+        return [("POST", "/source/plan", self.plan), ("POST", "/source/rows", self.rows),
+                ("POST", "/source/held", self.held), ("POST", "/source/writes/{name}/parts", self.part),
+                ("POST", "/source/writes/{name}/commit", self.commit),
+                ("POST", "/source/writes/{name}/drop", self.drop)]
+
+    async def plan(self, request: Request) -> Response:
+        body = bodies.parse(await bodies.read(request, JSON), PLAN_KEYS)
+        if type(body.get("pieces", 0)) is not int or not 0 <= body.get("pieces", 0) <= 10_000:
+            raise bodies.wrong('"pieces" is a number up to 10,000')
+        return JSONResponse(await self._source.plan(_one_thing(body)))
+
+    async def rows(self, request: Request) -> Response:
+        frames = self._source.rows(_one_thing(bodies.parse(await bodies.read(request, JSON), ROWS_KEYS)))
+        return await begun(frames, ARROW)
+
+    async def held(self, request: Request) -> Response:
+        lines = self._source.held(_one_thing(bodies.parse(await bodies.read(request, JSON), ROWS_KEYS)))
+        return await begun((json.dumps(line).encode() + b"\n" async for line in lines), "application/x-ndjson")
+
+    async def part(self, request: Request) -> Response:
+        body = await bodies.read(request, PARQUET)
+        return JSONResponse(await self._source.part(request.path_params["name"], body))
+
+    async def commit(self, request: Request) -> Response:
+        body = bodies.parse(await bodies.read(request, JSON), COMMIT_KEYS)
+        parts, batch, most = body.get("parts"), body.get("batch", 0), body.get("max_rejects")
+        if not isinstance(body.get("table"), str) or not isinstance(parts, list):
+            raise bodies.wrong('"table" is a name and "parts" a list')
+        if type(batch) is not int or batch < 0 or (most is not None and (type(most) is not int or most < 0)):
+            raise bodies.wrong('"batch" and "max_rejects" are numbers from 0')
+        return self._lines(self._source.commit(request.path_params["name"], body))
+
+    async def drop(self, request: Request) -> Response:
+        return JSONResponse(await self._source.drop(request.path_params["name"]))
+
+
+async def begun(pieces: AsyncIterator[bytes], kind: str) -> Response:
+    """A body that is made as it is sent.  Whatever fails before its first piece is an answer of its own; after that the
+    connection ends without the body's end, which the client notices."""
+    first = await anext(pieces, b"")
+
+    async def body() -> AsyncIterator[bytes]:
+        yield first
+        async for piece in pieces:
+            yield piece
+
+    return StreamingResponse(body(), media_type=kind)
+
+
+def _one_thing(body: dict[str, Any]) -> dict[str, Any]:
+    named = [k for k in _WHAT if k in body]
+    if len(named) != 1 or not isinstance(body[named[0]], str):
+        raise bodies.wrong('one of "table", "view" and "query" is to be read, a text')
+    return body

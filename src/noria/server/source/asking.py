@@ -1,0 +1,51 @@
+"""What reads of Spark's source need of the server: what a query or a view is, and Spark to answer it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from noria.core.errors import SqlError, unknown_table
+from noria.core.types import TableDef
+from noria.server.answering.executor import Executor
+from noria.server.bulk.jobs import Bulk
+from noria.sql.commands import BatchQuery, Select, as_batch
+from noria.sql.parse import parse
+
+
+class Asking:
+    def __init__(self, executor: Executor, bulk: Bulk):
+        self._executor, self._bulk = executor, bulk
+
+    def table(self, name: str) -> TableDef | None:
+        return self._executor.program.table(name)
+
+    def query(self, kind: str, text: str) -> BatchQuery:
+        return self._of_view(text) if kind == "view" else self._of_text(text)
+
+    def _of_view(self, name: str) -> BatchQuery:
+        """All rows of all keys, whatever is present of it."""
+        view = self._executor.program.view(name)
+        if view is None:
+            raise unknown_table(name)
+        if view.asks is not None or view.after is not None:
+            raise SqlError(1235, "42000", f"the view {name} has conditions with parameters, so it has no one "
+                                          f"content: read "
+                                          "a query with values in their place (option \"query\")")
+        if view.key and (view.order and view.limit is not None):
+            raise SqlError(1235, "42000", f"the view {name} has a LIMIT for each key: read a query for the keys that "
+                                          f"are "
+                                          "wanted (option \"query\")")
+        if view.key:
+            return BatchQuery(view.plan, max(view.visible, 1 + max(view.key)))
+        return as_batch(Select(view))
+
+    def _of_text(self, text: str) -> BatchQuery:
+        commands = parse(text, self._executor.program, complete=True)
+        if len(commands) != 1 or not isinstance(commands[0], Select):
+            raise SqlError(1235, "42000", "the option \"query\" takes one SELECT; give a table or a view by the option "
+                                          "\"table\" or \"view\"")
+        return as_batch(commands[0])
+
+    async def export(self, batch: BatchQuery, checkpoint: str, out: Path, files: int) -> None:
+        await self._bulk.export(batch, checkpoint, out, files)
+

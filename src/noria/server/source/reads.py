@@ -1,0 +1,252 @@
+"""Reads of Spark's source: what all tasks of one execution read is of one snapshot.
+
+    plan    the columns, and how the table is divided among tasks: ranges of keys at each worker
+    rows    a task's piece as an Arrow stream, read by a process beside the loop
+    held    where the snapshot is, for a task on this host that may read the files itself
+
+A DataFrame is planned once and may be executed often.  Its tasks name the read by the DataFrame and the execution: the
+first one to come has the snapshot taken, as the tables are then; the others find it.  The pieces cover all keys, so
+that they are right for any snapshot.
+
+Keeps true: one name is one snapshot, ever: of a read that is over, and of one of an earlier life of the server, a
+task is told so, and never gets rows of another snapshot.  A snapshot goes SOURCE_IDLE_S after the last task asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from noria import __version__
+from noria.core.errors import SqlError, unknown_table
+from noria.core.limits import (
+    BACKUP_LINE_S,
+    SOURCE_ENDED,
+    SOURCE_IDLE_S,
+    SOURCE_PIECE_ROWS,
+    SOURCE_QUERY_FILES,
+    SOURCE_READS,
+)
+from noria.core.types import Field, TableDef
+from noria.core.values import arrow_type
+from noria.server.bulk.snapshots import Snapshots
+from noria.server.source.scanners import Scanners
+from noria.sql.commands import BatchQuery
+from noria.storage.catalog import table_to_json
+from noria.storage.encoding import key_parts_of_arrow, pack_keys
+from noria.storage.shards import shards_of
+from noria.storage.snapshot import Range, read_tables, split
+
+GONE = 1412  # of a read that is over
+
+
+class Asks(Protocol):
+    """What reads need of the server."""
+
+    def table(self, name: str) -> TableDef | None: ...
+
+    def query(self, kind: str, text: str) -> BatchQuery:
+        """What answers a query, or has all rows of a view."""
+
+    async def export(self, batch: BatchQuery, checkpoint: str, out: Path, files: int) -> None: ...
+
+
+class _Read:
+    """tables: as the snapshot has them, by id.  users: tasks that are at it."""
+
+    def __init__(self) -> None:
+        self.stack = AsyncExitStack()
+        self.users = 0
+        self.timer: asyncio.TimerHandle | None = None
+        self.checkpoint = ""
+        self.tables: dict[int, TableDef] = {}
+        self.place: Path | None = None
+        self.ready: asyncio.Task[None]
+
+
+class Reads:
+    def __init__(self, asks: Asks, snapshots: Snapshots, directory: Path):
+        self._asks, self._snapshots, self._directory = asks, snapshots, directory
+        self.life = secrets.token_hex(8)
+        self._scanners = Scanners()
+        self._open: OrderedDict[str, _Read] = OrderedDict()  # the one that was asked last at the end
+        self._ended: OrderedDict[str, None] = OrderedDict()
+
+    async def close(self) -> None:
+        for name in list(self._open):
+            await self._end(name)
+        await self._scanners.close()
+
+    # ------------------------------------------------------------ planning
+    async def plan(self, request: dict[str, Any]) -> dict[str, Any]:
+        """pieces: of how many tasks; 0: only the columns are wanted."""
+        pieces = int(request.get("pieces", 0))
+        found: dict[str, Any] = {"life": self.life, "version": __version__, "pieces": []}
+        if "table" not in request:
+            kind = "view" if "view" in request else "query"
+            fields = self._asks.query(kind, str(request[kind])).fields
+            found["pieces"] = [{"file": n} for n in range(min(max(pieces, 1), SOURCE_QUERY_FILES))]
+            return {**found, "columns": [_shown(f) for f in fields], "key": []}
+        table = self._asks.table(str(request["table"]))
+        if table is None:
+            raise unknown_table(str(request["table"]))
+        if pieces:
+            async with self._snapshots.use() as checkpoint:
+                found["pieces"] = await asyncio.to_thread(_pieces, checkpoint, table, pieces,
+                                                          request.get("bounds") or {})
+        return {**found, "table_id": table.table_id, "key": [table.columns[c].name for c in table.primary_key],
+                "columns": [_shown(table.columns[c].field) for c in table.shown]}
+
+    # ------------------------------------------------------------ tasks
+    async def rows(self, request: dict[str, Any]) -> AsyncIterator[bytes]:
+        async with self._used(request) as read:
+            async for frame in self._scanners.rows(self._wanted(read, request)):
+                yield frame
+
+    async def held(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """What a task that reads the files itself needs; then a line now and then until it hangs up."""
+        async with self._used(request) as read:
+            yield self._wanted(read, request)
+            while True:
+                await asyncio.sleep(BACKUP_LINE_S)
+                yield {"held": True}
+
+    def _wanted(self, read: _Read, request: dict[str, Any]) -> dict[str, Any]:
+        """What `storage/scanning.py` is asked."""
+        skip = int(request.get("skip", 0))
+        if read.place is not None:
+            return {"parquet": str(read.place / f"{int(request['file'])}.parquet"), "columns": request["columns"],
+                    "skip": skip}
+        table = read.tables.get(int(request["table_id"]))
+        if table is None:
+            raise SqlError(1146, "42S02", f"Table '{request['table']}' is gone since this DataFrame was made")
+        positions = {c.name: i for i, c in enumerate(table.columns) if not c.dropped}
+        if missing := [c for c in request["columns"] if c not in positions]:
+            raise SqlError(1054, "42S22", f"Column '{missing[0]}' of table {table.name} is gone since this DataFrame "
+                                          f"was "
+                                          "made: load it again")
+        return {"checkpoint": shards_of(read.checkpoint)[int(request["worker"])], "table": table_to_json(table),
+                "columns": [positions[c] for c in request["columns"]], "first": request.get("first"),
+                "end": request.get("end"), "skip": skip}
+
+    # ------------------------------------------------------------ the life of a read
+    @asynccontextmanager
+    async def _used(self, request: dict[str, Any]) -> AsyncIterator[_Read]:
+        name = str(request["read"])
+        if request.get("life") != self.life:
+            raise SqlError(GONE, "HY000", "the server was started again since this DataFrame was made: load it again")
+        if name in self._ended:
+            raise SqlError(GONE, "HY000", f"this read is over: no task of it has asked for {SOURCE_IDLE_S} s, or there "
+                                          f"were more than {SOURCE_READS}, and its snapshot is gone. Run the action "
+                                          "again; keep what is used for long with DataFrame.persist or as Parquet")
+        read = self._open.get(name)
+        if read is None:
+            read = await self._begun(name, request)
+        self._open.move_to_end(name)
+        read.users += 1
+        if read.timer is not None:
+            read.timer.cancel()
+        try:
+            await asyncio.shield(read.ready)
+            yield read
+        except BaseException:
+            if read.ready.done() and (read.ready.cancelled() or read.ready.exception() is not None):
+                self._open.pop(name, None)  # another try may have more luck
+            raise
+        finally:
+            read.users -= 1
+            if not read.users:
+                loop = asyncio.get_running_loop()
+                read.timer = loop.call_later(SOURCE_IDLE_S, lambda: loop.create_task(self._end(name)))
+
+    async def _begun(self, name: str, request: dict[str, Any]) -> _Read:
+        if len(self._open) >= SOURCE_READS:
+            idle = next((n for n, r in self._open.items() if not r.users), None)
+            if idle is None:
+                raise SqlError(1041, "HY000", f"{SOURCE_READS} reads of Spark's source are under way: try again when "
+                                              f"one "
+                                              "of them is done")
+            asyncio.get_running_loop().create_task(self._end(idle))
+        read = self._open[name] = _Read()
+        read.ready = asyncio.create_task(self._prepare(read, request))
+        return read
+
+    async def _prepare(self, read: _Read, request: dict[str, Any]) -> None:
+        try:
+            read.checkpoint = await read.stack.enter_async_context(self._snapshots.use())
+            if "table" in request:
+                held = await asyncio.to_thread(read_tables, shards_of(read.checkpoint)[0])
+                read.tables = {t.table_id: t for t in held.values()}
+                return
+            kind = "view" if "view" in request else "query"
+            place = self._directory / f"read-{secrets.token_hex(8)}"
+            read.stack.callback(shutil.rmtree, place, True)
+            await self._asks.export(self._asks.query(kind, str(request[kind])), read.checkpoint, place,
+                                    int(request["files"]))
+            read.place = place
+        except BaseException:
+            await read.stack.aclose()
+            raise
+
+    async def _end(self, name: str) -> None:
+        read = self._open.pop(name, None)
+        if read is None:
+            return
+        self._ended[name] = None
+        if len(self._ended) > SOURCE_ENDED:
+            self._ended.popitem(last=False)
+        if read.timer is not None:
+            read.timer.cancel()
+        read.ready.cancel()
+        await asyncio.wait([read.ready])
+        await read.stack.aclose()
+
+
+def _shown(field: Field) -> dict[str, Any]:
+    return {"name": field.name, "type": field.type.sql(), "nullable": field.nullable}
+
+
+def _pieces(checkpoint: str, table: TableDef, pieces: int, bounds: dict[str, list[str]]) -> list[dict[str, Any]]:
+    """Ranges of keys that cover the table, or what of it is within the bounds, at every worker, whatever the
+    snapshot."""
+    shards = shards_of(checkpoint)
+    held = {t.table_id: t for t in read_tables(shards[0]).values()}.get(table.table_id, table)
+    each = -(-pieces // len(shards))
+    least = max((_key(held, v) for v in bounds.get("least", ())), default=None)
+    end = min((_after(_key(held, v)) for v in bounds.get("most", ())), default=None)
+    ranges = [(w, _within(some, least, end)) for w, shard in enumerate(shards)
+              for some in split(shard, held, each, SOURCE_PIECE_ROWS)]
+    return [{"worker": w, "first": some.first and some.first.hex(), "end": some.end and some.end.hex()}
+            for w, some in ranges if some.first is None or some.end is None or some.first < some.end]
+
+
+def _within(some: Range, least: bytes | None, end: bytes | None) -> Range:
+    return Range(least if some.first is None or (least is not None and least > some.first) else some.first,
+                 end if some.end is None or (end is not None and end < some.end) else some.end)
+
+
+def _after(key: bytes) -> bytes:
+    """The least key that does not begin so."""
+    return (int.from_bytes(key, "big") + 1).to_bytes(len(key) + 1, "big").removeprefix(b"\0")
+
+
+def _key(table: TableDef, text: str) -> bytes:
+    """How the keys of rows begin whose first key column has this value."""
+    column = table.columns[table.primary_key[0]]
+    try:
+        value = pa.array([text]).cast(arrow_type(column.type))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise SqlError(1366, "HY000", f"'{text}' is no value of the column {column.name}") from None
+    if column.type.is_text or column.type.is_listed:
+        raise SqlError(1235, "42000", f"the column {column.name} is no number or date, by which a range of keys "
+                                      f"could be told")
+    (key,) = pack_keys(key_parts_of_arrow([value], [column.type]))
+    return key

@@ -1,0 +1,79 @@
+"""The processes beside the loop that read snapshots (`storage/scanning.py`): started when they are wanted, used again.
+
+Keeps true: at most SOURCE_STREAMS run; who asks beyond that waits; one whose reader went away in the midst is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from typing import Any
+
+from noria.core.errors import SqlError
+from noria.core.limits import SOURCE_STREAMS
+from noria.storage.scanning import FAILED, LENGTH
+
+COMMAND = (sys.executable, "-m", "noria.storage.scanning")
+
+
+class Scanners:
+    def __init__(self, most: int = SOURCE_STREAMS):
+        self._free: list[Process] = []
+        self._running: set[Process] = set()
+        self._slots = asyncio.Semaphore(most)
+
+    async def rows(self, request: dict[str, Any]) -> AsyncIterator[bytes]:
+        """The Arrow stream that answers the request, in frames."""
+        async with self._slots:
+            process = await self._taken()
+            whole = False
+            try:
+                assert process.stdin is not None and process.stdout is not None
+                process.stdin.write(json.dumps(request).encode() + b"\n")
+                while (frame := await _frame(process)) is not None:
+                    yield frame
+                whole = True
+            except (asyncio.IncompleteReadError, ConnectionError):
+                raise SqlError(1105, "HY000", "the process that was reading the snapshot ended (for lack of memory?): "
+                                              "read again") from None
+            finally:
+                self._back(process, whole)
+
+    async def _taken(self) -> Process:
+        while self._free:
+            process = self._free.pop()
+            if process.returncode is None:
+                return process
+        process = await asyncio.create_subprocess_exec(*COMMAND, stdin=PIPE, stdout=PIPE)
+        self._running.add(process)
+        return process
+
+    def _back(self, process: Process, whole: bool) -> None:
+        if whole:
+            self._free.append(process)
+            return
+        self._running.discard(process)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+    async def close(self) -> None:
+        running, self._running, self._free = self._running, set(), []
+        for process in running:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+async def _frame(process: Process) -> bytes | None:
+    """The next one; None: there are no more."""
+    assert process.stdout is not None
+    (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
+    if length == FAILED:
+        (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
+        told = (await process.stdout.readexactly(length)).decode("utf-8", "replace")
+        raise SqlError(1105, "HY000", f"the snapshot could not be read: {told}")
+    return await process.stdout.readexactly(length) if length else None

@@ -1,0 +1,23 @@
+"""All that Spark's source asks of a server: reads and writes, in one place for the HTTP interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from noria.runtime.link import Link
+from noria.server.answering.executor import Executor
+from noria.server.bulk.jobs import Bulk
+from noria.server.source.asking import Asking
+from noria.server.source.reads import Reads
+from noria.server.source.writes import Run, Writes
+
+
+class SparkSource:
+    def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run):
+        self.reads = Reads(Asking(executor, bulk), bulk.snapshots, directory)
+        self.plan, self.rows, self.held = self.reads.plan, self.reads.rows, self.reads.held
+        self.writes = Writes(executor, bulk, link, directory, run)
+        self.part, self.commit, self.drop = self.writes.part, self.writes.commit, self.writes.drop
+
+    async def close(self) -> None:
+        await self.reads.close()

@@ -1,0 +1,255 @@
+"""Writes of Spark's source: tasks stage their rows here, the driver has them committed, once.
+
+    part      some rows of a task, in Parquet, kept in a file
+    commit    the parts that count, as statements or as one load
+    drop      what nobody wants any more
+
+A task that runs twice leaves parts that nobody names in `commit`.  A write has a scope and a number (of a stream the
+query and the batch).  What was done last of a scope is remembered in the commit of its rows (`packets.Write.once`),
+so that a commit that comes again, because its answer was lost or Spark began the batch anew, does nothing.
+
+Plain INSERTs are one commit: a statement, or of many rows a load.  What replaces, updates, ignores or deletes rows by
+their key is done in pieces, of which the last one is remembered: done again from the start they come to the same.
+
+Keeps true: of one scope one commit is under way; it goes on when its asker hangs up, and the next one to ask for it
+waits. """
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from noria.core.errors import SqlError, unknown_table
+from noria.core.expressions.expr import Col
+from noria.core.limits import ONCE_KEPT, SOURCE_KEYS, SOURCE_STATEMENT_ROWS, SOURCE_WRITE_S, SOURCE_WRITES
+from noria.core.statements import NEW, Delete, Insert
+from noria.core.types import TableDef
+from noria.dataflow.packets import Ask, Write
+from noria.runtime.link import Link
+from noria.server.answering.executor import Executor
+from noria.server.arrow import plain
+from noria.server.bulk.jobs import Bulk
+
+ONCE = "once:"
+ON = ("error", "ignore", "replace", "update", "delete")
+_ID = re.compile(r"[0-9a-f]{32}")
+_SCOPE = re.compile(r"[\w.-]{1,100}")
+Run = Callable[[str], Awaitable[object]]  # a statement of SQL
+
+
+class _Staged:
+    """The parts of one write, and when it is given up."""
+
+    def __init__(self, place: Path):
+        self.place = place
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Writes:
+    def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run):
+        self._executor, self._bulk, self._link, self._run = executor, bulk, link, run
+        self._directory = directory
+        self._staged: dict[str, _Staged] = {}
+        self._commits: dict[str, asyncio.Task[dict[str, Any]]] = {}  # under way, by scope
+
+    # ------------------------------------------------------------ parts
+    async def part(self, write: str, body: bytes) -> dict[str, Any]:
+        """Keep some rows; the name under which `commit` takes them."""
+        staged = self._of(write)
+        name = secrets.token_hex(16)
+        await asyncio.to_thread(_kept, staged.place / f"{name}.parquet", body)
+        return {"part": name}
+
+    def _of(self, write: str) -> _Staged:
+        if not _ID.fullmatch(write):
+            raise SqlError(1105, "HY000", f"'{write[:50]}' is no write's name: 32 digits, hexadecimal")
+        staged = self._staged.get(write)
+        if staged is None:
+            if len(self._staged) >= SOURCE_WRITES:
+                raise SqlError(1041, "HY000", f"{SOURCE_WRITES} writes of Spark's source are under way: try again "
+                                              f"when one "
+                                              "of them is done")
+            staged = self._staged[write] = _Staged(self._directory / f"write-{write}")
+            staged.place.mkdir(mode=0o700)
+        if staged.timer is not None:
+            staged.timer.cancel()
+        staged.timer = asyncio.get_running_loop().call_later(SOURCE_WRITE_S, self._give_up, write)
+        return staged
+
+    def _give_up(self, write: str) -> None:
+        staged = self._staged.pop(write, None)
+        if staged is not None:
+            if staged.timer is not None:
+                staged.timer.cancel()
+            asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, staged.place, True)
+
+    async def drop(self, write: str) -> dict[str, Any]:
+        """The write is over: its parts go, and that it was done is forgotten (of a scope of its own)."""
+        self._give_up(write)
+        done = await self._done(write)
+        if done:
+            await self._link.change(Write((), forget=tuple(done)))
+        return {"dropped": True}
+
+    # ------------------------------------------------------------ commit
+    async def commit(self, write: str, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Lines while it is under way, the last with `rows` and `rejected`; `again`: it had been done before."""
+        scope = str(request.get("scope") or write)
+        if not _SCOPE.fullmatch(scope):
+            raise SqlError(1105, "HY000", f"'{scope[:50]}' is no scope of a write: up to 100 letters, digits, _ . "
+                                          f"and -")
+        while (task := self._commits.get(scope)) is not None:
+            yield {"step": "waiting for the same writer's last commit"}
+            await asyncio.wait([task])
+        task = self._commits[scope] = asyncio.ensure_future(self._committed(write, scope, request))
+        task.add_done_callback(lambda _: self._commits.pop(scope, None))
+        yield {"step": "committing"}
+        yield {"step": "done", **await asyncio.shield(task)}
+
+    async def _committed(self, write: str, scope: str, request: dict[str, Any]) -> dict[str, Any]:
+        batch, done = int(request.get("batch", 0)), await self._done(scope)
+        if any(int(name.rpartition("/")[2]) >= batch for name in done):
+            return {"rows": 0, "rejected": 0, "again": True}
+        table = self._executor.program.table(str(request["table"]))
+        if table is None:
+            raise unknown_table(str(request["table"]))
+        files = [self._file(write, str(p)) for p in request["parts"]]
+        if request.get("overwrite"):
+            await self._run(f"TRUNCATE TABLE {_quoted(table.name)}")
+        name = f"{ONCE}{scope}/{batch}"
+        report = await self._applied(table, files, str(request.get("on", "error")), request.get("max_rejects"), name)
+        await self._forget(done)
+        await asyncio.to_thread(_removed, files)
+        return {**report, "again": False}
+
+    def _file(self, write: str, part: str) -> str:
+        staged = self._staged.get(write)
+        path = None if staged is None or not _ID.fullmatch(part) else staged.place / f"{part}.parquet"
+        if path is None or not path.exists():
+            raise SqlError(1105, "HY000", "rows of this write are not here (any more): the server was started again, "
+                                          "or "
+                                          f"nothing was heard of the write for {SOURCE_WRITE_S} s; write again")
+        return str(path)
+
+    async def _applied(self, table: TableDef, files: list[str], on: str, max_rejects: int | None, name: str
+                       ) -> dict[str, Any]:
+        if on not in ON:
+            raise SqlError(1105, "HY000", f"\"on\" is one of {', '.join(ON)}, not '{on}'")
+        if on in ("update", "delete") and not table.primary_key:
+            raise SqlError(1105, "HY000", f"table {table.name} has no primary key, so there is no row to {on} by it")
+        rows = await asyncio.to_thread(_rows, files)
+        if rows and (max_rejects is not None or (on == "error" and rows > SOURCE_STATEMENT_ROWS)):
+            if on != "error":
+                raise SqlError(1235, "42000", f"bad rows cannot be set aside (maxRejects) where rows are to {on}: "
+                                              f"leave out "
+                                              "one of the two")
+            return await self._loaded(table, files, max_rejects or 0, name)
+        left = rows
+        for piece in await asyncio.to_thread(lambda: _pieces(files, on)):
+            left -= piece.num_rows
+            await self._write(self._statement(table, piece, on), name if not left else "")
+        if not rows:
+            await self._link.change(Write((), once=name))
+        return {"rows": rows, "rejected": 0}
+
+    async def _loaded(self, table: TableDef, files: list[str], max_rejects: int, name: str) -> dict[str, Any]:
+        last: dict[str, Any] = {}
+        request = {"table": table.name, "files": files, "format": "parquet", "max_rejects": max_rejects, "once": name}
+        async for step in self._bulk.load(request):
+            last = step
+        if not last["rows"]:
+            await self._link.change(Write((), once=name))
+        return {"rows": last["rows"], "rejected": last["rejected"], "examples": list(last["examples"])}
+
+    def _statement(self, table: TableDef, rows: pa.RecordBatch, on: str) -> Insert | Delete:
+        if on == "delete":
+            return self._delete(table, rows)
+        columns = tuple(_position(table, n) for n in rows.schema.names)
+        rows = pa.RecordBatch.from_arrays([plain(pa.chunked_array([c]), n).combine_chunks() for c, n in zip(
+            rows.columns, rows.schema.names, strict=True)], names=rows.schema.names)
+        if on != "update":
+            return Insert(table.name, columns, rows, on)
+        changed = [c for c in columns if c not in table.primary_key]
+        assignments = tuple((c, Col(f.type, f.nullable, NEW + c)) for c in changed for f in (table.columns[c],))
+        return Insert(table.name, columns, rows, "update" if changed else "ignore", assignments)
+
+    def _delete(self, table: TableDef, rows: pa.RecordBatch) -> Delete:
+        names = [table.columns[c].name for c in table.primary_key]
+        found = {n.lower(): c.to_pylist() for n, c in zip(rows.schema.names, rows.columns, strict=True)}
+        if missing := [n for n in names if n.lower() not in found]:
+            raise SqlError(1105, "HY000", f"to delete rows of {table.name} by its primary key, the column "
+                                          f"{missing[0]} must be "
+                                          "there")
+        one = " AND ".join(f"{_quoted(n)} = ?" for n in names)
+        text = f"DELETE FROM {_quoted(table.name)} WHERE " + " OR ".join([f"({one})"] * rows.num_rows)
+        values = [v for key in zip(*(found[n.lower()] for n in names), strict=True) for v in key]
+        command = self._executor.statements.prepare(text).bind(values)
+        assert isinstance(command, Delete)
+        return command
+
+    async def _write(self, statement: Insert | Delete, once: str) -> None:
+        self._executor.locks.check(None, statement.table)
+        done = self._executor.submit(statement, once=once)
+        await asyncio.wait((done,))
+        self._executor.result_of(done)
+        await self._executor.catch_up(self._executor.written(done))
+
+    # ------------------------------------------------------------ what was done
+    async def _done(self, scope: str) -> list[str]:
+        found: list[str] = await self._executor.ask(Ask(0, "once", f"{ONCE}{scope}/"))
+        return found
+
+    async def _forget(self, done: list[str]) -> None:
+        """What was done before of this scope; and if there are too many scopes, one of them."""
+        every: list[str] = await self._executor.ask(Ask(0, "once", ONCE))
+        much = [n for n in every if n not in done][:1] if len(every) > ONCE_KEPT else []
+        if done or much:
+            await self._link.change(Write((), forget=(*done, *much)))
+
+
+def _kept(path: Path, body: bytes) -> None:
+    """A part on disk, if it is Parquet."""
+    try:
+        pq.read_schema(pa.BufferReader(body))
+    except (pa.ArrowException, OSError) as e:
+        raise SqlError(1105, "HY000", f"the body is no Parquet file: {str(e)[:200]}") from None
+    path.write_bytes(body)
+
+
+def _removed(files: Sequence[str]) -> None:
+    for path in files:
+        os.unlink(path)
+
+
+def _rows(files: Sequence[str]) -> int:
+    return sum(pq.read_metadata(path).num_rows for path in files)
+
+
+def _pieces(files: Sequence[str], on: str) -> Iterator[pa.RecordBatch]:
+    """The rows of all files, in the order of the files, so many at a time."""
+    tables = [t for t in map(pq.read_table, files) if t.num_rows]
+    if not tables:
+        return iter(())
+    whole = pa.concat_tables(tables, promote_options="default").combine_chunks()
+    return iter(whole.to_batches(max_chunksize=SOURCE_KEYS if on == "delete" else SOURCE_STATEMENT_ROWS))
+
+
+def _position(table: TableDef, name: str) -> int:
+    try:
+        return table.position(name)
+    except KeyError:
+        raise SqlError(1054, "42S22", f"there is no column '{name}' in table {table.name}: it has "
+                                      f"{', '.join(table.columns[c].name for c in table.shown)}") from None
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

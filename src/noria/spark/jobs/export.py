@@ -1,0 +1,39 @@
+"""The answer to a query, or all rows of a view, over a snapshot as Parquet files: for the source's tasks to read.
+
+Keeps true: there are exactly so many files as were asked for, 0.parquet and so on, together the plan's rows; a row with
+an evaluation error fails the job.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from noria.core.types import TableDef
+from noria.plan.mir import Mir, tables_of
+from noria.plan.optimizer import told_plan
+from noria.spark.jobs import snapshot
+from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.lowering import lower
+
+
+def export(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef], plan: Mir,
+           visible: int, out: str, files: int) -> None:
+    spark = snapshot.session(spark)
+    needed = tables_of(plan)
+    base = snapshot.tables(spark, checkpoint, [t for t in tables if t.name in needed])
+    rows = lower.dataframe(told_plan(plan), base).select(*[f"c{i}" for i in range(visible)])
+    with stages(spark, progress, "query"):
+        rows.repartition(files).write.mode("errorifexists").parquet(out)
+    made = sorted(f for f in os.listdir(out) if f.endswith(".parquet"))
+    empty = pq.read_schema(os.path.join(out, made[0])).empty_table()
+    for number in range(files):
+        path = os.path.join(out, f"{number}.parquet")
+        if number < len(made):
+            shutil.move(os.path.join(out, made[number]), path)
+        else:
+            pq.write_table(empty, path)

@@ -1,0 +1,152 @@
+"""Batch reads: each task reads a range of keys of one worker's rows, or a part of a query's answer, as Arrow.
+
+All tasks of one execution read one snapshot: they name the read by the DataFrame and Spark's number of the execution,
+and the server has one snapshot for a name.  A task on the server's host that may read its files reads them itself;
+others are sent the rows by a process beside the server.
+
+Filters are not pushed down by `pushFilters`: a DataFrame's plans share what the last one pushed (Spark 4.3, one
+PythonDataSourceV2 for each load()), so that df.filter(a).union(df.filter(b)) would lose rows.  The options "columns"
+and "where", and the option "query", say it for one load(). """
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from noria import __version__
+from noria.spark.source.conditions import bounds, kept, parsed
+from noria.spark.source.types import arrow_schema, as_spark, schema_of
+from noria.spark.source.wire import Refused, Server
+
+PIECES = 32  # tasks of one read, by default; fewer where a piece would have few rows
+TRIES = 4  # of a task, to go on where its connection broke
+EXECUTION = "spark.sql.execution.id"  # in a task's local properties
+
+
+class Piece(InputPartition):  # type: ignore[misc]
+    """request: what a task asks for, but for the execution."""
+
+    def __init__(self, request: dict[str, Any]):
+        super().__init__(request)
+
+
+def wanted(options: Mapping[str, str]) -> dict[str, str]:
+    """The one thing that is to be read."""
+    named = {k: options[k] for k in ("table", "view", "query") if options.get(k)}
+    if options.get("feed"):
+        raise ValueError("the option \"feed\" is for spark.readStream: give \"table\" or \"view\" to read the rows")
+    if len(named) != 1:
+        raise ValueError("give one of the options \"table\", \"view\" and \"query\""
+                         + (f", not {' and '.join(sorted(named))}" if named else ""))
+    return named
+
+
+def planned(server: Server, what: Mapping[str, Any], pieces: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = server.post("/source/plan", {**what, "pieces": pieces})
+    return found
+
+
+def table_schema(options: Mapping[str, str]) -> StructType:
+    """Of what the options name, with the option "columns" only those."""
+    whole = schema_of(planned(Server.of(options), wanted(options))["columns"])
+    names = [c.strip() for c in options.get("columns", "").split(",") if c.strip()]
+    return StructType([_named(whole, n) for n in names]) if names else whole
+
+
+def _named(schema: StructType, name: str) -> Any:
+    found = next((f for f in schema.fields if f.name.lower() == name.lower()), None)
+    if found is None:
+        raise ValueError(f"there is no column '{name}' to read; there are {', '.join(schema.names)}")
+    return found
+
+
+class NoriaReader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, options: Mapping[str, str], schema: StructType):
+        self._server, self._schema = Server.of(options), schema
+        self._what: dict[str, Any] = dict(wanted(options))
+        self._pieces = _number(options, "numPartitions", PIECES)
+        self._direct = options.get("direct", "true").lower() != "false"
+        self._where = parsed(options.get("where", ""))
+        if self._where and "table" not in self._what:
+            raise ValueError("the option \"where\" is for a table: write it into the query")
+
+    def partitions(self) -> list[InputPartition]:
+        plan = planned(self._server, self._what)
+        if self._where and plan["key"]:
+            self._what = {**self._what, "bounds": bounds(self._where, plan["key"][0])}
+        plan = planned(self._server, self._what, self._pieces)
+        self._what.pop("bounds", None)
+        there, read = [c["name"] for c in plan["columns"]], [*self._schema.names, *(c.column for c in self._where)]
+        names = list(dict.fromkeys(_named(schema_of(plan["columns"]), n).name for n in read))
+        columns = names if "table" in self._what else [there.index(n) for n in names]
+        common = {**self._what, "read": uuid.uuid4().hex, "life": plan["life"], "columns": columns,
+                  **({"table_id": plan["table_id"]} if "table" in self._what else {"files": len(plan["pieces"])})}
+        self._direct = self._direct and plan["version"] == __version__ and _is_here(self._server)
+        return [Piece({**common, **piece}) for piece in plan["pieces"]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        execution = context.getLocalProperty(EXECUTION) if context is not None else None
+        request = {**partition.value, "read": f"{partition.value['read']}.{execution or 'rdd'}"}
+        schema = arrow_schema(self._schema)
+        try:
+            for batch in self._rows(request):
+                some = kept(batch, self._where) if self._where else batch
+                yield as_spark(some.columns[: len(schema)], schema)
+        except Refused as e:
+            raise RuntimeError(f"noria: {e}") from e
+
+    def _rows(self, request: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        if self._direct:
+            given = self._server.lines("/source/held", request)  # the snapshot stays as long as this is read from
+            try:
+                place = next(given)
+                if os.access(place.get("checkpoint") or place.get("parquet") or "", os.R_OK):
+                    yield from _read_here(place)
+                    return
+            finally:
+                given.close()  # type: ignore[attr-defined]
+        yield from self._streamed(request)
+
+    def _streamed(self, request: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Over HTTP; where the connection breaks, again from the next row."""
+        done = tries = 0
+        while True:
+            try:
+                for batch in self._server.stream("POST", "/source/rows", {**request, "skip": done}):
+                    yield batch
+                    done += batch.num_rows
+                    tries = 0
+                return
+            except (OSError, EOFError, pa.ArrowInvalid) as e:
+                tries += 1
+                if tries == TRIES:
+                    raise RuntimeError(f"noria: the rows from {self._server.url} broke off {TRIES} times: {e}") from e
+
+
+def _read_here(place: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    from noria.storage.scanning import batches
+
+    yield from batches(place)[1]
+
+
+def _is_here(server: Server) -> bool:
+    """Is the server on this host?"""
+    host = urlsplit(server.url).hostname or ""
+    return host in ("127.0.0.1", "localhost", "::1") or host == socket.gethostname()
+
+
+def _number(options: Mapping[str, str], name: str, default: int) -> int:
+    value = options.get(name, str(default))
+    if not value.isdigit() or int(value) < 1:
+        raise ValueError(f"the option \"{name}\" is '{value}': give a number from 1")
+    return int(value)

@@ -1,0 +1,126 @@
+"""HTTP to a server, as the source's planner and tasks need it.
+
+Keeps true: what the server refuses is a `Refused` with its words; what does not answer is told with what to look at.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
+TIMEOUT_S = 120  # of a question
+JOB_TIMEOUT_S = 3_600  # of what may wait for Spark at the server
+
+
+class Refused(Exception):
+    """What the server said, and its status."""
+
+    def __init__(self, status: int, code: int, message: str):
+        super().__init__(message)
+        self.status, self.code = status, code
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[int, int, str]]:
+        return Refused, (self.status, self.code, str(self))
+
+
+@dataclass(frozen=True)
+class Server:
+    """url: http[s]://[user:password@]host[:port]."""
+
+    url: str
+    user: str = ""
+    password: str = ""
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Server:
+        url = options.get("url")
+        if not url:
+            raise ValueError("the option \"url\" is missing: the address of a server's HTTP port, as its `noria "
+                             "ready` line "
+                             "gives it, for example http://127.0.0.1:8080")
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+            raise ValueError(f"the option \"url\" is '{url}', which is no server's address: http[s]://HOST[:PORT]")
+        plain = f"{parts.scheme}://{parts.hostname}:{parts.port or 8080}"
+        return cls(plain, options.get("user") or unquote(parts.username or ""),
+                   options.get("password") or unquote(parts.password or ""))
+
+    @contextmanager
+    def asked(self, method: str, path: str, body: bytes | None = None, kind: str = JSON, timeout_s: float = TIMEOUT_S
+              ) -> Iterator[http.client.HTTPResponse]:
+        """The answer, of which the body is to be read."""
+        connection = self._connection(timeout_s)
+        try:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # by a refusal of the body, to be read
+                connection.request(method, path, body, {"Content-Type": kind, **self._login()})
+            response = connection.getresponse()
+            if response.status != 200:
+                raise _refused(response.status, response.read())
+            yield response
+        except OSError as e:
+            raise ConnectionError(f"the server at {self.url} did not answer ({e}): does it run, and is this its HTTP "
+                                  f"port?"
+                                  ) from e
+        finally:
+            connection.close()
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        if parts.scheme == "https":
+            return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s,
+                                               context=ssl.create_default_context())
+        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+
+    def _login(self) -> dict[str, str]:
+        if not self.user:
+            return {}
+        return {"Authorization": "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()}
+
+    # ------------------------------------------------------------ kinds of answers
+    def get(self, path: str) -> Any:
+        with self.asked("GET", path) as response:
+            return json.loads(response.read())
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        with self.asked("POST", path, json.dumps(body).encode()) as response:
+            return json.loads(response.read())
+
+    def send(self, path: str, body: bytes) -> Any:
+        """A part of a write, as Parquet."""
+        with self.asked("POST", path, body, PARQUET) as response:
+            return json.loads(response.read())
+
+    def lines(self, path: str, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Lines of JSON as they come; an error among them is raised."""
+        with self.asked("POST", path, json.dumps(body).encode(), timeout_s=JOB_TIMEOUT_S) as response:
+            for line in response:
+                step = json.loads(line)
+                if "error" in step:
+                    raise _refused(200, line)
+                yield step
+
+    def stream(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
+        """The batches of an Arrow stream."""
+        raw = None if body is None else json.dumps(body).encode()
+        with self.asked(method, path, raw, timeout_s=JOB_TIMEOUT_S) as response:
+            yield from pa.ipc.open_stream(pa.PythonFile(response, "r"))
+
+
+def _refused(status: int, raw: bytes) -> Refused:
+    try:
+        error = json.loads(raw)["error"]
+        return Refused(status, int(error.get("code", 0)), str(error["message"]))
+    except (ValueError, KeyError, TypeError):
+        return Refused(status, 0, f"the server answered {status}: {raw[:500].decode('utf-8', 'replace')}")

@@ -1,0 +1,184 @@
+"""Batch and stream writes: tasks stage their rows at the server, the driver has those commit that count.
+
+A task may run twice, or beside another one of its kind: each run stages parts of its own, and Spark hands the driver
+the parts of one run of each task.  The commit has a scope and a number, under which the server does it once, however
+often it is asked: of a batch write a name made for it and 0, of a stream the query's id and the batch's number. """
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from noria.spark.source.types import as_sent, check_written, sql_type
+from noria.spark.source.wire import Refused, Server
+
+PART_ROWS, PART_BYTES = 100_000, 8 * 2**20  # of one part, before Parquet makes it smaller
+COMMIT_TRIES = 10  # where the server does not answer: it may be starting again
+COMMIT_WAIT_S = 3.0
+QUERY = "sql.streaming.queryId"  # in a task's local properties
+ON = {"error": "error", "ignore": "ignore", "replace": "replace", "upsert": "update", "delete": "delete"}
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):  # type: ignore[misc]
+    """What a task staged.  query: of a stream, its id."""
+
+    parts: tuple[str, ...]
+    query: str = ""
+
+
+class Sink:
+    """What both kinds of writes share."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool):
+        self._server, self._schema, self._overwrite = Server.of(options), schema, overwrite
+        self._id, self._scope = uuid.uuid4().hex, options.get("id", "")
+        self._table = options.get("table", "")
+        if not self._table:
+            raise ValueError("the option \"table\" is missing: the table to write to")
+        mode = options.get("onDuplicate", "error").lower()
+        if mode not in ON:
+            raise ValueError(f"the option \"onDuplicate\" is '{mode}': give one of {', '.join(ON)}")
+        self._on = ON[mode]
+        self._rejects = options.get("maxRejects")
+        if self._rejects is not None and not self._rejects.isdigit():
+            raise ValueError(f"the option \"maxRejects\" is '{self._rejects}': give a number from 0")
+        check_written(schema)
+        self._create, self._idle = self._find(options)
+
+    def _find(self, options: Mapping[str, str]) -> tuple[str, bool]:
+        """The statement that makes the table, if there is none; and whether to write nothing since there is one."""
+        exists = options.get("ifExists", "write").lower()
+        if exists not in ("write", "error", "ignore"):
+            raise ValueError(f"the option \"ifExists\" is '{exists}': give write, error or ignore")
+        try:
+            self._server.get(f"/tables/{quote(self._table, safe='')}")
+        except Refused as e:
+            if e.status != 404:
+                raise
+            keys = [k.strip() for k in options.get("primaryKey", "").split(",") if k.strip()]
+            return created(self._table, self._schema, keys), False
+        if exists == "error":
+            raise ValueError(f"the table {self._table} is there already, and the option \"ifExists\" says error")
+        return "", exists == "ignore"
+
+    # ------------------------------------------------------------ tasks
+    def staged(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+        context = TaskContext.get()
+        query = context.getLocalProperty(QUERY) if context is not None else None
+        parts: list[str] = []
+        kept: list[pa.RecordBatch] = []
+        for batch in batches:
+            if self._idle or not batch.num_rows:
+                continue
+            kept.append(as_sent(batch))
+            if sum(b.num_rows for b in kept) >= PART_ROWS or sum(b.nbytes for b in kept) >= PART_BYTES:
+                parts.append(self._sent(kept))
+                kept = []
+        if kept:
+            parts.append(self._sent(kept))
+        return Staged(tuple(parts), query or "")
+
+    def _sent(self, batches: Sequence[pa.RecordBatch]) -> str:
+        out = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_batches(batches), out, compression="snappy")
+        try:
+            return str(self._server.send(f"/source/writes/{self._id}/parts", out.getvalue().to_pybytes())["part"])
+        except Refused as e:
+            raise RuntimeError(f"noria: {e}") from e
+
+    # ------------------------------------------------------------ the driver
+    def done(self, messages: Sequence[Staged | None], batch: int, scope: str) -> dict[str, Any]:
+        if self._idle:
+            return {"rows": 0, "rejected": 0}
+        request = {"table": self._table, "parts": [p for m in messages if m is not None for p in m.parts],
+                   "on": self._on,
+                   "overwrite": self._overwrite, "batch": batch, "scope": scope,
+                   **({} if self._rejects is None else {"max_rejects": int(self._rejects)})}
+        try:
+            if self._create:
+                self._server.post("/sql", {"sql": self._create})
+            return self._committed(request)
+        except Refused as e:
+            raise RuntimeError(f"noria: nothing was written to {self._table}: {e}") from e
+
+    def _committed(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the server did; asked again where it does not answer, since it does it once."""
+        for attempt in range(1, COMMIT_TRIES + 1):
+            try:
+                last: dict[str, Any] = {}
+                for step in self._server.lines(f"/source/writes/{self._id}/commit", request):
+                    last = step
+                if "rows" in last:
+                    return last
+                problem: Exception = ConnectionError("the answer broke off")
+            except OSError as e:
+                problem = e
+            if attempt < COMMIT_TRIES:
+                time.sleep(COMMIT_WAIT_S)
+        raise ConnectionError(f"noria: whether {self._table} was written is not known, since the server does not "
+                              f"answer: "
+                              f"{problem}") from problem
+
+    def dropped(self) -> None:
+        self._server.post(f"/source/writes/{self._id}/drop", {})
+
+
+def created(table: str, schema: StructType, keys: Sequence[str]) -> str:
+    """CREATE TABLE for a DataFrame's columns."""
+    if missing := [k for k in keys if k.lower() not in {n.lower() for n in schema.names}]:
+        raise ValueError(f"the option \"primaryKey\" names '{missing[0]}', which is no column: "
+                         f"{', '.join(schema.names)}")
+    lower = {k.lower() for k in keys}
+    columns = [f"{_quoted(f.name)} {sql_type(f, f.name.lower() in lower)}"
+               + ("" if f.nullable and f.name.lower() not in lower else " NOT NULL") for f in schema.fields]
+    if keys:
+        columns.append(f"PRIMARY KEY ({', '.join(map(_quoted, keys))})")
+    return f"CREATE TABLE IF NOT EXISTS {_quoted(table)} ({', '.join(columns)})"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+class NoriaWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool):
+        self._sink = Sink(options, schema, overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return self._sink.staged(iterator)
+
+    def commit(self, messages: list[Staged | None]) -> None:
+        self._sink.done(messages, 0, self._sink._id)
+        self._sink.dropped()
+
+    def abort(self, messages: list[Staged | None]) -> None:
+        self._sink.dropped()
+
+
+class NoriaStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """overwrite: the output mode complete, of which each batch is the whole."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool):
+        self._sink = Sink(options, schema, overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return self._sink.staged(iterator)
+
+    def commit(self, messages: list[Staged | None], batchId: int) -> None:
+        scope = self._sink._scope or next((m.query for m in messages if m is not None and m.query), "")
+        if scope:  # without a task there are no rows
+            self._sink.done(messages, batchId, scope)
+
+    def abort(self, messages: list[Staged | None], batchId: int) -> None:
+        """What was staged is given up by the server after a while: the next try of the batch stages its own."""
