@@ -283,6 +283,7 @@ def test_what_a_damaged_file_keeps_from_being_done_is_told_and_done_later() -> N
         assert [s.shard.rows for s in lines] == [["a"], []] and lines[1].shard.prepared
         for damaged in (True, False):
             lines[1].shard.damaged = damaged
+            lines[1].hello = lines[1].shard.hello()
             await come_back(lines[1])
         assert [s.shard.rows for s in lines] == [["a"], ["a"]] and not lines[1].shard.prepared
 

@@ -283,6 +283,8 @@ class Worker:
 
     def _handle(self, e: Envelope) -> packets.Packet | None:
         body = e.body
+        if isinstance(body, packets.Ask) and body.what in ("caught up", "heard"):
+            self.engine.views.take_over()  # who has waited for what came since reads nothing of an earlier life
         if isinstance(body, packets.Ask) and body.what in self._deferred.questions:
             return self._deferred.questions[body.what](e, body.argument)
         if type(body) in self._handlers:

@@ -191,6 +191,7 @@ class Groups:
                         told[w] = reply.told
                     return reply.results[0] if reply.results else WriteResult()
                 if reply.results[0].error.code == _DAMAGED:
+                    self._links[w].release(name)  # it keeps its table, and no other
                     return WriteResult(error=_unfinished(w, reply.results[0].error))
                 log.warning("worker %d cannot commit what is decided (%s): again", w, reply.results[0].error)
                 await asyncio.sleep(AGAIN_S)
@@ -213,11 +214,12 @@ class Groups:
                 commit = name in self._committed or name in decided(coordinator)
                 reply: Wrote = await link.first(Decide(name, commit))
                 error = next((r.error for r in reply.results if r.error is not None), None)
-                if error is not None and error.code == _DAMAGED:
-                    log.warning("worker %d still cannot do what was decided: %s", hello.worker, error)
-                elif error is not None:
+                if error is not None:
                     link.release(name)  # or nobody would decide it in the worker's next life
+                if error is not None and error.code != _DAMAGED:
                     raise error
+                if error is not None:
+                    log.warning("worker %d still cannot do what was decided: %s", hello.worker, error)
 
 
 def _unfinished(worker: int, error: SqlError) -> SqlError:
