@@ -24,6 +24,7 @@ class Away:
     def __init__(self, links: Sequence[SomeLink]):
         self._links = links
         self._waiting: dict[asyncio.Task[Any], bool] = {}  # what has not begun: was it given up?
+        self._wanted: set[asyncio.Task[Any]] = set()  # of these, what somebody waits for
         self.under_way = False  # is a change made at some workers, and not yet at all?
 
     def __bool__(self) -> bool:
@@ -41,6 +42,8 @@ class Away:
         task = asyncio.current_task()
         assert task is not None
         self._waiting[task] = False
+        if bounded:
+            self._wanted.add(task)
         try:
             async with asyncio.timeout(CHANGE_WAIT_S if bounded else None):
                 for link in self._links:
@@ -55,6 +58,7 @@ class Away:
             return interrupted()
         finally:
             del self._waiting[task]
+            self._wanted.discard(task)
         return None
 
     def give_up(self, task: asyncio.Task[Any]) -> bool:
@@ -74,7 +78,7 @@ class Away:
 
     def _shown(self) -> list[dict[str, Any]]:
         missing = self.missing()
-        waits = len(self._waiting) + self.under_way if missing else 0
+        waits = len(self._wanted) + self.under_way if missing else 0
         there = len(self._links) - len(missing)
         return [{"what": "a change of the program, at all workers", "views": [], "rows": there, "of": len(self._links),
                  "state": "waits", "why": "; ".join(missing), "ticket": ""}] * waits
