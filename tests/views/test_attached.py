@@ -339,3 +339,23 @@ def test_memory_refuses_what_is_beyond_its_reserve(tmp_path: Path) -> None:
         memory.back(2**20 + 1)
     memory.unlink()
     assert not os.path.exists(tmp_path / "file")
+
+
+def test_texts_that_went_with_their_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who looks a text up while the next life of a worker removes those of the last one finds what that one has."""
+    setting = Setting(tmp_path)
+    setting.full([TEXT, BIGINT], (0,), [("a", 1)])
+    reader, ask = setting.attached.view("v"), AttachedView._ask
+    assert reader.lookup(["a"]) == [("a", 1)]
+    after = SymbolTable(str(tmp_path))
+    after_views = ViewDirectory(str(tmp_path / "views"), after, 5)
+    fresh = after_views.create("v", [Field("c0", TEXT), Field("c1", BIGINT)], (0,), 2, True)
+    fresh.apply(Batch.from_rows([[encode("a", TEXT, after), 2]], 2))
+    fresh.activate()
+
+    def gone(self: AttachedView, key: Any) -> bool:
+        monkeypatch.setattr(AttachedView, "_ask", ask)
+        raise FileNotFoundError("hash.0")
+
+    monkeypatch.setattr(AttachedView, "_ask", gone)
+    assert reader.lookup(["a"]) == [("a", 2)]

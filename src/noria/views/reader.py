@@ -149,7 +149,7 @@ class AttachedView:
         for _ in range(_FOLLOWS):
             try:
                 status = self._kernel() if self._ask(key) else NOTHING
-            except SqlError:  # what the key cannot be compared with may be what the column was
+            except (SqlError, FileNotFoundError):  # of a column as it was, of texts that went with their worker
                 if self._serving():
                     raise
                 status = ELSEWHERE

@@ -1,0 +1,260 @@
+"""The data source on a server: what is read is of one snapshot, what is written is written once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from e2e.serving import Served, execute, rows
+from noria.spark.source import register
+from noria.spark.source.reader import NoriaReader
+from noria.spark.source.types import schema_of
+from noria.spark.source.wire import Server
+from noria.spark.source.writer import NoriaStreamWriter, NoriaWriter, Staged
+from spark.feeds import serving_feed
+
+pytestmark = pytest.mark.spark
+MANY = 250_000  # more than are written as statements, and than are read in one piece
+TYPES = {
+    "a1": ("TINYINT", "-128"), "a2": ("SMALLINT UNSIGNED", "65535"), "a3": ("MEDIUMINT", "-8388608"),
+    "a4": ("INT UNSIGNED", "4294967295"), "a5": ("BIGINT", "-9223372036854775000"), "a6": ("BOOL", "2"),
+    "a7": ("YEAR", "1999"), "b1": ("FLOAT", "1.5"), "b2": ("DOUBLE", "-2.5e300"),
+    "b3": ("DECIMAL(18,4)", "-12345678901234.5678"),
+    "c1": ("CHAR(5)", "'ab'"), "c2": ("VARCHAR(20)", "'É x'"), "c3": ("TEXT", "'t'"),
+    "c4": ("JSON", "'{\"k\": [1, null]}'"),
+    "c5": ("ENUM('x','y')", "'y'"), "c6": ("SET('p','q')", "'p,q'"), "d1": ("BINARY(3)", "x'00ff01'"),
+    "d2": ("VARBINARY(9)", "x'80'"), "d3": ("BLOB", "x''"), "e1": ("DATE", "'0999-12-31'"),
+    "e2": ("DATETIME(6)", "'2026-02-03 04:05:06.789012'"), "e3": ("TIMESTAMP(3)", "'2026-02-03 04:05:06.789'"),
+    "e4": ("TIME(2)", "'-838:59:58.50'")}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Served]:
+    register(spark)
+    server = Served(tmp_path_factory.mktemp("source") / "data")
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def db(served: Served) -> Iterator[Any]:
+    with served.connect() as connection:
+        yield connection
+
+
+def read(spark: SparkSession, served: Served, **options: str) -> DataFrame:
+    return spark.read.format("noria").options(url=served.url, **options).load()
+
+
+def write(frame: DataFrame, served: Served, table: str, mode: str = "append", **options: str) -> None:
+    frame.write.format("noria").options(url=served.url, table=table, **options).mode(mode).save()
+
+
+def numbers(spark: SparkSession, count: int, parts: int = 3) -> DataFrame:
+    return spark.range(0, count, 1, parts).select("id", F.concat(F.lit("n"), "id").alias("name"))
+
+
+# ------------------------------------------------------------------ types
+def test_every_type_there_and_back(spark: SparkSession, served: Served, db: Any) -> None:
+    columns = ", ".join(f"{n} {t}" for n, (t, _) in TYPES.items())
+    for table in ("kinds", "kinds2"):
+        execute(db, f"CREATE TABLE {table} (id INT PRIMARY KEY, {columns})")
+    execute(db, f"INSERT INTO kinds VALUES (1, {', '.join(v for _, v in TYPES.values())})")
+    execute(db, "INSERT INTO kinds (id) VALUES (2)")
+    there = read(spark, served, table="kinds")
+    write(there, served, "kinds2")
+    assert rows(db, "SELECT * FROM kinds2 ORDER BY id") == rows(db, "SELECT * FROM kinds ORDER BY id")
+    one = there.filter("id = 1").collect()[0]
+    assert (one.a4, one.a6, one.b3, one.c2, bytes(one.d1)) == (2**32 - 1, 2, Decimal("-12345678901234.5678"), "É x",
+                                                               b"\0\xff\1")
+    by_http = read(spark, served, table="kinds", direct="false").orderBy("id").collect()
+    assert by_http == there.orderBy("id").collect()
+    by_query = read(spark, served, query="SELECT * FROM kinds").orderBy("id").collect()
+    assert [tuple(r) for r in by_query] == [tuple(r) for r in by_http]
+    write(there, served, "kinds3", primaryKey="id")
+    made = read(spark, served, table="kinds3").orderBy("id").collect()
+    assert [tuple(r) for r in made] == [tuple(r) for r in by_http]
+
+
+# ------------------------------------------------------------------ writes and reads of many rows
+def test_many_rows_in_pieces_of_one_snapshot(spark: SparkSession, served: Served, db: Any) -> None:
+    write(numbers(spark, MANY), served, "many", primaryKey="id")
+    frame = read(spark, served, table="many")
+    assert frame.rdd.getNumPartitions() > 1
+    low, high = frame.filter("id < 100"), frame.filter("id >= 100")
+    assert low.union(high).count() == MANY == frame.count()  # plans of one DataFrame do not share their filters
+    some = read(spark, served, table="many", columns="name", direct="false")
+    assert some.columns == ["name"] and some.agg(F.countDistinct("name")).collect()[0][0] == MANY
+    part = read(spark, served, table="many", columns="name", where="id BETWEEN 1000 AND 1099")
+    assert part.rdd.getNumPartitions() == 1 and part.count() == 100 and part.columns == ["name"]
+    execute(db, "INSERT INTO many VALUES (-1, 'new')")
+    assert frame.count() == MANY + 1  # each execution sees what is there when it begins
+    with pytest.raises(PySparkException, match="Duplicate entry"):
+        write(numbers(spark, MANY), served, "many")
+    with pytest.raises(PySparkException, match="nothing was written to many: Duplicate entry '5' for key"):
+        write(numbers(spark, 10).filter("id = 5"), served, "many")
+    assert frame.count() == MANY + 1
+
+
+def test_all_tasks_of_an_execution_read_one_snapshot(served: Served, spark: SparkSession, db: Any) -> None:
+    execute(db, "CREATE TABLE steps (id INT PRIMARY KEY)")
+    execute(db, "INSERT INTO steps VALUES (1)")
+    reader = NoriaReader({"url": served.url, "table": "steps"}, schema_of([{"name": "id", "type": "int"}]))
+    (piece,) = reader.partitions()
+
+    def ids(execution: str, **more: Any) -> list[int]:
+        request = {**piece.value, "read": execution, **more}
+        return [i for b in reader._streamed(request) for i in b.column(0).to_pylist()]
+
+    assert ids("first") == [1]
+    execute(db, "INSERT INTO steps VALUES (2)")
+    assert ids("first") == [1] and ids("second") == [1, 2]
+    with pytest.raises(Exception, match="the server was started again since this DataFrame was made: load it again"):
+        ids("third", life="another")
+
+
+def test_a_broken_connection_goes_on_with_the_next_row(served: Served, spark: SparkSession,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    write(numbers(spark, 120_000, 1), served, "long")
+    reader = NoriaReader({"url": served.url, "table": "long", "direct": "false"},
+                         schema_of([{"name": "id", "type": "bigint"}]))
+    whole, broken = Server.stream, []
+
+    def breaks(self: Server, *asked: Any) -> Iterator[pa.RecordBatch]:
+        for batch in whole(self, *asked):
+            yield batch
+            if len(broken) < 3:
+                broken.append(batch.num_rows)
+                raise ConnectionError("broken")
+
+    monkeypatch.setattr(Server, "stream", breaks)
+    found = [i for p in reader.partitions() for b in reader.read(p) for i in b.column(0).to_pylist()]
+    assert len(broken) == 3 and sorted(found) == list(range(120_000))
+
+
+def test_views_and_queries_are_whole(spark: SparkSession, served: Served, db: Any) -> None:
+    execute(db, "CREATE TABLE votes (story INT, who INT, PRIMARY KEY (story, who))")
+    execute(db, "CREATE VIEW votecount AS SELECT story, COUNT(*) AS n FROM votes WHERE story = ? GROUP BY story")
+    execute(db, "INSERT INTO votes VALUES (1, 1), (1, 2), (2, 1)")
+    rows(db, "SELECT story, COUNT(*) AS n FROM votes WHERE story = 1 GROUP BY story")  # the other key is not present
+    counts = read(spark, served, view="votecount")
+    assert sorted(map(tuple, counts.collect())) == [(1, 2), (2, 1)]
+    assert sorted(map(tuple, read(spark, served, query="SELECT who, SUM(story) AS s FROM votes GROUP BY who").collect())
+                  ) == [(1, Decimal(3)), (2, Decimal(1))]
+    for wrong, said in (({"view": "nothing"}, "nothing"), ({"query": "DELETE FROM votes"}, "one SELECT"),
+                        ({"table": "a", "view": "b"}, "one of the options"),
+                        ({"table": "votes", "columns": "x"}, "no column 'x'")):
+        with pytest.raises(PySparkException, match=said):
+            read(spark, served, **wrong)
+
+
+# ------------------------------------------------------------------ modes and options of writes
+def test_modes(spark: SparkSession, served: Served, db: Any) -> None:
+    write(numbers(spark, 5), served, "modes", primaryKey="id")
+    write(numbers(spark, 3), served, "modes", "overwrite")
+    assert [i for i, _ in rows(db, "SELECT * FROM modes ORDER BY id")] == [0, 1, 2]
+    write(numbers(spark, 9), served, "modes", ifExists="ignore")
+    with pytest.raises(PySparkException, match="modes is there already"):
+        write(numbers(spark, 9), served, "modes", ifExists="error")
+    changed = numbers(spark, 4).withColumn("name", F.lit("other"))
+    write(changed, served, "modes", onDuplicate="ignore")
+    assert rows(db, "SELECT name FROM modes WHERE id IN (0, 3) ORDER BY name") == [("n0",), ("other",)]
+    write(changed, served, "modes", onDuplicate="upsert")
+    assert rows(db, "SELECT DISTINCT name FROM modes") == [("other",)]
+    write(numbers(spark, 2).select("id"), served, "modes", onDuplicate="delete")
+    assert rows(db, "SELECT id FROM modes ORDER BY id") == [(2,), (3,)]
+
+
+def test_bad_rows(spark: SparkSession, served: Served, db: Any) -> None:
+    execute(db, "CREATE TABLE short (id BIGINT PRIMARY KEY, name VARCHAR(2))")
+    frame = numbers(spark, 12, 1)
+    with pytest.raises(PySparkException, match="Data too long for column 'name'"):
+        write(frame, served, "short")
+    with pytest.raises(PySparkException, match="2 bad rows are more than the 1 allowed"):
+        write(frame, served, "short", maxRejects="1")
+    assert rows(db, "SELECT COUNT(*) FROM short") == [(0,)]
+    write(frame, served, "short", maxRejects="2")
+    assert rows(db, "SELECT COUNT(*), MAX(id) FROM short") == [(10, 9)]
+
+
+def test_a_task_that_fails_leaves_nothing(spark: SparkSession, served: Served, db: Any) -> None:
+    write(numbers(spark, 4), served, "whole")
+
+    def fails(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if 9 in batch.column(0).to_pylist():
+                raise RuntimeError("injected")
+
+    with pytest.raises(PySparkException, match="injected"):
+        write(numbers(spark, 10).mapInArrow(fails, "id bigint, name string"), served, "whole")
+    assert rows(db, "SELECT COUNT(*) FROM whole") == [(4,)]
+
+
+@pytest.mark.parametrize("count", [20, 20_000])
+def test_what_ran_twice_is_written_once(served: Served, db: Any, count: int) -> None:
+    """A task's second run, and a commit whose answer was lost; small and as a load."""
+    table = f"twice{count}"
+    schema = schema_of([{"name": "id", "type": "bigint"}])
+    writer = NoriaWriter({"url": served.url, "table": table}, schema, False)
+    batch = pa.record_batch([pa.array(range(count), pa.int64())], names=["id"])
+    writer.write(iter([batch]))  # its task was slow: another one ran beside it
+    message = writer.write(iter([batch]))
+    for _ in range(2):
+        writer._sink.done([message, Staged(())], 0, writer._sink._id)
+    assert rows(db, f"SELECT COUNT(*) FROM {table}") == [(count,)]
+    writer.commit([message])
+    assert rows(db, f"SELECT COUNT(*) FROM {table}") == [(count,)]
+
+
+# ------------------------------------------------------------------ streams
+def test_batches_of_a_stream_are_written_once(spark: SparkSession, served: Served, db: Any, tmp_path: Path) -> None:
+    with serving_feed() as feed:
+        feed.add(*((i, f"n{i}", 1) for i in range(5)))
+
+        def run() -> None:
+            people = spark.readStream.format("noria").options(url=feed.url, feed="people").load().select("id", "name")
+            query = (people.writeStream.format("noria").options(url=served.url, table="people")
+                     .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start())
+            try:
+                query.processAllAvailable()
+            finally:
+                query.stop()
+
+        run()
+        feed.add((5, "n5", 1))
+        run()
+        assert rows(db, "SELECT COUNT(*), COUNT(DISTINCT id) FROM people") == [(6, 6)]
+        last = max(int(p.name) for p in (tmp_path / "checkpoint" / "commits").iterdir() if p.name.isdigit())
+        for path in (tmp_path / "checkpoint" / "commits").glob(f"*{last}*"):
+            path.unlink()  # killed before it noted that the batch was done
+        run()
+        assert rows(db, "SELECT COUNT(*), COUNT(DISTINCT id) FROM people") == [(6, 6)]
+
+
+def test_a_batch_done_is_remembered_by_who_begins_anew(served: Served, db: Any) -> None:
+    schema = schema_of([{"name": "id", "type": "bigint"}])
+    batch = pa.record_batch([pa.array([1, 2], pa.int64())], names=["id"])
+    scope = f"job-{uuid.uuid4().hex}"
+    for number in (0, 0, 1, 0):
+        writer = NoriaStreamWriter({"url": served.url, "table": "anew", "id": scope}, schema, False)
+        writer.commit([writer.write(iter([batch]))], number)
+    assert rows(db, "SELECT COUNT(*) FROM anew") == [(4,)]
+
+
+def test_nothing_to_write_is_a_write(spark: SparkSession, served: Served, db: Any) -> None:
+    write(spark.createDataFrame([], StructType().add("id", "bigint")), served, "empty")
+    assert rows(db, "SELECT COUNT(*) FROM empty") == [(0,)]
+    assert read(spark, served, table="empty").count() == 0
