@@ -592,4 +592,4 @@ def test_what_is_changed_by_now_is_said(several: Whole, monkeypatch: pytest.Monk
     with pytest.raises(SqlError, match="it was changed meanwhile; the rest of the program is as it was, but changed by "
                                        "now: table t"):
         several.apply(KEYED + PER)
-    assert "PRIMARY KEY (`a`,`id`)" in several.exported() and "`u`" not in several.exported()
+    assert "PRIMARY KEY (`a`, `id`)" in several.exported() and "`u`" not in several.exported()

@@ -176,7 +176,7 @@ def test_what_is_written_after_a_kill_is_not_lost(tmp_path: Path) -> None:
         wanted = read(db)
     to(tmp_path / "data", 1)
     whole(tmp_path / "data", 1, wanted)
-    with noria.open(tmp_path / "data") as db:
+    with noria.open(tmp_path / "data", workers=1) as db:
         assert list(map(tuple, db.sql("SELECT * FROM empty"))) == [(5,)]
 
 

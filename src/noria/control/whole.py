@@ -163,9 +163,9 @@ class WholeProgram(Copying):
             run.tell("planning")
             planned = await self._plan(text, drop)
             preview = await self._shown(planned)
-            if shown is None and expected and expected != preview.digest:
+            if not run.first and expected and expected != preview.digest:
                 raise _changed_meanwhile()
-            shown = shown or preview
+            shown = shown if shown is not None and run.first else preview
             if planned.target.difference.empty:
                 return shown
             try:

@@ -2,7 +2,9 @@
 
 A task may run twice, or beside another one of its kind: each run stages parts of its own, and Spark hands the driver
 the parts of one run of each task.  The commit has a scope and a number, under which the server does it once, however
-often it is asked: of a batch write a name made for it and 0, of a stream the query's id and the batch's number. """
+often it is asked: of a batch write a name made for it and 0, of a stream the query's id and the batch's number.  Spark
+may make the driver's writer of a stream anew: what tasks staged under which name is in their messages.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,10 @@ ON = {"error": "error", "ignore": "ignore", "replace": "replace", "upsert": "upd
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):  # type: ignore[misc]
-    """What a task staged.  query: of a stream, its id."""
+    """What a task staged, and for which write.  query: of a stream, its id."""
 
     parts: tuple[str, ...]
+    write: str
     query: str = ""
 
 
@@ -87,7 +90,7 @@ class Sink:
                 kept = []
         if kept:
             parts.append(self._sent(kept))
-        return Staged(tuple(parts), query or "")
+        return Staged(tuple(parts), self._id, query or "")
 
     def _sent(self, batches: Sequence[pa.RecordBatch]) -> str:
         out = pa.BufferOutputStream()
@@ -108,16 +111,17 @@ class Sink:
         try:
             if self._create:
                 self._server.post("/sql", {"sql": self._create})
-            return self._committed(request)
+            write = next((m.write for m in messages if m is not None and m.parts), self._id)
+            return self._committed(write, request)
         except Refused as e:
             raise RuntimeError(f"noria: nothing was written to {self._table}: {e}") from e
 
-    def _committed(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _committed(self, write: str, request: dict[str, Any]) -> dict[str, Any]:
         """What the server did; asked again where it does not answer, since it does it once."""
         for attempt in range(1, COMMIT_TRIES + 1):
             try:
                 last: dict[str, Any] = {}
-                for step in self._server.lines(f"/source/writes/{self._id}/commit", request):
+                for step in self._server.lines(f"/source/writes/{write}/commit", request):
                     last = step
                 if "rows" in last:
                     return last

@@ -56,6 +56,8 @@ def alter(tree: exp.Alter, catalog: Catalog) -> Command:
         if handler is None:
             raise refuse("this in ALTER TABLE", part, COPY)
         table = handler(table, part)
+    if table.numbered(was) is None:  # else it counts from the number that this statement gives
+        table = replace(table, first_id=max(table.first_id, was.first_id))
     return AlterTable(was, _checked(was, table))
 
 
