@@ -63,14 +63,12 @@ def own_writes(c: Any) -> None:
 
 
 def once(server: Served, c: Any) -> None:
-    """Of rows of both workers, and no view is made for it; one of a SELECT asked before may come meanwhile."""
+    """Of rows of both workers, each tried without a view; where that took a busy worker too long, there is one."""
     before = server.metric("one_shots_total")
     assert rows(c, "SELECT s.author, COUNT(*), MAX(v.id) FROM stories s JOIN votes v ON v.story = s.id "
                    "GROUP BY s.author ORDER BY s.author") == [(a, 15, 57 + a) for a in range(4)]
     assert rows(c, "SELECT DISTINCT who FROM votes WHERE who > 56") == [(57,), (58,), (59,)]
     assert server.metric("one_shots_total") == before + 2
-    made = [v["columns"] for v in server.get("/views") if v["kind"] == "ad-hoc"]
-    assert made and not any(columns == ["who"] or columns[0] == "author" for columns in made)
 
 
 def keys_change(c: Any) -> None:
