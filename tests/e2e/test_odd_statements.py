@@ -108,6 +108,14 @@ def test_odd_values_of_parameters(db: Any) -> None:
     assert found == []
 
 
+@pytest.mark.parametrize("text", [
+    "SELECT a FROM ..t", "SELECT a FROM t JOIN ..t", "SELECT a FROM (SELECT a FROM ..t) AS x", "INSERT INTO ..t (id) VALUES (9)",
+    "UPDATE ..t SET a = 1", "DELETE FROM ..t", "DROP TABLE ..t", "CREATE TABLE ..t2 (a INT)", "TRUNCATE ..t"])
+def test_a_name_that_lacks_its_database(db: Any, text: str) -> None:
+    with pytest.raises(SqlError, match="lacks a part"):
+        db.sql(text)
+
+
 def test_odd_texts(db: Any) -> None:
     seed = random.randrange(10**6)
     rng, texts = random.Random(seed), [make(3) for make in GROWING.values()]

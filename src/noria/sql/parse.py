@@ -20,7 +20,7 @@ from noria.sql.expressions import clock
 from noria.sql.query.context import Catalog, Context
 from noria.sql.query.purposes import block_of, select_of
 from noria.sql.statements import alterations, definitions, information, session, writes
-from noria.sql.statements.database import check_names
+from noria.sql.statements.database import check_names, check_parts
 from noria.sql.statements.without_from import select_items
 from noria.sql.text import literal_rows
 from noria.sql.text.shape import split
@@ -91,6 +91,7 @@ def _understood(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
         return Prepared(Explain(inner.command, analyze, text[rest[0].start:]), inner.parameters,
                         lambda values: Explain(inner.binder(values), analyze))
     statement = parse_tokens(tokens, text)
+    check_parts(statement.nodes)
     if isinstance(statement.tree, _SELECTS) and information.asks(statement.nodes):
         return _information(statement)
     check_names(statement.nodes)

@@ -14,7 +14,6 @@ from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.statements import Insert, Load, Statement, WorkedOut, WriteResult
 from noria.core.symbols import Symbols
-from noria.core.types import TableDef
 from noria.dataflow.work import Work
 from noria.storage import bulk, moving, prepared
 from noria.storage.catalog import Done
@@ -47,7 +46,7 @@ class Deciding(Loading):
     def damage_of(self, name: str) -> SqlError | None:
         raise NotImplementedError
 
-    def tables(self) -> dict[str, TableDef]:
+    def _there(self, name: str) -> Table | None:
         raise NotImplementedError
 
     def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
@@ -131,7 +130,7 @@ class Deciding(Loading):
     def _refuse_undecided(self) -> None:
         """What a damaged file keeps from being done keeps nothing else: its table is not written anyway."""
         for name, group in self._groups.prepared.items():
-            if all(s.table in self.tables() and self.damage_of(s.table) is None for s in group.statements):
+            if all(self._there(s.table) is not None and self.damage_of(s.table) is None for s in group.statements):
                 raise prepared.undecided(name)
 
     def _put_dropped(self, batch: WriteBatch, tables: Collection[str]) -> list[str]:

@@ -106,9 +106,13 @@ class RocksStore(Deciding):
     def damage_of(self, name: str) -> SqlError | None:
         """Why the table cannot be used, if a file of it (or of an index of it) cannot be read."""
         bad = self._engine.damage.families
-        table = self._tables.get(name) if bad else None
+        table = self._there(name) if bad else None
         families = () if table is None else (table.family, *(i.family for i in table.indexes))
         return next((self._engine.damage_error(f) for f in families if f in bad), None)
+
+    def _there(self, name: str) -> Table | None:
+        """Also one that the change under way drops."""
+        return self._tables.get(name) or next((t for t in self._dropped if t.name == name), None)
 
     def _readable(self, name: str) -> Table:
         damage = self.damage_of(name)

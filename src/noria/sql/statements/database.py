@@ -15,6 +15,14 @@ from noria.sql.text.the_database import DATABASE, ONE, check_database
 _CATALOGS = ("information_schema", "performance_schema", "mysql", "sys")  # of MySQL's own; nothing is in them here
 
 
+def check_parts(nodes: Iterable[exp.Expr]) -> None:
+    """No name of a table is like `..t`, whose database sqlglot gives as an empty text."""
+    for node in nodes:
+        if isinstance(node, exp.Table) and any(node.args.get(part) == "" for part in ("catalog", "db")):
+            raise SqlError(1064, "42000", "You have an error in your SQL syntax: a name lacks a part, near "
+                                          f"'..{node.name}'")
+
+
 def check_names(nodes: Iterable[exp.Expr]) -> None:
     """Every table and column that is written with a database."""
     for node in nodes:
@@ -47,4 +55,4 @@ def not_dropped(name: str) -> SqlError:
     return SqlError(1008, "HY000", f"Can't drop database '{name}'; database doesn't exist; {ONE}")
 
 
-__all__ = ["DATABASE", "check_database", "check_names", "check_qualified", "not_created", "not_dropped"]
+__all__ = ["DATABASE", "check_database", "check_names", "check_parts", "check_qualified", "not_created", "not_dropped"]
