@@ -271,6 +271,42 @@ def test_a_table_gets_unique_keys_and_loses_them(tmp_path: Path) -> None:
     run(test, 200)
 
 
+@pytest.mark.parametrize("made", [
+    ("SELECT id FROM t WHERE n = 1",),
+    ("CREATE VIEW v AS SELECT id FROM t WHERE n = ?",),
+    ("CREATE VIEW v AS SELECT id FROM t WHERE n = ?", "CREATE OR REPLACE VIEW v AS SELECT id, n FROM t WHERE n = ?")])
+def test_a_view_that_is_made_as_all_workers_end(tmp_path: Path, made: tuple[str, ...]) -> None:
+    async def test() -> None:
+        db = Several(tmp_path, 3)
+        await db.start()
+        try:
+            await db.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+            await db.sql("INSERT INTO t VALUES (1, 1), (2, 2), (3, 1)")
+            for text in made[:-1]:
+                await db.sql(text)
+            last, submit = db.links[2], db.links[2].submit
+
+            def ended(body: Any) -> Any:
+                if isinstance(body, Migrate):
+                    last.submit = submit  # type: ignore[method-assign]
+                    for process in db.alive.values():
+                        process.kill()
+                return submit(body)
+
+            last.submit = ended  # type: ignore[method-assign]
+            for _ in range(20):  # SELECTs of a new shape are answered without a view first
+                await db.sql(made[-1])
+                if last.submit == submit:
+                    break
+            assert last.submit == submit
+            assert await db.sql("SELECT id FROM t WHERE n = 1") == [(1,), (3,)]
+            assert await db.sql("SELECT id FROM t WHERE n = 2") == [(2,)]
+        finally:
+            await db.stop()
+
+    run(test, 200)
+
+
 async def told_to_worker_0_only(db: Several, text: str) -> None:
     """A change of the program that does not get to the others, because all die."""
     told = asyncio.Event()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,6 +65,7 @@ class Program(Readers):
         self._fewer_beside = asyncio.Event()  # set, and another one instead, whenever such a view is there no more
         self._last_table_id = 0
         self.on_feed_dropped: Callable[[str], object] = lambda name: None
+        self._under_way: Sequence[ViewDef] = ()  # what the change under way makes
         self._at: str | None = None  # what a recovery was at when it ended before its end
         self._deaths: dict[str, int] = {}  # of workers, while this view was brought back
         self._kinds: dict[type, Callable[[Any], Awaitable[Change]]] = {
@@ -250,7 +252,8 @@ class Program(Readers):
         recipe = self.recipe(old, command.text, begins.readerless, parting.read)
         steps = (*parting.steps, begins.step, *(() if begins.readerless else self._yielding(view)))
         make = isinstance(begins.step, packets.AddView)
-        reply = await (self._with_room(steps, recipe, True) if make else self._migrate(steps, recipe))
+        with self._making([begins.view]):
+            reply = await (self._with_room(steps, recipe, True) if make else self._migrate(steps, recipe))
         self._parted(parting, old)
         self._remember(begins.view, used, command.text, as_of, begins.readerless)
         if begins.adopted is not None:
@@ -302,7 +305,8 @@ class Program(Readers):
                 old = [name] if name in self._views else []
                 parting = self._parting(old, (view,))
                 steps = (*parting.steps, packets.RenameView(new.name, view.name), *self._yielding(view))
-                changed = await self._migrate(steps, self.recipe(old, command.text, False, parting.read))
+                with self._making([view]):
+                    changed = await self._migrate(steps, self.recipe(old, command.text, False, parting.read))
                 self._parted(parting, old)
                 self._remember(view, used, command.text, as_of)
                 self._yielded(changed)
@@ -424,7 +428,7 @@ class Program(Readers):
             text, as_of, unread = read(statement)
             for command in self._parse_recipe(text, as_of):
                 used = self._names_in(command.view.text, as_of)
-                self._remember(self._numbered(command.view), used, text, as_of, unread)
+                self._remember(self._as_made(command.view), used, text, as_of, unread)
         for view in adhoc:
             if all(fold(t) in self._tables for t in tables_of(view.plan)):
                 self._remember(view, set())
@@ -441,6 +445,20 @@ class Program(Readers):
         self._at = None
         for table in [t for t in hello.tables if t.is_beside]:  # whoever made it has ended, or begins anew
             self._link.submit(packets.Migrate((packets.DropTable(table.name),), self.recipe()))
+
+    @contextmanager
+    def _making(self, views: Sequence[ViewDef]) -> Iterator[None]:
+        """A change of the program makes these; a worker that has committed it may end before it answers."""
+        self._under_way = views
+        try:
+            yield
+        finally:
+            self._under_way = ()
+
+    def _as_made(self, view: ViewDef) -> ViewDef:
+        """The view of a recipe, as the change under way goes on to call it where it is of that."""
+        made = (m for m in self._under_way if m == replace(view, definition=m.definition))
+        return next(made, None) or self._numbered(view)
 
     def _read_through(self) -> None:
         """Nothing is kept yet: what can be read through another view has no reader, whichever came first."""

@@ -218,7 +218,7 @@ class WholeProgram(Copying):
                     run.may_change(name)
                 run.tell("changing the program")
                 parting = self._parting(self._going(t), [v.view for v in t.views if not v.unread])
-                with instead(f"noria apply: {t.text}"):
+                with instead(f"noria apply: {t.text}"), self._making([v.view for v in views]):
                     reply = await self._with_room(self._steps(t, adhoc, parting), self._recipe_of(t, parting), True)
                 self._become(t, adhoc, parting)
                 self._yielded(reply)

@@ -98,6 +98,13 @@ class Mirror:
                 back.append(RenameView(s.name, s.view))
         return tuple(back)
 
+    def differing(self, steps: Sequence[MigrationStep], wanted: Mirror) -> Steps:
+        """The views of these steps that are there and are not wanted, and the other way round."""
+        own = [s for s in steps if isinstance(s, AddView | DropView | RenameView)]
+        names = dict.fromkeys(n for s in own for n in _names_of(s))
+        gone = [DropView(n) for n in names if n in self.views and n not in wanted.views]
+        return *gone, *(AddView(wanted.views[n]) for n in names if n in wanted.views and n not in self.views)
+
     def refusal(self, steps: Sequence[MigrationStep]) -> SqlError | None:
         """Why these cannot be made by several workers: rows would have to go from one to another."""
         for s in steps:
@@ -113,6 +120,12 @@ class Mirror:
                  for i in s.table.spread_unique]
         return [(t, columns) for t, columns, was in found
                 if was is not None and columns not in {i.columns for i in was.spread_unique}]
+
+
+def _names_of(step: AddView | DropView | RenameView) -> tuple[str, ...]:
+    if isinstance(step, AddView):
+        return (step.view.name,)
+    return (step.view, step.name) if isinstance(step, RenameView) else (step.view,)
 
 
 def place_of(table: TableDef) -> object:

@@ -369,7 +369,7 @@ class ShardedLink:
         if first.error is not None:
             return first
         after = self._mirror.after(body.steps, body.recipe if body.durable else self._mirror.recipe)
-        self.version, self._next = body.version, (body.version, after)
+        self.version, self._next, gate = body.version, (body.version, after), self._gate
         self._away.under_way = True
         try:
             follow = replace(body, limit_ms=0, first_node=first.first_node)
@@ -379,10 +379,20 @@ class ShardedLink:
         replies = [first, *(r for r in others if isinstance(r, Migrated) and r.error is None)]
         if len(replies) < self.workers:
             return await self._undo(body, [first, *others])
+        if self._gate is not gate:
+            return await self._again(body, send, first, after)
         self._mirror = after
         await self._renumber([s.table for s in body.steps if isinstance(s, CreateTable | AlterTable)])
         self.routes.changed(body.steps, [*self._told, *replies], after.views)
         return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)))
+
+    async def _again(self, body: Migrate, send: Send, first: Migrated, after: Mirror) -> Migrated:
+        """All workers began again in the midst of it, with what is durable of it and with the other views of before."""
+        await self._gate.wait()
+        steps = self._mirror.differing(body.steps, after)
+        if not steps:
+            return first
+        return await self._made(replace(body, steps=steps, durable=False, version=self.version + 1), send)
 
     async def _undo(self, body: Migrate, replies: Sequence[Any]) -> Migrated:
         """One worker could not follow: those that have are taken back; one that cannot be begins again."""
