@@ -11,7 +11,6 @@ not is whole or not there; views are their queries' results; errors are the perm
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from chaos.clock import COMPILER, Clock
 from chaos.faults import small_disk
 from chaos.run import Run, Shape
 from e2e.serving import Served
+from seeds import seed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(0)]
 SECONDS, KILLS = float(os.environ.get("CHAOS_SECONDS", "90")), int(os.environ.get("CHAOS_KILLS", "0"))
@@ -33,12 +33,8 @@ def shape(number: int) -> Shape:
                  int(os.environ.get("CHAOS_FRONT_ENDS", drawn.fronts)))
 
 
-def seed() -> int:
-    return int(os.environ.get("CHAOS_SEED", CI_SEED if os.environ.get("CI") else random.randrange(10**6)))
-
-
 def test_faults_while_clients_write_and_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    number = seed()
+    number = seed("CHAOS_SEED", CI_SEED)
     drawn = shape(number)
     with capfd.disabled():
         print(f"\nCHAOS_SEED={number} CHAOS_WORKERS={drawn.workers} CHAOS_FRONT_ENDS={drawn.fronts}", flush=True)

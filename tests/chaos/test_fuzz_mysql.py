@@ -27,11 +27,12 @@ from chaos.spoil import mutated, pieces
 from noria.core.limits import MAX_PACKET_BYTES
 from noria.server.mysql import auth, codec
 from noria.server.mysql.connection import Bounds, Connection, MysqlServer
+from seeds import seed
 from server.mysql.mysql_fakes import BASE, DEPRECATE_EOF, RawClient, native_token, packet, sha2_token
 
 pytestmark = pytest.mark.timeout(0)
 CASES = int(os.environ.get("FUZZ_MYSQL_CASES", "300"))
-SEED = int(os.environ.get("FUZZ_SEED", "6" if os.environ.get("CI") else str(random.randrange(10**6))))
+SEED = seed("FUZZ_SEED")
 ANSWER_S = 30.0  # nobody waits longer
 CONTROL_EVERY = 50  # cases between two looks at whether a well-behaved client is served
 USERS = {"ada": auth.account("lovelace"), "strong": auth.account("très secret", strong=True), "open": auth.account("")}

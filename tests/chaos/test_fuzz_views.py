@@ -12,7 +12,6 @@ trusted, as memory of the same user, and readers may then crash; the count of cr
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -25,11 +24,12 @@ import pytest
 
 from chaos.embedded import Embedded, forget, quick_directory
 from noria.spark.hosting.session import import_path
+from seeds import seed
 
 pytestmark = pytest.mark.timeout(0)
 CASES = int(os.environ.get("FUZZ_VIEWS_CASES", "200"))
 ALL = bool(os.environ.get("FUZZ_VIEWS_ALL"))
-SEED = int(os.environ.get("FUZZ_SEED", "6" if os.environ.get("CI") else str(random.randrange(10**6))))
+SEED = seed("FUZZ_SEED")
 CASE_S = 60  # a reader that needs longer for one case goes on for ever
 CRASHES = 200  # after which it is enough
 

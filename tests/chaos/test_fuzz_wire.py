@@ -20,10 +20,11 @@ from noria.core.statements import Insert
 from noria.dataflow.packets import Ask, Envelope, Read, Write
 from noria.runtime import wire
 from noria.runtime.wire import Kind, Reader, Signal, WireError
+from seeds import seed
 
 pytestmark = pytest.mark.timeout(0)
 CASES = int(os.environ.get("FUZZ_WIRE_CASES", "5000"))
-SEED = int(os.environ.get("FUZZ_SEED", "6" if os.environ.get("CI") else str(random.randrange(10**6))))
+SEED = seed("FUZZ_SEED")
 SLOW_S = 60.0  # no case takes so long
 MORE_BYTES = 2**30  # of addresses: a damaged pickle may ask for any number of bytes, and is then refused
 

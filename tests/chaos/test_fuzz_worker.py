@@ -29,10 +29,11 @@ from noria.dataflow.packets import Envelope
 from noria.runtime import wire
 from noria.runtime.link import FRONT_END
 from noria.sql.parse import parse
+from seeds import seed
 
 pytestmark = pytest.mark.timeout(0)
 CASES = int(os.environ.get("FUZZ_WORKER_CASES", "600"))
-SEED = int(os.environ.get("FUZZ_SEED", "6" if os.environ.get("CI") else str(random.randrange(10**6))))
+SEED = seed("FUZZ_SEED")
 CHECK_EVERY = 200  # packets between two looks at everything
 ANSWERED = {packets.Write: packets.Wrote, packets.Read: packets.Rows, packets.Query: packets.Rows,
             packets.Migrate: packets.Migrated}

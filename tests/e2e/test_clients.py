@@ -5,7 +5,6 @@ program while others read and write."""
 from __future__ import annotations
 
 import itertools
-import random
 import shutil
 import subprocess
 import threading
@@ -340,8 +339,6 @@ def test_spark_answers_what_is_not_maintained_and_says_so(served: Served, connec
 def test_views_come_and_go_while_others_read_and_write(served: Served, connection: Any) -> None:
     """Two threads vote and count; views are added, read and dropped meanwhile: nobody waits for long, no answer
     is wrong, no vote is lost."""
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
     execute(connection, "CREATE TABLE ballots (voter INT PRIMARY KEY, item INT NOT NULL)")
     stop, failures, counts = threading.Event(), [], [0, 0]
 

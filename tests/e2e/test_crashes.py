@@ -23,6 +23,7 @@ from pymysql.constants import CLIENT
 
 from e2e.crash_model import DUPLICATE, OWNED, TABLES, VIEWS, Model, Statement, Writer, keys_of
 from e2e.serving import Served, described, execute, processes_with, rows, serving, until
+from seeds import seed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 ROUNDS = int(os.environ.get("NORIA_CRASH_ROUNDS", "2"))
@@ -155,9 +156,8 @@ def compare(server: Served, model: Model) -> None:
 
 
 def test_kills_while_clients_write(served: Served, capfd: pytest.CaptureFixture[str]) -> None:
-    seed = int(os.environ.get("NORIA_CRASH_SEED", str(random.randrange(10**6))))
-    print(f"NORIA_CRASH_SEED={seed}")
-    chance, clients = random.Random(seed), Clients(served, seed)
+    number = seed("NORIA_CRASH_SEED")
+    chance, clients = random.Random(number), Clients(served, number)
     clients.go()
     try:
         clients.after(30)
@@ -168,7 +168,7 @@ def test_kills_while_clients_write(served: Served, capfd: pytest.CaptureFixture[
         clients.stop()
     except BaseException:
         with capfd.disabled():
-            print(f"\nrepeat with NORIA_CRASH_SEED={seed}")
+            print(f"\nrepeat with NORIA_CRASH_SEED={number}")
         clients.stop()
         raise
     compare(served, clients.model)

@@ -14,15 +14,14 @@ from noria.core.statements import Insert
 from noria.core.types import BIGINT, Column, TableDef
 from noria.dataflow.packets import Ask, CreateTable, Migrate, Write
 from runtime.processes import run, within
+from seeds import seed
 from spark.hosted import START_S, hosted
 
 pytestmark = pytest.mark.spark
 
 
 def test_rows_survive_kills_of_worker_and_jvm(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    rng = random.Random(seed)
+    rng = random.Random(seed())
     table = TableDef("t", (Column("id", BIGINT), Column("by", BIGINT)), (0,))
 
     async def test() -> None:
@@ -37,7 +36,7 @@ def test_rows_survive_kills_of_worker_and_jvm(tmp_path: Path) -> None:
                     value = len(written)
                     written.append(value)
                     reply = await it.link.change(Write((Insert("t", (0, 1), ((value, number),)),)))
-                    assert reply.results[0].error is None, f"seed {seed}: {reply}"
+                    assert reply.results[0].error is None, reply
 
             writers = [asyncio.create_task(writer(n)) for n in range(6)]
             for victim in ("worker", "worker", "jvm"):
@@ -53,7 +52,7 @@ def test_rows_survive_kills_of_worker_and_jvm(tmp_path: Path) -> None:
             enough.set()
             await within(asyncio.gather(*writers), START_S)
             rows = (await it.link.ask(Ask(0, "stats"))).value["tables"]["t"]
-            assert rows == len(written), f"seed {seed}"
+            assert rows == len(written)
             assert it.link.hello is not None and it.link.hello.recipe == ("CREATE TABLE t …",)
 
     run(test, 200)

@@ -1,0 +1,16 @@
+"""The seed of a test that draws at random: the same in CI every time (a change lands or does not for its own sake),
+another one in each other run, printed where the test fails; a variable gives one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+IN_CI = 6
+
+
+def seed(variable: str = "NORIA_SEED", in_ci: int = IN_CI) -> int:
+    given = os.environ.get(variable) or (in_ci if os.environ.get("CI") else random.randrange(10**6))
+    print(f"{variable}={given}")
+    return int(given)
