@@ -407,7 +407,7 @@ class ShardedLink:
         """Only within `on_hello`: worker 0 takes the program; the others take it over from there."""
         if not isinstance(body, Migrate):
             return await self._all(body, lambda link, b: link.recover(b))
-        self.version += 1
+        self.version = max(self.version, 1)  # all are new: what is sent again comes after it, and others wait for it
         reply: Migrated = await self.links[LEADER].recover(replace(body, version=self.version))
         if reply.error is None:
             self._mirror = self._mirror.after(body.steps, self._mirror.recipe, [v for v, _ in reply.failed])
