@@ -18,7 +18,7 @@ from noria.dataflow.packets import Migrate
 from runtime.processes import run, within
 from runtime.several import Several
 
-SEEDS = int(os.environ.get("NORIA_SHARDED_SEEDS", "2"))
+SEEDS = int(os.environ.get("NORIA_SHARDED_SEEDS", "1"))
 TABLES = ("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, age INT)",
           "CREATE TABLE posts (id INT PRIMARY KEY, author INT, score INT, title VARCHAR(20))",
           "CREATE TABLE votes (post INT, who INT, points INT, PRIMARY KEY (post, who))",

@@ -190,7 +190,8 @@ def is_flat(before: Look, after: Look, slack: dict[str, Any]) -> list[str]:
     """What grew between two looks by more than the slack, in words."""
     grown = [f"{p}: {f.name} {getattr(before.processes[p], f.name)} -> {getattr(after.processes[p], f.name)}"
              for p in PROCESSES for f in fields(Held)
-             if getattr(after.processes[p], f.name) > getattr(before.processes[p], f.name) + slack[f.name]]
+             if getattr(after.processes[p], f.name) > getattr(before.processes[p], f.name)
+             + slack.get(f"{p} {f.name}", slack[f.name])]
     for name in ("run_mb", "run_files"):
         if getattr(after, name) > getattr(before, name) + slack[name]:
             grown.append(f"{name}: {getattr(before, name)} -> {getattr(after, name)}")
