@@ -10,7 +10,7 @@ demo: setup
 	@.venv/bin/noria demo
 
 test: setup
-	@$(PYTHON) -m pytest -n 2 --dist loadfile -q $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q $(PYTEST_ARGS)
 
 # Thousands of random cases against MariaDB (Debian's mariadb-server): about half a second each.
 FUZZ_CASES ?= 4000

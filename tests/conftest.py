@@ -20,6 +20,21 @@ settings.register_profile(
 settings.load_profile("noria")
 
 
+# Files go to the two processes of `make test` in this order: a server's first, which compile the kernels, then those
+# that take minutes; the many short ones come last, so that neither process is left with a long one alone.
+FIRST = ("server", "soak", "chaos", "e2e", "spark", "dataflow", "differential", "simulated", "cli", "runtime")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    here = config.rootpath / "tests"
+
+    def rank(item: pytest.Item) -> int:
+        directory = item.path.relative_to(here).parts[0]
+        return FIRST.index(directory) if directory in FIRST else len(FIRST)
+
+    items.sort(key=rank)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     with workers.by_default(workers.of(item)):
