@@ -92,8 +92,10 @@ class LocalServer:
     _mysql: MysqlServer | LocalFronts
 
     def __init__(self, directory: Path, memory_limit: int | None = None, front_ends: int = FRONT_ENDS,
-                 workers: int = 1):
-        self._embedded = EmbeddedTransport(directory, memory_limit, workers=workers)
+                 workers: int | None = None):
+        """workers: None, as many as are drawn for the test."""
+        many = {} if workers is None else {"workers": workers}
+        self._embedded = EmbeddedTransport(directory, memory_limit, **many)
         self._executor = self._embedded._executor
         self._executor.replies.bound(REPLY_BYTES)
         if front_ends > 1:

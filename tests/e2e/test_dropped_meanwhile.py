@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
+import pytest
 
 from e2e.local import LocalServer
+from noria.core.errors import SqlError, view_changed
+from noria.runtime.routes import Routes
 
 ROUNDS = 25
 
@@ -43,3 +46,27 @@ def test_readers_are_told_of_the_table(tmp_path: Path) -> None:
     fine: list[Any] = [(), ((1,),), ((0,),), (1146, "Table 't' doesn't exist"), (1146, "Table 'v' doesn't exist")]
     assert [s for s in seen if s not in fine] == []
     assert len(seen) > ROUNDS
+
+
+def test_a_view_is_defined_anew_as_a_known_text_looks_for_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                                     ) -> None:
+    """The statement is planned again."""
+    changed: list[SqlError] = []
+    server, owner = LocalServer(tmp_path / "data", workers=2), Routes.owner
+
+    def once(*arguments: Any) -> int:
+        if not changed:
+            changed.append(view_changed("v"))
+            raise changed[0]
+        return owner(*arguments)
+
+    with server.connect() as c, c.cursor() as cursor:
+        cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+        cursor.execute("INSERT INTO t VALUES (1, 1), (2, 4), (3, 9)")
+        cursor.execute("CREATE VIEW v AS SELECT id, a FROM t WHERE id = ?")
+        for n in (1, 3):
+            cursor.execute(f"SELECT a FROM v WHERE id = {n}")
+        monkeypatch.setattr(Routes, "owner", once)
+        cursor.execute("SELECT a FROM v WHERE id = 2")
+        assert cursor.fetchall() == ((4,),) and changed
+    server.close()

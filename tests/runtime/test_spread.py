@@ -306,6 +306,22 @@ def test_routes_follow_the_program(beside: Beside) -> None:
         split(Read(0, "other", [("é",)]), beside.routes, replace(view, name="other"))
 
 
+def test_keys_of_another_definition_are_nobodys(beside: Beside) -> None:
+    """They may be of other types, and fewer than tell whose they are now."""
+    view, two = replace(defined(beside, "by_name"), definition=7), replace(defined(beside, "by_two"), definition=8)
+    keys = [(Decimal("0.07"),)]
+    with pytest.raises(SqlError) as error:
+        split(Read(0, "by_name", keys, definition=6), beside.routes, view)
+    assert error.value.code == VIEW_CHANGED
+    assert split(Read(0, "by_name", [("é",)], definition=7), beside.routes, view)
+    routes = Routes(WORKERS)
+    routes.learn([("by_two", (0, 1), 0)])
+    assert routes.owner(two, (date(2020, 1, 1), 1)) in range(WORKERS)
+    with pytest.raises(SqlError) as error:
+        routes.owner(replace(view, name="by_two"), ("é",))
+    assert error.value.code == VIEW_CHANGED
+
+
 def test_an_error_of_any_is_the_answer(beside: Beside) -> None:
     view = defined(beside, "by_id")
     parts = split(Read(5, "by_id", [(i,) for i in range(20)]), beside.routes, view)

@@ -190,7 +190,6 @@ def test_what_has_no_mapping_is_an_error_and_leaves_nothing(directory: Directory
         directory.view("too many", 5)
 
 
-@pytest.mark.one_worker("of three it fails: to be looked at")
 def test_ad_hoc_views_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No client is told of the bound while an ad-hoc view can go; then it is an error, and everything else works."""
     columns = [f"c{n}" for n in range(12)]
@@ -198,7 +197,8 @@ def test_ad_hoc_views_make_room_for_others(tmp_path: Path, monkeypatch: pytest.M
         db.sql(f"CREATE TABLE t (id INT PRIMARY KEY, {', '.join(c + ' INT' for c in columns)})")
         db.sql(f"INSERT INTO t VALUES (1, {', '.join(map(str, range(12)))})")
         program = db._transport._program  # type: ignore[attr-defined]
-        FewMaps(monkeypatch, 9)  # two pools of views, mapped by the worker and by its front end
+        workers = len(db._transport.attachment()["paths"])
+        FewMaps(monkeypatch, 9 * workers)  # two pools of views of each worker, mapped by it and by its front end
         for n in range(180):
             shown = [columns[n % 12], columns[n // 12 % 12], "id"]
             text = f"SELECT {', '.join(f'{c} AS x{i}' for i, c in enumerate(shown))} FROM t WHERE id = 1"

@@ -1,7 +1,8 @@
 """A view that several workers publish, read as if it were one (`views.reader.AttachedView`).
 
 Keeps true: a key is looked up at the worker that owns it, of the same definition of the view as at all others; several
-keys of one worker are of one moment.
+keys of one worker are of one moment.  What the view's columns are its memory is asked each time, as that may be of
+another definition by then.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from noria.core.types import Field
 from noria.plan.reuse.through import Through
 from noria.runtime.routes import Routes
 from noria.runtime.spread import numbered, taken
@@ -27,7 +29,18 @@ class SpreadView:
         self._views, self.name = views, views[0].name
         self._routes = Routes(len(views))
         self._routes.learn([(self.name, tuple(by), 0)])
-        self.fields, self.visible, self.key_fields = views[0].fields, views[0].visible, views[0].key_fields
+
+    @property
+    def fields(self) -> Sequence[Field]:
+        return self._views[0].fields
+
+    @property
+    def visible(self) -> int:
+        return self._views[0].visible
+
+    @property
+    def key_fields(self) -> Sequence[Field]:
+        return self._views[0].key_fields
 
     @property
     def definition(self) -> int:
@@ -52,7 +65,10 @@ class SpreadView:
 
     def lookup_many(self, keys: pa.Table, through: Through | None = None) -> tuple[pa.Table, Mask]:
         """As `AttachedView.lookup_many`."""
-        whose = self._routes.owners(self, keys)
+        try:
+            whose = self._routes.owners(self, keys)
+        except Exception:  # no such keys, or of a definition that is not here yet: the server answers, or says why not
+            return self._views[0].missed(keys, through)
         missing = np.zeros(len(whose), np.bool_)
         found = []
         for worker in np.unique(whose).tolist() or [0]:

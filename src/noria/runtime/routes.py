@@ -124,6 +124,8 @@ class Routes:
         if route is None:
             raise view_changed(view.name)
         if route.definition != view.definition:
+            if max(route.by, default=-1) >= len(view.key_fields):  # told of another definition, which has a longer key
+                raise view_changed(view.name)
             route.definition = view.definition
             route.types = tuple(view.key_fields[i].type for i in route.by)
             route.hashers = tuple(map(hasher, route.types))

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
+from noria.core.errors import view_changed
 from noria.core.symbols import Symbols
 from noria.core.types import SqlType
 from noria.core.values import from_arrow
@@ -49,7 +50,10 @@ class Parts(dict[int, Asked]):
 
 
 def split(body: Asked, routes: Routes, view: ViewDef) -> Parts[Asked]:
-    """view: the one that is read.  SqlError 1412 where nobody told where its keys are."""
+    """view: the one that is read.  SqlError 1412 where nobody told where its keys are, or the keys are those of another
+    definition: they cannot be told whose they are."""
+    if isinstance(body, Read) and body.definition not in (0, view.definition):
+        raise view_changed(body.view)
     if isinstance(body, Query) and body.spread:
         return Parts(body, {_meeting(view.plan, routes.workers): body}, {})
     everybody = range(routes.workers) if isinstance(body, Query) else routes.everybody(view)

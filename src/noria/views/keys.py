@@ -96,14 +96,14 @@ def encode_columns(columns: Sequence[pa.Array | pa.ChunkedArray], fields: Sequen
 def _plain_codes(array: pa.Array, field: Field) -> Codes:
     try:
         return from_arrow(array, field.type, _NO_SYMBOLS)
-    except pa.ArrowInvalid as e:
+    except pa.ArrowException as e:
         raise SqlError(1366, "HY000", f"Incorrect {field.type} key for column '{field.name}': {e}") from None
 
 
 def _text_codes(array: pa.Array, field: Field, symbols: AttachedSymbols) -> Codes:
     try:
         texts = texts_of(array) if field.type.is_bytes else array.cast(pa.large_string())
-    except pa.ArrowInvalid as e:
+    except pa.ArrowException as e:
         raise SqlError(1366, "HY000", f"Incorrect string key for column '{field.name}': {e}") from None
     if field.type.folds:
         ascii_only = pc.all(pc.string_is_ascii(texts)).as_py() is not False

@@ -361,8 +361,7 @@ class AttachedView:
     # -------------------------------------------------------------- many keys
     def lookup_many(self, keys: Any, whole_ticks: bool = True, nulls: bool = False, through: Through | None = None
                     ) -> tuple[pa.Table, Mask]:
-        """The visible columns of the rows of many keys, with `__key`, each row's key's ordinal; and which keys
-        are missing.
+        """The visible columns of many keys' rows, with `__key`, the ordinal of each row's key; and which keys miss.
 
         keys: a table or batch of key columns by position, an array for a single one, or a list of tuples.
         With whole_ticks all keys are read between the same two ticks; where the writer is too busy for that,
@@ -370,8 +369,10 @@ class AttachedView:
         NULL in a key equals NULL, where else it equals nothing.
         """
         found = self._settled(lambda: self._lookup_many(keys, whole_ticks, nulls, through), None)
-        if found is not None:
-            return found
+        return found if found is not None else self.missed(keys, through)
+
+    def missed(self, keys: Any, through: Through | None = None) -> tuple[pa.Table, Mask]:
+        """What `lookup_many` gives where it finds none of the keys."""
         rows = keys.num_rows if isinstance(keys, (pa.Table, pa.RecordBatch)) else len(keys)
         none = np.empty((self.visible, 0), np.int64)
         return chosen_table(none, _NO_STAMPS, self._shown, self._symbols, through), np.ones(rows, np.bool_)

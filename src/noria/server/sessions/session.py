@@ -155,12 +155,13 @@ class Session:
                     return later
                 first = self._run(command)
         except SqlError as e:
-            raise self._noted(e) from None
+            if not is_gone(e):
+                raise self._noted(e) from None
+            first = self._again(compiled, values)
+        return self._stoppable(self._followed(first, partial(self._again, compiled, values), finish), text)
 
-        async def again() -> Outcome:
-            return await self._run(self._executor.statements.prepare(compiled.text).bind(values))
-
-        return self._stoppable(self._followed(first, again, finish), text)
+    async def _again(self, compiled: Compiled, values: Sequence[Any]) -> Outcome:
+        return await self._run(self._executor.statements.prepare(compiled.text).bind(values))
 
     async def _stoppable(self, answer: Awaitable[A], text: str) -> A:
         try:
