@@ -3,6 +3,8 @@ the server serves on.  (Full disks: test_full_disks.py.)"""
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import random
 import socket
@@ -328,6 +330,27 @@ def test_broken_files(served: Served, tmp_path: Path) -> None:
     assert code != 0 and "nonsense" in said and "Traceback" not in said
     done = served.run("load", "nowhere", str(whole))
     assert done.returncode != 0 and "nowhere" in done.stdout + done.stderr
+
+
+def test_many_files_of_many_kinds(served: Served, tmp_path: Path) -> None:
+    """Compressed, in directories, by a pattern, and arrays of JSON, of which bad elements are rejected, too."""
+    (tmp_path / "day-1").mkdir()
+    (tmp_path / "day-1" / "a.csv.gz").write_bytes(gzip.compress(b"id,n\n1000,1\n1001,2\n"))
+    (tmp_path / "day-1" / "b.csv").write_text("id,n\n1002,3\n")
+    array = tmp_path / "c.json"
+    array.write_text('[\n{"id": 1003,\n "n": 4},\n{"id": "x", "n": 5},\n{"id": 1004, "n": 6}\n]\n')
+    done = served.run("load", "t", str(tmp_path / "day-*" / "*.csv*"), str(array), "--reject", str(tmp_path / "bad"))
+    with served.connect() as connection:
+        got = rows(connection, "SELECT id, n FROM t WHERE id >= 100")
+        execute(connection, "DELETE FROM t WHERE id >= 100")
+    assert (sorted(got), done.returncode) == ([(1000, 1), (1001, 2), (1002, 3), (1003, 4), (1004, 6)], 2)
+    (bad,) = map(json.loads, (tmp_path / "bad").read_text().splitlines())
+    assert bad["file"] == str(array) and "'x'" in bad["reason"] and '"n": 5' in bad["text"]
+    for name, says in ((tmp_path / "e*.csv", "matches no file"), ("nosuch://bucket/a.csv", "no connector for nosuch://"),
+                       (tmp_path / "day-2", "there is no such file")):
+        done = served.run("load", "t", str(name))
+        said = " ".join(done.stderr.split())
+        assert done.returncode == 1 and says in said and str(name) in said, said
 
 
 def test_bad_rows_go_to_the_reject_file(served: Served, tmp_path: Path) -> None:

@@ -209,7 +209,8 @@ class Bulk:
             raise unknown_table(str(request.get("table", "")))
         async with self._in_slot(self.jobs), self._place("load") as place:
             about = await self._asked(Ask(0, "table", table.name))
-            reading = Reading(**{k: request[k] for k in ("format", "header", "delimiter", "null") if k in request})
+            said = ("format", "header", "delimiter", "null", "multiline")
+            reading = Reading(**{k: request[k] for k in said if k in request})
             spec = LoadSpec(table, tuple(request["files"]), str(place / "sst"), str(place / "rejected"), reading,
                             about["indexes"], request.get("max_rejects"), about["auto_increment"], self._workers)
             report: LoadReport | None = None

@@ -4,17 +4,23 @@ for whoever can read a token in the data directory.
 The token never travels: a client sends a digest of its request under it, so a program that is not the server and is
 asked in its place learns nothing that it could send to the server.
 
+A directory stands for the files in it, a pattern for what matches, by name; both are looked up here.  A URL is for
+Spark's connectors, which read with the server's rights: only who can read the token may name one.
+
 Keeps true: a path is resolved (links, ..) before it is looked at, and the resolved one is used; a reject file
-replaces a reject file or nothing; what a request may not read it does not learn the existence of.
+replaces a reject file or nothing; what a request may not read it does not learn the existence of: what a pattern
+matches elsewhere, by a link, is as if it were not there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -27,15 +33,18 @@ from noria.core.errors import SqlError
 TOKEN_FILE = "load.token"
 PROOF_HEADER = "Noria-Proof"
 LOAD_KEYS = {
-    "table": "the table's name", "files": "a list of paths", "format": "csv, json or parquet",
+    "table": "the table's name", "files": "a list of paths, directories, patterns and URLs",
+    "format": "csv, json or parquet",
     "header": "true or false", "delimiter": "one character", "null": "the text that means NULL",
+    "multiline": "true or false",
     "reject": "a path for the rows that do not fit", "max_rejects": "a number",
 }
-_TYPES: dict[str, type] = {"table": str, "format": str, "header": bool, "delimiter": str, "null": str, "reject": str,
-                           "max_rejects": int}
+_TYPES: dict[str, type] = {"table": str, "format": str, "header": bool, "multiline": bool, "delimiter": str,
+                           "null": str, "reject": str, "max_rejects": int}
 _MARK = {"file", "row", "text", "reason"}  # the keys of a reject file's lines (spark/loading/files.py Reject)
 _TOKEN_BYTES = 32
 _LINE_BYTES = 64 * 1024  # a reject file's first line is shorter
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def make_token(data_dir: Path) -> bytes:
@@ -63,7 +72,7 @@ class LoadPermit:
         """The request with resolved paths.  raw: its body, which the proof is of."""
         trusted = given_proof is not None and self._is_proven(raw, given_proof)
         found = _well_formed(request)
-        found["files"] = [self._resolved(f, trusted) for f in found["files"]]
+        found["files"] = [path for f in found["files"] for path in self._expanded(f, trusted)]
         if "reject" in found:
             head, tail = os.path.split(found["reject"])
             found["reject"] = os.path.join(self._resolved(head, trusted, found["reject"]), tail)
@@ -76,6 +85,38 @@ class LoadPermit:
                                           f"another {TOKEN_FILE} (it makes a new one at each start)")
         return True
 
+    def _expanded(self, name: str, trusted: bool) -> list[str]:
+        """The files that a name stands for; a URL as it is."""
+        name = re.sub(r"^file://(?=/)", "", name, flags=re.IGNORECASE)
+        if _URL.match(name):
+            if not trusted:
+                raise SqlError(1290, "HY000", f"'{name}' is no path: URLs are read only for `noria load` on the "
+                                              "server's host, as its user")
+            return [name]
+        fixed = fixed_part(name)
+        if fixed == name or (_is_there(name) and self._resolved(name, trusted)):
+            path = self._resolved(name, trusted)
+            return self._inside(path, trusted) if os.path.isdir(path) else [path]
+        start = self._resolved(fixed, trusted, name)
+        matches = sorted(glob.glob(os.path.join(glob.escape(start), name[len(fixed):].lstrip("/"))))
+        found = self._allowed([f for m in matches for f in (_listed(m) if os.path.isdir(m) else [m])], trusted)
+        if not found:
+            raise SqlError(1105, "HY000", f"'{name}' matches no file")
+        return found
+
+    def _inside(self, directory: str, trusted: bool) -> list[str]:
+        found = self._allowed(_listed(directory), trusted)
+        if not found:
+            raise SqlError(1105, "HY000", f"there is no file in the directory '{directory}'")
+        return found
+
+    def _allowed(self, paths: Sequence[str], trusted: bool) -> list[str]:
+        real = [os.path.realpath(p) for p in paths]
+        return [p for p in real if os.path.isfile(p) and (trusted or self._may(p))]
+
+    def _may(self, real: str) -> bool:
+        return any(_is_below(real, d) for d in self._directories)
+
     def _resolved(self, path: str, trusted: bool, shown: str = "") -> str:
         if not os.path.isabs(path):
             raise SqlError(1105, "HY000", f"the path '{shown or path}' is not absolute")
@@ -83,12 +124,37 @@ class LoadPermit:
             real = os.path.realpath(path)
         except (OSError, ValueError) as e:
             raise SqlError(1105, "HY000", f"the path '{shown or path}' cannot be: {e}") from None
-        if not trusted and not any(_is_below(real, d) for d in self._directories):
+        if not trusted and not self._may(real):
             where = ", ".join(self._directories) or "none was given"
             raise SqlError(1290, "HY000", f"the path '{shown or path}' is below no directory of --load-dir ({where}): "
                                           "no other can be read or written over HTTP, except by `noria load` on the "
                                           "server's host, as its user")
         return real
+
+
+def fixed_part(name: str) -> str:
+    """The directory that a pattern begins in; a name that is no pattern is its own.
+
+    >>> fixed_part("/data/2026-*/votes.csv"), fixed_part("/data/votes.csv"), fixed_part("*.csv")
+    ('/data', '/data/votes.csv', '.')
+    """
+    found = re.search(r"[*?[]", name)
+    return name if found is None else os.path.dirname(name[: found.start()]) or "."
+
+
+def _listed(directory: str) -> list[str]:
+    """What is in a directory by name, but for what begins with _ or ., as Spark reads one."""
+    try:
+        return [os.path.join(directory, n) for n in sorted(os.listdir(directory)) if not n.startswith(("_", "."))]
+    except OSError as e:
+        raise SqlError(1105, "HY000", f"the directory '{directory}' cannot be read: {e.strerror}") from None
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return os.path.lexists(path)
+    except ValueError:
+        return False
 
 
 def _is_below(path: str, directory: str) -> bool:
@@ -150,5 +216,5 @@ def keep_rejects(made: str, target: str) -> None:
             os.unlink(beside)
 
 
-__all__ = ["LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit", "check_reject_file", "keep_rejects", "make_token",
-           "proof"]
+__all__ = ["LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit", "check_reject_file", "fixed_part", "keep_rejects",
+           "make_token", "proof"]
