@@ -10,6 +10,7 @@ import random
 import socket
 import struct
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import pymysql
 import pytest
 
 from e2e.serving import Served, execute, rows, serving, until
+from noria.client.transport import HttpTransport
+from noria.core.errors import SqlError
 from seeds import seed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -351,6 +354,28 @@ def test_many_files_of_many_kinds(served: Served, tmp_path: Path) -> None:
         done = served.run("load", "t", str(name))
         said = " ".join(done.stderr.split())
         assert done.returncode == 1 and says in said and str(name) in said, said
+
+
+def test_a_table_made_of_files(served: Served, tmp_path: Path) -> None:
+    path, lists = tmp_path / "a.csv", tmp_path / "lists.json"
+    path.write_text("id,price,day\n1,1.5,2026-01-02\n2,,\n")
+    lists.write_text('{"id": 1, "list": [1]}\n')
+
+    def asked(name: Path, **more: Any) -> list[dict[str, Any]]:
+        return list(HttpTransport(served.url).load({"files": [str(name)], "create": True, **more}))
+
+    for says, name, more in (("leave out --create", path, {"table": "t"}),
+                             ("the column 'list' is array<bigint>", lists, {"table": "fresh"}),
+                             ("'x', which is no column", path, {"table": "fresh", "primary_key": ["x"]}),
+                             ("say --create", path, {"table": "t", "primary_key": ["id"], "create": False})):
+        with pytest.raises(SqlError, match=says):
+            asked(name, **more)
+    steps = asked(path, table="fresh", primary_key=["id"])
+    statement = "CREATE TABLE `fresh` (`id` INT NOT NULL, `price` DOUBLE, `day` DATE, PRIMARY KEY (`id`))"
+    assert [s["statement"] for s in steps if "statement" in s] == [statement]
+    with served.connect() as connection:
+        assert rows(connection, "SELECT * FROM fresh ORDER BY id") == [(1, 1.5, date(2026, 1, 2)), (2, None, None)]
+        execute(connection, "DROP TABLE fresh")
 
 
 def test_bad_rows_go_to_the_reject_file(served: Served, tmp_path: Path) -> None:

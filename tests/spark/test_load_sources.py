@@ -8,18 +8,22 @@ import json
 import random
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from noria.spark.jobs.progress import quiet
 from noria.spark.loading.arrays import Lines, NoArray
 from noria.spark.loading.files import BadFile, Reading, Source
+from noria.spark.loading.inferring import infer
 from noria.spark.loading.sources import gathered
+from noria.spark.loading.tasks import LoadRefused
 
 CSV = b"id,name\n" + b"".join(b"%d,n%d\n" % (i, i) for i in range(20_000))
 
@@ -102,6 +106,34 @@ def test_compressed_files_and_arrays(spark: SparkSession, tmp_path: Path) -> Non
         with pytest.raises(BadFile, match=says) as told:
             made(spark, tmp_path / "place", path)
         assert str(path) in str(told.value)
+
+
+@pytest.mark.spark
+def test_the_table_that_files_would_fit(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a[1].csv").write_text('id,n,day,at,x,yes,"odd`name"\n1,3000000000,2026-01-02,2026-01-02 03:04:05,1.5,'
+                                       'true,a\n2,\\N,,,,,"b\n,"\n')
+    (tmp_path / "b.json.gz").write_bytes(gzip.compress(b'[{"b": 1, "a": "x", "c": true}, 7, {"d": 0.5}]'))
+    pq.write_table(pa.table({"k": ["x"], "n": pa.array([1], pa.int16()), "p": pa.array([Decimal("1.50")])}),
+                   tmp_path / "c.parquet")
+    pq.write_table(pa.table({"k": ["x"], "list": [[1]]}), tmp_path / "d.parquet")
+
+    places = (str(tmp_path / f"place-{i}") for i in range(9))
+
+    def made(*names: str, keys: tuple[str, ...] = (), **reading: Any) -> str:
+        found = infer(spark, table="t", files=[str(tmp_path / n) for n in names], reading=Reading(**reading), keys=keys,
+                      place=next(places))
+        return found.statement.removeprefix("CREATE TABLE `t` (").removesuffix(")")
+
+    assert made("a[1].csv", multiline=True) == (
+        "`id` INT, `n` BIGINT, `day` DATE, `at` DATETIME(6), `x` DOUBLE, `yes` TEXT, `odd``name` TEXT")
+    assert made("b.json.gz", keys=("b", "A")) == (
+        "`a` VARCHAR(255) NOT NULL, `b` BIGINT NOT NULL, `c` BOOL, `d` DOUBLE, PRIMARY KEY (`b`, `A`)")
+    assert made("c.parquet") == "`k` TEXT, `n` SMALLINT, `p` DECIMAL(3,2)"
+    for names, keys, says in ((("d.parquet",), (), "the column 'list' is array<bigint>"),
+                              (("c.parquet",), ("q",), "--primary-key names 'q'"),
+                              (("c.parquet", "a[1].csv"), (), "of several formats")):
+        with pytest.raises(LoadRefused, match=says):
+            made(*names, keys=keys)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from noria.cli.options import DEFAULT_URL, Url
 
 
 def command(
-    table: Annotated[str, typer.Argument(help="The table to load into; it must exist.")],
+    table: Annotated[str, typer.Argument(help="The table to load into; it must exist, but for --create.")],
     files: Annotated[list[str], typer.Argument(
         help="CSV, JSON or Parquet as the server's host sees them: files, directories, patterns ('day-*/*.csv', "
              "quoted) and URLs of Spark's connectors (s3a://, hdfs://, http://). CSV and JSON may be compressed (.gz, "
@@ -22,6 +22,12 @@ def command(
     format: Annotated[str, typer.Option(
         "--format", help="csv, json or parquet; by default what each file's name ends with. JSON is one object a line, "
                          "or, in a file that begins with [, one array of objects.")] = "",
+    create: Annotated[bool, typer.Option(
+        "--create", help="Make the table, with Parquet's types or those that Spark infers of CSV and JSON, and print "
+                         "the CREATE TABLE. JSON's columns are ordered by name. Refused if there is such a table. If "
+                         "the load fails the table stays, empty.")] = False,
+    primary_key: Annotated[str, typer.Option(
+        "--primary-key", help="With --create: the columns of its primary key, a,b.")] = "",
     multiline: Annotated[bool, typer.Option(
         "--multiline", help="Quoted fields of CSV may hold line ends. Each file is then read by one task, "
                             "whole.")] = False,
@@ -36,7 +42,9 @@ def command(
     Compressed files, JSON arrays and URLs are unpacked into the server's data directory first.
     """
     named = [_absolute(f) for f in files]
+    keys = [k.strip() for k in primary_key.split(",") if k.strip()]
     request: dict[str, Any] = {"table": table, "files": named, "format": format, "multiline": multiline,
+                               "create": create, "primary_key": keys,
                                "reject": str(reject or _beside(named[0]) / f"{table}.rejected")}
     _run(request, url)
 
@@ -55,6 +63,8 @@ def _run(request: dict[str, Any], url: str) -> None:
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("starting", total=None)
         for last in HttpTransport(url).load(request):
+            if "statement" in last:
+                console.print(f"{last['statement']};", markup=False, highlight=False, soft_wrap=True)
             progress.update(task, description=str(last.get("step", "")), total=last.get("total"),
                             completed=last.get("done", 0))
     seconds = time.monotonic() - started

@@ -441,7 +441,7 @@ class Node:
         return self._permit.check(request, raw, proof)
 
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        return self.bulk.load(request)
+        return self.bulk.load(request, lambda text: self.run_sql(text, []))
 
     def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         return self.bulk.backup(request)

@@ -38,9 +38,10 @@ LOAD_KEYS = {
     "header": "true or false", "delimiter": "one character", "null": "the text that means NULL",
     "multiline": "true or false",
     "reject": "a path for the rows that do not fit", "max_rejects": "a number",
+    "create": "true or false", "primary_key": "a list of columns",
 }
 _TYPES: dict[str, type] = {"table": str, "format": str, "header": bool, "multiline": bool, "delimiter": str,
-                           "null": str, "reject": str, "max_rejects": int}
+                           "null": str, "reject": str, "max_rejects": int, "create": bool, "primary_key": list}
 _MARK = {"file", "row", "text", "reason"}  # the keys of a reject file's lines (spark/loading/files.py Reject)
 _TOKEN_BYTES = 32
 _LINE_BYTES = 64 * 1024  # a reject file's first line is shorter
@@ -169,6 +170,11 @@ def _well_formed(request: dict[str, Any]) -> dict[str, Any]:
     files = request.get("files")
     if not isinstance(files, list) or not files or not all(isinstance(f, str) and f for f in files):
         raise SqlError(1105, "HY000", '"files" is a list of at least one path')
+    if not all(isinstance(k, str) for k in request.get("primary_key") or ()):
+        raise SqlError(1105, "HY000", '"primary_key" is a list of columns')
+    if request.get("primary_key") and not request.get("create"):
+        raise SqlError(1105, "HY000", "a primary key is given to a table that is made: say --create (\"create\"), too, "
+                                      "or leave out --primary-key")
     if len(request.get("delimiter") or ",") != 1 or not (request.get("delimiter") or ",").isascii():
         raise SqlError(1105, "HY000", '"delimiter" is one character of ASCII')
     return {k: v for k, v in request.items() if v is not None and v != ""}
@@ -216,5 +222,5 @@ def keep_rejects(made: str, target: str) -> None:
             os.unlink(beside)
 
 
-__all__ = ["LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit", "check_reject_file", "fixed_part", "keep_rejects",
-           "make_token", "proof"]
+__all__ = ["LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit", "check_reject_file", "fixed_part",
+           "keep_rejects", "make_token", "proof"]
