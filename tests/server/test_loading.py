@@ -154,6 +154,26 @@ def test_a_client_reads_no_other_file_for_a_token(place: Place, tmp_path: Path) 
     assert read_token(str(tmp_path / TOKEN_FILE)) is None
 
 
+# ---------------------------------------------------------------- exports
+def test_an_export_goes_where_files_may_be_loaded_from(place: Place) -> None:
+    def code(given: str | None = None, **more: Any) -> int:
+        asked = {"what": "t", "to": "csv", "directory": str(place.open / "new"), **more}
+        raw = json.dumps(asked).encode()
+        try:
+            found = place.permit.check_export(asked, raw, given and proof(place.token, raw))
+        except SqlError as e:
+            return e.code
+        return 0 if found["directory"] == asked["directory"] else -1
+
+    (place.open / "up").symlink_to(place.closed)
+    elsewhere = str(place.closed / "new")
+    assert code() == 0 and code("proven", directory=elsewhere) == 0
+    assert code(directory=elsewhere) == code(directory=str(place.open / "up" / "new")) == 1290
+    assert code(directory="s3a://b/c") == code("proven", directory="s3a://b/c") == 1235
+    for wrong in ({"directory": "new"}, {"directory": None}, {"what": 1}, {"to": []}, {"overwrite": "yes"}):
+        assert code(**wrong) == 1105, wrong
+
+
 # ---------------------------------------------------------------- reject files
 def test_a_reject_file_replaces_only_a_reject_file(place: Place) -> None:
     made, target = place.data / "rejected", place.open / "t.rejected"

@@ -152,6 +152,14 @@ class Bulk:
             except (JobError, DriverGone) as e:
                 raise SqlError(1105, "HY000", str(e)) from e
 
+    async def write(self, batch: BatchQuery, form: str, out: str) -> AsyncIterator[dict[str, Any]]:
+        """Steps of progress, then what was written: the rows of a query over a snapshot of now, in a new directory."""
+        async with self._in_slot(self.jobs), self.snapshots.use() as checkpoint:
+            async for step in self._steps("noria.spark.jobs.files:write", checkpoint=checkpoint, plan=batch.plan,
+                                          tables=list(self._program.tables()), visible=batch.visible, format=form,
+                                          out=out):
+                yield step
+
     # ------------------------------------------------------------ first states
     async def bootstrap(self, view: ViewDef, node: int, plan: Mir) -> None:
         """Compute a node's input rows over a snapshot taken now; deltas since then wait in the worker."""

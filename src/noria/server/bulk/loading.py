@@ -40,6 +40,8 @@ LOAD_KEYS = {
     "reject": "a path for the rows that do not fit", "max_rejects": "a number",
     "create": "true or false", "primary_key": "a list of columns",
 }
+EXPORT_KEYS = {"what": "a table, a view or a SELECT", "to": "parquet, csv or json", "directory": "a path",
+               "overwrite": "true or false"}
 _TYPES: dict[str, type] = {"table": str, "format": str, "header": bool, "multiline": bool, "delimiter": str,
                            "null": str, "reject": str, "max_rejects": int, "create": bool, "primary_key": list}
 _MARK = {"file", "row", "text", "reason"}  # the keys of a reject file's lines (spark/loading/files.py Reject)
@@ -79,6 +81,18 @@ class LoadPermit:
             found["reject"] = os.path.join(self._resolved(head, trusted, found["reject"]), tail)
             check_reject_file(found["reject"])
         return found
+
+    def check_export(self, request: dict[str, Any], raw: bytes, given_proof: str | None) -> dict[str, Any]:
+        """The request with a resolved directory."""
+        trusted = given_proof is not None and self._is_proven(raw, given_proof)
+        for key, meaning in EXPORT_KEYS.items():
+            kind = bool if key == "overwrite" else str
+            if not isinstance(request.get(key, False if kind is bool else None), kind):
+                raise SqlError(1105, "HY000", f'"{key}" is {meaning}')
+        if _URL.match(request["directory"]):
+            raise SqlError(1235, "42000", f"'{request['directory']}' is a URL: export into a directory of the server's "
+                                          "host, or write with the Spark source \"noria\" (docs/spark.md)")
+        return {**request, "directory": self._resolved(request["directory"], trusted)}
 
     def _is_proven(self, raw: bytes, given: str) -> bool:
         if not hmac.compare_digest(proof(self._token, raw).encode(), given.encode("utf-8", "replace")):
@@ -222,5 +236,5 @@ def keep_rejects(made: str, target: str) -> None:
             os.unlink(beside)
 
 
-__all__ = ["LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit", "check_reject_file", "fixed_part",
+__all__ = ["EXPORT_KEYS", "LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit", "check_reject_file", "fixed_part",
            "keep_rejects", "make_token", "proof"]
