@@ -3,11 +3,14 @@ the server serves on.  (Full disks: test_full_disks.py.)"""
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import random
 import socket
 import struct
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ import pymysql
 import pytest
 
 from e2e.serving import Served, execute, rows, serving, until
+from noria.client.transport import HttpTransport
+from noria.core.errors import SqlError
 from seeds import seed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -328,6 +333,49 @@ def test_broken_files(served: Served, tmp_path: Path) -> None:
     assert code != 0 and "nonsense" in said and "Traceback" not in said
     done = served.run("load", "nowhere", str(whole))
     assert done.returncode != 0 and "nowhere" in done.stdout + done.stderr
+
+
+def test_many_files_of_many_kinds(served: Served, tmp_path: Path) -> None:
+    """Compressed, in directories, by a pattern, and arrays of JSON, of which bad elements are rejected, too."""
+    (tmp_path / "day-1").mkdir()
+    (tmp_path / "day-1" / "a.csv.gz").write_bytes(gzip.compress(b"id,n\n1000,1\n1001,2\n"))
+    (tmp_path / "day-1" / "b.csv").write_text("id,n\n1002,3\n")
+    array = tmp_path / "c.json"
+    array.write_text('[\n{"id": 1003,\n "n": 4},\n{"id": "x", "n": 5},\n{"id": 1004, "n": 6}\n]\n')
+    done = served.run("load", "t", str(tmp_path / "day-*" / "*.csv*"), str(array), "--reject", str(tmp_path / "bad"))
+    with served.connect() as connection:
+        got = rows(connection, "SELECT id, n FROM t WHERE id >= 100")
+        execute(connection, "DELETE FROM t WHERE id >= 100")
+    assert (sorted(got), done.returncode) == ([(1000, 1), (1001, 2), (1002, 3), (1003, 4), (1004, 6)], 2)
+    (bad,) = map(json.loads, (tmp_path / "bad").read_text().splitlines())
+    assert bad["file"] == str(array) and "'x'" in bad["reason"] and '"n": 5' in bad["text"]
+    for name, says in ((tmp_path / "e*.csv", "matches no file"), ("nosuch://bucket/a.csv", "no connector for nosuch://"),
+                       (tmp_path / "day-2", "there is no such file")):
+        done = served.run("load", "t", str(name))
+        said = " ".join(done.stderr.split())
+        assert done.returncode == 1 and says in said and str(name) in said, said
+
+
+def test_a_table_made_of_files(served: Served, tmp_path: Path) -> None:
+    path, lists = tmp_path / "a.csv", tmp_path / "lists.json"
+    path.write_text("id,price,day\n1,1.5,2026-01-02\n2,,\n")
+    lists.write_text('{"id": 1, "list": [1]}\n')
+
+    def asked(name: Path, **more: Any) -> list[dict[str, Any]]:
+        return list(HttpTransport(served.url).load({"files": [str(name)], "create": True, **more}))
+
+    for says, name, more in (("leave out --create", path, {"table": "t"}),
+                             ("the column 'list' is array<bigint>", lists, {"table": "fresh"}),
+                             ("'x', which is no column", path, {"table": "fresh", "primary_key": ["x"]}),
+                             ("say --create", path, {"table": "t", "primary_key": ["id"], "create": False})):
+        with pytest.raises(SqlError, match=says):
+            asked(name, **more)
+    steps = asked(path, table="fresh", primary_key=["id"])
+    statement = "CREATE TABLE `fresh` (`id` INT NOT NULL, `price` DOUBLE, `day` DATE, PRIMARY KEY (`id`))"
+    assert [s["statement"] for s in steps if "statement" in s] == [statement]
+    with served.connect() as connection:
+        assert rows(connection, "SELECT * FROM fresh ORDER BY id") == [(1, 1.5, date(2026, 1, 2)), (2, None, None)]
+        execute(connection, "DROP TABLE fresh")
 
 
 def test_bad_rows_go_to_the_reject_file(served: Served, tmp_path: Path) -> None:

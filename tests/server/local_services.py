@@ -107,6 +107,13 @@ class LocalServices:
         await asyncio.sleep(0)
         yield {"step": "done"}
 
+    def export_permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:
+        return self._permit.check_export(request, raw, proof)
+
+    async def export_rows(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        await asyncio.sleep(0)
+        yield {"step": "done"}
+
     async def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         await asyncio.sleep(0)
         yield {"step": "done"}

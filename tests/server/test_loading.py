@@ -54,6 +54,29 @@ def test_files_below_the_directory(place: Place) -> None:
     assert place.check(files=files)["files"] == [str(place.open / "a.csv"), str(place.open / "sub/b.csv")]
 
 
+def test_directories_and_patterns(place: Place) -> None:
+    a, b, c = place.open / "a.csv", place.open / "sub" / "b.csv", place.open / "sub" / "c[1].csv"
+    for path in (c, place.open / "_SUCCESS", place.open / "sub" / ".hidden.csv"):
+        path.write_text("x")
+    (place.open / "up").symlink_to(place.closed)
+    for name, files in (("", [a]), ("*.csv", [a]), ("s*/*.csv", [b, c]), ("sub", [b, c]), ("s*", [b, c]),
+                        ("sub/c[1].csv", [c]), ("*/secret.csv", []), ("u*/*", []), ("nothing-*", [])):
+        asked = str(place.open / name)
+        if files:
+            assert place.check(files=[asked])["files"] == [str(f) for f in files]
+        else:
+            assert place.refused(files=[asked]) == 1105, "as if it were not there"
+    assert place.refused(files=[f"{place.closed}/*.csv"]) == place.refused(files=[f"{place.open}/up/*.csv"]) == 1290
+    trusted = {"files": [f"{place.closed}/s*.csv", f"file://{a}", "s3a://b/c/*.csv"]}
+    assert place.check(place.prove(**trusted), **trusted)["files"] == [
+        str(place.closed / "secret.csv"), str(a), "s3a://b/c/*.csv"]
+
+
+def test_urls_are_for_who_can_read_the_token(place: Place) -> None:
+    for url in ("s3a://b/c.csv", "http://169.254.169.254/x.csv", f"hdfs://{place.open}/a.csv", "file:///etc/passwd"):
+        assert place.refused(files=[url]) == 1290, url
+
+
 def test_files_elsewhere(place: Place) -> None:
     (place.open / "link.csv").symlink_to(place.closed / "secret.csv")
     (place.open / "up").symlink_to(place.closed)
@@ -129,6 +152,26 @@ def test_a_client_reads_no_other_file_for_a_token(place: Place, tmp_path: Path) 
     (place.data / TOKEN_FILE).write_text("1234")
     assert read_token(str(place.data / TOKEN_FILE)) is None
     assert read_token(str(tmp_path / TOKEN_FILE)) is None
+
+
+# ---------------------------------------------------------------- exports
+def test_an_export_goes_where_files_may_be_loaded_from(place: Place) -> None:
+    def code(given: str | None = None, **more: Any) -> int:
+        asked = {"what": "t", "to": "csv", "directory": str(place.open / "new"), **more}
+        raw = json.dumps(asked).encode()
+        try:
+            found = place.permit.check_export(asked, raw, given and proof(place.token, raw))
+        except SqlError as e:
+            return e.code
+        return 0 if found["directory"] == asked["directory"] else -1
+
+    (place.open / "up").symlink_to(place.closed)
+    elsewhere = str(place.closed / "new")
+    assert code() == 0 and code("proven", directory=elsewhere) == 0
+    assert code(directory=elsewhere) == code(directory=str(place.open / "up" / "new")) == 1290
+    assert code(directory="s3a://b/c") == code("proven", directory="s3a://b/c") == 1235
+    for wrong in ({"directory": "new"}, {"directory": None}, {"what": 1}, {"to": []}, {"overwrite": "yes"}):
+        assert code(**wrong) == 1105, wrong
 
 
 # ---------------------------------------------------------------- reject files

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from e2e.serving import Served, execute, rows
+from noria.client.transport import HttpTransport
+from noria.core.errors import SqlError
 from noria.spark.source import register
 from noria.spark.source.reader import NoriaReader
 from noria.spark.source.types import schema_of
@@ -86,6 +89,68 @@ def test_every_type_there_and_back(spark: SparkSession, served: Served, db: Any)
     write(there, served, "kinds3", primaryKey="id")
     made = read(spark, served, table="kinds3").orderBy("id").collect()
     assert [tuple(r) for r in made] == [tuple(r) for r in by_http]
+
+
+# ------------------------------------------------------------------ files
+def exported(served: Served, what: str, to: str, place: Path, **more: Any) -> dict[str, Any]:
+    return list(HttpTransport(served.url).export({"what": what, "to": to, "directory": str(place), **more}))[-1]
+
+
+def loaded(served: Served, table: str, place: Path, **more: Any) -> list[dict[str, Any]]:
+    request = {"table": table, "files": [str(place)], "reject": str(place.parent / "rejected"), **more}
+    return list(HttpTransport(served.url).load(request))
+
+
+def test_what_is_exported_loads_to_equal_rows(served: Served, db: Any, tmp_path: Path) -> None:
+    kinds = {n: (t, v) for n, (t, v) in TYPES.items() if n[0] != "d"}
+    texts = ("", "\\N", '"\\N"', "a,b", 'q"', "line\nend", "\r", "é\\", None)
+    columns = ", ".join(f"{n} {t}" for n, (t, _) in kinds.items())
+    for table in ("out", "out_csv", "out_json"):
+        execute(db, f"CREATE TABLE `{table}` (id INT PRIMARY KEY, {columns}, s TEXT)")
+    names = ", ".join(kinds)
+    execute(db, f"INSERT INTO `out` (id, {names}) VALUES (100, {', '.join(v for _, v in kinds.values())})")
+    for i, text in enumerate(texts):
+        execute(db, "INSERT INTO `out` (id, s) VALUES (%s, %s)", (i, text))
+    there = rows(db, "SELECT * FROM `out` ORDER BY id")
+    for form in ("csv", "json"):
+        told = exported(served, "out", form, tmp_path / form)
+        assert (told["rows"], told["multiline"]) == (10, form == "csv")
+        assert loaded(served, f"out_{form}", tmp_path / form, multiline=form == "csv")[-1]["rejected"] == 0
+        assert rows(db, f"SELECT * FROM out_{form} ORDER BY id") == there
+    execute(db, "CREATE VIEW per_text AS SELECT s, COUNT(*) AS n FROM `out` WHERE s = ? GROUP BY s")
+    assert exported(served, "per_text", "csv", tmp_path / "view")["rows"] == 9
+
+
+def test_an_export_and_a_table_made_of_it(served: Served, db: Any, tmp_path: Path) -> None:
+    execute(db, "CREATE TABLE `from` (id INT PRIMARY KEY, n SMALLINT, b VARBINARY(9), t TIME(2), name VARCHAR(9))")
+    execute(db, "INSERT INTO `from` VALUES (1, 2, x'00ff', '-01:02:03.5', 'x'), (2, NULL, NULL, NULL, NULL)")
+    place = tmp_path / "files"
+    done = served.run("export", "SELECT * FROM `from` WHERE id > 0 ORDER BY id", str(place))
+    assert done.returncode == 0 and "2 rows in" in done.stdout, done.stdout + done.stderr
+    done = served.run("load", "made", str(place), "--create", "--primary-key", "id")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ("CREATE TABLE `made` (`id` INT NOT NULL, `n` SMALLINT, `b` LONGBLOB, `t` TEXT, `name` TEXT, "
+            "PRIMARY KEY (`id`));") in done.stdout
+    assert rows(db, "SELECT * FROM made ORDER BY id") == [
+        (1, 2, b"\0\xff", "-01:02:03.500000", "x"), (2, None, None, None, None)]
+    for says, call in (
+            ("already exists", lambda: loaded(served, "made", place, create=True)),
+            ("is not empty", lambda: exported(served, "from", "parquet", place)),
+            ("has bytes", lambda: exported(served, "from", "csv", tmp_path / "new")),
+            ("name them apart", lambda: exported(served, "SELECT id, id FROM `from`", "csv", tmp_path / "new")),
+            ("make it first", lambda: exported(served, "from", "csv", tmp_path / "nowhere" / "new")),
+            ("no export made", lambda: exported(served, "from", "parquet", tmp_path, overwrite=True)),
+            ("out of range", lambda: exported(served, "SELECT id * 4611686018427387904 AS n FROM `from`", "json",
+                                              tmp_path / "new")),
+            ("doesn't exist", lambda: exported(served, "nothing", "csv", tmp_path / "new"))):
+        with pytest.raises(SqlError, match=says):
+            call()
+    assert [p.name for p in tmp_path.iterdir()] == ["files"], "nothing is left of what failed"
+    execute(db, "DELETE FROM `from` WHERE id = 1")
+    assert exported(served, "from", "parquet", place, overwrite=True)["rows"] == 1
+    assert pq.read_table(place).column("id").to_pylist() == [2]
+    assert exported(served, "SELECT id FROM `from` WHERE id < 0", "csv", tmp_path / "none")["files"] == 1
+    assert (tmp_path / "none" / "part-00000.csv").read_text() == '"id"\n'
 
 
 # ------------------------------------------------------------------ writes and reads of many rows

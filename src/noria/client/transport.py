@@ -144,10 +144,17 @@ class HttpTransport:
 
     def load(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The steps of a load.  Of a server on this host whose token this user can read, any of its files."""
+        return self._proven("/load", request)
+
+    def export(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The steps of an export; likewise."""
+        return self._proven("/export", request)
+
+    def _proven(self, path: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         about = self.attachment()
         token = read_token(str(about.get("load_token", ""))) if about.get("host") == socket.gethostname() else None
         body = json.dumps(request).encode()
-        return self._lines("/load", body, {} if token is None else {PROOF_HEADER: proof(token, body)})
+        return self._lines(path, body, {} if token is None else {PROOF_HEADER: proof(token, body)})
 
     # ------------------------------------------------------------ HTTP
     def lines(self, path: str, body: dict[str, Any]) -> Generator[dict[str, Any], None, None]:

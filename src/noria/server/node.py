@@ -441,7 +441,13 @@ class Node:
         return self._permit.check(request, raw, proof)
 
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        return self.bulk.load(request)
+        return self.bulk.load(request, lambda text: self.run_sql(text, []))
+
+    def export_permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:
+        return self._permit.check_export(request, raw, proof)
+
+    def export_rows(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        return self._source.export(request)
 
     def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         return self.bulk.backup(request)

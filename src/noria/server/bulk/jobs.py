@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # at run time they are imported by the jobs that need them: p
 
 WAITING, RUNNING = "waiting for a Spark slot", "running on Spark"  # what SHOW PROCESSLIST says of a query
 Tell = Callable[[str], None]
+Run = Callable[[str], Awaitable[object]]  # a statement of SQL
 
 
 def _silent(state: str) -> None:
@@ -151,6 +152,14 @@ class Bulk:
             except (JobError, DriverGone) as e:
                 raise SqlError(1105, "HY000", str(e)) from e
 
+    async def write(self, batch: BatchQuery, form: str, out: str) -> AsyncIterator[dict[str, Any]]:
+        """Steps of progress, then what was written: the rows of a query over a snapshot of now, in a new directory."""
+        async with self._in_slot(self.jobs), self.snapshots.use() as checkpoint:
+            async for step in self._steps("noria.spark.jobs.files:write", checkpoint=checkpoint, plan=batch.plan,
+                                          tables=list(self._program.tables()), visible=batch.visible, format=form,
+                                          out=out):
+                yield step
+
     # ------------------------------------------------------------ first states
     async def bootstrap(self, view: ViewDef, node: int, plan: Mir) -> None:
         """Compute a node's input rows over a snapshot taken now; deltas since then wait in the worker."""
@@ -199,19 +208,38 @@ class Bulk:
             raise
 
     # ------------------------------------------------------------ load
-    async def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Steps of progress, the last with `rows` and `rejected`.  request: checked by `loading.LoadPermit`."""
+    async def load(self, request: dict[str, Any], run: Run | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Steps of progress, the last with `rows` and `rejected`.  request: checked by `loading.LoadPermit`.  run: a
+        statement of SQL, with which a table is made that the request wants made."""
         from noria.spark.loading.files import Reading
         from noria.spark.loading.load import LoadSpec
 
-        table = self._program.table(str(request.get("table", "")))
-        if table is None:
-            raise unknown_table(str(request.get("table", "")))
+        name, said = str(request.get("table", "")), ("format", "header", "delimiter", "null", "multiline")
+        reading = Reading(**{k: request[k] for k in said if k in request})
+        if request.get("create") and self._program.table(name) is not None:
+            raise SqlError(1050, "42S01", f"Table '{name}' already exists: leave out --create to load into it")
+        if self._program.table(name) is None and not request.get("create"):
+            raise unknown_table(name)
         async with self._in_slot(self.jobs), self._place("load") as place:
+            sources: tuple[Any, ...] = ()
+            if request.get("create"):
+                async for step in self._steps("noria.spark.loading.inferring:infer", table=name, reading=reading,
+                                              files=request["files"], keys=request.get("primary_key", ()),
+                                              place=str(place / "plain")):
+                    if "result" in step:
+                        sources, statement = step["result"].sources, step["result"].statement
+                    else:
+                        yield step
+                assert run is not None
+                await run(statement)
+                yield {"step": f"made the table {name}", "statement": statement}
+            table = self._program.table(name)
+            if table is None:  # dropped meanwhile
+                raise unknown_table(name)
             about = await self._asked(Ask(0, "table", table.name))
-            reading = Reading(**{k: request[k] for k in ("format", "header", "delimiter", "null") if k in request})
             spec = LoadSpec(table, tuple(request["files"]), str(place / "sst"), str(place / "rejected"), reading,
-                            about["indexes"], request.get("max_rejects"), about["auto_increment"], self._workers)
+                            about["indexes"], request.get("max_rejects"), about["auto_increment"], self._workers,
+                            sources)
             report: LoadReport | None = None
             async for step in self._steps("noria.spark.loading.load:load", spec=spec):
                 if "result" in step:
@@ -219,18 +247,22 @@ class Bulk:
                 else:
                     yield step
             assert report is not None
-            reject_file = str(request.get("reject", "")) if report.rejected else ""
-            if reject_file:
-                await asyncio.to_thread(keep_rejects, report.reject_file, reject_file)
-            yield {"step": f"taking {report.rows:,} rows in"}
-            if report.rows:
-                done: Done = await self._link.change(Ingest(table.name, report.files, report.rows,
-                                                            report.auto_increment, report.shards,
-                                                            request.get("once", "")))
-                if done.error is not None:
-                    raise done.error
-            yield {"step": "done", "rows": report.rows, "rejected": report.rejected, "examples": report.examples,
-                   "reject_file": reject_file}
+            async for step in self._taken_in(table.name, report, request):
+                yield step
+
+    async def _taken_in(self, table: str, report: LoadReport, request: dict[str, Any]
+                        ) -> AsyncIterator[dict[str, Any]]:
+        reject_file = str(request.get("reject", "")) if report.rejected else ""
+        if reject_file:
+            await asyncio.to_thread(keep_rejects, report.reject_file, reject_file)
+        yield {"step": f"taking {report.rows:,} rows in"}
+        if report.rows:
+            done: Done = await self._link.change(Ingest(table, report.files, report.rows, report.auto_increment,
+                                                        report.shards, request.get("once", "")))
+            if done.error is not None:
+                raise done.error
+        yield {"step": "done", "rows": report.rows, "rejected": report.rejected, "examples": report.examples,
+               "reject_file": reject_file}
 
     async def _steps(self, job: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
         """The progress of a job as it goes, then its result; closing the iterator cancels the job."""

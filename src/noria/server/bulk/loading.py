@@ -4,17 +4,23 @@ for whoever can read a token in the data directory.
 The token never travels: a client sends a digest of its request under it, so a program that is not the server and is
 asked in its place learns nothing that it could send to the server.
 
+A directory stands for the files in it, a pattern for what matches, by name; both are looked up here.  A URL is for
+Spark's connectors, which read with the server's rights: only who can read the token may name one.
+
 Keeps true: a path is resolved (links, ..) before it is looked at, and the resolved one is used; a reject file
-replaces a reject file or nothing; what a request may not read it does not learn the existence of.
+replaces a reject file or nothing; what a request may not read it does not learn the existence of: what a pattern
+matches elsewhere, by a link, is as if it were not there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -27,15 +33,21 @@ from noria.core.errors import SqlError
 TOKEN_FILE = "load.token"
 PROOF_HEADER = "Noria-Proof"
 LOAD_KEYS = {
-    "table": "the table's name", "files": "a list of paths", "format": "csv, json or parquet",
+    "table": "the table's name", "files": "a list of paths, directories, patterns and URLs",
+    "format": "csv, json or parquet",
     "header": "true or false", "delimiter": "one character", "null": "the text that means NULL",
+    "multiline": "true or false",
     "reject": "a path for the rows that do not fit", "max_rejects": "a number",
+    "create": "true or false", "primary_key": "a list of columns",
 }
-_TYPES: dict[str, type] = {"table": str, "format": str, "header": bool, "delimiter": str, "null": str, "reject": str,
-                           "max_rejects": int}
+EXPORT_KEYS = {"what": "a table, a view or a SELECT", "to": "parquet, csv or json", "directory": "a path",
+               "overwrite": "true or false"}
+_TYPES: dict[str, type] = {"table": str, "format": str, "header": bool, "multiline": bool, "delimiter": str,
+                           "null": str, "reject": str, "max_rejects": int, "create": bool, "primary_key": list}
 _MARK = {"file", "row", "text", "reason"}  # the keys of a reject file's lines (spark/loading/files.py Reject)
 _TOKEN_BYTES = 32
 _LINE_BYTES = 64 * 1024  # a reject file's first line is shorter
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def make_token(data_dir: Path) -> bytes:
@@ -63,18 +75,62 @@ class LoadPermit:
         """The request with resolved paths.  raw: its body, which the proof is of."""
         trusted = given_proof is not None and self._is_proven(raw, given_proof)
         found = _well_formed(request)
-        found["files"] = [self._resolved(f, trusted) for f in found["files"]]
+        found["files"] = [path for f in found["files"] for path in self._expanded(f, trusted)]
         if "reject" in found:
             head, tail = os.path.split(found["reject"])
             found["reject"] = os.path.join(self._resolved(head, trusted, found["reject"]), tail)
             check_reject_file(found["reject"])
         return found
 
+    def check_export(self, request: dict[str, Any], raw: bytes, given_proof: str | None) -> dict[str, Any]:
+        """The request with a resolved directory."""
+        trusted = given_proof is not None and self._is_proven(raw, given_proof)
+        for key, meaning in EXPORT_KEYS.items():
+            kind = bool if key == "overwrite" else str
+            if not isinstance(request.get(key, False if kind is bool else None), kind):
+                raise SqlError(1105, "HY000", f'"{key}" is {meaning}')
+        if _URL.match(request["directory"]):
+            raise SqlError(1235, "42000", f"'{request['directory']}' is a URL: export into a directory of the server's "
+                                          "host, or write with the Spark source \"noria\" (docs/spark.md)")
+        return {**request, "directory": self._resolved(request["directory"], trusted)}
+
     def _is_proven(self, raw: bytes, given: str) -> bool:
         if not hmac.compare_digest(proof(self._token, raw).encode(), given.encode("utf-8", "replace")):
             raise SqlError(1045, "28000", f"the header {PROOF_HEADER} does not prove this request: the server has "
                                           f"another {TOKEN_FILE} (it makes a new one at each start)")
         return True
+
+    def _expanded(self, name: str, trusted: bool) -> list[str]:
+        """The files that a name stands for; a URL as it is."""
+        name = re.sub(r"^file://(?=/)", "", name, flags=re.IGNORECASE)
+        if _URL.match(name):
+            if not trusted:
+                raise SqlError(1290, "HY000", f"'{name}' is no path: URLs are read only for `noria load` on the "
+                                              "server's host, as its user")
+            return [name]
+        fixed = fixed_part(name)
+        if fixed == name or (_is_there(name) and self._resolved(name, trusted)):
+            path = self._resolved(name, trusted)
+            return self._inside(path, trusted) if os.path.isdir(path) else [path]
+        start = self._resolved(fixed, trusted, name)
+        matches = sorted(glob.glob(os.path.join(glob.escape(start), name[len(fixed):].lstrip("/"))))
+        found = self._allowed([f for m in matches for f in (_listed(m) if os.path.isdir(m) else [m])], trusted)
+        if not found:
+            raise SqlError(1105, "HY000", f"'{name}' matches no file")
+        return found
+
+    def _inside(self, directory: str, trusted: bool) -> list[str]:
+        found = self._allowed(_listed(directory), trusted)
+        if not found:
+            raise SqlError(1105, "HY000", f"there is no file in the directory '{directory}'")
+        return found
+
+    def _allowed(self, paths: Sequence[str], trusted: bool) -> list[str]:
+        real = [os.path.realpath(p) for p in paths]
+        return [p for p in real if os.path.isfile(p) and (trusted or self._may(p))]
+
+    def _may(self, real: str) -> bool:
+        return any(_is_below(real, d) for d in self._directories)
 
     def _resolved(self, path: str, trusted: bool, shown: str = "") -> str:
         if not os.path.isabs(path):
@@ -83,12 +139,37 @@ class LoadPermit:
             real = os.path.realpath(path)
         except (OSError, ValueError) as e:
             raise SqlError(1105, "HY000", f"the path '{shown or path}' cannot be: {e}") from None
-        if not trusted and not any(_is_below(real, d) for d in self._directories):
+        if not trusted and not self._may(real):
             where = ", ".join(self._directories) or "none was given"
             raise SqlError(1290, "HY000", f"the path '{shown or path}' is below no directory of --load-dir ({where}): "
                                           "no other can be read or written over HTTP, except by `noria load` on the "
                                           "server's host, as its user")
         return real
+
+
+def fixed_part(name: str) -> str:
+    """The directory that a pattern begins in; a name that is no pattern is its own.
+
+    >>> fixed_part("/data/2026-*/votes.csv"), fixed_part("/data/votes.csv"), fixed_part("*.csv")
+    ('/data', '/data/votes.csv', '.')
+    """
+    found = re.search(r"[*?[]", name)
+    return name if found is None else os.path.dirname(name[: found.start()]) or "."
+
+
+def _listed(directory: str) -> list[str]:
+    """What is in a directory by name, but for what begins with _ or ., as Spark reads one."""
+    try:
+        return [os.path.join(directory, n) for n in sorted(os.listdir(directory)) if not n.startswith(("_", "."))]
+    except OSError as e:
+        raise SqlError(1105, "HY000", f"the directory '{directory}' cannot be read: {e.strerror}") from None
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return os.path.lexists(path)
+    except ValueError:
+        return False
 
 
 def _is_below(path: str, directory: str) -> bool:
@@ -103,6 +184,11 @@ def _well_formed(request: dict[str, Any]) -> dict[str, Any]:
     files = request.get("files")
     if not isinstance(files, list) or not files or not all(isinstance(f, str) and f for f in files):
         raise SqlError(1105, "HY000", '"files" is a list of at least one path')
+    if not all(isinstance(k, str) for k in request.get("primary_key") or ()):
+        raise SqlError(1105, "HY000", '"primary_key" is a list of columns')
+    if request.get("primary_key") and not request.get("create"):
+        raise SqlError(1105, "HY000", "a primary key is given to a table that is made: say --create (\"create\"), too, "
+                                      "or leave out --primary-key")
     if len(request.get("delimiter") or ",") != 1 or not (request.get("delimiter") or ",").isascii():
         raise SqlError(1105, "HY000", '"delimiter" is one character of ASCII')
     return {k: v for k, v in request.items() if v is not None and v != ""}
@@ -150,5 +236,5 @@ def keep_rejects(made: str, target: str) -> None:
             os.unlink(beside)
 
 
-__all__ = ["LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit", "check_reject_file", "keep_rejects", "make_token",
-           "proof"]
+__all__ = ["EXPORT_KEYS", "LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit", "check_reject_file", "fixed_part",
+           "keep_rejects", "make_token", "proof"]

@@ -12,7 +12,7 @@
     GET  /attach                      where the views are in this host's memory
     GET  /program                     the program as a text
     POST /apply                       {"program": ...}: make it what the text says; progress as lines of JSON
-    POST /load, /verify               bulk jobs on Spark; progress as lines of JSON
+    POST /load, /export, /verify      bulk jobs on Spark; progress as lines of JSON
     POST /backup                      a checkpoint on the server's host, there until the asker hangs up
     POST /evict                       {"bytes": n}: forget least recently read keys; without n all of them
     POST /source/plan, /source/rows, /source/held
@@ -53,7 +53,7 @@ from noria.dataflow.render import dot
 from noria.plan.view import ViewDef
 from noria.runtime.link import WorkerGone
 from noria.server.applying import KEYS as APPLY_KEYS
-from noria.server.bulk.loading import LOAD_KEYS, PROOF_HEADER
+from noria.server.bulk.loading import EXPORT_KEYS, LOAD_KEYS, PROOF_HEADER
 from noria.server.feeding import GONE, Feeds
 from noria.server.http import bodies, feeds, gate, wire
 from noria.server.http.bodies import ARROW, JSON
@@ -109,6 +109,11 @@ class Services(Protocol):
         """A request to load, with the paths that it may use."""
 
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
+
+    def export_permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:
+        """A request to export, with the directory that it may make."""
+
+    def export_rows(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
 
     def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
 
@@ -181,7 +186,8 @@ class Api:
             ("GET", "/views", self.views), ("GET", "/views/{name}", self.view), ("GET", "/tables/{name}", self.table),
             ("POST", "/sql", self.sql), ("POST", "/tables/{name}/rows", self.insert),
             ("POST", "/views/{name}/lookup", self.lookup), ("GET", "/attach", self.attach),
-            ("POST", "/load", self.load), ("POST", "/verify", self.verify), ("POST", "/limit", self.limit),
+            ("POST", "/load", self.load), ("POST", "/export", self.export_rows),
+            ("POST", "/verify", self.verify), ("POST", "/limit", self.limit),
             ("POST", "/evict", self.evict), ("POST", "/backup", self.backup), ("GET", "/program", self.program),
             ("POST", "/apply", self.apply), *feeds.routes(self._s),
         ]
@@ -263,6 +269,11 @@ class Api:
         raw = await bodies.read(request, JSON)
         asked = self._s.permitted(bodies.parse(raw, LOAD_KEYS), raw, request.headers.get(PROOF_HEADER))
         return _lines(self._s.load(asked))
+
+    async def export_rows(self, request: Request) -> Response:
+        raw = await bodies.read(request, JSON)
+        asked = self._s.export_permitted(bodies.parse(raw, EXPORT_KEYS), raw, request.headers.get(PROOF_HEADER))
+        return _lines(self._s.export_rows(asked))
 
     async def backup(self, request: Request) -> Response:
         return _lines(self._s.backup(bodies.parse(await bodies.read(request, JSON), {}, empty=True)))

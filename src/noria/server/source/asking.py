@@ -46,6 +46,21 @@ class Asking:
                                           "\"table\" or \"view\"")
         return as_batch(commands[0])
 
+    def anything(self, text: str) -> tuple[BatchQuery, bool]:
+        """A table's, a view's or a query's rows; and whether there is one row where none goes into an aggregate."""
+        program = self._executor.program
+        if program.table(text) is not None:
+            quoted = text.replace("`", "``")
+            return self._of_text(f"SELECT * FROM `{quoted}`"), False
+        if program.view(text) is not None:
+            view = program.view(text)
+            return self._of_view(text), view is not None and view.empty_row is not None
+        if not text.strip().partition(" ")[2]:
+            raise unknown_table(text)
+        (select,) = parse(text, program, complete=True)[:1] or (None,)
+        one_row = isinstance(select, Select) and select.view is not None and select.view.empty_row is not None
+        return self._of_text(text), one_row
+
     async def export(self, batch: BatchQuery, checkpoint: str, out: Path, files: int) -> None:
         await self._bulk.export(batch, checkpoint, out, files)
 

@@ -8,13 +8,16 @@ from noria.runtime.link import Link
 from noria.server.answering.executor import Executor
 from noria.server.bulk.jobs import Bulk
 from noria.server.source.asking import Asking
+from noria.server.source.exports import Exports
 from noria.server.source.reads import Reads
 from noria.server.source.writes import Run, Writes
 
 
 class SparkSource:
     def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run):
-        self.reads = Reads(Asking(executor, bulk), bulk.snapshots, directory)
+        asks = Asking(executor, bulk)
+        self.reads = Reads(asks, bulk.snapshots, directory)
+        self.export = Exports(asks, bulk).run
         self.plan, self.rows, self.held = self.reads.plan, self.reads.rows, self.reads.held
         self.writes = Writes(executor, bulk, link, directory, run)
         self.part, self.commit, self.drop = self.writes.part, self.writes.commit, self.writes.drop

@@ -1,7 +1,7 @@
 """Files to load, in splits: CSV, JSON lines and Parquet as Arrow columns, with what could not be read.
 
-The driver plans splits (`plan`), Spark's tasks read them (`read`), a chunk at a time.  Text files are cut at
-line ends, Parquet at row groups.
+`sources` has made plain files of what was compressed, far away, or an array of JSON.  The driver plans splits (`plan`),
+Spark's tasks read them (`read`), a chunk at a time.  Text files are cut at line ends, Parquet at row groups.
 
 Keeps true: every row of every file is in exactly one chunk, as a row or as a reject with its text and the
 reason; a file that cannot be read at all is a `BadFile` that names it, before or while reading.
@@ -53,9 +53,19 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Source:
+    """A plain file: where it is, and what the user calls it."""
+
+    path: str
+    shown: str
+    format: str
+
+
+@dataclass(frozen=True)
 class Split:
     """Bytes start..end of a text file (rows begin in it), or row groups start..end of a Parquet file.
-    first_row: of Parquet, the number of the split's first row in the file.  nbytes: its size, uncompressed."""
+    first_row: of Parquet, the number of the split's first row in the file.  nbytes: its size, uncompressed.
+    shown: what the user calls the file."""
 
     number: int
     path: str
@@ -65,6 +75,7 @@ class Split:
     names: tuple[str, ...]
     first_row: int
     nbytes: int
+    shown: str
 
 
 @dataclass(frozen=True)
@@ -101,30 +112,28 @@ def format_of(path: str, reading: Reading) -> str:
     return found
 
 
-def plan(paths: Sequence[str], reading: Reading) -> list[Split]:
+def plan(sources: Sequence[Source], reading: Reading) -> list[Split]:
     """Splits of all files, in order."""
     splits: list[Split] = []
-    for path in paths:
-        if not os.path.isfile(path):
-            raise BadFile(f"{path}: there is no such file" if not os.path.exists(path) else f"{path}: is not a file")
-        form = format_of(path, reading)
-        make = {"csv": _plan_csv, "json": _plan_json, "parquet": _plan_parquet}[form]
+    for source in sources:
+        make = {"csv": _plan_csv, "json": _plan_json, "parquet": _plan_parquet}[source.format]
         try:
-            for start, end, names, first, nbytes in make(path, reading):
-                splits.append(Split(len(splits), path, form, start, end, names, first, nbytes))
+            for start, end, names, first, nbytes in make(source, reading):
+                splits.append(Split(len(splits), source.path, source.format, start, end, names, first, nbytes,
+                                    source.shown))
         except OSError as e:
-            raise BadFile(f"{path}: cannot be read: {e}") from e
+            raise BadFile(f"{source.shown}: cannot be read: {e}") from e
     return splits
 
 
 Range = tuple[int, int, tuple[str, ...], int, int]
 
 
-def _plan_parquet(path: str, reading: Reading) -> Iterator[Range]:
+def _plan_parquet(source: Source, reading: Reading) -> Iterator[Range]:
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(source.path)
     except (pa.ArrowInvalid, OSError) as e:
-        raise BadFile(f"{path}: is not a readable Parquet file (truncated?): {e}") from e
+        raise BadFile(f"{source.shown}: is not a readable Parquet file (truncated?): {e}") from e
     names, first = tuple(file.schema_arrow.names), 0
     if not file.num_row_groups:
         yield 0, 0, names, 0, 0
@@ -134,27 +143,27 @@ def _plan_parquet(path: str, reading: Reading) -> Iterator[Range]:
         first += about.num_rows
 
 
-def _plan_csv(path: str, reading: Reading) -> Iterator[Range]:
-    size, start, names = os.path.getsize(path), 0, reading.columns
+def _plan_csv(source: Source, reading: Reading) -> Iterator[Range]:
+    size, start, names = os.path.getsize(source.path), 0, reading.columns
     if reading.header:
-        with open(path, "rb") as f:
+        with open(source.path, "rb") as f:
             line = f.readline()
             start = f.tell()
         try:
             text = line.decode("utf-8-sig").rstrip("\r\n")
         except UnicodeDecodeError as e:
-            raise BadFile(f"{path}: the header is not UTF-8; convert the file") from e
+            raise BadFile(f"{source.shown}: the header is not UTF-8; convert the file") from e
         names = tuple(next(csv.reader([text], delimiter=reading.delimiter), []))
         if not names:
-            raise BadFile(f"{path}: has no header line; say that there is none, or give the file one")
+            raise BadFile(f"{source.shown}: has no header line; say that there is none, or give the file one")
     step = max(size, 1) if reading.multiline else SPLIT_BYTES
     for at in range(start, max(size, start + 1), step):
         yield at, min(at + step, size), names, 0, min(step, size - at)
 
 
-def _plan_json(path: str, reading: Reading) -> Iterator[Range]:
+def _plan_json(source: Source, reading: Reading) -> Iterator[Range]:
     """A line may name any columns: what it does not name gets the default."""
-    size = os.path.getsize(path)
+    size = os.path.getsize(source.path)
     for at in range(0, max(size, 1), SPLIT_BYTES):
         yield at, min(at + SPLIT_BYTES, size), reading.columns, 0, min(SPLIT_BYTES, size - at)
 
@@ -179,7 +188,7 @@ def _read_parquet(split: Split) -> Iterator[Chunk]:
             yield Chunk(columns, batch.num_rows, row + 1)
             row += batch.num_rows
     except (pa.ArrowInvalid, OSError) as e:
-        raise BadFile(f"{split.path}: row group {split.start} cannot be read: {e}") from e
+        raise BadFile(f"{split.shown}: row group {split.start} cannot be read: {e}") from e
 
 
 def _blocks(split: Split, reading: Reading) -> Iterator[bytes]:
@@ -213,7 +222,7 @@ def _lines(block: bytes, split: Split) -> tuple[list[str], list[Reject]]:
         try:
             good.append(line.decode())
         except UnicodeDecodeError:
-            bad.append(Reject(split.path, None, line.decode(errors="backslashreplace"), "the row is not UTF-8"))
+            bad.append(Reject(split.shown, None, line.decode(errors="backslashreplace"), "the row is not UTF-8"))
     return good, bad
 
 
@@ -224,7 +233,7 @@ def _parse_csv(block: bytes, split: Split, reading: Reading) -> Chunk:
 
     def wrong_arity(row: Any) -> str:
         reason = f"the row has {row.actual_columns} fields, {row.expected_columns} are expected"
-        rejects.append(Reject(split.path, None, row.text, reason))
+        rejects.append(Reject(split.shown, None, row.text, reason))
         return "skip"
 
     try:
@@ -232,7 +241,7 @@ def _parse_csv(block: bytes, split: Split, reading: Reading) -> Chunk:
     except pa.ArrowInvalid as e:
         good, bad = _lines(block, split)
         if not bad:
-            raise BadFile(f"{split.path}: is not CSV: {e}; rows begin at byte {split.start}") from e
+            raise BadFile(f"{split.shown}: is not CSV: {e}; rows begin at byte {split.start}") from e
         rejects = bad
         table = _csv_table("\n".join(good).encode(), split, reading, wrong_arity)
     columns = {n: table.column(i).combine_chunks() for i, n in enumerate(split.names)}
@@ -284,9 +293,11 @@ def _parse_json_lines(block: bytes, split: Split) -> Chunk:
     values: dict[str, list[Any]] = {n: [] for n in split.names}
     rows = 0
     for line in lines:
+        if line.isspace():  # around an array's elements
+            continue
         row, reason = _json_row(line, known)
         if reason:
-            rejects.append(Reject(split.path, None, line, reason))
+            rejects.append(Reject(split.shown, None, line, reason))
             continue
         rows += 1
         for n, column in values.items():

@@ -20,18 +20,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pyspark.sql.functions as F
-from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.spark.jobs.progress import Progress, quiet, stages
 from noria.spark.loading import checking, files
-from noria.spark.loading.files import BadFile, Reading
+from noria.spark.loading.files import Reading, Source, Split
 from noria.spark.loading.ranges import place
+from noria.spark.loading.running import collected, numbers
+from noria.spark.loading.sources import gathered
 from noria.spark.loading.tasks import (
     PARCEL_SCHEMA,
     Encode,
@@ -55,7 +55,8 @@ SMALL_BYTES = 4 * 2**20  # less than this is sorted as one range
 class LoadSpec:
     """What to load.  indexes: (columns, unique) of every index that the store keeps for the table.  out: a
     directory for the SST files, made if it is not there.  max_rejects: more bad rows refuse the load.
-    auto_increment: the table's high-water mark.  workers: how many divide the rows among themselves."""
+    auto_increment: the table's high-water mark.  workers: how many divide the rows among themselves.  sources: the
+    plain files of `files`, if they were gathered before."""
 
     table: TableDef
     files: tuple[str, ...]
@@ -66,6 +67,7 @@ class LoadSpec:
     max_rejects: int | None = None
     auto_increment: int = 0
     workers: int = 1
+    sources: tuple[Source, ...] = ()
 
 
 Files = tuple[tuple[str, tuple[str, ...]], ...]  # by column family
@@ -93,13 +95,11 @@ def load(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> 
     """Build the SST files of `spec`.  BadFile, LoadRefused or SqlError when there is nothing to ingest."""
     started = time.monotonic()
     reading = replace(spec.reading, columns=spec.reading.columns or tuple(name for _, name in spec.table.shape))
-    splits = files.plan(spec.files, reading)
-    maps = {s.path: checking.map_columns(spec.table, s.names, s.path) for s in splits}
     os.makedirs(spec.out, exist_ok=True)
-    families = tuple(Index.of(spec.table, columns, unique) for columns, unique in spec.indexes)
-    job = Job(spec.table, families, tuple(splits), maps, reading, spec.out, secrets.randbits(22),
-              datetime.now(UTC).replace(tzinfo=None, microsecond=0), spec.max_rejects, workers=spec.workers)
     try:
+        sources = spec.sources or gathered(spark, progress, spec.files, reading, os.path.join(spec.out, "plain"))
+        splits = files.plan(sources, reading)
+        job = _job(spec, splits, reading)
         if spec.table.auto_increment is not None:
             with stages(spark, progress, f"counting rows for {spec.table.name}"):
                 job = _numbered(spark, job, spec.auto_increment)
@@ -109,6 +109,13 @@ def load(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> 
     except BaseException:
         shutil.rmtree(spec.out, ignore_errors=True)
         raise
+
+
+def _job(spec: LoadSpec, splits: Sequence[Split], reading: Reading) -> Job:
+    maps = {s.path: checking.map_columns(spec.table, s.names, s.shown) for s in splits}
+    families = tuple(Index.of(spec.table, columns, unique) for columns, unique in spec.indexes)
+    return Job(spec.table, families, tuple(splits), maps, reading, spec.out, secrets.randbits(22),
+               datetime.now(UTC).replace(tzinfo=None, microsecond=0), spec.max_rejects, workers=spec.workers)
 
 
 def _finish(spec: LoadSpec, found: Sequence[Report], started: float) -> LoadReport:
@@ -152,14 +159,9 @@ def _too_many(rejected: int, limit: int, examples: Sequence[str]) -> LoadRefused
 
 
 # ------------------------------------------------------------------ the Spark jobs
-def _numbers(spark: SparkSession, count: int) -> DataFrame:
-    """Each number of a split as a task of its own."""
-    return spark.range(0, count, 1, max(count, 1))
-
-
 def _numbered(spark: SparkSession, job: Job, mark: int) -> Job:
     """The job with the first AUTO_INCREMENT number of every split, after all numbers that the files give."""
-    found = _collect(_numbers(spark, len(job.splits)).mapInArrow(asks(job), "split bigint, asks bigint, most bigint"))
+    found = collected(numbers(spark, len(job.splits)).mapInArrow(asks(job), "split bigint, asks bigint, most bigint"))
     most = max([mark, *(r["most"] for r in found)])
     firsts: dict[int, int] = {}
     for r in sorted(found, key=lambda r: r["split"]):
@@ -172,7 +174,7 @@ def _run(spark: SparkSession, job: Job, nbytes: int) -> list[Report]:
     """Read, sort and write everything; what the tasks report.  Indexes come after the rows, because an entry
     must not be there for a row whose primary key came before."""
     wanted = 1 if nbytes < SMALL_BYTES else min(MAX_RANGES, max(_slots(spark), -(-nbytes // TARGET_BYTES)))
-    splits = _numbers(spark, len(job.splits))
+    splits = numbers(spark, len(job.splits))
     if job.table.primary_key or job.workers > 1:  # which divide a bag among themselves
         found = _sort(splits, job, (0,), wanted)
     else:
@@ -194,25 +196,8 @@ def _sort(splits: DataFrame, job: Job, families: tuple[int, ...], wanted: int, l
 
 def reports(rows: DataFrame) -> list[Report]:
     """What the tasks say that they did."""
-    return [Report.from_bytes(bytes(r["data"])) for r in _collect(rows)]
+    return [Report.from_bytes(bytes(r["data"])) for r in collected(rows)]
 
 
 def _slots(spark: SparkSession) -> int:
     return max(1, min(int(spark.sparkContext.defaultParallelism), os.cpu_count() or 1))
-
-
-def _collect(rows: DataFrame) -> list[dict[str, Any]]:
-    """The rows, with the exception of a task as it was raised there."""
-    try:
-        return [r.asDict() for r in rows.collect()]
-    except PythonException as e:
-        raise _told_by_task(e) from e
-
-
-def _told_by_task(e: PythonException) -> Exception:
-    """BadFile and LoadRefused of a task, from the traceback's last line."""
-    last = next((x for x in reversed(str(e).strip().splitlines()) if "BadFile: " in x or "LoadRefused: " in x), "")
-    kind, _, message = last.partition(": ")
-    if not message:
-        return Exception(str(e))
-    return BadFile(message) if kind.endswith("BadFile") else LoadRefused(message)

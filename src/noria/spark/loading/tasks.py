@@ -167,7 +167,7 @@ def read_split(job: Job, split: Split, rejected: Rejected | None) -> Iterator[pa
     mapping, fill = job.maps[split.path], checking.defaults(job.table, job.now)
     columns = {n: job.table.columns[i] for i, n in enumerate(mapping.names) if n is not None}
     for chunk in files.read(split, job.reading, columns):
-        batch, bad = checking.convert(chunk, mapping, job.table, fill, split.path, split.format == "csv")
+        batch, bad = checking.convert(chunk, mapping, job.table, fill, split.shown, split.format == "csv")
         if rejected is not None:
             rejected.add(bad)
         yield batch

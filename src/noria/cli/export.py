@@ -1,0 +1,45 @@
+"""`noria export`: a table, a view or a query into files, through Spark."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from noria.cli.options import DEFAULT_URL, Url
+
+
+def command(
+    what: Annotated[str, typer.Argument(metavar="TABLE|VIEW|QUERY", help="A table, a view, or one SELECT.")],
+    directory: Annotated[Path, typer.Argument(
+        resolve_path=True, help="Where the files go, on the server's host: a new directory, or an empty one.")],
+    to: Annotated[str, typer.Option("--to", help="parquet, csv or json (one object a line).")] = "parquet",
+    overwrite: Annotated[bool, typer.Option(
+        "--overwrite", help="Replace the files of an earlier export, when the new ones are whole.")] = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Write all rows, as they are between two commits, to files that `noria load` takes back.
+
+    The directory appears when it is whole.  In CSV the field \\N is NULL and "" the empty text.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from noria.client.transport import HttpTransport
+
+    request = {"what": what, "to": to, "directory": str(directory), "overwrite": overwrite}
+    console, started = Console(), time.monotonic()
+    last: dict[str, Any] = {}
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("starting", total=None)
+        for last in HttpTransport(url).export(request):
+            progress.update(task, description=str(last.get("step", "")), total=last.get("total"),
+                            completed=last.get("done", 0))
+    seconds = time.monotonic() - started
+    console.print(f"{last['rows']:,} rows in {last['files']} files in {directory} in {seconds:.1f} s "
+                  f"({last['rows'] / seconds:,.0f} rows/s)", soft_wrap=True)
+    if last.get("multiline"):
+        console.print("some texts have line ends: load them with --multiline", style="yellow")

@@ -1,0 +1,88 @@
+"""Exports: a table's, a view's or a query's rows of one snapshot as files in a directory, written by Spark.
+
+Keeps true: the directory is there with all of its files, or as it was before: files are written beside it, under a name
+that begins with a dot, and renamed when they are whole.  What no export made is not replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import AsyncIterator
+from typing import Any
+
+from noria.core.errors import SqlError
+from noria.server.bulk.jobs import Bulk
+from noria.server.source.asking import Asking
+
+FORMATS = ("parquet", "csv", "json")
+_MARK, _PART = "_SUCCESS", "part-"  # what an export's directory holds
+
+
+class Exports:
+    def __init__(self, asks: Asking, bulk: Bulk):
+        self._asks, self._bulk = asks, bulk
+
+    async def run(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Steps of progress, the last with `rows`, `files` and `multiline`.  request: checked by
+        `loading.LoadPermit`."""
+        form, target, overwrite = str(request.get("to")), str(request["directory"]), bool(request.get("overwrite"))
+        if form not in FORMATS:
+            raise SqlError(1105, "HY000", f"there is no format '{form}': give one of {', '.join(FORMATS)} (--to)")
+        batch, one_row = self._asks.anything(str(request.get("what", "")))
+        await asyncio.to_thread(check_target, target, overwrite)
+        head, tail = os.path.split(target)
+        beside = os.path.join(head, f".{tail}.{secrets.token_hex(4)}.unfinished")
+        try:
+            async for step in self._bulk.write(batch, form, beside):
+                if "result" not in step:
+                    yield step
+                    continue
+                made = step["result"]
+                if one_row and not made.rows:
+                    raise SqlError(1235, "42000", "the query aggregates no rows at all, which Spark answers by no row: "
+                                                  "ask it by `noria sql`")
+                await asyncio.to_thread(_put, beside, target, overwrite)
+                yield {"step": "done", "rows": made.rows, "files": made.files, "multiline": made.multiline}
+        finally:
+            await asyncio.shield(asyncio.to_thread(shutil.rmtree, beside, ignore_errors=True))
+
+
+def check_target(target: str, overwrite: bool) -> None:
+    """Refuse a place that cannot be, or holds what is not to be replaced."""
+    head = os.path.dirname(target)
+    if not os.path.isdir(head):
+        raise SqlError(1105, "HY000", f"the directory '{head}' is not there: make it first")
+    if not os.path.lexists(target):
+        return
+    if not os.path.isdir(target):
+        raise SqlError(1086, "HY000", f"'{target}' already exists and is no directory: give another name")
+    there = os.listdir(target)
+    if there and not overwrite:
+        raise SqlError(1086, "HY000", f"the directory '{target}' is not empty: give another name, or --overwrite")
+    if other := next((n for n in there if n != _MARK and not n.startswith(_PART)), ""):
+        raise SqlError(1086, "HY000", f"the directory '{target}' holds '{other}', which no export made: remove it, or "
+                                      "give another name")
+
+
+def _put(made: str, target: str, overwrite: bool) -> None:
+    """Give the files their place."""
+    with open(os.path.join(made, _MARK), "wb"):
+        pass
+    check_target(target, overwrite)
+    before = ""
+    try:
+        if os.path.isdir(target) and os.listdir(target):
+            before = f"{made}.before"
+            os.rename(target, before)
+        os.rename(made, target)
+    except OSError as e:
+        if before:
+            with contextlib.suppress(OSError):
+                os.rename(before, target)
+        raise SqlError(1105, "HY000", f"'{target}' cannot be written: {e.strerror}") from e
+    if before:
+        shutil.rmtree(before, ignore_errors=True)

@@ -1,0 +1,169 @@
+"""From what a load names to plain files that are cut into splits.
+
+    s3a://…, hdfs://…, http://…    brought here by Spark's connectors, patterns and directories included
+    .gz, .zst, .zstd               unpacked by Spark's tasks, a file each
+    JSON that is one array         written as JSON lines by the same tasks
+
+So a compressed file is sampled, cut and read by several tasks like any other; the price is its unpacked size on disk,
+as long as the load runs.
+
+Keeps true: what is made is below `place`; files come in the order in which they were named, those of a pattern or a
+directory by name; a file that cannot be had is a `BadFile` with the user's name for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from noria.spark.jobs.progress import Progress, stages
+from noria.spark.loading.arrays import Lines, NoArray, begins_array
+from noria.spark.loading.files import BadFile, Reading, Source, format_of
+from noria.spark.loading.running import collected, numbers
+from noria.spark.loading.tasks import Batches
+
+CODECS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+OTHER_CODECS = {".bz2", ".xz", ".lz4", ".snappy", ".zip", ".7z", ".br", ".z", ".tgz", ".tar"}
+HEAD_BYTES = 64 * 1024  # looked at to see whether JSON is an array
+BLOCK_BYTES = 1024 * 1024  # unpacked at once
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def gathered(spark: SparkSession, progress: Progress, named: Sequence[str], reading: Reading, place: str
+             ) -> tuple[Source, ...]:
+    """The plain files of all that is named."""
+    found: list[tuple[str, str]] = []  # path, the user's name
+    for i, name in enumerate(named):
+        found += _brought(spark, name, os.path.join(place, f"fetched-{i}")) if URL.match(name) else [(name, name)]
+    wanted = [_Making(path, shown, *_kind(path, shown, reading), os.path.join(place, f"plain-{i}"))
+              for i, (path, shown) in enumerate(found)]
+    made = [m for m in wanted if m.needed]
+    if made:
+        os.makedirs(place, exist_ok=True)
+        with stages(spark, progress, "unpacking"):
+            collected(numbers(spark, len(made)).mapInArrow(_Unpack(tuple(made)), "number bigint"))
+    return tuple(Source(m.target if m.needed else m.path, m.shown, m.format) for m in wanted)
+
+
+def _kind(path: str, shown: str, reading: Reading) -> tuple[str, str, bool]:
+    """Format, codec ("" of none), and whether it is an array of JSON."""
+    if not os.path.isfile(path):
+        raise BadFile(f"{shown}: there is no such file" if not os.path.exists(path) else f"{shown}: is not a file")
+    stem, ending = os.path.splitext(shown)
+    if ending.lower() in OTHER_CODECS:
+        raise BadFile(f"{shown}: files may be compressed by gzip (.gz) or zstd (.zst), not as '{ending}': unpack it "
+                      "first")
+    codec = CODECS.get(ending.lower(), "")
+    form = format_of(stem if codec else shown, reading)
+    if codec and form == "parquet":
+        raise BadFile(f"{shown}: a Parquet file is compressed inside and read in parts: unpack it first")
+    return form, codec, form == "json" and begins_array(_head(path, shown, codec))
+
+
+def _head(path: str, shown: str, codec: str) -> bytes:
+    try:
+        with _opened(path, codec) as f:
+            head: bytes = f.read(HEAD_BYTES)
+            return head
+    except (OSError, pa.ArrowException) as e:
+        raise BadFile(f"{shown}: cannot be read: {e}") from e
+
+
+def _opened(path: str, codec: str) -> Any:
+    raw = pa.OSFile(path, "rb")
+    return pa.CompressedInputStream(raw, codec) if codec else raw
+
+
+# ------------------------------------------------------------------ tasks
+@dataclass(frozen=True)
+class _Making:
+    path: str
+    shown: str
+    format: str
+    codec: str
+    is_array: bool
+    target: str
+
+    @property
+    def needed(self) -> bool:
+        return bool(self.codec) or self.is_array
+
+    def make(self) -> None:
+        """A task that runs twice writes the same."""
+        lines = Lines() if self.is_array else None
+        beside = f"{self.target}.{os.getpid()}"
+        with _opened(self.path, self.codec) as source, open(beside, "wb") as out:
+            first = True
+            while block := source.read(BLOCK_BYTES):
+                block = block.removeprefix(b"\xef\xbb\xbf") if first and lines else block
+                first = False
+                out.write(lines.of(block) if lines else block)
+            if lines:
+                lines.end()
+        os.replace(beside, self.target)
+
+
+@dataclass(frozen=True)
+class _Unpack:
+    """Numbers of files to these files, made."""
+
+    files: tuple[_Making, ...]
+
+    def __call__(self, batches: Batches) -> Batches:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                one = self.files[number]
+                try:
+                    one.make()
+                except (OSError, pa.ArrowException, zlib.error) as e:
+                    raise BadFile(f"{one.shown}: cannot be unpacked (cut off or damaged?): {e}") from e
+                except NoArray as e:
+                    raise BadFile(f"{one.shown}: is no array of JSON: {e}") from e
+                yield pa.record_batch([pa.array([number], pa.int64())], names=["number"])
+
+
+# ------------------------------------------------------------------ connectors
+def _brought(spark: SparkSession, url: str, place: str) -> Iterator[tuple[str, str]]:
+    """Copies of what a URL names, and the URL of each."""
+    scheme = url.split(":", 1)[0]
+    hadoop = spark._jvm.org.apache.hadoop.fs
+    try:
+        path = hadoop.Path(url)
+        system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        there = list(_files(system, path))
+        if not there:
+            raise BadFile(f"{url}: nothing is there that matches")
+        os.makedirs(place)
+        for n, status in enumerate(there):
+            shown = str(status.getPath().toString())
+            target = os.path.join(place, f"{n}-{os.path.basename(shown)}")
+            system.copyToLocalFile(False, status.getPath(), hadoop.Path(f"file://{target}"), True)
+            yield target, shown
+    except Py4JJavaError as e:
+        raise BadFile(f"{url}: {_reason(str(e.java_exception.toString()), scheme)}") from e
+
+
+def _files(system: Any, path: Any) -> Iterator[Any]:
+    """Of a file, a pattern or a directory; in a directory none that begins with _ or ., as Spark does it."""
+    for status in system.globStatus(path) or ():
+        if not status.isDirectory():
+            yield status
+            continue
+        for inner in sorted(system.listStatus(status.getPath()), key=lambda s: str(s.getPath().getName())):
+            if not inner.isDirectory() and not str(inner.getPath().getName()).startswith(("_", ".")):
+                yield inner
+
+
+def _reason(said: str, scheme: str) -> str:
+    if "No FileSystem for scheme" in said or "ClassNotFoundException" in said:
+        return (f"Spark has no connector for {scheme}:// here: give it the connector's jars (spark.jars.packages in "
+                "spark-defaults.conf, see docs/spark.md) and start the server again")
+    return f"cannot be read by Spark's connector: {said}"
