@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from noria.cli.load import _format
+from noria.cli.load import _absolute, _beside
 from noria.cli.sql import statements
 
 SRC = str(Path(__file__).parents[2] / "src")
@@ -21,7 +21,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", ["serve", "load", "verify", "sql", "version", "check", "backup", "restore", "apply",
-                                     "export-program", "reshard"])
+                                     "export", "export-program", "reshard"])
 def test_every_command_has_help(command: str) -> None:
     out = run(command, "--help")
     assert out.returncode == 0 and len(out.stdout.splitlines()) > 4
@@ -33,12 +33,11 @@ def test_statements_of_a_file() -> None:
     assert statements(text) == ["CREATE TABLE t (\n  a INT)", "INSERT INTO t\nVALUES (1)", "SELECT ';' FROM t"]
 
 
-def test_formats_by_name(tmp_path: Path) -> None:
-    assert _format(Path("a.csv")) == "csv" and _format(Path("a.jsonl")) == "json"
-    (tmp_path / "part-0.parquet").touch()
-    assert _format(tmp_path) == "parquet"
-    with pytest.raises(ValueError, match="--format"):
-        _format(Path("a.xyz"))
+def test_rejects_go_beside_what_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, place in (("a.csv", tmp_path), ("days", tmp_path), ("days/2026-*/a.csv", tmp_path / "days"),
+                        ("/x/d*/a.csv", Path("/x")), ("s3a://b/c.csv", tmp_path), (f"file://{tmp_path}/a", tmp_path)):
+        assert _beside(_absolute(name)) == place, name
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
