@@ -14,3 +14,8 @@ def seed(variable: str = "NORIA_SEED", in_ci: int = IN_CI) -> int:
     given = os.environ.get(variable) or (in_ci if os.environ.get("CI") else random.randrange(10**6))
     print(f"{variable}={given}")
     return int(given)
+
+
+def crash_rounds() -> int:
+    """How often each kind of process is killed: `NORIA_CRASH_ROUNDS`, else twice, in CI once."""
+    return int(os.environ.get("NORIA_CRASH_ROUNDS") or ("1" if os.environ.get("CI") else "2"))

@@ -24,10 +24,11 @@ from e2e.serving import Served, execute, rows, serving, until
 from noria.spark.hosting.session import import_path
 from noria.sql.whole.difference import difference
 from noria.sql.whole.outline import read
+from seeds import crash_rounds
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROWS = 300_000
-ROUNDS = int(os.environ.get("NORIA_CRASH_ROUNDS", "2"))
+ROUNDS = crash_rounds()
 OLD = """
 CREATE TABLE v (id INT PRIMARY KEY, author INT NOT NULL, user INT NOT NULL);
 CREATE TABLE a (id INT PRIMARY KEY, town INT NOT NULL);

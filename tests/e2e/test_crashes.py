@@ -7,7 +7,6 @@ A client whose server stays must not notice at all: a write that waits for the n
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -23,10 +22,10 @@ from pymysql.constants import CLIENT
 
 from e2e.crash_model import DUPLICATE, OWNED, TABLES, VIEWS, Model, Statement, Writer, keys_of
 from e2e.serving import Served, described, execute, processes_with, rows, serving, until
-from seeds import seed
+from seeds import crash_rounds, seed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
-ROUNDS = int(os.environ.get("NORIA_CRASH_ROUNDS", "1" if os.environ.get("CI") else "2"))
+ROUNDS = crash_rounds()
 CLIENTS = 3
 KINDS = (("worker",), ("jvm",), ("driver",), ("front",), ("worker", "jvm", "driver", "front"))
 
