@@ -11,6 +11,7 @@ import pytest
 
 from noria.client.transport import read_token
 from noria.core.errors import SqlError
+from noria.server.bulk import loading
 from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, keep_rejects, make_token, proof
 from noria.spark.loading.files import Reject
 
@@ -70,6 +71,18 @@ def test_directories_and_patterns(place: Place) -> None:
     trusted = {"files": [f"{place.closed}/s*.csv", f"file://{a}", "s3a://b/c/*.csv"]}
     assert place.check(place.prove(**trusted), **trusted)["files"] == [
         str(place.closed / "secret.csv"), str(a), "s3a://b/c/*.csv"]
+
+
+def test_a_pattern_takes_no_longer_than_there_is_to_see(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`*/../*/../*` looked at eight directories eight times eight times: a request held everybody up for minutes."""
+    for n in range(8):
+        (place.open / f"d{n}").mkdir()
+    assert place.refused(files=[f"{place.open}/{'*/../' * 20}*/a.csv"]) == 1105
+    monkeypatch.setattr(loading, "LOAD_FILES", 1)
+    assert place.check(files=[f"{place.open}/*.csv"])["files"] == [str(place.open / "a.csv")]
+    (place.open / "b.csv").write_text("x")
+    for name in ("*.csv", "[ab].csv", ""):
+        assert place.refused(files=[str(place.open / name)]) == 1105
 
 
 def test_urls_are_for_who_can_read_the_token(place: Place) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,20 +24,13 @@ def command(
     The directory appears when it is whole.  In CSV the field \\N is NULL and "" the empty text.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    from noria.cli.progress import steps
     from noria.client.transport import HttpTransport
 
+    console = Console()
     request = {"what": what, "to": to, "directory": str(directory), "overwrite": overwrite}
-    console, started = Console(), time.monotonic()
-    last: dict[str, Any] = {}
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("starting", total=None)
-        for last in HttpTransport(url).export(request):
-            progress.update(task, description=str(last.get("step", "")), total=last.get("total"),
-                            completed=last.get("done", 0))
-    seconds = time.monotonic() - started
+    last, seconds = steps(HttpTransport(url).export(request), console)
     console.print(f"{last['rows']:,} rows in {last['files']} files in {directory} in {seconds:.1f} s "
                   f"({last['rows'] / seconds:,.0f} rows/s)", soft_wrap=True)
     if last.get("multiline"):

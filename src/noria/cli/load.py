@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,22 +51,12 @@ def command(
 def _run(request: dict[str, Any], url: str) -> None:
     """Ask the server, and show how far it is."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    from noria.cli.progress import steps
     from noria.client.transport import HttpTransport
 
     console = Console()
-    started = time.monotonic()
-    last: dict[str, Any] = {}
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("starting", total=None)
-        for last in HttpTransport(url).load(request):
-            if "statement" in last:
-                console.print(f"{last['statement']};", markup=False, highlight=False, soft_wrap=True)
-            progress.update(task, description=str(last.get("step", "")), total=last.get("total"),
-                            completed=last.get("done", 0))
-    seconds = time.monotonic() - started
+    last, seconds = steps(HttpTransport(url).load(request), console)
     rows, rejected = last.get("rows", 0), last.get("rejected", 0)
     console.print(f"{rows:,} rows into {request['table']} in {seconds:.1f} s ({rows / seconds:,.0f} rows/s)")
     if rejected:
@@ -75,20 +64,18 @@ def _run(request: dict[str, Any], url: str) -> None:
         raise typer.Exit(2)
 
 
-def _is_url(name: str) -> bool:
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", name) is not None
-
-
 def _absolute(name: str) -> str:
-    return name if _is_url(name) else os.path.abspath(name)
+    from noria.server.bulk.loading import is_url
+
+    return name if is_url(name) else os.path.abspath(name)
 
 
 def _beside(name: str) -> Path:
     """The directory that a file, a directory or a pattern is in."""
-    from noria.server.bulk.loading import fixed_part
+    from noria.server.bulk.loading import fixed_part, is_url
 
     name = re.sub(r"^file://(?=/)", "", name)
-    if _is_url(name):
+    if is_url(name):
         return Path.cwd()
     fixed = fixed_part(name)
     return Path(fixed) if fixed != name else Path(name).parent

@@ -1,9 +1,14 @@
-"""A bar of bytes on standard error."""
+"""How far long work is: bytes that are copied, on standard error; the steps of a server's job."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @contextmanager
@@ -15,3 +20,20 @@ def copying(what: str) -> Iterator[Callable[[int, int], object]]:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def steps(told: Iterable[dict[str, Any]], console: Console) -> tuple[dict[str, Any], float]:
+    """Show each step, and a statement that it ran; the last step, and seconds."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    started = time.monotonic()
+    last: dict[str, Any] = {}
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("starting", total=None)
+        for last in told:
+            if "statement" in last:
+                console.print(f"{last['statement']};", markup=False, highlight=False, soft_wrap=True)
+            progress.update(task, description=str(last.get("step", "")), total=last.get("total"),
+                            completed=last.get("done", 0))
+    return last, time.monotonic() - started

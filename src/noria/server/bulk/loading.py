@@ -9,7 +9,8 @@ Spark's connectors, which read with the server's rights: only who can read the t
 
 Keeps true: a path is resolved (links, ..) before it is looked at, and the resolved one is used; a reject file
 replaces a reject file or nothing; what a request may not read it does not learn the existence of: what a pattern
-matches elsewhere, by a link, is as if it were not there.
+matches elsewhere, by a link, is as if it were not there.  A pattern looks at each directory once for each way down to
+it, never up again, and the checks take a thread: many files may be looked at.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ import contextlib
 import glob
 import hashlib
 import hmac
+import itertools
 import json
 import os
 import re
 import secrets
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from noria.core.errors import SqlError
+from noria.core.limits import LOAD_FILES
 
 TOKEN_FILE = "load.token"
 PROOF_HEADER = "Noria-Proof"
@@ -89,7 +92,7 @@ class LoadPermit:
             kind = bool if key == "overwrite" else str
             if not isinstance(request.get(key, False if kind is bool else None), kind):
                 raise SqlError(1105, "HY000", f'"{key}" is {meaning}')
-        if _URL.match(request["directory"]):
+        if is_url(request["directory"]):
             raise SqlError(1235, "42000", f"'{request['directory']}' is a URL: export into a directory of the server's "
                                           "host, or write with the Spark source \"noria\" (docs/spark.md)")
         return {**request, "directory": self._resolved(request["directory"], trusted)}
@@ -103,7 +106,7 @@ class LoadPermit:
     def _expanded(self, name: str, trusted: bool) -> list[str]:
         """The files that a name stands for; a URL as it is."""
         name = re.sub(r"^file://(?=/)", "", name, flags=re.IGNORECASE)
-        if _URL.match(name):
+        if is_url(name):
             if not trusted:
                 raise SqlError(1290, "HY000", f"'{name}' is no path: URLs are read only for `noria load` on the "
                                               "server's host, as its user")
@@ -113,14 +116,13 @@ class LoadPermit:
             path = self._resolved(name, trusted)
             return self._inside(path, trusted) if os.path.isdir(path) else [path]
         start = self._resolved(fixed, trusted, name)
-        matches = sorted(glob.glob(os.path.join(glob.escape(start), name[len(fixed):].lstrip("/"))))
-        found = self._allowed([f for m in matches for f in (_listed(m) if os.path.isdir(m) else [m])], trusted)
+        found = self._allowed(_matching(start, name[len(fixed):].lstrip("/"), name), trusted)
         if not found:
             raise SqlError(1105, "HY000", f"'{name}' matches no file")
         return found
 
     def _inside(self, directory: str, trusted: bool) -> list[str]:
-        found = self._allowed(_listed(directory), trusted)
+        found = self._allowed(_bounded(_listed(directory), directory), trusted)
         if not found:
             raise SqlError(1105, "HY000", f"there is no file in the directory '{directory}'")
         return found
@@ -155,6 +157,25 @@ def fixed_part(name: str) -> str:
     """
     found = re.search(r"[*?[]", name)
     return name if found is None else os.path.dirname(name[: found.start()]) or "."
+
+
+def is_url(name: str) -> bool:
+    return _URL.match(name) is not None
+
+
+def _matching(start: str, pattern: str, shown: str) -> list[str]:
+    if ".." in pattern.split("/"):
+        raise SqlError(1105, "HY000", f"'{shown}': .. cannot follow *, ? or [ in a pattern")
+    matches = glob.iglob(os.path.join(glob.escape(start), pattern))
+    files = (f for m in matches for f in (_listed(m) if os.path.isdir(m) else [m]))
+    return sorted(_bounded(files, shown))
+
+
+def _bounded(files: Iterable[str], shown: str) -> list[str]:
+    found = list(itertools.islice(files, LOAD_FILES + 1))
+    if len(found) > LOAD_FILES:
+        raise SqlError(1105, "HY000", f"'{shown}' stands for more than {LOAD_FILES} files: load them in several parts")
+    return found
 
 
 def _listed(directory: str) -> list[str]:
@@ -237,4 +258,4 @@ def keep_rejects(made: str, target: str) -> None:
 
 
 __all__ = ["EXPORT_KEYS", "LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit", "check_reject_file", "fixed_part",
-           "keep_rejects", "make_token", "proof"]
+           "is_url", "keep_rejects", "make_token", "proof"]
