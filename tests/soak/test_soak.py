@@ -18,7 +18,7 @@ def test_nothing_grows(tmp_path: Path) -> None:
     server = Served(tmp_path / "data")
     try:
         soak = Soak(server)
-        looks = list(soak.run(selects=1_000, cycles=20, connections=100, parts=3))
+        looks = list(soak.run(selects=1_500, cycles=30, connections=100, parts=3))
         print("\n".join(map(shown, looks)))
         soak.close()
         assert not is_flat(looks[1:], SLACK), "\n".join(map(shown, looks))
