@@ -356,6 +356,37 @@ def test_many_files_of_many_kinds(served: Served, tmp_path: Path) -> None:
         assert done.returncode == 1 and says in said and str(name) in said, said
 
 
+def test_rows_that_meet_stored_ones(served: Served, tmp_path: Path) -> None:
+    """They are refused, ignored or replace what is stored; a load with a name is done once."""
+    path = tmp_path / "rows.csv"
+    path.write_text("id,n\n1000,1\n1001,2\n1001,3\n1002,4\n")
+    with served.connect() as connection:
+        execute(connection, "INSERT INTO t (id, n) VALUES (1000, 10), (1001, 11)")
+
+        def loaded(*options: str) -> tuple[int, str, list[tuple[int, int]]]:
+            code, said = load(served, path, *options)
+            return code, said, list(rows(connection, "SELECT id, n FROM t WHERE id >= 1000 ORDER BY id"))
+
+        try:
+            code, said, got = loaded("--once", "first")
+            assert code == 1 and "Duplicate entry '1000'" in said and got == [(1000, 10), (1001, 11)], said
+            code, said, got = loaded("--on-duplicate", "ignore", "--once", "first")
+            assert code == 0 and "1 rows into t, 3 ignored" in said, said
+            assert got == [(1000, 10), (1001, 11), (1002, 4)]
+            code, said, got = loaded("--on-duplicate", "replace", "--once", "first")
+            assert code == 0 and "was done before" in said and got == [(1000, 10), (1001, 11), (1002, 4)], said
+            code, said, got = loaded("--on-duplicate", "replace")
+            assert code == 0 and "4 rows into t, 4 replaced" in said, said
+            assert got == [(1000, 1), (1001, 3), (1002, 4)]
+            code, said, _ = loaded("--on-duplicate", "update")
+            assert code == 1 and "one of error, ignore, replace" in said, said
+            path.write_text("id,n\n2000,1\nx,1\ny,1\n")
+            code, said, got = loaded("--max-rejects", "1", "--once", "second")
+            assert code == 1 and "bad rows" in said and len(got) == 3, said
+        finally:
+            execute(connection, "DELETE FROM t WHERE id >= 1000")
+
+
 def test_a_table_made_of_files(served: Served, tmp_path: Path) -> None:
     path, lists = tmp_path / "a.csv", tmp_path / "lists.json"
     path.write_text("id,price,day\n1,1.5,2026-01-02\n2,,\n")

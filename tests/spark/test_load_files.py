@@ -18,6 +18,7 @@ import pytest
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, INT, TEXT, Column, SqlType, TableDef, decimal
 from noria.spark.loading import checking, files
 from noria.spark.loading.files import BadFile, Reading, Reject, Source
+from noria.spark.loading.rejects import FirstLines, placed
 
 NOW = datetime(2024, 1, 2, 3, 4, 5)
 TABLE = TableDef("t", (
@@ -30,6 +31,7 @@ def read(path: Path, table: TableDef = TABLE, **reading: Any) -> tuple[list[tupl
     how = Reading(**{"columns": tuple(c.name for c in table.columns), **reading})
     rows: list[tuple[Any, ...]] = []
     rejects: list[Reject] = []
+    first = FirstLines()
     for split in files.plan([Source(str(path), str(path), files.format_of(str(path), how))], how):
         mapping = checking.map_columns(table, split.names, split.path)
         columns = {n: table.columns[i] for i, n in enumerate(mapping.names) if n is not None}
@@ -38,7 +40,7 @@ def read(path: Path, table: TableDef = TABLE, **reading: Any) -> tuple[list[tupl
             batch, bad = checking.convert(chunk, mapping, table, fill, split.path, split.format == "csv")
             batch.validate(full=True)
             rows += list(zip(*(c.to_pylist() for c in batch.columns), strict=True))
-            rejects += bad
+            rejects += [placed(r, split, first) for r in bad]
     return rows, rejects
 
 
@@ -130,6 +132,34 @@ def test_json_lines_once_however_they_are_cut(tmp_path: Path, monkeypatch: pytes
     rows, rejects = read(path, table)
     assert sorted(rows, key=str) == sorted([(0, "first"), *good], key=str)
     assert len(rejects) == len(lines) - len(good)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize("seed", range(15))
+def test_rejects_have_their_line_however_it_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, form: str
+                                                   ) -> None:
+    """Of every kind of bad row, among empty lines and good rows.  A line of blanks is a row of CSV."""
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    monkeypatch.setattr(files, "SPLIT_BYTES", rng.randint(1, 200))
+    monkeypatch.setattr(files, "CHUNK_BYTES", rng.randint(1, 80))
+    kinds = {"csv": [b"1,a", b"", b"x,badvalue", b"1,badarity,2", b"1,bad\xff", b"99999999999,badrange", b"  "],
+             "jsonl": [b'{"i": 1}', b"", b'{"i": "x", "t": "badvalue"}', b"{bad", b'"bad\xff"', b'{"i": 1, "bad": 1}',
+                       b" "]}
+    wanted = ["badvalue", "badarity", "bad\\xff", "badrange", "{bad", '"bad"']
+    lines = [rng.choice(kinds[form]) for _ in range(rng.randint(1, 40))]
+    path = tmp_path / f"a.{form}"
+    head = [b"i,t"] if form == "csv" else []
+    path.write_bytes(rng.choice([b"\n", b"\r\n"]).join([*head, *lines]) + rng.choice([b"", b"\n"]))
+    _, rejects = read(path, TableDef("t", (Column("i", INT), Column("t", TEXT))))
+    bad = {n for n, line in enumerate(lines, 1 + len(head)) if b"bad" in line or (form == "csv" and line == b"  ")}
+    assert {r.line for r in rejects} == bad and len(rejects) == len(bad) and all(r.row is None for r in rejects)
+    for r in rejects:
+        assert r.line is not None
+        text = (b"\n".join([*head, *lines]).split(b"\n"))[r.line - 1].decode(errors="backslashreplace")
+        assert r.text == text or all(w in r.text for w in wanted if w in text), (r, text)
+        if text[:1] == "x" or '"i": "x"' in text or text.startswith("9"):
+            assert r.column == "i"
 
 
 def test_json_keeps_decimals_and_says_what_is_wrong(tmp_path: Path) -> None:

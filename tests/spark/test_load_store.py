@@ -19,6 +19,7 @@ from noria.core.statements import Insert
 from noria.core.types import BIGINT, INT, TEXT, TEXT_BIN, Column, IndexDef, TableDef
 from noria.core.values import decode
 from noria.spark.loading import load as loading
+from noria.spark.loading import merging
 from noria.spark.loading.files import BadFile, Reading
 from noria.spark.loading.load import LoadReport, LoadSpec, load
 from noria.spark.loading.tasks import LoadRefused
@@ -96,6 +97,26 @@ def test_keys_sorted_first_of_a_key_kept(spark: SparkSession, tmp_path: Path, ma
     assert left_out == Counter(n for _, n in rows) - Counter(n for _, n in first.values())
     assert all(r["reason"].startswith("Duplicate entry '") for r in rejects)
     assert told and told[-1][0] == told[-1][1] and "loading t" in told[-1][2]
+
+
+def test_rows_for_statements_in_the_order_of_the_files(spark: SparkSession, tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each good row once, with defaults, without columns that were dropped; bad ones with their place."""
+    monkeypatch.setattr("noria.spark.loading.files.SPLIT_BYTES", 300)
+    gone = Column("gone", INT, dropped="gone")
+    stored = Stored(tmp_path, Column("id", INT, nullable=False, auto_increment=True), gone,
+                    Column("n", INT, has_default=True, default=7), Column("s", TEXT), key=(0,))
+    first, second = tmp_path / "1.csv", tmp_path / "2.jsonl"
+    first.write_text("id,s\n" + "".join(f"{'x' if i == 70 else '' if i == 71 else i},a{i}\n" for i in range(1, 100)))
+    second.write_text('[{"id": 5, "n": 1, "s": "again"},\n\n{"id": 6, "n": "y"}]')
+    report = merging.rows(spark, spec=stored.spec([str(first), str(second)]))
+    pieces = [pa.ipc.open_file(path).read_all() for path in report.files]
+    assert {tuple(p.schema.names) for p in pieces} == {("id", "n", "s")}
+    rows = [tuple(row.values()) for p in pieces for row in p.to_pylist()]
+    assert rows == [*((None if i == 71 else i, 7, f"a{i}") for i in range(1, 100) if i != 70), (5, 1, "again")]
+    assert (report.rows, report.rejected, len(report.files) > 3) == (99, 2, True)
+    assert [(r["file"], r["line"], r["row"], r["column"]) for r in stored.rejects()] == [
+        (str(first), 71, None, "id"), (str(second), None, 2, "n")]
 
 
 def test_a_bag_keeps_equal_rows_and_takes_more_later(spark: SparkSession, tmp_path: Path) -> None:

@@ -30,6 +30,17 @@ def command(
     multiline: Annotated[bool, typer.Option(
         "--multiline", help="Quoted fields of CSV may hold line ends. Each file is then read by one task, "
                             "whole.")] = False,
+    on_duplicate: Annotated[str, typer.Option(
+        "--on-duplicate", help="What becomes of a row whose key is stored already, or in the files before: error "
+                               "(nothing is loaded; of two in the files the first counts, the other is rejected), "
+                               "ignore (the stored one stays) or replace. The last two write statements of 10,000 "
+                               "rows, of which others may see a part; ended on the way, load again.")] = "error",
+    once: Annotated[str, typer.Option(
+        "--once", help="A name for this load. Under the same name it is not done again: say it again when you do not "
+                       "know whether it was done.")] = "",
+    max_rejects: Annotated[int | None, typer.Option(
+        "--max-rejects", min=0, help="Load nothing if more rows than this do not fit; by default any number is set "
+                                     "aside.")] = None,
     reject: Annotated[Path | None, typer.Option(
         "--reject", resolve_path=True, help="Where rows that do not fit go, each with its reason; by default "
                                             "TABLE.rejected beside what is named first, of a URL here.")] = None,
@@ -43,7 +54,8 @@ def command(
     named = [_absolute(f) for f in files]
     keys = [k.strip() for k in primary_key.split(",") if k.strip()]
     request: dict[str, Any] = {"table": table, "files": named, "format": format, "multiline": multiline,
-                               "create": create, "primary_key": keys,
+                               "create": create, "primary_key": keys, "on_duplicate": on_duplicate, "once": once,
+                               "max_rejects": max_rejects,
                                "reject": str(reject or _beside(named[0]) / f"{table}.rejected")}
     _run(request, url)
 
@@ -58,7 +70,11 @@ def _run(request: dict[str, Any], url: str) -> None:
     console = Console()
     last, seconds = steps(HttpTransport(url).load(request), console)
     rows, rejected = last.get("rows", 0), last.get("rejected", 0)
-    console.print(f"{rows:,} rows into {request['table']} in {seconds:.1f} s ({rows / seconds:,.0f} rows/s)")
+    if last.get("again"):
+        console.print(f"nothing to do: the load named {request['once']} was done before")
+        return
+    met = "".join(f", {last[what]:,} {what}" for what in ("ignored", "replaced") if last.get(what))
+    console.print(f"{rows:,} rows into {request['table']}{met} in {seconds:.1f} s ({rows / seconds:,.0f} rows/s)")
     if rejected:
         console.print(f"{rejected:,} rows were rejected: see {request['reject']}", style="yellow")
         raise typer.Exit(2)

@@ -24,16 +24,28 @@ def copying(what: str) -> Iterator[Callable[[int, int], object]]:
 
 def steps(told: Iterable[dict[str, Any]], console: Console) -> tuple[dict[str, Any], float]:
     """Show each step, and a statement that it ran; the last step, and seconds."""
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     started = time.monotonic()
     last: dict[str, Any] = {}
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
+               TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task("starting", total=None)
+        task, step = progress.add_task("starting", total=None), "starting"
         for last in told:
             if "statement" in last:
                 console.print(f"{last['statement']};", markup=False, highlight=False, soft_wrap=True)
+            if str(last.get("step", "")) != step:  # what is left is told by how fast this step is
+                step = str(last.get("step", ""))
+                progress.remove_task(task)
+                task = progress.add_task(step, total=None)
             progress.update(task, description=str(last.get("step", "")), total=last.get("total"),
                             completed=last.get("done", 0))
     return last, time.monotonic() - started

@@ -441,7 +441,7 @@ class Node:
         return self._permit.check(request, raw, proof)
 
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        return self.bulk.load(request, lambda text: self.run_sql(text, []))
+        return self._source.load(request)
 
     def export_permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:
         return self._permit.check_export(request, raw, proof)

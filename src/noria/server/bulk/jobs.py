@@ -37,6 +37,7 @@ from noria.plan.optimizer import told
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 from noria.server.bulk.loading import keep_rejects
+from noria.server.bulk.merging import Put, merged
 from noria.server.bulk.snapshots import Snapshots, taken
 from noria.server.rows import python_rows
 from noria.sql.commands import BatchQuery
@@ -208,9 +209,11 @@ class Bulk:
             raise
 
     # ------------------------------------------------------------ load
-    async def load(self, request: dict[str, Any], run: Run | None = None) -> AsyncIterator[dict[str, Any]]:
+    async def load(self, request: dict[str, Any], run: Run | None = None, put: Put | None = None
+                   ) -> AsyncIterator[dict[str, Any]]:
         """Steps of progress, the last with `rows` and `rejected`.  request: checked by `loading.LoadPermit`.  run: a
-        statement of SQL, with which a table is made that the request wants made."""
+        statement of SQL, with which a table is made that the request wants made.  put: by which rows are written that
+        may meet stored ones."""
         from noria.spark.loading.files import Reading
         from noria.spark.loading.load import LoadSpec
 
@@ -240,29 +243,32 @@ class Bulk:
             spec = LoadSpec(table, tuple(request["files"]), str(place / "sst"), str(place / "rejected"), reading,
                             about["indexes"], request.get("max_rejects"), about["auto_increment"], self._workers,
                             sources)
-            report: LoadReport | None = None
-            async for step in self._steps("noria.spark.loading.load:load", spec=spec):
+            merges = request.get("on_duplicate", "error") != "error"
+            job, report = "merging:rows" if merges else "load:load", None
+            async for step in self._steps(f"noria.spark.loading.{job}", spec=spec):
                 if "result" in step:
                     report = step["result"]
                 else:
                     yield step
             assert report is not None
-            async for step in self._taken_in(table.name, report, request):
-                yield step
+            reject_file = str(request.get("reject", "")) if report.rejected else ""
+            if reject_file:
+                await asyncio.to_thread(keep_rejects, report.reject_file, reject_file)
+            assert put is not None or not merges
+            about_it = {"rejected": report.rejected, "examples": report.examples, "reject_file": reject_file}
+            async for step in merged(table, report, request, put) if put and merges else self._taken_in(
+                    table.name, report, request):
+                yield {**about_it, **step} if step["step"] == "done" else step
 
     async def _taken_in(self, table: str, report: LoadReport, request: dict[str, Any]
                         ) -> AsyncIterator[dict[str, Any]]:
-        reject_file = str(request.get("reject", "")) if report.rejected else ""
-        if reject_file:
-            await asyncio.to_thread(keep_rejects, report.reject_file, reject_file)
         yield {"step": f"taking {report.rows:,} rows in"}
         if report.rows:
             done: Done = await self._link.change(Ingest(table, report.files, report.rows, report.auto_increment,
                                                         report.shards, request.get("once", "")))
             if done.error is not None:
                 raise done.error
-        yield {"step": "done", "rows": report.rows, "rejected": report.rejected, "examples": report.examples,
-               "reject_file": reject_file}
+        yield {"step": "done", "rows": report.rows}
 
     async def _steps(self, job: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
         """The progress of a job as it goes, then its result; closing the iterator cancels the job."""

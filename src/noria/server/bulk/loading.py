@@ -42,12 +42,16 @@ LOAD_KEYS = {
     "multiline": "true or false",
     "reject": "a path for the rows that do not fit", "max_rejects": "a number",
     "create": "true or false", "primary_key": "a list of columns",
+    "on_duplicate": "error, ignore or replace", "once": "a name",
 }
+ON_DUPLICATE = ("error", "ignore", "replace")
 EXPORT_KEYS = {"what": "a table, a view or a SELECT", "to": "parquet, csv or json", "directory": "a path",
                "overwrite": "true or false"}
 _TYPES: dict[str, type] = {"table": str, "format": str, "header": bool, "multiline": bool, "delimiter": str,
-                           "null": str, "reject": str, "max_rejects": int, "create": bool, "primary_key": list}
+                           "null": str, "reject": str, "max_rejects": int, "create": bool, "primary_key": list,
+                           "on_duplicate": str, "once": str}
 _MARK = {"file", "row", "text", "reason"}  # the keys of a reject file's lines (spark/loading/files.py Reject)
+_MARKS = (_MARK, _MARK | {"line", "column"})  # of earlier versions, and now
 _TOKEN_BYTES = 32
 _LINE_BYTES = 64 * 1024  # a reject file's first line is shorter
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -210,6 +214,9 @@ def _well_formed(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("primary_key") and not request.get("create"):
         raise SqlError(1105, "HY000", "a primary key is given to a table that is made: say --create (\"create\"), too, "
                                       "or leave out --primary-key")
+    if request.get("on_duplicate", "error") not in ON_DUPLICATE:
+        raise SqlError(1105, "HY000", f'"on_duplicate" (--on-duplicate) is one of {", ".join(ON_DUPLICATE)}, not '
+                                      f"'{request['on_duplicate']}'")
     if len(request.get("delimiter") or ",") != 1 or not (request.get("delimiter") or ",").isascii():
         raise SqlError(1105, "HY000", '"delimiter" is one character of ASCII')
     return {k: v for k, v in request.items() if v is not None and v != ""}
@@ -235,7 +242,7 @@ def _is_reject_file(path: str) -> bool:
             first = json.loads(f.readline(_LINE_BYTES))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(first, dict) and first.keys() == _MARK
+    return isinstance(first, dict) and first.keys() in _MARKS
 
 
 def keep_rejects(made: str, target: str) -> None:

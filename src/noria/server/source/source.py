@@ -21,6 +21,7 @@ class SparkSource:
         self.plan, self.rows, self.held = self.reads.plan, self.reads.rows, self.reads.held
         self.writes = Writes(executor, bulk, link, directory, run)
         self.part, self.commit, self.drop = self.writes.part, self.writes.commit, self.writes.drop
+        self.load = self.writes.load
 
     async def close(self) -> None:
         await self.reads.close()

@@ -59,6 +59,7 @@ class Writes:
         self._executor, self._bulk, self._link, self._run = executor, bulk, link, run
         self._directory = directory
         self._staged: dict[str, _Staged] = {}
+        self._loading = set[str]()  # scopes of loads that are under way
         self._commits: dict[str, asyncio.Task[dict[str, Any]]] = {}  # under way, by scope
 
     # ------------------------------------------------------------ parts
@@ -196,12 +197,35 @@ class Writes:
         assert isinstance(command, Delete)
         return command
 
-    async def _write(self, statement: Insert | Delete, once: str) -> None:
+    async def _write(self, statement: Insert | Delete, once: str) -> int:
+        """How many rows it affected."""
         self._executor.locks.check(None, statement.table)
         done = self._executor.submit(statement, once=once)
         await asyncio.wait((done,))
-        self._executor.result_of(done)
+        result = self._executor.result_of(done)
         await self._executor.catch_up(self._executor.written(done))
+        return result.affected
+
+    # ------------------------------------------------------------ loads
+    async def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Steps of `Bulk.load`.  A load that has a name (`once`) and was done under it is not done again."""
+        scope = f"load.{request['once']}" if request.get("once") else ""
+        if scope and not _SCOPE.fullmatch(scope):
+            raise SqlError(1105, "HY000", f"'{scope[5:55]}' is no name of a load: up to 95 letters, digits, _ . and -")
+        if scope in self._loading:
+            raise SqlError(1105, "HY000", f"a load named '{scope[5:]}' is under way: wait for it")
+        self._loading |= {scope} - {""}
+        try:
+            if scope and await self._done(scope):
+                yield {"step": "done", "rows": 0, "rejected": 0, "again": True}
+                return
+            named = {**request, "once": f"{ONCE}{scope}/0" if scope else ""}
+            async for step in self._bulk.load(named, self._run, self._write):
+                yield step
+            if scope:
+                await self._forget([])
+        finally:
+            self._loading.discard(scope)
 
     # ------------------------------------------------------------ what was done
     async def _done(self, scope: str) -> list[str]:

@@ -71,7 +71,7 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
             ) -> tuple[pa.RecordBatch, list[Reject]]:
     """The chunk's good rows by the table's names, and its bad ones."""
     arrays: list[pa.Array] = []
-    bad: dict[int, str] = {}
+    bad: dict[int, tuple[str, str]] = {}
     for c, name, default in zip(table.columns, mapping.names, fill, strict=True):
         if name is None:
             arrays.append(pa.repeat(default, chunk.rows))
@@ -82,7 +82,7 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
         array, reasons = column(source, c, default)
         arrays.append(array)
         for row, reason in reasons.items():
-            bad.setdefault(row, reason)
+            bad.setdefault(row, (c.name, reason))
     batch = pa.RecordBatch.from_arrays(arrays, [c.name for c in table.columns])
     rejects = list(chunk.rejects)
     if bad:
@@ -93,8 +93,11 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
     return batch, rejects
 
 
-def _rejects(chunk: Chunk, bad: Mapping[int, str], path: str) -> list[Reject]:
-    rows = sorted(bad)
+def _rejects(chunk: Chunk, bad: Mapping[int, tuple[str, str]], path: str) -> list[Reject]:
+    """bad: the column and the reason, by row."""
+    rows, lines = sorted(bad), chunk.lines()
+    if lines is not None and len(lines) != chunk.rows:  # several objects of JSON in one line
+        lines = None
     picked = {}
     for n, array in chunk.columns.items():
         loose = isinstance(array, Loose)
@@ -104,7 +107,8 @@ def _rejects(chunk: Chunk, bad: Mapping[int, str], path: str) -> list[Reject]:
         named = {n: v[i] for n, v in picked.items() if v[i] is not MISSING}
         text = json.dumps(named, default=str, ensure_ascii=False)
         number = None if chunk.first_row is None else chunk.first_row + r
-        out.append(Reject(path, number, text, bad[r]))
+        name, reason = bad[r]
+        out.append(Reject(path, number, text, reason, None if lines is None else lines[r], name))
     return out
 
 

@@ -13,7 +13,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -54,18 +54,19 @@ class Reading:
 
 @dataclass(frozen=True)
 class Source:
-    """A plain file: where it is, and what the user calls it."""
+    """A plain file: where it is, and what the user calls it.  elements: its lines are the elements of an array."""
 
     path: str
     shown: str
     format: str
+    elements: bool = False
 
 
 @dataclass(frozen=True)
 class Split:
     """Bytes start..end of a text file (rows begin in it), or row groups start..end of a Parquet file.
     first_row: of Parquet, the number of the split's first row in the file.  nbytes: its size, uncompressed.
-    shown: what the user calls the file."""
+    shown, elements: as of its `Source`."""
 
     number: int
     path: str
@@ -76,30 +77,37 @@ class Split:
     first_row: int
     nbytes: int
     shown: str
+    elements: bool
 
 
 @dataclass(frozen=True)
 class Reject:
-    """A row that was not loaded.  row: its number in the file where that is known, from 1; text: the row."""
+    """A row that was not loaded.  row: its number in the file, from 1, where rows are no lines; text: the row; line: of
+    a text file, from 1 (within the split from 0, until `rejects` knows where that begins); column: whose value does
+    not fit."""
 
     file: str
     row: int | None
     text: str
     reason: str
+    line: int | None = None
+    column: str | None = None
 
     def json(self) -> str:
-        return json.dumps({"file": self.file, "row": self.row, "text": self.text[:SHOWN_CHARS],
-                           "reason": self.reason}, ensure_ascii=False)
+        return json.dumps({"file": self.file, "line": self.line, "row": self.row, "column": self.column,
+                           "text": self.text, "reason": self.reason}, ensure_ascii=False)
 
 
 @dataclass
 class Chunk:
-    """Rows as Arrow columns by name.  first_row: number of the first in the file, None if not known."""
+    """Rows as Arrow columns by name.  first_row: of Parquet, number of the first in the file.  lines: of a text, the
+    line of each row in the split, from 0, where that is known; asked for where a row is bad only."""
 
     columns: dict[str, Any]  # Arrow arrays, or Loose
     rows: int
     first_row: int | None = None
     rejects: list[Reject] = field(default_factory=list)
+    lines: Callable[[], Sequence[int] | None] = lambda: None
 
 
 # ------------------------------------------------------------------ planning
@@ -120,7 +128,7 @@ def plan(sources: Sequence[Source], reading: Reading) -> list[Split]:
         try:
             for start, end, names, first, nbytes in make(source, reading):
                 splits.append(Split(len(splits), source.path, source.format, start, end, names, first, nbytes,
-                                    source.shown))
+                                    source.shown, source.elements))
         except OSError as e:
             raise BadFile(f"{source.shown}: cannot be read: {e}") from e
     return splits
@@ -191,8 +199,21 @@ def _read_parquet(split: Split) -> Iterator[Chunk]:
         raise BadFile(f"{split.shown}: row group {split.start} cannot be read: {e}") from e
 
 
-def _blocks(split: Split, reading: Reading) -> Iterator[bytes]:
+@dataclass(frozen=True)
+class Block:
+    """Whole lines of a split, and how many lines of it are before them."""
+
+    data: bytes
+    before: int = 0
+
+    def lines(self) -> list[int]:
+        """Those that are not empty, by their number in the split, from 0."""
+        return [n for n, line in enumerate(self.data.split(b"\n"), self.before) if line.rstrip(b"\r")]
+
+
+def _blocks(split: Split, reading: Reading) -> Iterator[Block]:
     """Whole lines that begin in the split, about CHUNK_BYTES at a time."""
+    before = 0
     with open(split.path, "rb") as f:
         whole = reading.multiline and split.format == "csv"
         at = split.start
@@ -209,47 +230,61 @@ def _blocks(split: Split, reading: Reading) -> Iterator[bytes]:
             if at == 0:
                 block = block.removeprefix(b"\xef\xbb\xbf")
             at = f.tell()
-            yield block
+            yield Block(block, before)
+            before += block.count(b"\n")
 
 
-def _lines(block: bytes, split: Split) -> tuple[list[str], list[Reject]]:
-    """The block's lines as text; those that are not UTF-8 are rejects."""
+def _lines(block: Block, split: Split) -> tuple[list[tuple[int, str]], list[Reject]]:
+    """The block's lines as text, each with its number in the split; those that are not UTF-8 are rejects."""
     good, bad = [], []
-    for line in block.split(b"\n"):
+    for number, line in enumerate(block.data.split(b"\n"), block.before):
         line = line.rstrip(b"\r")
         if not line:
             continue
         try:
-            good.append(line.decode())
+            good.append((number, line.decode()))
         except UnicodeDecodeError:
-            bad.append(Reject(split.shown, None, line.decode(errors="backslashreplace"), "the row is not UTF-8"))
+            text = line.decode(errors="backslashreplace")
+            bad.append(Reject(split.shown, None, text, "the row is not UTF-8", number))
     return good, bad
 
 
 # ------------------------------------------------------------------ CSV
-def _parse_csv(block: bytes, split: Split, reading: Reading) -> Chunk:
+def _parse_csv(block: Block, split: Split, reading: Reading) -> Chunk:
     """Every column as text; rows with another number of fields are rejects."""
     rejects: list[Reject] = []
+    wrong: list[Any] = []
 
     def wrong_arity(row: Any) -> str:
-        reason = f"the row has {row.actual_columns} fields, {row.expected_columns} are expected"
-        rejects.append(Reject(split.shown, None, row.text, reason))
+        wrong.append(row)
         return "skip"
 
+    lines: Callable[[], Sequence[int]] = block.lines
     try:
-        table = _csv_table(block, split, reading, wrong_arity)
+        table = _csv_table(block.data, split, reading, wrong_arity)
     except pa.ArrowInvalid as e:
-        good, bad = _lines(block, split)
-        if not bad:
+        good, rejects = _lines(block, split)
+        if not rejects:
             raise BadFile(f"{split.shown}: is not CSV: {e}; rows begin at byte {split.start}") from e
-        rejects = bad
-        table = _csv_table("\n".join(good).encode(), split, reading, wrong_arity)
+        wrong.clear()
+        lines = lambda: [number for number, _ in good]  # noqa: E731
+        table = _csv_table("\n".join(line for _, line in good).encode(), split, reading, wrong_arity)
+    known = () if reading.multiline or not wrong else lines()
+    for row in wrong:
+        reason = f"the row has {row.actual_columns} fields, {row.expected_columns} are expected"
+        line = known[row.number - 1] if known else None
+        rejects.append(Reject(split.shown, row.number if reading.multiline else None, row.text, reason, line))
     columns = {n: table.column(i).combine_chunks() for i, n in enumerate(split.names)}
-    return Chunk(columns, table.num_rows, rejects=rejects)
+    skipped = {row.number - 1 for row in wrong}
+
+    def of_rows() -> Sequence[int] | None:
+        return None if reading.multiline else [n for i, n in enumerate(lines()) if i not in skipped]
+
+    return Chunk(columns, table.num_rows, rejects=rejects, lines=of_rows)
 
 
 def _csv_table(block: bytes, split: Split, reading: Reading, wrong_arity: Any) -> pa.Table:
-    if not block.strip():
+    if not block.strip(b"\r\n"):
         return pa.table({n: pa.array([], pa.string()) for n in split.names})
     return pyarrow.csv.read_csv(
         io.BytesIO(block),
@@ -266,18 +301,19 @@ _JSON = {Kind.INT: pa.int64(), Kind.DOUBLE: pa.float64(), Kind.TEXT: pa.string()
          Kind.DATETIME: pa.string()}
 
 
-def _parse_json(block: bytes, split: Split, columns: Mapping[str, Column]) -> Chunk:
+def _parse_json(block: Block, split: Split, columns: Mapping[str, Column]) -> Chunk:
     """At once where every line is an object with the table's names and types; else line by line."""
     if all(c.type.kind in _JSON for c in columns.values()):  # decimals would lose digits
         schema = pa.schema([(n, _JSON[columns[n].type.kind]) for n in split.names])
         try:
             table = pyarrow.json.read_json(
-                io.BytesIO(block), pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+                io.BytesIO(block.data), pyarrow.json.ReadOptions(use_threads=False, block_size=len(block.data) + 1),
                 pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"))
         except pa.ArrowInvalid:
             return _parse_json_lines(block, split)
         if not any(table.column(n).null_count and _fills(columns[n]) for n in split.names):
-            return Chunk({n: table.column(n).combine_chunks() for n in split.names}, table.num_rows)
+            return Chunk({n: table.column(n).combine_chunks() for n in split.names}, table.num_rows,
+                         lines=lambda: [number for number, line in _lines(block, split)[0] if not line.isspace()])
     return _parse_json_lines(block, split)
 
 
@@ -286,23 +322,23 @@ def _fills(c: Column) -> bool:
     return c.default_now or (c.has_default and c.default is not None)
 
 
-def _parse_json_lines(block: bytes, split: Split) -> Chunk:
+def _parse_json_lines(block: Block, split: Split) -> Chunk:
     """The exact way: decimals keep their digits, keys ignore case, each bad line is a reject."""
     lines, rejects = _lines(block, split)
     known = {n.lower(): n for n in split.names}
     values: dict[str, list[Any]] = {n: [] for n in split.names}
-    rows = 0
-    for line in lines:
+    rows: list[int] = []
+    for number, line in lines:
         if line.isspace():  # around an array's elements
             continue
         row, reason = _json_row(line, known)
         if reason:
-            rejects.append(Reject(split.shown, None, line, reason))
+            rejects.append(Reject(split.shown, None, line, reason, number))
             continue
-        rows += 1
+        rows.append(number)
         for n, column in values.items():
             column.append(row.get(n, MISSING))
-    return Chunk({n: Loose(v) for n, v in values.items()}, rows, rejects=rejects)
+    return Chunk({n: Loose(v) for n, v in values.items()}, len(rows), rejects=rejects, lines=lambda: rows)
 
 
 def _json_row(line: str, known: dict[str, str]) -> tuple[dict[str, Any], str]:

@@ -27,8 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.spark.jobs.progress import Progress, quiet, stages
-from noria.spark.loading import checking, files
-from noria.spark.loading.files import Reading, Source, Split
+from noria.spark.loading import checking, files, rejects
+from noria.spark.loading.files import Reading, Source
 from noria.spark.loading.ranges import place
 from noria.spark.loading.running import collected, numbers
 from noria.spark.loading.sources import gathered
@@ -94,46 +94,37 @@ class LoadReport:
 def load(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> LoadReport:
     """Build the SST files of `spec`.  BadFile, LoadRefused or SqlError when there is nothing to ingest."""
     started = time.monotonic()
-    reading = replace(spec.reading, columns=spec.reading.columns or tuple(name for _, name in spec.table.shape))
     os.makedirs(spec.out, exist_ok=True)
     try:
-        sources = spec.sources or gathered(spark, progress, spec.files, reading, os.path.join(spec.out, "plain"))
-        splits = files.plan(sources, reading)
-        job = _job(spec, splits, reading)
+        job = job_of(spark, progress, spec)
         if spec.table.auto_increment is not None:
             with stages(spark, progress, f"counting rows for {spec.table.name}"):
                 job = _numbered(spark, job, spec.auto_increment)
         with stages(spark, progress, f"loading {spec.table.name}"):
-            found = _run(spark, job, sum(s.nbytes for s in splits))
-        return _finish(spec, found, started)
+            found = _run(spark, job, sum(s.nbytes for s in job.splits))
+        return _finish(spec, job, found, started)
     except BaseException:
         shutil.rmtree(spec.out, ignore_errors=True)
         raise
 
 
-def _job(spec: LoadSpec, splits: Sequence[Split], reading: Reading) -> Job:
+def job_of(spark: SparkSession, progress: Progress, spec: LoadSpec) -> Job:
+    """What the tasks do; files that are packed or far away are plain by then."""
+    reading = replace(spec.reading, columns=spec.reading.columns or tuple(name for _, name in spec.table.shape))
+    sources = spec.sources or gathered(spark, progress, spec.files, reading, os.path.join(spec.out, "plain"))
+    splits = files.plan(sources, reading)
     maps = {s.path: checking.map_columns(spec.table, s.names, s.shown) for s in splits}
     families = tuple(Index.of(spec.table, columns, unique) for columns, unique in spec.indexes)
     return Job(spec.table, families, tuple(splits), maps, reading, spec.out, secrets.randbits(22),
                datetime.now(UTC).replace(tzinfo=None, microsecond=0), spec.max_rejects, workers=spec.workers)
 
 
-def _finish(spec: LoadSpec, found: Sequence[Report], started: float) -> LoadReport:
+def _finish(spec: LoadSpec, job: Job, found: Sequence[Report], started: float) -> LoadReport:
     """Gather what the tasks wrote; the rejects become one file."""
     for r in found:
         if r.duplicate:
             raise SqlError(1062, "23000", r.duplicate)
-    rejected = sum(r.rejected for r in found)
-    examples = tuple(e for r in found for e in r.examples)[:5]
-    if spec.max_rejects is not None and rejected > spec.max_rejects:
-        raise _too_many(rejected, spec.max_rejects, examples)
-    if rejected:
-        with open(spec.reject_file, "wb") as out:
-            for r in found:
-                if r.reject_file:
-                    with open(r.reject_file, "rb") as part:
-                        shutil.copyfileobj(part, out)
-                    os.unlink(r.reject_file)
+    rejected, examples = rejects_of(spec, job, found)
     made = [f for r in found for f in r.files]
     shards = tuple(_taken(spec.table, [f for f in made if f.worker == w]) for w in range(spec.workers))
     return LoadReport(
@@ -141,6 +132,20 @@ def _finish(spec: LoadSpec, found: Sequence[Report], started: float) -> LoadRepo
         max((r.auto_increment for r in found), default=0), rejected, spec.reject_file if rejected else "",
         examples, sum(os.path.getsize(f.path) for f in made), time.monotonic() - started,
         shards if spec.workers > 1 else ())
+
+
+def rejects_of(spec: LoadSpec, job: Job, found: Sequence[Report]) -> tuple[int, tuple[str, ...]]:
+    """How many rows were rejected, and the first reasons; they are in the reject file now, if there are any."""
+    rejected = sum(r.rejected for r in found)
+    examples = tuple(e for r in found for e in r.examples)[:5]
+    if spec.max_rejects is not None and rejected > spec.max_rejects:
+        raise _too_many(rejected, spec.max_rejects, examples)
+    if rejected:
+        parts = [r.reject_file for r in found if r.reject_file]
+        rejects.gather(parts, job.splits, spec.reject_file)
+        for part in parts:
+            os.unlink(part)
+    return rejected, examples
 
 
 def _taken(table: TableDef, made: Sequence[FileOf]) -> tuple[Files, int]:

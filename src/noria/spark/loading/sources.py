@@ -50,7 +50,7 @@ def gathered(spark: SparkSession, progress: Progress, named: Sequence[str], read
         os.makedirs(place, exist_ok=True)
         with stages(spark, progress, "unpacking"):
             collected(numbers(spark, len(made)).mapInArrow(_Unpack(tuple(made)), "number bigint"))
-    return tuple(Source(m.target if m.needed else m.path, m.shown, m.format) for m in wanted)
+    return tuple(Source(m.target if m.needed else m.path, m.shown, m.format, m.is_array) for m in wanted)
 
 
 def _kind(path: str, shown: str, reading: Reading) -> tuple[str, str, bool]:

@@ -31,6 +31,7 @@ from noria.core.values import decode, from_arrow
 from noria.spark.loading import checking, files
 from noria.spark.loading.checking import ColumnMap
 from noria.spark.loading.files import Reading, Reject, Split
+from noria.spark.loading.rejects import kept
 from noria.storage.catalog import family_of
 from noria.storage.encoding import unpack_rows
 from noria.storage.shards import owners
@@ -126,7 +127,7 @@ def _packed(batch: pa.RecordBatch) -> bytes:
 # ------------------------------------------------------------------ reading
 @dataclass
 class Rejected:
-    """A task's bad rows: counted, and written to its own file when the first comes."""
+    """A task's bad rows: counted, and written to its own file when the first comes, for `rejects` to gather."""
 
     job: Job
     name: str
@@ -134,13 +135,14 @@ class Rejected:
     examples: list[str] = field(default_factory=list)
     path: str = ""
 
-    def add(self, rejects: Iterable[Reject]) -> None:
+    def add(self, rejects: Iterable[Reject], split: int | None = None) -> None:
+        """split: the number of the one in which they have their lines."""
         rejects = list(rejects)
         if not rejects:
             return
         self.path = os.path.join(self.job.out, f"{self.name}.rejects")
         with open(self.path, "a", encoding="utf-8", errors="backslashreplace") as out:
-            out.writelines(r.json() + "\n" for r in rejects)
+            out.writelines(kept(split, r) for r in rejects)
         self.count += len(rejects)
         self.examples += [r.reason for r in rejects][: EXAMPLES - len(self.examples)]
         limit = self.job.max_rejects
@@ -156,7 +158,7 @@ class LoadRefused(Exception):
     """The load is given up and nothing is to be ingested: why, and what to do."""
 
 
-def _name(stage: str) -> str:
+def name_of(stage: str) -> str:
     """Of this attempt of this task, for its files."""
     context = TaskContext.get()
     return f"{stage}-{context.partitionId()}-{context.taskAttemptId()}"
@@ -169,7 +171,7 @@ def read_split(job: Job, split: Split, rejected: Rejected | None) -> Iterator[pa
     for chunk in files.read(split, job.reading, columns):
         batch, bad = checking.convert(chunk, mapping, job.table, fill, split.shown, split.format == "csv")
         if rejected is not None:
-            rejected.add(bad)
+            rejected.add(bad, split.number)
         yield batch
 
 
@@ -180,7 +182,7 @@ def asks(job: Job) -> Callable[[Batches], Batches]:
     column = job.table.columns[auto].name
 
     def count(numbers: Batches) -> Batches:
-        for number in _each(numbers):
+        for number in each(numbers):
             wanted, most = 0, 0
             for batch in read_split(job, job.splits[number], None):
                 codes = _codes(batch, column)
@@ -192,7 +194,7 @@ def asks(job: Job) -> Callable[[Batches], Batches]:
     return count
 
 
-def _each(numbers: Batches) -> Iterator[int]:
+def each(numbers: Batches) -> Iterator[int]:
     for batch in numbers:
         yield from batch.column(0).to_pylist()
 
@@ -241,10 +243,10 @@ class Encode:
     left_out: tuple[int, ...] = ()
 
     def __call__(self, numbers: Batches) -> Batches:
-        rejected = Rejected(self.job, _name("read")) if self.first else None
+        rejected = Rejected(self.job, name_of("read")) if self.first else None
         mark = Mark(self.job)
         out = np.array(self.left_out, np.int64)
-        for number in _each(numbers):
+        for number in each(numbers):
             for batch, places in rows_of(self.job, number, rejected):
                 if len(out):
                     kept = ~np.isin(places, out)
@@ -302,9 +304,9 @@ class WriteBag:
     job: Job
 
     def __call__(self, numbers: Batches) -> Batches:
-        rejected, mark, made = Rejected(self.job, _name("bag")), Mark(self.job), []
-        for number in _each(numbers):
-            path = os.path.join(self.job.out, f"{_name('bag')}-{number}.sst")
+        rejected, mark, made = Rejected(self.job, name_of("bag")), Mark(self.job), []
+        for number in each(numbers):
+            path = os.path.join(self.job.out, f"{name_of('bag')}-{number}.sst")
             file = write_file(path, self._entries(number, rejected, mark))
             if file is not None:
                 made.append(FileOf(self.job.family(0), path, file.rows, file.first))
@@ -330,7 +332,7 @@ class Merge:
         worker, part = divmod(TaskContext.get().partitionId(), self.ranges.total)
         family = self.families[self.ranges.family_of_part(part)]
         index = self.job.families[family]
-        name = _name(f"sst-{family}")
+        name = name_of(f"sst-{family}")
         path, rejected = os.path.join(self.job.out, f"{name}.sst"), Rejected(self.job, name)
         received: list[pa.RecordBatch] = []
         for batch in batches:
@@ -342,15 +344,16 @@ class Merge:
         rows = in_order(received)
         received.clear()
         repeated: list[bytes] = []
+        places: tuple[int, ...] = ()
         made = write_file(path, rows.select(["key", "value"]).to_batches(SORTED_ROWS),
                           lambda key, value: repeated.append(value))
         told = ""
         if repeated and index is not None:
             told = _unique_broken(self.job.table, index, len(repeated))
         elif repeated:
-            rejected.add(_duplicate(self.job.table, value) for value in repeated)
+            places = _repeated_places(rows)
+            rejected.add(_duplicate(self.job, *at) for at in zip(repeated, places, strict=True))
         files_ = () if made is None else (FileOf(self.job.family(family), path, made.rows, made.first, worker),)
-        places = _repeated_places(rows) if repeated else ()
         yield rejected.report(files=files_, duplicate=told, left_out=places).parcel()
 
 
@@ -387,11 +390,12 @@ def _unique_broken(table: TableDef, index: Index, count: int) -> str:
             "nothing was loaded: remove them")
 
 
-def _duplicate(table: TableDef, value: bytes) -> Reject:
-    """A stored row as a reject."""
+def _duplicate(job: Job, value: bytes, place: int) -> Reject:
+    """A stored row, of this place in the files, as a reject."""
+    table = job.table
     symbols, types = PlainSymbols(), [c.type for c in table.columns]
     codes = unpack_rows([value], types, lambda: np.full(len(types), NULL_CODE), symbols)[:, 0].tolist()
     row = {c.name: decode(code, c.type, symbols) for c, code in zip(table.columns, codes, strict=True)}
     key = "-".join(str(row[table.columns[c].name]) for c in table.primary_key)
-    return Reject("", None, json.dumps(row, default=str, ensure_ascii=False),
+    return Reject(job.splits[place >> ROW_BITS].shown, None, json.dumps(row, default=str, ensure_ascii=False),
                   f"Duplicate entry '{key}' for key 'PRIMARY'")

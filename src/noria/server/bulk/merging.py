@@ -1,0 +1,51 @@
+"""A load's rows as statements: of those that meet a stored row by a UNIQUE key either is kept, as the load says.
+
+Each statement has so many rows as others can wait for.  Others may see a part; ended on the way, the load is done again
+from its start and comes to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from noria.core.errors import SqlError
+from noria.core.statements import Insert
+from noria.core.types import TableDef
+
+if TYPE_CHECKING:  # as in jobs.py
+    from noria.spark.loading.merging import RowsReport
+
+Put = Callable[[Insert, str], Awaitable[int]]  # rows, and the name under which it is remembered: how many it affected
+
+
+async def merged(table: TableDef, report: RowsReport, request: dict[str, Any], put: Put
+                 ) -> AsyncIterator[dict[str, Any]]:
+    """Steps, the last with how many rows of the files were ignored, or how many stored ones replaced."""
+    on, once = str(request["on_duplicate"]), str(request.get("once", ""))
+    columns = tuple(i for i, _ in table.shape)
+    done = affected = 0
+    for piece in _pieces(report.files):
+        done += piece.num_rows
+        try:
+            affected += await put(Insert(table.name, columns, piece, on), once if done == report.rows else "")
+        except SqlError as e:
+            before = done - piece.num_rows
+            raise SqlError(e.code, e.state, f"{e.message}; {before:,} rows before it are written: mend the files or "
+                                            "the table, and load again") from e
+        yield {"step": f"writing rows into {table.name}", "done": done, "total": report.rows}
+    ignored = report.rows - affected if on == "ignore" else 0
+    replaced = affected - report.rows if on == "replace" else 0
+    yield {"step": "done", "rows": report.rows - ignored, "ignored": ignored, "replaced": replaced}
+
+
+def _pieces(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for path in files:
+        with pa.memory_map(path) as file:
+            held = pa.ipc.open_file(file)
+            for i in range(held.num_record_batches):
+                piece = held.get_batch(i)
+                if piece.num_rows:
+                    yield piece

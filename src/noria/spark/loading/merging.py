@@ -1,0 +1,79 @@
+"""Loads whose rows meet stored ones (INSERT IGNORE, REPLACE): the files' good rows, for the worker to write as
+statements.
+
+Keeps true: every row of every file is in the files that are made, in its order, or in the reject file, once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from noria.core.limits import SOURCE_STATEMENT_ROWS
+from noria.core.types import TableDef
+from noria.core.values import arrow_type
+from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.loading.load import LoadSpec, job_of, rejects_of, reports
+from noria.spark.loading.running import numbers
+from noria.spark.loading.tasks import PARCEL_SCHEMA, Batches, FileOf, Job, Rejected, each, name_of, read_split
+
+
+@dataclass(frozen=True)
+class RowsReport:
+    """files: Arrow files, in the order of their rows, in batches for one statement each; their columns are those that
+    the table shows.  The rest as of `LoadReport`."""
+
+    files: tuple[str, ...]
+    rows: int
+    rejected: int
+    reject_file: str
+    examples: tuple[str, ...]
+
+
+def rows(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> RowsReport:
+    """Read and check the files of `spec`.  BadFile or LoadRefused when there is nothing to write."""
+    os.makedirs(spec.out, exist_ok=True)
+    try:
+        job = job_of(spark, progress, spec)
+        with stages(spark, progress, f"reading rows for {spec.table.name}"):
+            found = reports(numbers(spark, len(job.splits)).mapInArrow(WriteRows(job), PARCEL_SCHEMA))
+        rejected, examples = rejects_of(spec, job, found)
+    except BaseException:
+        shutil.rmtree(spec.out, ignore_errors=True)
+        raise
+    made = sorted((f for r in found for f in r.files), key=lambda f: f.first)
+    return RowsReport(tuple(f.path for f in made), sum(f.rows for f in made), rejected,
+                      spec.reject_file if rejected else "", examples)
+
+
+@dataclass(frozen=True)
+class WriteRows:
+    """Splits to an Arrow file each."""
+
+    job: Job
+
+    def __call__(self, numbers: Batches) -> Batches:
+        rejected, made = Rejected(self.job, name_of("rows")), []
+        for number in each(numbers):
+            path, held = os.path.join(self.job.out, f"{name_of('rows')}-{number}.arrow"), 0
+            with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, schema_of(self.job.table)) as out:
+                for piece in self._pieces(number, rejected):
+                    out.write_batch(piece)
+                    held += piece.num_rows
+            made.append(FileOf("", path, held, number.to_bytes(8, "big")))
+        yield rejected.report(files=tuple(made)).parcel()
+
+    def _pieces(self, number: int, rejected: Rejected) -> Iterator[pa.RecordBatch]:
+        shown = [i for i, _ in self.job.table.shape]
+        for batch in read_split(self.job, self.job.splits[number], rejected):
+            for start in range(0, batch.num_rows, SOURCE_STATEMENT_ROWS):
+                yield batch.select(shown).slice(start, SOURCE_STATEMENT_ROWS)
+
+
+def schema_of(table: TableDef) -> pa.Schema:
+    return pa.schema([(table.columns[i].name, arrow_type(table.columns[i].type)) for i, _ in table.shape])
