@@ -11,9 +11,11 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import pymysql
 
 from chaos.clients import NOTHING, Away, Client, Failure, Text, World, number_of
 from e2e.serving import rows
@@ -313,8 +315,36 @@ def compare(world: World, big: Big, connection: Any) -> None:
         keys = [(k,) for k in (5, 7, 150)] if "?" in query else [()]
         for key in keys:
             text = query.replace("?", str(key[0])) if key else f"SELECT {columns} FROM {name}"
-            _same(f"{name} {key}", as_texts(rows(connection, text)),
+            _same(f"{name} {key}", as_texts(asked(world, text, connection)),
                   as_texts(big.lite.execute(query.replace("SELECT *", f"SELECT {columns}"), key)))
+
+
+LOOK_S = 20
+
+
+def asked(world: World, text: str, connection: Any) -> Any:
+    """The rows; of what is not answered soon, what it waits for is noted."""
+    told: list[str] = []
+
+    def look() -> None:
+        with suppress(pymysql.err.MySQLError, OSError), world.server.connect() as other:
+            for what in ("SHOW FULL PROCESSLIST", "SHOW NORIA MIGRATIONS", f"EXPLAIN {text}"):
+                told.extend(map(str, rows(other, what)))
+            told.extend(world.server.get("/waits"))
+        world.journal("chaos", "waits", text=text, told=told)
+
+    looker = threading.Timer(LOOK_S, look)
+    looker.start()
+    try:
+        return rows(connection, text)
+    except pymysql.err.MySQLError as e:
+        raise Unanswered("\n".join([f"{text}: {e}", *told])) from e
+    finally:
+        looker.cancel()
+
+
+class Unanswered(Exception):
+    """A read that had to be answered was not."""
 
 
 def as_texts(found: Any) -> Counter[tuple[str, ...]]:

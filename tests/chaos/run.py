@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos.changes import MADE as BIG
-from chaos.changes import Big, Changes, Feeds, compare
+from chaos.changes import Big, Changes, Feeds, asked, compare
 from chaos.clients import (
     CONVERGE_S,
     MARKS,
@@ -42,7 +42,7 @@ from chaos.loads import MADE as TO_LOAD
 from chaos.loads import compare as compare_loads
 from chaos.probes import PROBED, Losses, Probe
 from e2e.crash_model import OWNED, TABLES, VIEWS, keys_of
-from e2e.serving import Served, execute, rows, until
+from e2e.serving import Served, execute, until
 
 RECOVERY_S = 400  # from the end of a fault until every client was answered; busy machines start JVMs slowly
 VERIFY_S = 1_800  # Spark starts a JVM and recomputes all views, on whatever is left of the machine
@@ -211,15 +211,15 @@ class Run:
         keys = keys_of(WRITERS)
         with server.connect() as connection:
             for table in OWNED:
-                self._same(table, plain(rows(connection, f"SELECT * FROM {table}")),
+                self._same(table, plain(asked(self.world, f"SELECT * FROM {table}", connection)),
                            model.rows(f"SELECT * FROM {table}"))
             for name, (query, key) in VIEWS.items():
                 if not key:
-                    self._same(name, plain(rows(connection, f"SELECT * FROM {name}")), model.rows(query))
+                    self._same(name, plain(asked(self.world, f"SELECT * FROM {name}", connection)), model.rows(query))
                     continue
                 for value in keys[key[0]]:
                     text = bound(query, (value,))
-                    self._same(text, plain(rows(connection, text)), model.rows(text))
+                    self._same(text, plain(asked(self.world, text, connection)), model.rows(text))
             compare(self.world, self._big, connection)
             compare_loads(self.stage.loaded, connection)
 

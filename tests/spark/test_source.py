@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
 from decimal import Decimal
@@ -27,6 +28,7 @@ from noria.spark.source.writer import NoriaStreamWriter, NoriaWriter, Staged
 from spark.feeds import serving_feed
 
 pytestmark = pytest.mark.spark
+ROOT = Path(__file__).parents[2]
 MANY = 250_000  # more than are written as statements, and than are read in one piece
 TYPES = {
     "a1": ("TINYINT", "-128"), "a2": ("SMALLINT UNSIGNED", "65535"), "a3": ("MEDIUMINT", "-8388608"),
@@ -89,6 +91,31 @@ def test_every_type_there_and_back(spark: SparkSession, served: Served, db: Any)
     write(there, served, "kinds3", primaryKey="id")
     made = read(spark, served, table="kinds3").orderBy("id").collect()
     assert [tuple(r) for r in made] == [tuple(r) for r in by_http]
+
+
+# ------------------------------------------------------------------ the documented walk
+def test_the_walk_of_the_page(spark: SparkSession, served: Served, db: Any, tmp_path: Path) -> None:
+    """The lines of docs/spark.md, as they stand there."""
+    walk = (ROOT / "docs" / "spark.md").read_text().partition("## A walk")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", walk, re.DOTALL)
+    assert len(blocks) == 4
+    pages = ["/about", "/docs/start", "/docs/types", None]
+    events = [(i, pages[i % 4], "x", i) for i in range(400)]
+    spark.createDataFrame(events, "id long, page string, reader string, ms long").write.json(str(tmp_path / "events"))
+    owners = [("/about", "ann"), ("/docs/start", "bob"), ("/docs/types", "bob")]
+    spark.createDataFrame(owners, "page string, owner string").write.parquet(str(tmp_path / "owners"))
+    names: dict[str, Any] = {"spark": spark, "url": served.url, "place": str(tmp_path)}
+    try:
+        for block in blocks:
+            exec(compile(block, "docs/spark.md", "exec"), names)
+        assert names["shown"] == [("/about", 100, sum(range(0, 400, 4)))]
+        assert {tuple(r) for r in spark.table("sections").collect()} == {("about", 100), ("docs", 202)}
+        assert {tuple(r) for r in names["by_owner"].collect()} == {("ann", 100), ("bob", 202)}
+        exec(compile(blocks[0], "docs/spark.md", "exec"), names)
+        assert rows(db, "SELECT COUNT(*) FROM events") == [(302,)]
+    finally:
+        names["query"].stop()
+        names["db"].close()
 
 
 # ------------------------------------------------------------------ files

@@ -27,7 +27,7 @@ def command(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
 ) -> None:
     """Run the paper's application: serve, load 2 million votes with Spark, read and vote, evict, change, crash,
-    verify.
+    stream, verify.
 
     Status 0: every view agreed with Spark's recomputation in the end; 1: not so, or the demo could not go on.
     """

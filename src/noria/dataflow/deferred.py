@@ -216,6 +216,10 @@ class Deferred:
         return Done(w.number, error=interrupted())
 
     # -------------------------------------------------------------- what is told of it
+    def waiting(self) -> Iterator[tuple[Envelope, list[str]]]:
+        """Requests, and what they wait for."""
+        return ((w.envelope, [self._engine.builds.progress(b).what for b in w.builds()]) for w in self._waiting)
+
     def progress(self) -> list[dict[str, object]]:
         """What is being built, and for which views."""
         return list(self._shown())

@@ -6,7 +6,7 @@ Keeps true: what waits goes on between ticks, in the order in which it came; nob
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -87,6 +87,9 @@ class Waiting:
     def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1) -> None:
         """asker: the worker on whose behalf."""
         self._parked.append(_Parked(ready, run, asker))
+
+    def askers(self) -> Iterator[int]:
+        return (p.asker for p in self._parked)
 
     def lost(self, worker: int) -> None:
         """What it asked is forgotten."""

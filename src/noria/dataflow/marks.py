@@ -10,7 +10,7 @@ exchanges is there when it is answered; a state that lost a worker's rows is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -70,6 +70,9 @@ class Marks:
         for number, r in self._rounds.items():
             if worker in r.missing:
                 self._send(worker, Mark(number, r.depth - 1))
+
+    def rounds(self) -> Iterable[_Round]:
+        return self._rounds.values()
 
     def idle(self) -> bool:
         return not self._rounds

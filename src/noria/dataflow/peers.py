@@ -54,7 +54,7 @@ class Peers:
         self.version = self.sent = 0
         self._engine, self._epoch, self._worker = engine, epoch, worker
         self._outbox: list[tuple[int, Envelope]] = []
-        self._ahead: defaultdict[int, list[tuple[int, Between]]] = defaultdict(list)  # with their numbers
+        self.ahead: defaultdict[int, list[tuple[int, Between]]] = defaultdict(list)  # with their numbers
         self._life = incarnation << 40
         self._last = {w: self._life for w in range(workers) if w != worker}  # by worker: the last message to it
         self._heard = [0] * workers
@@ -87,7 +87,7 @@ class Peers:
     def reached(self, version: int) -> None:
         """The program is of this version here."""
         self.version = version
-        waited, self._ahead = self._ahead, defaultdict(list)
+        waited, self.ahead = self.ahead, defaultdict(list)
         self._handle([(sender, number, b) for sender, bodies in waited.items() for number, b in bodies])
 
     def stayed(self, version: int) -> None:
@@ -116,9 +116,9 @@ class Peers:
         arrived: dict[Node, list[Batch]] = {}
         for sender, number, body in messages:
             if isinstance(body.message, Lost):
-                self._ahead.pop(sender, None)  # of another life of it
-            if body.version > self.version or sender in self._ahead:
-                self._ahead[sender].append((number, body))
+                self.ahead.pop(sender, None)  # of another life of it
+            if body.version > self.version or sender in self.ahead:
+                self.ahead[sender].append((number, body))
                 continue
             self._heard[sender] = max(number, self._heard[sender])
             if isinstance(body.message, Update):

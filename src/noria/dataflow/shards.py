@@ -126,6 +126,10 @@ class Shards:
                     if len(late):
                         g.pieces[sender].append(rows.take(late))
 
+    def gathers(self) -> Iterator[Gather]:
+        """All that is under way."""
+        return (g for some in self._gathers.values() for g in some)
+
     # -------------------------------------------------------------- pulls
     def gather(self, node: Node, cols: Columns, keys: Codes) -> None:
         """Ask for distinct missing keys (folded) of an exchange, those that nobody asks for already; raises `Remote`

@@ -29,7 +29,7 @@ from noria.core.errors import (
 )
 from noria.core.limits import ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
-from noria.dataflow import evict, export, loads, packets, render, validate
+from noria.dataflow import evict, export, loads, packets, render, validate, waits
 from noria.dataflow.answers import codes_of, shown
 from noria.dataflow.changes import Changes, Planner
 from noria.dataflow.commits import Commits, TickFailed
@@ -394,7 +394,8 @@ class Worker:
     def _ask(self, body: packets.Ask, e: Envelope) -> packets.Packet | None:
         answers: dict[str, Callable[[], Any]] = {
             "graph": lambda: render.nodes(self.engine), "builds": self._deferred.progress,
-            "graph plan": self._graph_plan, "history": self._store.history, "stats": self.stats}
+            "graph plan": self._graph_plan, "history": self._store.history, "stats": self.stats,
+            "waits": lambda: waits.of_worker(self._peers, self._deferred)}
         if body.what in answers:
             return packets.Done(body.request, answers[body.what]())
         if body.what == "explain":

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from noria.core.limits import STORE_SHARE
-from noria.demo import generate, report, sysbench
+from noria.demo import generate, report, streaming, sysbench
 from noria.demo.clients import READ, Profile
 from noria.demo.lobsters import Size, votes_of_stories
 from noria.demo.mix import Mix
@@ -281,6 +281,31 @@ def _until_back(server: Server, killed_pid: int) -> float:
     raise server.failed(f"no worker came up within {BACK_S} s after the kill")
 
 
+def streamed(stage: Stage) -> None:
+    """Rows from Spark in, a view's changes out."""
+    screen, options, size = stage.screen, stage.options, stage.options.size
+    screen.section("A Spark stream in, a view's feed out")
+    popular = (f"SELECT id, title, vcount FROM StoriesWithVC WHERE vcount > "
+               f"{int(np.quantile(votes_of_stories(size), 0.95))}")
+    stage.sql(f"CREATE FEED {streaming.FEED} AS {popular}")
+    screen.say(f"CREATE FEED {streaming.FEED} AS {popular}", "dim")
+    follower = streaming.Follower(stage.server.url)
+    with screen.working("the feed's first rows"):
+        rows = follower.start()
+    watch = Stopwatch()
+    with screen.working("starting Spark") as tell:
+        votes = streaming.run(size, stage.server.url, options.directory / "stream",
+                              options.directory / "stream.log", tell)
+    screen.say(f"spark.readStream … .writeStream.format(\"noria\"): {votes:,} votes in batches of "
+               f"{streaming.BATCH_VOTES:,}, {watch.seconds():.1f} s with Spark's start")
+    if not follower.has(stage.sql(popular)):
+        raise DemoFailed(f"what the feed told is not what its query gives (error: {follower.failed})")
+    late = 1000 * np.median(follower.late)
+    screen.say(f"{rows:,} rows and {follower.changes:,} changes were told, {late:.0f} ms after their commit at the "
+               "median; they add up to the query's rows")
+    stage.sql(f"DROP FEED {streaming.FEED}")
+
+
 def verify(stage: Stage) -> bool:
     """Both lowerings against each other."""
     screen = stage.screen
@@ -312,4 +337,4 @@ def verify(stage: Stage) -> bool:
 
 
 ACTS: tuple[Callable[[Stage], None], ...] = (program, raw_files, load, mixed, every_key, small_memory, second_view,
-                                          worker_killed)
+                                          worker_killed, streamed)

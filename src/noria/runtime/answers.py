@@ -32,6 +32,8 @@ def together(body: Packet, replies: Sequence[Done]) -> Done:
 def _asked(what: str, values: Sequence[Any]) -> Any:
     if what in ("idle", "flush ahead"):
         return all(values)
+    if what == "waits":
+        return [f"worker {w}: {text}" for w, some in enumerate(values) for text in some]
     if what == "once":
         return sorted({name for names in values for name in names})
     if what == "stats":

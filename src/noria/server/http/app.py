@@ -3,6 +3,7 @@
     GET  /health                      is the server up, is its worker
     GET  /metrics                     for Prometheus
     GET  /graph[?format=dot]          the running data-flow
+    GET  /waits                       what requests wait for at each worker, in words
     GET  /views, /views/NAME          views: key, columns, how each is kept
     GET  /tables/NAME                 columns and primary key
     POST /sql                         {"sql": ..., "parameters": [...]}, answered as JSON or as an Arrow stream
@@ -183,6 +184,7 @@ class Api:
         return [
             *source.routes(),
             ("GET", "/health", self.health), ("GET", "/metrics", self.metrics), ("GET", "/graph", self.graph),
+            ("GET", "/waits", self.waits),
             ("GET", "/views", self.views), ("GET", "/views/{name}", self.view), ("GET", "/tables/{name}", self.table),
             ("POST", "/sql", self.sql), ("POST", "/tables/{name}/rows", self.insert),
             ("POST", "/views/{name}/lookup", self.lookup), ("GET", "/attach", self.attach),
@@ -209,6 +211,9 @@ class Api:
             raise SqlError(1105, "HY000", f"there is no graph format '{form}': json or dot")
         graph = await self._s.ask("graph")
         return PlainTextResponse(dot(graph)) if form == "dot" else JSONResponse(graph)
+
+    async def waits(self, request: Request) -> Response:
+        return JSONResponse(await self._s.ask("waits"))
 
     async def views(self, request: Request) -> Response:
         return JSONResponse(self._s.view_list())

@@ -42,5 +42,8 @@ class NoriaDataSource(DataSource):  # type: ignore[misc]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "noria" known to a session."""
+    """Make the format "noria" known to a session, and the session this thread's: a stream's sink is looked for in the
+    session that the thread is at (a new thread is at none), not in the stream's own."""
     spark.dataSource.register(NoriaDataSource)
+    if hasattr(spark, "_jsparkSession"):  # not of a session by Spark Connect
+        spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
