@@ -9,9 +9,12 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from noria.dataflow.packets import Migrate
+from noria.core.keys import shard_of
+from noria.core.types import INT
+from noria.dataflow.packets import Migrate, Write
 from simulated.clients import TABLES, Client
 from simulated.loop import SeededLoop
 from simulated.play import play
@@ -67,6 +70,57 @@ def test_a_view_is_found_though_all_workers_died_while_it_was_made(tmp_path: Pat
             assert await client.run("SELECT id, name FROM users WHERE owner = 7") == [(5, "a")]
             await asyncio.sleep(1)
             left -= min(p.incarnation for p in sim.processes.values()) > 1
+
+    try:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(test())
+    finally:
+        sim.stop()
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_all_workers_die_between_a_decision_and_a_change_of_the_program(tmp_path: Path, decided: bool) -> None:
+    """Worker 0 has made the change; worker 2 has not, for it has a part of a statement prepared, which worker 1 decides
+    (and has decided, or not).  Whoever comes up takes the change in when that is settled, and the statement is whole."""
+    loop = SeededLoop(random.Random(1))
+    sim = Simulated(tmp_path, loop, 3, 1)
+    numbers = np.arange(100)
+    ids = [int(numbers[shard_of([numbers], [INT], 3) == w][0]) for w in (1, 2)]
+
+    async def test() -> None:
+        await sim.start()
+        client, programmer = Client(sim, 1), Client(sim, 2)
+        for text in TABLES:
+            await client.run(text)
+        assert sim.life is not None
+        links = sim.life.links
+        deciding = asyncio.Event()
+        send, told = links[1]._send, links[1]._book.changes.answered
+
+        def sent(body: Any, seq: int) -> None:
+            """The decision is under way when worker 1 is lost, before or after it took it in."""
+            if isinstance(body, Write) and body.group:
+                deciding.set()
+            if decided or not (isinstance(body, Write) and body.group):
+                send(body, seq)
+
+        links[1]._send = sent  # type: ignore[method-assign]
+        links[1]._book.changes.answered = (  # type: ignore[method-assign]
+            lambda *reply: deciding.is_set() or told(*reply))
+        rows = ", ".join(f"({i}, 1, 1, 1)" for i in ids)
+        inserted = asyncio.ensure_future(client.run(f"INSERT INTO posts VALUES {rows}"))
+        await deciding.wait()
+        changed = asyncio.ensure_future(programmer.run("CREATE VIEW late AS SELECT id, score FROM posts WHERE id = ?"))
+        while not any(isinstance(body, Migrate) for body, _ in links[2]._book.changes.waiting):
+            await asyncio.sleep(0.01)
+        for w in range(3):
+            sim.kill(w)
+        links[1]._send, links[1]._book.changes.answered = send, told  # type: ignore[method-assign]
+        await asyncio.wait([inserted, changed])
+        assert changed.exception() is None
+        found = [await programmer.run(f"SELECT id, score FROM late WHERE id = {i}") for i in ids]
+        assert found in ([[(i, 1)] for i in ids], [[], []]) and (not decided or found[0])
+        assert inserted.exception() is not None or found[0]
 
     try:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

@@ -69,6 +69,7 @@ class Asked(Participant, Protocol):
 class _Group(NamedTuple):
     """patient: it waits for workers that are lost."""
 
+    name: str
     first: int
     decision: asyncio.Future[Any]
     prepares: dict[int, asyncio.Future[Any]]
@@ -84,6 +85,7 @@ class Groups:
         self._running: dict[asyncio.Task[list[WriteResult]], _Group] = {}
         self._committed: set[str] = set()  # decided, and not yet known to be done by all
         self._done: dict[int, list[str]] = {}  # by coordinator: decisions that nobody will ask for any more
+        self._settled: dict[tuple[str, int], WriteResult] = {}  # parts of running groups, done as their workers came up
 
     def __bool__(self) -> bool:
         return bool(self._running)
@@ -118,12 +120,13 @@ class Groups:
         decision = submit(first, write)
         prepares = {w: submit(w, Prepare(tuple(parts[w]), name, first)) for w in others}
         task = asyncio.ensure_future(self._run(write, first, decision, prepares, {} if told is None else told))
-        self._running[task] = _Group(first, decision, prepares, patient)
+        self._running[task] = _Group(name, first, decision, prepares, patient)
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[list[WriteResult]]) -> None:
-        del self._running[task]
+        name = self._running.pop(task).name
+        self._settled = {at: result for at, result in self._settled.items() if at[0] != name}
         if not task.cancelled():
             task.exception()  # looked at: whoever began it may be gone
 
@@ -184,8 +187,10 @@ class Groups:
         """At all of these; one that finds its disk full is asked until it does not.  What a damaged file keeps from
         being done stays prepared there: the worker's next start tries it again."""
         async def one(w: int) -> WriteResult:
-            while True:
+            while (name, w) not in self._settled:
                 reply: Wrote = await self._links[w].submit(Decide(name, commit))
+                if (name, w) in self._settled:
+                    break
                 if not reply.results or reply.results[0].error is None:
                     if told is not None:
                         told[w] = reply.told
@@ -195,6 +200,7 @@ class Groups:
                     return WriteResult(error=_unfinished(w, reply.results[0].error))
                 log.warning("worker %d cannot commit what is decided (%s): again", w, reply.results[0].error)
                 await asyncio.sleep(AGAIN_S)
+            return self._settled[name, w]
 
         return list(await asyncio.gather(*map(one, workers)))
 
@@ -208,18 +214,44 @@ class Groups:
     async def resolve(self, hello: Hello, decided: Callable[[int], Sequence[str]]) -> None:
         """Within the worker's `on_hello`: what it has prepared and nobody is at any more is decided.  decided: which
         groups a coordinator has committed.  SqlError: it cannot be done now, and the worker cannot serve."""
-        link = self._links[hello.worker]
         for name, coordinator in hello.prepared:
-            if link.held != name:
-                commit = name in self._committed or name in decided(coordinator)
-                reply: Wrote = await link.first(Decide(name, commit))
-                error = next((r.error for r in reply.results if r.error is not None), None)
-                if error is not None:
-                    link.release(name)  # or nobody would decide it in the worker's next life
-                if error is not None and error.code != _DAMAGED:
-                    raise error
-                if error is not None:
-                    log.warning("worker %d still cannot do what was decided: %s", hello.worker, error)
+            if self._links[hello.worker].held != name and (name, hello.worker) not in self._settled:
+                await self._settle(hello.worker, name, name in self._committed or name in decided(coordinator))
+
+    async def settle(self, hellos: Sequence[Hello]) -> None:
+        """Within the `on_hello` of all workers, of which none serves: what is under way and prepared does not wait for
+        its coordinator to serve, as that waits for all to have one catalog, and who has something prepared takes no
+        change in.  It is done if the coordinator has committed it, else given up."""
+        for group in tuple(self._running.values()):
+            there = [w for w in group.prepares if group.name in dict(hellos[w].prepared)]
+            if not there or group.patient:  # none changes the catalog beside what is patient
+                continue
+            commit = group.name in hellos[group.first].decided or _committed(group.decision)
+            if not commit:
+                self._links[group.first].withdraw(group.decision, True)
+            for w in there:
+                await self._settle(w, group.name, commit)
+
+    async def _settle(self, worker: int, name: str, commit: bool) -> None:
+        """SqlError: the worker cannot do it now."""
+        link = self._links[worker]
+        reply: Wrote = await link.first(Decide(name, commit))
+        error = next((r.error for r in reply.results if r.error is not None), None)
+        link.release(name)  # or nobody would decide it in the worker's next life
+        if error is not None and error.code != _DAMAGED:
+            raise error
+        if error is not None:
+            log.warning("worker %d still cannot do what was decided: %s", worker, error)
+        elif any(g.name == name for g in self._running.values()):
+            self._settled[name, worker] = reply.results[0] if reply.results else WriteResult()
+
+
+def _committed(decision: asyncio.Future[Any]) -> bool:
+    """Has the coordinator told that it did its part?"""
+    if not decision.done() or decision.cancelled() or decision.exception() is not None:
+        return False
+    wrote: Wrote = decision.result()
+    return wrote.results[0].error is None
 
 
 def _unfinished(worker: int, error: SqlError) -> SqlError:

@@ -173,6 +173,7 @@ class ShardedLink:
         self._mirror = Mirror.of(hellos[LEADER].tables, hellos[LEADER].recipe)
         for link in self.links[1:]:
             await link.replay(catalog_only)
+        await self._groups.settle(hellos)
         for hello in hellos:
             await self._groups.resolve(hello, lambda w: hellos[w].decided)
         for hello in hellos[1:]:
