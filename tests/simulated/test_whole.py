@@ -14,7 +14,8 @@ import pytest
 
 from noria.core.keys import shard_of
 from noria.core.types import INT
-from noria.dataflow.packets import Migrate, Write
+from noria.dataflow.packets import Migrate, RenameView, Write
+from noria.runtime.link import LinkState, WorkerLink
 from simulated.clients import TABLES, Client
 from simulated.loop import SeededLoop
 from simulated.play import play
@@ -121,6 +122,58 @@ def test_all_workers_die_between_a_decision_and_a_change_of_the_program(tmp_path
         found = [await programmer.run(f"SELECT id, score FROM late WHERE id = {i}") for i in ids]
         assert found in ([[(i, 1)] for i in ids], [[], []]) and (not decided or found[0])
         assert inserted.exception() is not None or found[0]
+
+    try:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(test())
+    finally:
+        sim.stop()
+
+
+COUNTED = "CREATE OR REPLACE VIEW stamp AS SELECT author, COUNT(*) AS n FROM posts WHERE author = ? GROUP BY author"
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_a_worker_that_is_lost_in_a_change_has_it_once(tmp_path: Path, lost: str) -> None:
+    """It takes the graph of another: of one that has the change, which still waits for the lost one ("before"), or of
+    one that has not, while the lost one had made it ("after").  Nobody waits for what it lacks."""
+    loop = SeededLoop(random.Random(1))
+    sim = Simulated(tmp_path, loop, 3, 1)
+
+    async def test() -> None:
+        await sim.start()
+        client = Client(sim, 1)
+        for text in (*TABLES, "INSERT INTO posts VALUES " + ", ".join(f"({i}, 1, {i % 7}, 1)" for i in range(70))):
+            await client.run(text)
+        assert sim.life is not None
+        links = sim.life.links
+        dies, keepers = (links[1], links[:1]) if lost == "before" else (links[0], links[1:])
+
+        def holds(link: WorkerLink) -> None:
+            """The change that gives the new view its name is on its way until the lost worker is down, or up again."""
+            send, held = link._send, list[asyncio.Task[None]]()
+
+            async def later(body: Any, seq: int) -> None:
+                sim.kill(dies.worker)
+                while dies.state is LinkState.UP:
+                    await asyncio.sleep(0)
+                if lost == "after":
+                    await dies.up()
+                send(body, seq)
+
+            def sent(body: Any, seq: int) -> None:
+                if isinstance(body, Migrate) and any(isinstance(s, RenameView) for s in body.steps) and not held:
+                    held.append(asyncio.ensure_future(later(body, seq)))
+                else:
+                    send(body, seq)
+
+            link._send = sent  # type: ignore[method-assign]
+
+        for link in keepers:
+            holds(link)
+        await client.run(COUNTED)
+        for author in range(7):
+            assert await client.run(f"SELECT author, n FROM stamp WHERE author = {author}") == [(author, 10)]
 
     try:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

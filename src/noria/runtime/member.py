@@ -8,7 +8,7 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-from noria.dataflow.packets import Own, Packet
+from noria.dataflow.packets import Migrate, Own, Packet
 from noria.runtime.changes import Change, Flight, Hold, ReplyBook, WorkerGone
 
 
@@ -49,6 +49,15 @@ class Member:
         answer: asyncio.Future[Any] = self._loop.create_future()
         await self._at_once(self._book.changes.begun(body, answer))
         return answer.result()
+
+    async def take_in(self, version: int, changed: Callable[[Change], Change]) -> None:
+        """Only within `on_hello`: changes of the program that wait, up to this version, which the worker is to have."""
+        for body, future in tuple(self._book.changes.waiting):
+            if isinstance(body, Migrate) and 0 < body.version <= version:
+                self._book.changes.waiting.remove((body, future))
+                await self._at_once(self._book.changes.begun(changed(body), future))
+                if (error := future.result().error) is not None:
+                    raise error
 
     async def _at_once(self, flight: Flight) -> None:
         done: asyncio.Future[Any] = self._loop.create_future()

@@ -56,7 +56,7 @@ from noria.runtime.away import Away
 from noria.runtime.changes import Change, WorkerGone
 from noria.runtime.copying import copy_rows
 from noria.runtime.cut import Cut
-from noria.runtime.following import SomeLink, adopt, follow, take_back
+from noria.runtime.following import Doing, SomeLink, adopt, follow, take_back, taking_back
 from noria.runtime.groups import Groups
 from noria.runtime.link import LinkState, LinkStats, OnHello
 from noria.runtime.mirror import Mirror, catalog_only, of_views, yielding
@@ -85,6 +85,7 @@ class ShardedLink:
         self._mirror = Mirror()
         self._told: list[Migrated] = []  # since a change began, by workers that came up
         self._next: tuple[int, Mirror] | None = None  # what a change under way leads to: its version, and that
+        self._doing: Doing | None = None
         self._numbers, self._turn = Numbers(), 0
         self._groups = Groups(links, epoch)
         self._migrating = asyncio.Lock()
@@ -198,14 +199,18 @@ class ShardedLink:
         await self._groups.resolve(hello, lambda w: ())
         if self._limit is not None:
             await link.recover(self._limit)
+        doing = self._doing
         try:
             plan = (await donor.ask(Ask(0, "graph plan"))).value
         except WorkerGone as e:
             raise RuntimeError(f"worker {donor.worker} ended, whose graph it was to have: {e}") from None
+        await link.take_in(plan["version"], catalog_only)  # the graph has it already, the catalog here has not
         mirror = self._mirror
         if self._next is not None and plan["version"] == self._next[0]:
             mirror = self._next[1]
         self._tells(plan["version"], await adopt(link, plan, mirror))
+        if doing is not None and (lacking := doing.lacks(link.worker, donor.worker, plan["version"])) is not None:
+            missed.insert(0, lacking)
         for body in missed:
             if body.version > plan["version"]:
                 self._tells(body.version, await link.recover(replace(body, steps=of_views(body.steps), durable=False)))
@@ -374,9 +379,11 @@ class ShardedLink:
         self._away.under_way = True
         try:
             follow = replace(body, limit_ms=0, first_node=first.first_node)
-            others = await asyncio.gather(*(send(w, follow) for w in range(1, self.workers)), return_exceptions=True)
+            doing = self._doing = Doing(dict.fromkeys(range(self.workers), follow), {LEADER})
+            others = await asyncio.gather(*(doing.watch(w, send(w, follow)) for w in range(1, self.workers)),
+                                          return_exceptions=True)
         finally:
-            self._next, self._away.under_way = None, False
+            self._next, self._doing, self._away.under_way = None, None, False
         replies = [first, *(r for r in others if isinstance(r, Migrated) and r.error is None)]
         if len(replies) < self.workers:
             return await self._undo(body, [first, *others])
@@ -399,7 +406,11 @@ class ShardedLink:
         """One worker could not follow: those that have are taken back; one that cannot be begins again."""
         self.version += 1
         back = Migrate(self._mirror.inverse(body.steps), self._mirror.recipe, body.durable, version=self.version)
-        await take_back(self.links, replies, back)
+        self._doing = taking_back(replies, back)
+        try:
+            await take_back(self.links, self._doing)
+        finally:
+            self._doing = None
         for r in (r for r in replies if isinstance(r, Migrated) and r.error is not None):
             return r
         raise next(r for r in replies if isinstance(r, BaseException))
