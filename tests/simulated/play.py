@@ -34,6 +34,8 @@ class Play:
         self.sim = Simulated(path, loop, rng.choice([2, 3]), rng.choice([1, 2]))
         self.small = rng.random() < 0.5  # memory: it is evicted all the time
         self.clients: list[Client] = []
+        self.over = False
+        self.restart: asyncio.Future[None] | None = None
         self.did: Counter[str] = Counter()
 
     async def run(self) -> None:
@@ -47,9 +49,12 @@ class Play:
         if self.gap:
             others.append(asyncio.ensure_future(self._faults()))
         await self._all(lives, others)
+        self.over = True  # a task that is cancelled as what it waits for comes goes on
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        if self.restart is not None:
+            await self.restart
         await self._at_rest()
 
     async def _all(self, lives: list[asyncio.Task[Any]], others: list[asyncio.Task[Any]]) -> None:
@@ -75,13 +80,13 @@ class Play:
             left -= client.did["write"] + client.did["read"]
 
     async def _changes(self) -> None:
-        while True:
+        while not self.over:
             await self.sim.loop.after(self.rng.randrange(600))
             await self.programmer.change()
             self.did["change"] += 1
 
     async def _looks(self) -> None:
-        while True:
+        while not self.over:
             await self.sim.loop.after(self.rng.randrange(200))
             await self.programmer.look()
             self.did["look"] += 1
@@ -89,7 +94,7 @@ class Play:
     # ------------------------------------------------------------ faults
     async def _faults(self) -> None:
         sim, rng = self.sim, self.rng
-        while True:
+        while not self.over:
             await sim.loop.after(rng.randrange(2 * self.gap))
             kind = rng.choice(["worker", "worker", "mortal", "mortal", "freeze", "cut", "cut", "front", "server"])
             self.did[kind] += 1
@@ -106,12 +111,16 @@ class Play:
             elif kind == "front" and sim.fronts:
                 rng.choice(list(sim.fronts.values())).die()
             elif kind == "server":
-                await sim.die()
-                await sim.start()
+                self.restart = asyncio.ensure_future(self._restart())
+                await asyncio.shield(self.restart)  # also when faults are over meanwhile
+
+    async def _restart(self) -> None:
+        await self.sim.die()
+        await self.sim.start()
 
     async def _evicts(self) -> None:
         """Some, or all, that one worker has in partial states."""
-        while True:
+        while not self.over:
             await self.sim.loop.after(self.rng.randrange(100))
             if self.sim.life is not None:
                 with suppress(WorkerGone, SqlError):
