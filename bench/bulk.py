@@ -1,9 +1,9 @@
-"""Bulk loads and exports: votes from Parquet and stories with texts from CSV, beside MariaDB's LOAD DATA in the same run.
+"""Bulk loads and exports: votes from Parquet and stories with texts from CSV, beside MariaDB's LOAD DATA in one run.
 
 Each data set is loaded into two tables, one after the other: the first load of a server starts Spark's Python workers
-and compiles its plans.  Of each load: rows a second from the command to its end, and the most memory that the server's
-processes took meanwhile (their proportional share: what several of them map counts once).  MariaDB gets the same rows as
-tab-separated text, and syncs its log.  Exports are read back by Spark's own reader of the same format only to count them.
+and compiles its plans.  Of each load: rows a second from the command to its end, and the most memory that the
+server's processes took meanwhile (their proportional share: what several of them map counts once).  MariaDB gets the
+same rows as tab-separated text, and syncs its log.
 
     python bench/bulk.py [--votes 20000000] [--stories 5000000] [--options "--workers 2"]
 """
@@ -151,8 +151,8 @@ def export(server: NoriaServer, maria: MariaDb, data: Set, form: str, directory:
     out = directory / f"{data.name}-{form}"
     seconds, most = timed(server, ours, server, "export", f"{data.name}_first", str(out), "--to", form)
     their_seconds, _ = timed(maria, theirs, maria, f"SELECT * FROM {data.name}_first INTO OUTFILE '{out}.tsv'")
-    print(f"export {data.name:8} to {form:8}{data.rows:>11,} rows: Noria {data.rows / seconds:>9,.0f}/s {most:6,.0f} MB   "
-          f"INTO OUTFILE {data.rows / their_seconds:>9,.0f}/s   ratio {their_seconds / seconds:.2f}", flush=True)
+    print(f"export {data.name:8} to {form:8}{data.rows:>11,} rows: Noria {data.rows / seconds:>9,.0f}/s {most:6,.0f} MB"
+          f"   INTO OUTFILE {data.rows / their_seconds:>9,.0f}/s   ratio {their_seconds / seconds:.2f}", flush=True)
     shutil.rmtree(out)
     (directory / f"{out.name}.tsv").unlink()
 

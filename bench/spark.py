@@ -12,8 +12,10 @@ The driver of MariaDB is Debian's libmariadb-java; without --jdbc it is left out
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -39,6 +41,7 @@ class Bench:
         self.maria, self.server = MariaDb(directory), NoriaServer(directory / "noria", options=options)
         self.server.directory.mkdir()
         self.with_maria = bool(jdbc)
+        os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
         builder = (SparkSession.builder.master("local[2]").config("spark.driver.host", "127.0.0.1")
                    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.ui.enabled", "false")
                    .config("spark.log.level", "ERROR").config("spark.driver.memory", "2g"))
@@ -65,7 +68,8 @@ class Bench:
         return {"format": "noria", "url": self.server.http, "table": table}
 
     def jdbc(self, table: str) -> Any:
-        url = f"jdbc:mariadb://127.0.0.1:{self.maria.port}/noria?rewriteBatchedStatements=true&useServerPrepStmts=false"
+        # Spark quotes names by the scheme.
+        url = f"jdbc:mysql://127.0.0.1:{self.maria.port}/noria?rewriteBatchedStatements=true"
         return {"format": "jdbc", "url": url, "dbtable": table, "user": USER, "password": PASSWORD,
                 "driver": "org.mariadb.jdbc.Driver"}
 
