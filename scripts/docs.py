@@ -22,7 +22,12 @@ from noria.core.expressions.functions.base import TYPING
 from noria.core.expressions.functions.failing import INTERNAL
 from noria.core.expressions.library import LIBRARY
 from noria.server.http.app import Api
-from noria.server.http.metrics import DESCRIPTIONS, FRONT_END_DESCRIPTIONS, NODE_DESCRIPTIONS
+from noria.server.http.metrics import (
+    DESCRIPTIONS,
+    FOLLOW_DESCRIPTIONS,
+    FRONT_END_DESCRIPTIONS,
+    NODE_DESCRIPTIONS,
+)
 from noria.server.sessions.inspection import _FUNCTIONS as SESSION_FUNCTIONS
 from noria.server.sessions.inspection import _SHOW, VARIABLES
 from noria.sql.statements.session import _SHOWS
@@ -298,6 +303,9 @@ def reference_page() -> str:
     out += ["", "For each front end that is a process of its own (`--front-ends`), with the label `front_end`:", "",
             "| metric | |", "|---|---|"]
     out += [f"| `noria_front_end_{n}` | {about} |" for n, about in FRONT_END_DESCRIPTIONS.items()]
+    out += ["", "For each database that tables follow (`noria follow`), with the label `source`:", "", "| metric | |",
+            "|---|---|"]
+    out += [f"| `noria_follow_{n}` | {about} |" for n, about in FOLLOW_DESCRIPTIONS.items()]
     out += ["", "## Bounds", "", "| bound | value |", "|---|---|"]
     out += [f"| `{n}` | {v} |" for n, v in sorted(vars(limits).items()) if n.isupper()]
     return "\n".join([*out, ""])

@@ -10,7 +10,7 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src" / "noria"
 LAYERS = ("core", "state", "dataflow", "plan", "sql", "feeds", "views", "storage", "runtime", "spark", "control",
-          "server", "client", "demo", "cli")
+          "server", "client", "following", "demo", "cli")
 PURE = LAYERS[: LAYERS.index("sql") + 1]
 IMPURE_MODULES = {"asyncio", "logging", "multiprocessing", "os", "random", "requests", "secrets", "select", "shutil",
                   "socket", "subprocess", "tempfile", "threading", "time", "uuid", "zmq", "rocksdict", "pyspark"}

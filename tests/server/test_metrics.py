@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import noria
 from noria.dataflow.packets import Ask
-from noria.server.http.metrics import DESCRIPTIONS, FRONT_END_DESCRIPTIONS, NODE_DESCRIPTIONS, render
+from noria.server.answering.followed import Followed
+from noria.server.http.metrics import (
+    DESCRIPTIONS,
+    FOLLOW_DESCRIPTIONS,
+    FRONT_END_DESCRIPTIONS,
+    NODE_DESCRIPTIONS,
+    render,
+)
 
 
 def test_every_number_is_described(tmp_path: Path) -> None:
@@ -30,6 +38,17 @@ def test_front_ends_have_labels() -> None:
     page = render({}, (), [dict.fromkeys(FRONT_END_DESCRIPTIONS, 1), dict.fromkeys(FRONT_END_DESCRIPTIONS, 2)]).decode()
     assert 'noria_front_end_reads_total{front_end="1"} 2.0' in page
     assert page.count("# HELP noria_front_end_") == len(FRONT_END_DESCRIPTIONS)
+
+
+def test_followed_databases_have_labels() -> None:
+    followed = Followed()
+    followed.follow("x", "mysql://db:3306/shop", ["votes"])
+    page = render({}, (), (), followed.numbers()).decode()
+    assert 'noria_follow_lag_bytes{source="mysql://db:3306/shop"} 0.0' in page
+    assert "noria_follow_lag_seconds{" not in page  # nothing was heard yet
+    followed.statuses["x"].current = time.monotonic() - 5
+    assert 5 <= followed.numbers()[0]["lag_seconds"] < 60
+    assert page.count("# HELP noria_follow_") == len(FOLLOW_DESCRIPTIONS)
 
 
 def test_nodes_have_labels(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from noria.core.keys import shard_of
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Insert
 from noria.core.types import INT
+from noria.dataflow.packets import Ask, Write
 from noria.spark.jobs import reshard as job
 from noria.spark.jobs.resharding import Resharding
 from noria.storage import resharding
@@ -221,3 +222,14 @@ def test_a_row_that_is_lost_is_found_before_the_switch(tmp_path: Path, monkeypat
     with pytest.raises(StoreError, match=r"table bag had 18 rows and would have 1\d"):
         to(tmp_path / "data", 3)
     whole(tmp_path / "data", 2, wanted)
+
+
+def test_what_was_done_once_is_remembered(tmp_path: Path) -> None:
+    with noria.open(tmp_path / "data", workers=2) as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+        transport: Any = db._transport
+        transport._run(transport._link.change(Write((), once="once:nightly/7")))
+    to(tmp_path / "data", 3)
+    with noria.open(tmp_path / "data", workers=3) as db:
+        transport = db._transport
+        assert transport._run(transport._executor.ask(Ask(0, "once", ""))) == ["once:nightly/7"]

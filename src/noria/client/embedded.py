@@ -31,6 +31,7 @@ from noria.server.rows import arrow_rows
 from noria.server.sessions.inspection import about_table, about_view
 from noria.server.sessions.sessions import Sessions
 from noria.server.settings import make_run_dir, remove_run_dir
+from noria.server.source.follows import records
 from noria.storage.shards import check_workers
 from noria.views.reader import attach
 
@@ -68,6 +69,8 @@ class EmbeddedTransport:
         self._sessions = Sessions(self._executor)
         self._feeds = Feeds(self._program, feeds_dir(config), self._sessions.run)
         await self._link.start()
+        await self._link.up()
+        await records(self._executor)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if not self._thread.is_alive():

@@ -27,7 +27,7 @@ from typing import Any
 
 from noria.core.errors import TABLE_DAMAGED, SqlError
 from noria.core.limits import HEARTBEAT_MS
-from noria.core.statements import WriteResult
+from noria.core.statements import Statement, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import (
     AlterTable,
@@ -264,6 +264,9 @@ class ShardedLink:
             forgotten = asyncio.gather(*(link.submit(body) for link in self.links))
             self._passes_on(forgotten, future, lambda: Wrote(0, ()))
             return
+        if len(body.statements) > 1:
+            self._write_together(body, future)
+            return
         (statement,) = body.statements
         table = self._mirror.tables.get(statement.table)
         if table is not None and renumbers(statement, table):
@@ -271,14 +274,28 @@ class ShardedLink:
             task = asyncio.ensure_future(self._and_renumber(written, table))
             self._passes_on(task, future, task.result)
             future = written
-        self._turn += 1
         try:
-            parts = Placed({LEADER: statement}) if table is None else placed(statement, table, self.workers,
-                                                                             self._numbers, self._turn)
+            parts = self._placed(statement)
         except SqlError as e:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
         inner, wrote = self._writes.begin(parts, body.once)
+        self._passes_on(inner, future, wrote)
+
+    def _placed(self, statement: Statement) -> Placed:
+        self._turn += 1
+        table = self._mirror.tables.get(statement.table)
+        if table is None:
+            return Placed({LEADER: statement})
+        return placed(statement, table, self.workers, self._numbers, self._turn)
+
+    def _write_together(self, body: Write, future: asyncio.Future[Any]) -> None:
+        try:
+            parts = [self._placed(s) for s in body.statements]
+        except SqlError as e:
+            future.set_result(Wrote(0, (WriteResult(error=e),)))
+            return
+        inner, wrote = self._writes.begin_together(parts, body.once)
         self._passes_on(inner, future, wrote)
 
     async def _and_renumber(self, write: asyncio.Future[Any], table: TableDef) -> Any:

@@ -70,6 +70,26 @@ class Writes:
         whole.add_done_callback(self._ended_whole)
         return whole, lambda: self._wrote(placed, self._unless_given_up(whole), told)
 
+    def begin_together(self, placed: Sequence[Placed], once: str) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
+        """Statements that are done all or not at all, in this order at each worker: of such that each worker does for
+        itself (they neither move rows nor bring what is UNIQUE among all)."""
+        assert not any(p.moves or p.unique for p in placed), "these are worked out first, one by one"
+        parts: dict[int, tuple[Statement, ...]] = {}
+        for worker, part in ((w, part) for p in placed for w, part in p.parts.items()):
+            parts[worker] = (*parts.get(worker, ()), part)
+        if len(parts) == 1:
+            ((worker, own),) = parts.items()
+            one = self._links[worker].submit(Write(own, once=once))
+            return one, lambda: self._together_wrote(one.result().results, {worker: one.result().told})
+        told: dict[int, Told] = {}
+        whole = asyncio.ensure_future(self._whole(parts, told, once))
+        whole.add_done_callback(self._ended_whole)
+        return whole, lambda: self._together_wrote(self._unless_given_up(whole), told)
+
+    def _together_wrote(self, results: Sequence[WriteResult], told: Mapping[int, Told]) -> Wrote:
+        wrong = next((r for r in results if r.error is not None), None)
+        return Wrote(0, (wrong or WriteResult(sum(r.affected for r in results)),), own=self._own.wrote(told))
+
     async def _whole(self, parts: Mapping[int, tuple[Statement, ...]], told: dict[int, Told], once: str
                      ) -> list[WriteResult]:
         """As a group, once all are there; again where one is lost on the way."""

@@ -223,6 +223,7 @@ class Node:
         if not settings.lease:
             await self._warm_up(run_dir)
         await self._worker_up()
+        await self._source.follows.recover()
         self.feeds.sweep()
         self.batch.start_soon()
         watching = asyncio.ensure_future(self._watch_memory())
@@ -344,6 +345,8 @@ class Node:
                        worker_up=int(self.link.state is LinkState.UP), front_memory=_resident(os.getpid()),
                        spark_memory=sum(map(_resident, (*self.supervisor.processes(), *self.batch.processes()))),
                        memory_warnings_total=self._warnings)
+        if follows := self.executor.locks.followed.numbers():
+            numbers["follows"] = follows
         if self._fronts is not None:
             numbers["front_ends"] = self._fronts.stats()
         if self.link.state is LinkState.UP:
@@ -441,6 +444,7 @@ class Node:
         return self._permit.check(request, raw, proof)
 
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        self.executor.locks.followed.check(str(request.get("table", "")))
         return self._source.load(request)
 
     def export_permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:

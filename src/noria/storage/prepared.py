@@ -76,6 +76,11 @@ def put_decided(engine: Engine, batch: WriteBatch, names: Sequence[str], forget:
         meta.put(engine, batch, _DECIDED + name.encode(), b"")
 
 
+def done_once(engine: Engine) -> list[bytes]:
+    """The keys of what was done once, by its own name and not a group's."""
+    return [key for key, _ in engine.items_with_prefix(META, _DECIDED) if b":" in key[len(_DECIDED) :]]
+
+
 def forget_prepared(engine: Engine, batch: WriteBatch, name: str) -> None:
     batch.delete(_PREPARED + name.encode(), engine.handle(META))
 

@@ -26,7 +26,7 @@ from rocksdict import WriteBatch
 
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import TableDef
-from noria.storage import meta
+from noria.storage import meta, prepared
 from noria.storage.catalog import family_of
 from noria.storage.check import Report
 from noria.storage.disk import sync
@@ -142,6 +142,7 @@ class NewStores:
             old.close()
         self.tables = [(t, [i for id, i in indexes if id == t.table_id]) for t in definitions]
         self._first_ids = _auto_increments(data_dir, definitions)
+        done_once = _done_once(data_dir)
         self._engines: list[Engine] = []
         try:
             for base in new_bases(data_dir, workers):
@@ -152,6 +153,8 @@ class NewStores:
                 batch = WriteBatch(raw_mode=True)
                 for key, value in self._program:
                     meta.put(engine, batch, key, value)
+                for key in done_once:
+                    meta.put(engine, batch, key, b"")
                 engine.commit(batch)
         except BaseException:
             self.close()
@@ -189,6 +192,18 @@ class NewStores:
         for engine in self._engines:
             engine.flush()
         return found
+
+
+def _done_once(data_dir: Path) -> set[bytes]:
+    """What any old worker remembers to be done: writers of streams, and what follows another database, go on."""
+    found: set[bytes] = set()
+    for base in bases(data_dir):
+        engine = Engine(str(base), Memory())
+        try:
+            found |= set(prepared.done_once(engine))
+        finally:
+            engine.close()
+    return found
 
 
 def _auto_increments(data_dir: Path, tables: Iterable[TableDef]) -> dict[str, int]:

@@ -312,6 +312,11 @@ class Executor:
         self.writes += 1
         return self._link.submit(Write((self._at_its_time(statement, offset),), once=once))
 
+    def submit_together(self, statements: Sequence[Insert | Delete], once: str) -> asyncio.Future[Any]:
+        """As `submit`, for statements that are done all or not at all, in one commit; what they have is given."""
+        self.writes += len(statements)
+        return self._link.submit(Write(tuple(statements), once=once))
+
     def give_up(self, write: asyncio.Future[Any]) -> None:
         """Ask that a write be given up, if it has not committed; its future tells."""
         self._link.cancel(write)

@@ -1,4 +1,4 @@
-"""LOCK TABLES: which session may write a table.
+"""LOCK TABLES: which session may write a table; and that nobody may who does not follow what it follows.
 
 A lock is had at once or refused (1205), and so is a write to a table that another session has locked; there is no
 waiting.  Reads go on: a view is never seen half changed.  Keeps true: a session holds what its last LOCK TABLES named,
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from noria.core.errors import SqlError
+from noria.server.answering.followed import Followed
 
 
 class TableLocks:
@@ -17,6 +18,7 @@ class TableLocks:
 
     def __init__(self) -> None:
         self._held: dict[Hashable, dict[str, bool]] = {}  # holder -> table -> may it write?
+        self.followed = Followed()
 
     def lock(self, holder: Hashable, tables: Sequence[tuple[str, bool]]) -> None:
         """These instead of those held before; SqlError: none are held."""
@@ -33,6 +35,8 @@ class TableLocks:
 
     def check(self, holder: Hashable, table: str) -> None:
         """SqlError if it must not write the table."""
+        if self.followed.tables:
+            self.followed.check(table)
         if not self._held:
             return
         name = table.lower()

@@ -20,6 +20,9 @@
                                       what Spark's source asks to read (`source.py`)
     POST /source/writes/NAME/parts, /source/writes/NAME/commit, /source/writes/NAME/drop
                                       and to write
+    GET  /follows, POST /follows/NAME/begin, /follows/NAME/note, /follows/NAME/sql, /follows/NAME/apply,
+                        /follows/NAME/tell, /follows/NAME/release
+                                      what follows another database, and is told by who reads that (`following.py`)
     POST /limit                       {"memory_limit": "64M"}: another memory limit until the server ends
 
 A body is sent with its Content-Type: application/json, or the Arrow stream's.  Who may ask is decided in `gate.py`.
@@ -58,6 +61,7 @@ from noria.server.bulk.loading import EXPORT_KEYS, LOAD_KEYS, PROOF_HEADER
 from noria.server.feeding import GONE, Feeds
 from noria.server.http import bodies, feeds, gate, wire
 from noria.server.http.bodies import ARROW, JSON
+from noria.server.http.following import FollowApi
 from noria.server.http.gate import Policy, Refused
 from noria.server.http.metrics import CONTENT_TYPE, render
 from noria.server.http.source import Source, SourceApi
@@ -182,7 +186,7 @@ class Api:
     def routes(self) -> list[tuple[str, str, Handler]]:
         source = SourceApi(lambda: self._s.source(), _lines)
         return [
-            *source.routes(),
+            *source.routes(), *FollowApi(lambda: self._s.source().follows).routes(),
             ("GET", "/health", self.health), ("GET", "/metrics", self.metrics), ("GET", "/graph", self.graph),
             ("GET", "/waits", self.waits),
             ("GET", "/views", self.views), ("GET", "/views/{name}", self.view), ("GET", "/tables/{name}", self.table),
@@ -200,10 +204,10 @@ class Api:
 
     async def metrics(self, request: Request) -> Response:
         numbers, graph = await self._s.stats(), []
-        fronts = numbers.pop("front_ends", ())
+        fronts, follows = numbers.pop("front_ends", ()), numbers.pop("follows", ())
         with contextlib.suppress(ConnectionError):  # the worker is being restarted
             graph = await self._s.ask("graph")
-        return Response(render(numbers, graph, fronts), media_type=CONTENT_TYPE)
+        return Response(render(numbers, graph, fronts, follows), media_type=CONTENT_TYPE)
 
     async def graph(self, request: Request) -> Response:
         form = request.query_params.get("format", "json")

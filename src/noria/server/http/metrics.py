@@ -78,10 +78,21 @@ FRONT_END_DESCRIPTIONS: dict[str, str] = {
 }
 
 
+# Of every database that tables follow (`noria follow`), with the label `source`.
+FOLLOW_DESCRIPTIONS: dict[str, str] = {
+    "following": "1 where the tables are a past moment of the source, 0 while they are loaded, caught up, or nobody "
+                 "follows",
+    "lag_seconds": "how old that moment is; it grows while no follower runs, and is absent until one was heard",
+    "lag_bytes": "of the source's binlog that are to be applied yet",
+    "transactions_total": "transactions applied since the server started",
+    "rows_total": "changes of rows applied since the server started",
+}
+
+
 class _Numbers:
     def __init__(self, numbers: Mapping[str, Any], graph: Sequence[Mapping[str, Any]],
-                 fronts: Sequence[Mapping[str, int]]):
-        self._numbers, self._graph, self._fronts = numbers, graph, fronts
+                 fronts: Sequence[Mapping[str, int]], follows: Sequence[Mapping[str, Any]]):
+        self._numbers, self._graph, self._fronts, self._follows = numbers, graph, fronts, follows
 
     def collect(self) -> Iterator[Metric]:
         for name, value in sorted(self._numbers.items()):
@@ -96,6 +107,12 @@ class _Numbers:
             family = _family(name)(f"noria_front_end_{name}", about, labels=["front_end"])
             for number, front in enumerate(self._fronts):
                 family.add_metric([str(number)], float(front[name]))
+            yield family
+        for name, about in FOLLOW_DESCRIPTIONS.items() if self._follows else ():
+            family = _family(name)(f"noria_follow_{name}", about, labels=["source"])
+            for follow in self._follows:
+                if follow[name] is not None:
+                    family.add_metric([follow["source"]], float(follow[name]))
             yield family
 
 
@@ -112,8 +129,9 @@ def _of_node(d: Mapping[str, Any], name: str) -> float:
 
 
 def render(numbers: Mapping[str, Any], graph: Sequence[Mapping[str, Any]] = (),
-           fronts: Sequence[Mapping[str, int]] = ()) -> bytes:
-    """`graph`: as of `dataflow/render.py`; fronts: of each front end that is a process of its own."""
+           fronts: Sequence[Mapping[str, int]] = (), follows: Sequence[Mapping[str, Any]] = ()) -> bytes:
+    """`graph`: as of `dataflow/render.py`; fronts: of each front end that is a process of its own; follows: of each
+    database that is followed."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Numbers(numbers, graph, fronts))
+    registry.register(_Numbers(numbers, graph, fronts, follows))
     return bytes(generate_latest(registry))

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from noria.server.http import bodies
 from noria.server.http.bodies import ARROW, JSON, PARQUET
+from noria.server.http.following import Follows
 
 _WHAT = {"table": "a name", "view": "a name", "query": "a SELECT"}
 PLAN_KEYS = {**_WHAT, "pieces": "how many tasks; 0: only the columns",
@@ -48,6 +49,9 @@ class Source(Protocol):
     def commit(self, write: str, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
 
     async def drop(self, write: str) -> dict[str, Any]: ...
+
+    @property
+    def follows(self) -> Follows: ...
 
 
 class SourceApi:

@@ -22,6 +22,7 @@ from noria.dataflow.rehearsal import NodePlan
 from noria.plan.lookups import Range
 from noria.plan.mir import show
 from noria.plan.view import ViewDef
+from noria.server.answering import followed
 from noria.server.answering.executor import NOT_MAINTAINED, Executor, Tell
 from noria.server.answering.keys import keys_of, range_of
 from noria.server.answering.reads import first_of
@@ -162,10 +163,11 @@ class Explainer:
 
     # ------------------------------------------------------------ SHOW NORIA
     async def show(self, command: sql.Show) -> ResultSet:
-        """VIEWS, STATUS, GRAPH, MIGRATIONS, HISTORY or PROGRAM."""
+        """VIEWS, STATUS, GRAPH, MIGRATIONS, HISTORY, PROGRAM or FOLLOWING."""
         what = command.what.removeprefix("noria ")
         tables = {"views": self._views, "status": self._status, "graph": self._nodes_table,
-                  "migrations": self._migrations, "history": self._history, "program": self._program}
+                  "migrations": self._migrations, "history": self._history, "program": self._program,
+                  "following": self._following}
         names, rows = await tables[what]()
         return inspection.narrowed(command, inspection.texts(names, rows))
 
@@ -214,6 +216,10 @@ class Explainer:
         return ["Version", "Time", "Who", "Statement"], [
             (c.version, str(EPOCH + timedelta(microseconds=c.note.at)), c.note.who, c.note.text)
             for c in reversed(changes)]
+
+    async def _following(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        """The databases that tables follow, and how far behind they are."""
+        return followed.COLUMNS, self._executor.locks.followed.shown()
 
     async def _program(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """The statements that make the program."""

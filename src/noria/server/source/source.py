@@ -1,4 +1,4 @@
-"""All that Spark's source asks of a server: reads and writes, in one place for the HTTP interface."""
+"""All that Spark's source and followers ask of a server, in one place for the HTTP interface."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from noria.server.answering.executor import Executor
 from noria.server.bulk.jobs import Bulk
 from noria.server.source.asking import Asking
 from noria.server.source.exports import Exports
+from noria.server.source.follows import Follows
 from noria.server.source.reads import Reads
 from noria.server.source.writes import Run, Writes
 
@@ -20,6 +21,7 @@ class SparkSource:
         self.export = Exports(asks, bulk).run
         self.plan, self.rows, self.held = self.reads.plan, self.reads.rows, self.reads.held
         self.writes = Writes(executor, bulk, link, directory, run)
+        self.follows = Follows(executor, link, self.writes, run)
         self.part, self.commit, self.drop = self.writes.part, self.writes.commit, self.writes.drop
         self.load = self.writes.load
 

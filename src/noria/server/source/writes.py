@@ -22,6 +22,7 @@ import re
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,19 @@ import pyarrow.parquet as pq
 
 from noria.core.errors import SqlError, unknown_table
 from noria.core.expressions.expr import Col
+from noria.core.expressions.points import MAX_POINTS
 from noria.core.limits import ONCE_KEPT, SOURCE_KEYS, SOURCE_STATEMENT_ROWS, SOURCE_WRITE_S, SOURCE_WRITES
 from noria.core.statements import NEW, Delete, Insert
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Write
 from noria.runtime.link import Link
 from noria.server.answering.executor import Executor
+from noria.server.answering.followed import written_by
 from noria.server.arrow import plain
 from noria.server.bulk.jobs import Bulk
 
 ONCE = "once:"
+FOLLOW = "follow"
 ON = ("error", "ignore", "replace", "update", "delete")
 _ID = re.compile(r"[0-9a-f]{32}")
 _SCOPE = re.compile(r"[\w.-]{1,100}")
@@ -111,7 +115,8 @@ class Writes:
         while (task := self._commits.get(scope)) is not None:
             yield {"step": "waiting for the same writer's last commit"}
             await asyncio.wait([task])
-        task = self._commits[scope] = asyncio.ensure_future(self._committed(write, scope, request))
+        with written_by(follower_of(scope)):
+            task = self._commits[scope] = asyncio.ensure_future(self._committed(write, scope, request))
         task.add_done_callback(lambda _: self._commits.pop(scope, None))
         yield {"step": "committing"}
         yield {"step": "done", **await asyncio.shield(task)}
@@ -124,6 +129,7 @@ class Writes:
         if table is None:
             raise unknown_table(str(request["table"]))
         files = [self._file(write, str(p)) for p in request["parts"]]
+        self._executor.locks.check(None, table.name)
         if request.get("overwrite"):
             await self._run(f"TRUNCATE TABLE {_quoted(table.name)}")
         name = f"{ONCE}{scope}/{batch}"
@@ -155,9 +161,9 @@ class Writes:
                                               "one of the two")
             return await self._loaded(table, files, max_rejects or 0, name)
         left = rows
-        for piece in await asyncio.to_thread(lambda: _pieces(files, on)):
+        for piece in await asyncio.to_thread(lambda: _pieces(files, most_rows(table, on))):
             left -= piece.num_rows
-            await self._write(self._statement(table, piece, on), name if not left else "")
+            await self._write(self.statement(table, piece, on), name if not left else "")
         if not rows:
             await self._link.change(Write((), once=name))
         return {"rows": rows, "rejected": 0}
@@ -171,7 +177,8 @@ class Writes:
             await self._link.change(Write((), once=name))
         return {"rows": last["rows"], "rejected": last["rejected"], "examples": list(last["examples"])}
 
-    def _statement(self, table: TableDef, rows: pa.RecordBatch, on: str) -> Insert | Delete:
+    def statement(self, table: TableDef, rows: pa.RecordBatch, on: str) -> Insert | Delete:
+        """What these rows are to do: `ON`."""
         if on == "delete":
             return self._delete(table, rows)
         columns = tuple(_position(table, n) for n in rows.schema.names)
@@ -190,9 +197,16 @@ class Writes:
             raise SqlError(1105, "HY000", f"to delete rows of {table.name} by its primary key, the column "
                                           f"{missing[0]} must be "
                                           "there")
-        one = " AND ".join(f"{_quoted(n)} = ?" for n in names)
-        text = f"DELETE FROM {_quoted(table.name)} WHERE " + " OR ".join([f"({one})"] * rows.num_rows)
-        values = [v for key in zip(*(found[n.lower()] for n in names), strict=True) for v in key]
+        keys = list(zip(*(found[n.lower()] for n in names), strict=True))
+        each = [_padded(list(dict.fromkeys(column))) for column in zip(*keys, strict=True)]
+        terms = [f"{_quoted(n)} IN ({', '.join('?' * len(v))})" for n, v in zip(names, each, strict=True)]
+        values = [v for column in each for v in column]
+        if len(names) > 1:  # rows are found by what each column may be, and these are the ones that are meant
+            one = " AND ".join(f"{_quoted(n)} = ?" for n in names)
+            keys = _padded(keys)
+            terms.append("(" + " OR ".join([f"({one})"] * len(keys)) + ")")
+            values += [v for key in keys for v in key]
+        text = f"DELETE FROM {_quoted(table.name)} WHERE " + " AND ".join(terms)
         command = self._executor.statements.prepare(text).bind(values)
         assert isinstance(command, Delete)
         return command
@@ -240,6 +254,16 @@ class Writes:
             await self._link.change(Write((), forget=(*done, *much)))
 
 
+def follower_of(scope: str) -> str:
+    """The follower whose first rows a write has: `follow.NAME.TABLE`; "" of any other write.
+
+    >>> follower_of("follow.2c1f.votes"), follower_of("nightly")
+    ('2c1f', '')
+    """
+    first, name, *_ = [*scope.split("."), ""]
+    return name if first == FOLLOW else ""
+
+
 def _kept(path: Path, body: bytes) -> None:
     """A part on disk, if it is Parquet."""
     try:
@@ -258,13 +282,25 @@ def _rows(files: Sequence[str]) -> int:
     return sum(pq.read_metadata(path).num_rows for path in files)
 
 
-def _pieces(files: Sequence[str], on: str) -> Iterator[pa.RecordBatch]:
+def _pieces(files: Sequence[str], most: int) -> Iterator[pa.RecordBatch]:
     """The rows of all files, in the order of the files, so many at a time."""
     tables = [t for t in map(pq.read_table, files) if t.num_rows]
     if not tables:
         return iter(())
     whole = pa.concat_tables(tables, promote_options="default").combine_chunks()
-    return iter(whole.to_batches(max_chunksize=SOURCE_KEYS if on == "delete" else SOURCE_STATEMENT_ROWS))
+    return iter(whole.to_batches(max_chunksize=most))
+
+
+def most_rows(table: TableDef, on: str) -> int:
+    """Of one statement: a key of several columns is looked for among all combinations of their values."""
+    if on != "delete":
+        return SOURCE_STATEMENT_ROWS
+    return min(SOURCE_KEYS, 1 << int(log2(MAX_POINTS) / max(len(table.primary_key), 1)))
+
+
+def _padded(values: list[Any]) -> list[Any]:
+    """To a power of two, with the last one again: there are few texts then, which are parsed once."""
+    return values + values[-1:] * ((1 << (len(values) - 1).bit_length()) - len(values))
 
 
 def _position(table: TableDef, name: str) -> int:

@@ -163,7 +163,7 @@ class NoriaWriter(DataSourceArrowWriter):  # type: ignore[misc]
         return self._sink.staged(iterator)
 
     def commit(self, messages: list[Staged | None]) -> None:
-        self._sink.done(messages, 0, self._sink._id)
+        self._sink.done(messages, 0, self._sink._scope or self._sink._id)
         self._sink.dropped()
 
     def abort(self, messages: list[Staged | None]) -> None:

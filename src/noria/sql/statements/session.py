@@ -40,7 +40,7 @@ _SHOWS = (  # the words of each, in the order in which they are looked for
     "plugins", "privileges", "processlist", "procedure status", "function status", "triggers", "events",
     "table status", "tables", "open tables", "variables", "status", "views", "binary logs", "master status",
     "slave status", "replica status", "profiles", "count", "noria views", "noria status", "noria graph",
-    "noria migrations", "noria history", "noria program",
+    "noria migrations", "noria history", "noria program", "noria following",
 )
 _SAME = {"fields": "columns", "schemas": "databases", "indexes": "index", "keys": "index", "charset": "character set",
          "storage engines": "engines"}
@@ -217,7 +217,7 @@ def _show(r: _Reader) -> Command:
         raise not_supported(f"SHOW {r.near()}", "there are SHOW TABLES, VIEWS, COLUMNS, CREATE TABLE, CREATE VIEW, "
                                                 "INDEX, VARIABLES, STATUS, WARNINGS, DATABASES, COLLATION, ENGINES, "
                                                 "NORIA VIEWS, NORIA STATUS, NORIA GRAPH, "
-                                                "NORIA MIGRATIONS")
+                                                "NORIA MIGRATIONS, NORIA FOLLOWING")
     what = _SAME.get(what, what)
     _check_said(r, said, what)
     if what == "count":

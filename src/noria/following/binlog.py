@@ -1,0 +1,336 @@
+"""The source's binlog as transactions, in its order, read by a thread of its own while others are applied.
+
+    reader ── Transaction(changes, position) ──► queue, bounded by rows ──► follower
+
+A transaction ends with XID or COMMIT; a large one comes in pieces, of which the last has the position.  What cannot be
+applied as rows comes alone, as a statement, and the reader waits until it was dealt with.
+
+Keeps true: a position is told for the end of a transaction only; an event that is not understood ends the reading with
+a `Refused`, none is passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pymysql
+from pymysqlreplication import BinLogStreamReader
+from pymysqlreplication.constants import FIELD_TYPE, NONE_SOURCE
+from pymysqlreplication.event import (
+    BeginLoadQueryEvent,
+    ExecuteLoadQueryEvent,
+    FormatDescriptionEvent,
+    GtidEvent,
+    MariadbBinLogCheckPointEvent,
+    MariadbGtidEvent,
+    MariadbGtidListEvent,
+    NotImplementedEvent,
+    PreviousGtidsEvent,
+    QueryEvent,
+    RotateEvent,
+    StopEvent,
+    XAPrepareEvent,
+    XidEvent,
+)
+from pymysqlreplication.packet import BinLogPacketWrapper
+from pymysqlreplication.row_event import (
+    DeleteRowsEvent,
+    PartialUpdateRowsEvent,
+    RowsEvent,
+    TableMapEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+)
+
+from noria.core.limits import FOLLOW_PIECE_ROWS, FOLLOW_QUEUE_ROWS
+from noria.following.address import Address, Refused
+from noria.following.schema import SourceTable
+from noria.following.source import Place, file_of, place, refusing, shown
+from noria.following.statements import Meaning, meaning
+
+logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)  # what it warns of is refused here
+
+HEARTBEAT_S = 1  # the source says so often that there is nothing
+SILENT_S = 60  # without even that: the connection is lost
+_BETWEEN = (MariadbGtidListEvent, MariadbBinLogCheckPointEvent, PreviousGtidsEvent, StopEvent)
+_HARMLESS = {3, 5, 28, 29, 34, 35, 36, 37, 41, 42, 160, 161, 162, 163, 164}  # events without rows, by their number
+_OLD_TIMES = {FIELD_TYPE.TIMESTAMP, FIELD_TYPE.DATETIME, FIELD_TYPE.TIME}
+_ZEROS = (NONE_SOURCE.OUT_OF_DATE_RANGE, NONE_SOURCE.OUT_OF_DATETIME_RANGE, NONE_SOURCE.OUT_OF_DATETIME2_RANGE)
+
+Key = tuple[Any, ...]
+Row = tuple[Any, ...]
+
+
+class Change(NamedTuple):
+    """gone: the key of a row that was there; came: the row that is there now."""
+
+    table: str
+    gone: Key | None
+    came: Row | None
+
+
+@dataclass
+class Transaction:
+    """at: its end, None where more of it comes.  time: when it was committed, in the source's seconds since 1970.
+    statement, meaning: instead of changes; handled: to be set when it was dealt with.  error: the reading is over.
+    created: of a file that begins, when that was."""
+
+    changes: list[Change] = field(default_factory=list)
+    at: Place | None = None
+    time: int = 0
+    statement: str = ""
+    meaning: Meaning | None = None
+    created: int = 0
+    handled: threading.Event | None = None
+    error: Exception | None = None
+    nbytes: int = 0
+
+    @property
+    def units(self) -> int:
+        """What it is in a queue or a commit: a change, or a kilobyte of one."""
+        return len(self.changes) + (self.nbytes >> 10)
+
+
+class Binlog:
+    """tables: what is followed, by name; may grow while the reader waits for a statement.  created: of the file of
+    `start`; 0: not known."""
+
+    def __init__(self, address: Address, server_id: int, start: Place, tables: dict[str, SourceTable], created: int):
+        self._address, self._tables, self._start, self._created = address, tables, start, created
+        self._queue: queue.Queue[Transaction] = queue.Queue()
+        self._units, self._taken = 0, threading.Condition()  # in the queue, and told when some were taken
+        self._over = threading.Event()
+        self._waits: threading.Event | None = None  # for what was told last
+        self._connections: list[Any] = []
+        file, position = file_of(start)
+        self._stream = BinLogStreamReader(
+            {**address.settings(), "read_timeout": SILENT_S}, server_id, log_file=file, log_pos=position,
+            resume_stream=True, blocking=True, filter_non_implemented_events=False, slave_heartbeat=HEARTBEAT_S,
+            only_schemas=[address.database], enable_logging=False, pymysql_wrapper=self._connect)
+        self._thread = threading.Thread(target=self._run, name="binlog", daemon=True)
+        self._thread.start()
+
+    def _connect(self, **settings: Any) -> Any:
+        """The stream's connection and one for its questions; no third, by which it would go on within a transaction."""
+        if len(self._connections) == 2 or self._over.is_set():
+            raise ConnectionError("the connection to the source was lost")
+        self._connections.append(pymysql.connect(**settings))
+        return self._connections[-1]
+
+    def next(self, timeout_s: float) -> Transaction | None:
+        """The next one; None: there is none in this time.  Raises what ended the reading."""
+        try:
+            found = self._queue.get(timeout=timeout_s) if timeout_s > 0 else self._queue.get_nowait()
+        except queue.Empty:
+            return None
+        if found.error is not None:
+            raise found.error
+        with self._taken:
+            self._units -= 1 + found.units
+            self._taken.notify()
+        return found
+
+    def close(self) -> None:
+        self._over.set()
+        if (waits := self._waits) is not None:
+            waits.set()
+        with self._taken:
+            self._taken.notify()
+        for connection in self._connections:
+            with contextlib.suppress(OSError, AttributeError):  # it is closed already
+                connection._sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+
+    # ------------------------------------------------------------ the thread
+    def _run(self) -> None:
+        try:
+            with refusing():
+                for found in self._transactions():
+                    self._waits = found.handled
+                    self._put(found)
+                    if self._over.is_set():
+                        return
+                    if found.handled is not None:
+                        found.handled.wait()
+            raise ConnectionError("the source ended its binlog's stream")
+        except Exception as e:
+            self._queue.put(Transaction(error=e))
+
+    def _put(self, found: Transaction) -> None:
+        with self._taken:
+            while self._units >= FOLLOW_QUEUE_ROWS and not self._over.is_set():
+                self._taken.wait()
+            self._units += 1 + found.units
+        self._queue.put(found)
+
+    def _transactions(self) -> Iterator[Transaction]:
+        stream, whole, within = self._stream, Transaction(), False
+        for event in stream:
+            at = place(stream.log_file, stream.log_pos)
+            if isinstance(event, RotateEvent):
+                if not within:
+                    yield Transaction(at=place(event.next_binlog, event.position), time=event.timestamp)
+            elif isinstance(event, FormatDescriptionEvent):
+                yield self._file(event, at)
+            elif isinstance(event, _BETWEEN):
+                if not within:
+                    yield Transaction(at=at, time=event.timestamp)
+            elif isinstance(event, MariadbGtidEvent | GtidEvent):
+                within = True
+            elif isinstance(event, TableMapEvent):
+                within = True
+                self._mapped(event, at)
+            elif isinstance(event, RowsEvent):
+                before = len(whole.changes)
+                whole.changes.extend(self._changes(event))
+                whole.nbytes += event.event_size if len(whole.changes) > before else 0
+                if whole.units >= FOLLOW_PIECE_ROWS:
+                    yield replace(whole, time=event.timestamp)
+                    whole = Transaction()
+            elif isinstance(event, XidEvent):
+                yield replace(whole, at=at, time=event.timestamp)
+                whole, within = Transaction(), False
+            elif isinstance(event, QueryEvent):
+                found = self._said(event, bool(whole.changes), at)
+                if found is None:
+                    within = True
+                    continue
+                yield replace(whole, at=at, time=event.timestamp) if found.meaning is None else found
+                whole, within = Transaction(), False
+            elif isinstance(event, XAPrepareEvent):
+                if whole.changes:
+                    raise Refused(f"at {shown(at)} the source prepared an XA transaction, and these are not followed")
+            else:
+                _check_known(event, at)
+
+    def _file(self, event: Any, at: Place) -> Transaction:
+        """A file begins, or is gone on with."""
+        if self._created and event.timestamp != self._created:
+            raise Refused(f"the source's binlog {file_of(at)[0]} is not the one that was followed: the source was set "
+                          "anew (RESET MASTER), or is another server. End this with --release, drop the tables, and "
+                          "follow anew")
+        self._created = 0
+        return Transaction(created=event.timestamp, at=Place(at.base, at.number if at.number > self._start.number
+                                                             else self._start.number))
+
+    def _said(self, event: Any, has_rows: bool, at: Place) -> Transaction | None:
+        """What a statement does: None, nothing yet; without a meaning, it ends a transaction."""
+        text, schema = event.query, event.schema.decode()
+        found = meaning(text, schema, self._address.database)
+        if found.what == "begin":
+            return None
+        if found.what in ("commit", "nothing"):
+            return Transaction() if found.what == "commit" or not has_rows else None
+        if found.what in ("rollback", "xa"):
+            if has_rows:
+                raise Refused(f"at {shown(at)} the source logged rows and then '{text}', which is not followed")
+            return Transaction()
+        if found.what == "rows" or has_rows:
+            raise Refused(f"at {shown(at)} the source logged a statement instead of rows (a session with another "
+                          f"binlog_format): {text[:500]}")
+        return Transaction([], at, event.timestamp, text, found, handled=threading.Event())
+
+    def _mapped(self, event: Any, at: Place) -> None:
+        """Rows of this table come: its columns must be those that are known."""
+        table = self._tables.get(event.table)
+        if event.schema != self._address.database or table is None:
+            return
+        names = tuple(c.name for c in event.columns)
+        if names != table.names:
+            raise Refused(f"at {shown(at)} the source's table {table.name} has the columns {', '.join(map(str, names))}"
+                          f" and not {', '.join(table.names)}: it was altered, or logged without binlog_row_metadata "
+                          "= FULL. End this with --release, drop the tables, and follow anew")
+        for column, known in zip(event.columns, table.columns, strict=True):
+            if column.type in _OLD_TIMES:
+                raise Refused(f"{table.name}.{known.name} is stored as before MySQL 5.6: ALTER TABLE {table.name} "
+                              f"FORCE in the source (mysql56_temporal_format)")
+            if known.charset:
+                column.character_set_name = known.charset
+            if known.kind == "enum":
+                column.enum_values = ["", *known.members]
+            elif known.kind == "set":
+                column.set_values = known.members
+
+    def _changes(self, event: Any) -> Iterator[Change]:
+        table = self._tables.get(getattr(event, "table", ""))
+        if table is None or event.schema != self._address.database:
+            return
+        if isinstance(event, PartialUpdateRowsEvent):
+            raise Refused(f"the source logged a part of a JSON value of {table.name}: SET GLOBAL "
+                          "binlog_row_value_options = '', and connect its clients anew")
+        key = table.key_places
+        for row in event.rows:
+            if isinstance(event, WriteRowsEvent):
+                yield Change(table.name, None, _row(table, row["values"], row["none_sources"]))
+            elif isinstance(event, DeleteRowsEvent):
+                gone = _row(table, row["values"], row["none_sources"])
+                yield Change(table.name, tuple(gone[k] for k in key), None)
+            elif isinstance(event, UpdateRowsEvent):
+                gone = _row(table, row["before_values"], row["before_none_sources"])
+                yield Change(table.name, tuple(gone[k] for k in key),
+                             _row(table, row["after_values"], row["after_none_sources"]))
+
+
+def _check_known(event: Any, at: Place) -> None:
+    if isinstance(event, BeginLoadQueryEvent | ExecuteLoadQueryEvent):
+        raise Refused(f"at {shown(at)} the source logged LOAD DATA as a statement (a session with another "
+                      "binlog_format), and not its rows")
+    if isinstance(event, NotImplementedEvent) and event.packet.event_type not in _HARMLESS:
+        raise Refused(f"at {shown(at)} the source's binlog has an event of the kind {event.packet.event_type}, which "
+                      "is not known here: compressed rows (log_bin_compress, binlog_transaction_compression in a "
+                      "session) are such; switch that off and follow anew")
+
+
+def _row(table: SourceTable, values: dict[str, Any], nones: dict[str, str]) -> Row:
+    for name, why in nones.items():
+        if why == NONE_SOURCE.EMPTY_SET:
+            values[name] = frozenset()
+        elif why == NONE_SOURCE.COLS_BITMAP:
+            raise Refused(f"the source logged a part of a row of {table.name} (a session with another "
+                          "binlog_row_image): changes cannot be applied whole")
+        elif why in _ZEROS:
+            raise Refused(f"a value of {table.name}.{name} is a date of zeros, which cannot be had here: change it in "
+                          "the source to a date or NULL, and follow anew")
+    return tuple(values.values())
+
+
+# ------------------------------------------------------------------ JSON of MySQL
+def _json(value: Any) -> Any:
+    """What JSON writes in its own way."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, datetime | date | timedelta):
+        return str(value)
+    raise Refused(f"a JSON value has a {type(value).__name__} in it, which is not followed")
+
+
+def _texts(value: Any) -> Any:
+    """Keys and texts are bytes as the library reads them."""
+    if isinstance(value, dict):
+        return {_texts(k): _texts(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_texts(v) for v in value]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+_unpacked = BinLogPacketWrapper.read_binary_json
+
+
+def _json_text(packet: Any, size: int, is_partial: bool) -> str:
+    """As a text: the library gives None for JSON's null and for SQL's."""
+    return json.dumps(_texts(_unpacked(packet, size, is_partial)), ensure_ascii=False, default=_json)
+
+
+BinLogPacketWrapper.read_binary_json = _json_text

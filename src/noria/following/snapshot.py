@@ -1,0 +1,129 @@
+"""The first rows of a followed table: Spark's tasks read ranges of its key and write them with the source "noria".
+
+A task reads its range by one SELECT, so it sees one moment; ranges, and tables, are of different moments, all after the
+position from which the binlog is followed then.  What changed meanwhile is in the binlog, whose changes are by key
+(`changes.py`): when it was read beyond the moment of the last SELECT the table is what it is in the source.
+
+Keeps true: of ranges no two have the same key; a table's rows are written by one commit, once (its name says of which
+following they are), however often the load is begun.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from pymysql.cursors import SSCursor
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from noria.core.limits import FOLLOW_RANGE_ROWS
+from noria.following import values
+from noria.following.address import Address
+from noria.following.schema import SourceTable, quoted, sql_type
+from noria.following.source import connected, refusing
+from noria.spark.source import register
+from noria.spark.source.types import arrow_schema, as_spark, schema_of
+
+FORMAT = "noria-follow"
+BATCH_ROWS = 10_000
+
+
+class Range(InputPartition):  # type: ignore[misc]
+    """Of the first column of the key: from the first value on, and before the second; None: no bound."""
+
+    def __init__(self, first: Any, end: Any):
+        super().__init__((first, end))
+        self.first, self.end = first, end
+
+
+class SourceRows(DataSource):  # type: ignore[misc]
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        return _spark_schema(_table(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return RangeReader(Address(**json.loads(self.options["address"])), _table(self.options))
+
+
+def _table(options: Mapping[str, str]) -> SourceTable:
+    return SourceTable.from_json(options["table"], json.loads(options["columns"]))
+
+
+def _spark_schema(table: SourceTable) -> StructType:
+    return schema_of([{"name": c.name, "type": sql_type(table.name, c).partition(" COLLATE")[0],
+                       "nullable": c.nullable} for c in table.columns])
+
+
+class RangeReader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, address: Address, table: SourceTable):
+        self._address, self._table = address, table
+
+    def partitions(self) -> list[InputPartition]:
+        connection = connected(self._address)
+        try:
+            with refusing(), connection.cursor() as cursor:
+                bounds = [None, *_bounds(cursor, self._table), None]
+        finally:
+            connection.close()
+        return [Range(a, b) for a, b in pairwise(bounds)]
+
+    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
+        table, schema = self._table, arrow_schema(_spark_schema(self._table))
+        converts, places = [values.of_select(c) for c in table.columns], range(len(table.columns))
+        connection = connected(self._address)
+        try:
+            with refusing(), connection.cursor(SSCursor) as cursor:
+                cursor.execute(*_select(table, partition))
+                while rows := cursor.fetchmany(BATCH_ROWS):
+                    yield as_spark(values.arrays(table, places, rows, converts), schema)
+        finally:
+            connection._force_close()
+
+
+def _bounds(cursor: Any, table: SourceTable) -> Iterator[Any]:
+    """Values of the first key column between ranges of about so many rows, found in the key's index."""
+    first = table.columns[table.key_places[0]]
+    if first.kind in ("enum", "set"):
+        return  # these have one order and are compared by another
+    name, of = quoted(first.name), quoted(table.name)
+    last = None
+    while True:
+        after = "" if last is None else f"WHERE {name} >= %s"
+        cursor.execute(f"SELECT {name} FROM {of} {after} ORDER BY {name} LIMIT 1 OFFSET {FOLLOW_RANGE_ROWS}",
+                       () if last is None else (last,))
+        found = cursor.fetchone()
+        if found is not None and found[0] == last:  # so many rows have this value
+            cursor.execute(f"SELECT MIN({name}) FROM {of} WHERE {name} > %s", (last,))
+            found = cursor.fetchone()
+        if found is None or found[0] is None:
+            return
+        last = found[0]
+        yield last
+
+
+def _select(table: SourceTable, part: Range) -> tuple[str, tuple[Any, ...]]:
+    name = quoted(table.columns[table.key_places[0]].name)
+    bounds = [(f"{name} >= %s", part.first), (f"{name} < %s", part.end)]
+    where = [(text, value) for text, value in bounds if value is not None]
+    text = f"SELECT {', '.join(map(values.selected, table.columns))} FROM {quoted(table.name)}"
+    return text + ("" if not where else " WHERE " + " AND ".join(t for t, _ in where)), tuple(v for _, v in where)
+
+
+def load(spark: SparkSession, address: Address, url: str, tables: Sequence[SourceTable]) -> None:
+    """The rows of these tables, which are there and empty, or have been loaded."""
+    register(spark)
+    spark.dataSource.register(SourceRows)
+    for table in tables:
+        read = spark.read.format(FORMAT).options(
+            address=json.dumps(vars(address)), table=table.name, columns=json.dumps(table.as_json())).load()
+        scope = f"follow.{address.name}.{hashlib.sha256(table.name.encode()).hexdigest()[:16]}"
+        read.write.format("noria").options(url=url, table=table.name, id=scope).mode("append").save()

@@ -1,0 +1,73 @@
+"""The server that has the tables, as a follower asks it (`server/http/following.py`).
+
+Keeps true: what the server does not answer is a ConnectionError; what it refuses, `Refused` with its words; that this
+run is over, a ConnectionError as well: another one begins where the last commit was.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from noria.following.address import Refused
+from noria.spark.source import wire
+
+ARROW = "application/vnd.apache.arrow.stream"
+OTHER_RUN = 1836  # `server/source/follows.py`
+APPLY_S = 600
+_SCHEMA = pa.schema([("table", pa.string()), ("on", pa.string()), ("rows", pa.large_binary())])
+
+
+class Target:
+    def __init__(self, url: str, name: str):
+        self.server, self.name, self.run = wire.Server.of({"url": url}), name, uuid.uuid4().hex
+
+    def _post(self, what: str, body: dict[str, Any] | None = None) -> Any:
+        return self._asked(f"/follows/{self.name}/{what}", json.dumps({"run": self.run, **(body or {})}).encode())
+
+    def _asked(self, path: str, body: bytes, kind: str = wire.JSON) -> Any:
+        try:
+            with self.server.asked("POST", path, body, kind, APPLY_S) as response:
+                return json.loads(response.read())
+        except wire.Refused as e:
+            if e.code == OTHER_RUN or e.status == 503:
+                raise ConnectionError(str(e)) from e
+            raise Refused(f"the server at {self.server.url} says: {e}") from e
+        except ValueError as e:
+            if isinstance(e, Refused):
+                raise
+            raise ConnectionError(f"the answer of {self.server.url} broke off") from e
+
+    def begin(self, record: dict[str, Any] | None = None) -> tuple[dict[str, Any] | None, int]:
+        """What the server knows of this follower (or is to know from now on), and the position it is at."""
+        found = self._post("begin", {"record": record})
+        return found["record"], int(found["at"])
+
+    def note(self, record: dict[str, Any]) -> None:
+        self._post("note", {"record": record})
+
+    def sql(self, statement: str) -> None:
+        self._post("sql", {"sql": statement})
+
+    def tell(self, told: dict[str, Any]) -> None:
+        self._post("tell", {"told": told})
+
+    def apply(self, position: int, changes: Iterable[tuple[str, str, pa.RecordBatch]]) -> bool:
+        some = [{"table": table, "on": on, "rows": _stream(pa.Table.from_batches([r]))} for table, on, r in changes]
+        meta = {b"noria": json.dumps({"run": self.run, "position": position}).encode()}
+        body = _stream(pa.Table.from_pylist(some, _SCHEMA.with_metadata(meta)))
+        return bool(self._asked(f"/follows/{self.name}/apply", body, ARROW)["done"])
+
+    def release(self) -> None:
+        self._asked(f"/follows/{self.name}/release", b"{}")
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())

@@ -1,0 +1,105 @@
+"""Values of the source as Arrow, whether a SELECT or the binlog gave them.
+
+A SELECT gives text that PyMySQL reads, the binlog what mysql-replication unpacks; here both become the same.
+
+Keeps true: a value that has no equal here (a date of zeros, half of a text) is refused; none becomes NULL or another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from noria.following.address import Refused
+from noria.following.schema import SourceColumn, SourceTable, quoted
+
+_ARROW: dict[str, pa.DataType] = {
+    "float": pa.float32(), "double": pa.float64(), "date": pa.date32(), "datetime": pa.timestamp("us"),
+    "timestamp": pa.timestamp("us"), "time": pa.duration("us"), "year": pa.int16(),
+    **dict.fromkeys("binary varbinary tinyblob blob mediumblob longblob".split(), pa.binary())}
+_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint": 64}
+_EPOCH, _SECOND = datetime(1970, 1, 1), timedelta(seconds=1)
+Convert = Callable[[Any], Any]
+
+
+def arrow_type(column: SourceColumn) -> pa.DataType:
+    if (bits := _BITS.get(column.kind)) is not None:
+        return getattr(pa, f"{'u' if column.unsigned else ''}int{bits}")()
+    if column.kind == "decimal":
+        digits, _, scale = (column.arguments or "10").partition(",")
+        return pa.decimal128(int(digits), int(scale or 0))
+    return _ARROW.get(column.kind, pa.string())
+
+
+def arrays(table: SourceTable, places: Sequence[int], rows: Sequence[Sequence[Any]], converts: Sequence[Convert | None]
+           ) -> list[pa.Array]:
+    """The columns at these places of rows that have just these; converts: by place in the table."""
+    out = []
+    for place, values in zip(places, zip(*rows, strict=True), strict=True):
+        column, convert = table.columns[place], converts[place]
+        try:
+            if convert is not None:
+                values = tuple(None if v is None else convert(v) for v in values)
+            out.append(pa.array(values, arrow_type(column)))
+        except (pa.ArrowException, ValueError, TypeError, OverflowError, UnicodeError) as e:
+            raise Refused(f"a value of {table.name}.{column.name} ({column.type}) cannot be had here: {e}") from e
+    return out
+
+
+# ------------------------------------------------------------------ of a SELECT
+def selected(column: SourceColumn) -> str:
+    """What is selected to have the column whole: a FLOAT is printed with six digits."""
+    return f"({quoted(column.name)} + 0e0)" if column.kind == "float" else quoted(column.name)
+
+
+def of_select(column: SourceColumn) -> Convert | None:
+    wanted = {"date": date, "datetime": datetime, "timestamp": datetime, "time": timedelta}.get(column.kind)
+    if wanted is None:
+        return None
+
+    def checked(value: Any) -> Any:
+        if not isinstance(value, wanted):
+            raise ValueError(f"'{value}': change it in the source")
+        return value
+
+    return checked
+
+
+# ------------------------------------------------------------------ of the binlog
+def of_binlog(column: SourceColumn) -> Convert | None:
+    """NULLs are left alone: `binlog.py` tells those apart that are none."""
+    if column.kind == "binary":
+        width = int(column.arguments or 1)
+        return lambda v: (v or b"").ljust(width, b"\0")  # trailing zeros are not logged
+    if arrow_type(column) == pa.binary():
+        return lambda v: v or b""  # the library takes no bytes for a text
+    if column.kind == "year":
+        return lambda v: 0 if v == 1900 else v  # how the library reads 0000
+    if column.kind == "timestamp":
+        return _moment
+    if column.kind == "time":
+        return _clock
+    if column.kind == "set":
+        members = column.members
+        return lambda v: ",".join(m for m in members if m in v)
+    return None
+
+
+def _clock(value: timedelta) -> timedelta:
+    """The library takes the whole seconds of a negative time to be rounded towards zero; they are rounded down.
+
+    >>> _clock(timedelta(seconds=-1.75)).total_seconds()
+    -1.25
+    """
+    if value >= timedelta(0) or not value.microseconds:
+        return value
+    return value + 2 * (-value % _SECOND) - _SECOND
+
+
+def _moment(value: datetime) -> datetime:
+    if value == _EPOCH:
+        raise ValueError("'0000-00-00 00:00:00': change it in the source")
+    return value

@@ -1,0 +1,123 @@
+"""What a follower (`noria follow`) asks over HTTP (`server/source/follows.py`).
+
+    GET  /follows                   what is followed: records, and how far each is
+    POST /follows/NAME/begin        a run begins; its record, and where to go on
+    POST /follows/NAME/note         another record
+    POST /follows/NAME/sql          a statement on one of its tables
+    POST /follows/NAME/apply        changes of rows: an Arrow stream of (table, on, rows), where rows are such
+                                    streams; its metadata has the run and the position
+    POST /follows/NAME/tell         how far the source is ahead
+    POST /follows/NAME/release      its tables are ordinary ones
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from noria.core.errors import SqlError
+from noria.server.http import bodies, wire
+from noria.server.http.bodies import ARROW, JSON
+
+KEYS = {"run": "the run's name", "record": "what is followed", "sql": "a statement", "told": "how far it is"}
+Change = tuple[str, str, pa.Table]
+
+
+class Follows(Protocol):
+    """What is asked (`server/source/follows.py`)."""
+
+    def all(self) -> list[dict[str, Any]]: ...
+
+    async def begin(self, name: str, run: str, record: dict[str, Any] | None) -> dict[str, Any]: ...
+
+    async def note(self, name: str, run: str, record: dict[str, Any]) -> None: ...
+
+    async def run(self, name: str, run: str, statement: str) -> None: ...
+
+    async def apply(self, name: str, run: str, position: int, changes: Sequence[Change]) -> bool: ...
+
+    def tell(self, name: str, run: str, told: dict[str, Any]) -> None: ...
+
+    async def release(self, name: str) -> None: ...
+
+
+class FollowApi:
+    def __init__(self, follows: Callable[[], Follows]):
+        self._follows = follows
+
+    def routes(self) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
+        return [("GET", "/follows", self.all), ("POST", "/follows/{name}/begin", self.begin),
+                ("POST", "/follows/{name}/note", self.note), ("POST", "/follows/{name}/sql", self.sql),
+                ("POST", "/follows/{name}/apply", self.apply), ("POST", "/follows/{name}/tell", self.tell),
+                ("POST", "/follows/{name}/release", self.release)]
+
+    async def all(self, request: Request) -> Response:
+        return JSONResponse({"follows": self._follows().all()})
+
+    async def begin(self, request: Request) -> Response:
+        name, run, body = await _asked(request)
+        record = None if body.get("record") is None else _record(name, body)
+        return JSONResponse(await self._follows().begin(name, run, record))
+
+    async def note(self, request: Request) -> Response:
+        name, run, body = await _asked(request)
+        await self._follows().note(name, run, _record(name, body))
+        return JSONResponse({})
+
+    async def sql(self, request: Request) -> Response:
+        name, run, body = await _asked(request)
+        if not isinstance(body.get("sql"), str):
+            raise bodies.wrong('"sql" is a statement')
+        await self._follows().run(name, run, body["sql"])
+        return JSONResponse({})
+
+    async def apply(self, request: Request) -> Response:
+        run, position, changes = await asyncio.to_thread(_changes, await bodies.read(request, ARROW))
+        return JSONResponse({"done": await self._follows().apply(request.path_params["name"], run, position, changes)})
+
+    async def tell(self, request: Request) -> Response:
+        name, run, body = await _asked(request)
+        if not isinstance(body.get("told"), dict):
+            raise bodies.wrong('"told" is an object')
+        self._follows().tell(name, run, body["told"])
+        return JSONResponse({})
+
+    async def release(self, request: Request) -> Response:
+        bodies.parse(await bodies.read(request, JSON), {}, empty=True)
+        await self._follows().release(request.path_params["name"])
+        return JSONResponse({})
+
+
+async def _asked(request: Request) -> tuple[str, str, dict[str, Any]]:
+    body = bodies.parse(await bodies.read(request, JSON), KEYS)
+    if not isinstance(body.get("run"), str):
+        raise bodies.wrong('"run" is the name of a run')
+    return request.path_params["name"], body["run"], body
+
+
+def _record(name: str, body: dict[str, Any]) -> dict[str, Any]:
+    record = body.get("record")
+    if (not isinstance(record, dict) or record.get("name") != name or not isinstance(record.get("source"), str)
+            or not isinstance(record.get("tables"), dict) or type(record.get("n")) is not int):
+        raise bodies.wrong('"record" has "name" as the path has it, "n", "source" and "tables"')
+    return record
+
+
+def _changes(body: bytes) -> tuple[str, int, list[Change]]:
+    try:
+        whole = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+        whole.validate(full=True)
+        meta = json.loads((whole.schema.metadata or {})[wire.META])
+        changes = [(str(c["table"]), str(c["on"]), wire.from_stream(c["rows"], "rows")) for c in whole.to_pylist()]
+        run, position = str(meta["run"]), int(meta["position"])
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as e:
+        raise SqlError(1105, "HY000", f"the body is no Arrow stream of changes: {str(e)[:500]}") from None
+    if any(on not in ("delete", "replace") for _, on, _ in changes):
+        raise bodies.wrong('"on" is delete or replace')
+    return run, position, changes

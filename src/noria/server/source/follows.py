@@ -1,0 +1,230 @@
+"""Tables that follow another database (`noria follow`): their changes are applied in order, each once.
+
+A follower, a process of its own, has a *record* here (what it follows, from where, which tables) and tells changes of
+rows, net of some transactions of the source, with the *position* in the source's binlog behind them: a number that
+grows.  The position is remembered in the commit of the rows (`packets.Write.once`), so a follower that starts again
+goes on behind what was committed, and what comes again does nothing.  Record and position are in the store as names:
+
+    follow:NAME {record}        followed:NAME/POSITION
+
+Keeps true: of one follower one request is done at a time, of the run that began last; its tables are written by it
+only, from before they are made until it is released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from noria.core.errors import SqlError, table_exists, unknown_table
+from noria.core.limits import FOLLOW_FORGET
+from noria.core.statements import Delete, Insert
+from noria.dataflow.packets import Ask, Write
+from noria.runtime.link import Link
+from noria.server.answering.executor import Executor
+from noria.server.answering.followed import written_by
+from noria.server.source.writes import FOLLOW, ONCE, Writes, most_rows
+
+RECORD, POSITION = "follow:", "followed:"
+OTHER_RUN = 1836  # the error of a follower that is not the last one that began
+Run = Callable[[str], Awaitable[object]]  # a statement of SQL
+
+
+@dataclass
+class _Follow:
+    """at: the position; passed: names of earlier ones that the store still has; unsure: a commit failed in a way that
+    leaves open whether it is done."""
+
+    record: dict[str, Any]
+    kept: str
+    at: int = 0
+    passed: list[str] = field(default_factory=list)
+    run: str = ""
+    unsure: bool = False
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Follows:
+    def __init__(self, executor: Executor, link: Link, writes: Writes, run: Run):
+        self._executor, self._link, self._writes, self._run = executor, link, writes, run
+        self._followed = executor.locks.followed
+        self._follows: dict[str, _Follow] = {}
+
+    async def recover(self) -> None:
+        """What is followed, as the store remembers it: before anybody else is served."""
+        for record in await records(self._executor):
+            self._follows[record["name"]] = _Follow(record, _kept(record))
+        for name, follow in self._follows.items():
+            await self._find(name, follow)
+
+    async def _names(self, prefix: str) -> list[str]:
+        found: list[str] = await self._executor.ask(Ask(0, "once", prefix))
+        return found
+
+    async def _find(self, name: str, follow: _Follow) -> None:
+        """The position that the store remembers."""
+        found = await self._names(f"{POSITION}{name}/")
+        follow.at = max((_number(n) for n in found), default=0)
+        follow.passed = [n for n in found if _number(n) != follow.at]
+        follow.unsure = False
+
+    # ------------------------------------------------------------ begin and end
+    def all(self) -> list[dict[str, Any]]:
+        return [{"record": f.record, "at": f.at} for f in self._follows.values()]
+
+    async def begin(self, name: str, run: str, record: dict[str, Any] | None) -> dict[str, Any]:
+        """A follower's run begins, and any other one of this name is over.  record: where there is none."""
+        follow = self._follows.get(name)
+        if follow is None:
+            if record is None:
+                return {"record": None, "at": 0}
+            follow = await self._made(name, record)
+        async with follow.turn:
+            follow.run = run
+            if follow.unsure:
+                await self._find(name, follow)
+            return {"record": follow.record, "at": follow.at}
+
+    async def _made(self, name: str, record: dict[str, Any]) -> _Follow:
+        self._check_new(record["tables"])
+        follow = self._follows[name] = _Follow(record, _kept(record))
+        self._followed.follow(name, record["source"], record["tables"])
+        try:
+            await self._link.change(Write((), once=follow.kept))
+        except BaseException:
+            self._followed.release(name)
+            del self._follows[name]
+            raise
+        return follow
+
+    def _check_new(self, tables: Iterable[str]) -> None:
+        """SqlError if there is one of these tables that are to be followed."""
+        program = self._executor.program
+        for table in tables:
+            if program.table(table) is not None or program.view(table) is not None:
+                raise table_exists(table)
+            if table.lower() in self._followed.tables:
+                raise SqlError(1050, "42S01", f"Table '{table}' follows another database already")
+
+    async def note(self, name: str, run: str, record: dict[str, Any]) -> None:
+        """Another record in the place of the one that there is."""
+        follow = self._of(name, run)
+        async with follow.turn:
+            self._check_new(t for t in record["tables"] if t not in follow.record["tables"])
+            record = {**record, "n": int(follow.record["n"]) + 1}
+            before, kept = follow.kept, _kept(record)
+            await self._link.change(Write((), once=kept, forget=(before,)))
+            follow.record, follow.kept = record, kept
+            self._followed.follow(name, record["source"], record["tables"])
+
+    async def release(self, name: str) -> None:
+        """Its tables are ordinary ones from now on."""
+        follow = self._follows.get(name)
+        if follow is None:
+            raise SqlError(1105, "HY000", "nothing here follows that database; SHOW NORIA FOLLOWING has what does")
+        async with follow.turn:
+            gone = [k for k in await self._names(RECORD) if _record(k)["name"] == name]
+            gone += [*await self._names(f"{POSITION}{name}/"), *await self._names(f"{ONCE}{FOLLOW}.{name}.")]
+            await self._link.change(Write((), forget=tuple(gone)))
+            follow.run = ""
+            self._followed.release(name)
+            self._follows.pop(name, None)
+
+    def _of(self, name: str, run: str) -> _Follow:
+        follow = self._follows.get(name)
+        if follow is None or follow.run != run:
+            raise SqlError(OTHER_RUN, "HY000", "this run of the follower is over: the server was started again, "
+                                               "another `noria follow` of the same database began, or it was released")
+        return follow
+
+    # ------------------------------------------------------------ changes
+    async def run(self, name: str, run: str, statement: str) -> None:
+        """A statement on a followed table (CREATE, TRUNCATE), as its follower."""
+        follow = self._of(name, run)
+        async with follow.turn:
+            with written_by(name):
+                await self._run(statement)
+
+    async def apply(self, name: str, run: str, position: int, changes: Sequence[tuple[str, str, pa.Table]]) -> bool:
+        """Do what is there to do, (table, "delete" or "replace", rows) one after the other, and remember the position;
+        0: there is none yet, because more of the same transaction comes.  False: it had been done before."""
+        follow = self._of(name, run)
+        async with follow.turn:
+            self._of(name, run)
+            if follow.unsure:
+                await self._find(name, follow)
+            if position and position <= follow.at:
+                return False
+            statements = [s for change in changes for s in self._statements(*change)]
+            once = f"{POSITION}{name}/{position}"  # also of 0: it is what makes the statements one
+            await self._committed(follow, statements, once)
+            if len(follow.passed) >= FOLLOW_FORGET:
+                await self._link.change(Write((), forget=tuple(follow.passed)))
+                follow.passed = []
+            if position:
+                follow.passed.append(f"{POSITION}{name}/{follow.at}")
+                follow.at = position
+        return True
+
+    def _statements(self, table: str, on: str, rows: pa.Table) -> list[Insert | Delete]:
+        definition = self._executor.program.table(table)
+        if definition is None:
+            raise unknown_table(table)
+        return [self._writes.statement(definition, piece, on)
+                for piece in rows.combine_chunks().to_batches(max_chunksize=most_rows(definition, on))]
+
+    async def _committed(self, follow: _Follow, statements: Sequence[Insert | Delete], once: str) -> None:
+        if not statements:
+            follow.unsure = True
+            await self._link.change(Write((), once=once))
+            follow.unsure = False
+            return
+        done = self._executor.submit_together(statements, once)
+        try:
+            await asyncio.wait((done,))
+            self._executor.result_of(done)
+        except SqlError:
+            raise
+        except BaseException:
+            follow.unsure = True
+            raise
+        await self._executor.catch_up(self._executor.written(done))
+
+    # ------------------------------------------------------------ how far it is
+    def tell(self, name: str, run: str, told: dict[str, Any]) -> None:
+        """For SHOW and /metrics.  current_s: how old the moment of the source is that the tables are at."""
+        self._of(name, run)
+        status = self._followed.statuses[name]
+        for key in ("state", "position", "end", "behind_bytes", "transactions", "rows", "error"):
+            if key in told:
+                setattr(status, key, told[key])
+        if told.get("current_s") is not None:
+            status.current = time.monotonic() - float(told["current_s"])
+
+
+async def records(executor: Executor) -> list[dict[str, Any]]:
+    """Of all that is followed, as the store remembers it; their tables are nobody else's to write from now on."""
+    names: list[str] = await executor.ask(Ask(0, "once", RECORD))
+    latest = {r["name"]: r for r in sorted(map(_record, names), key=lambda r: int(r["n"]))}
+    for name, record in latest.items():
+        executor.locks.followed.follow(name, record["source"], record["tables"])
+    return list(latest.values())
+
+
+def _kept(record: dict[str, Any]) -> str:
+    return RECORD + json.dumps(record, sort_keys=True)
+
+
+def _record(kept: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(kept.removeprefix(RECORD))
+    return record
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("/")[2])

@@ -1,0 +1,113 @@
+"""Whatever is lost on the way, each change is applied once and in its order: random programs of a source that is
+written while it is loaded and followed, with a follower whose requests and answers get lost.
+
+NORIA_FOLLOW_FIRST=n NORIA_FOLLOW_SEEDS=1 runs one seed; more of them are a soak.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from e2e.mariadb import INSTALLED
+from following.sources import Followed, SourceDb, following, load_here
+from noria.following import follower as follower_module
+from noria.following.target import Target
+
+pytestmark = [pytest.mark.mariadb, pytest.mark.skipif(not INSTALLED, reason="MariaDB is not installed")]
+FIRST, SEEDS = int(os.environ.get("NORIA_FOLLOW_FIRST", "1")), int(os.environ.get("NORIA_FOLLOW_SEEDS", "2"))
+KEYS = 60
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SourceDb]:
+    db = SourceDb(tmp_path_factory.mktemp("source"))
+    yield db
+    db.close()
+
+
+def transaction(draw: random.Random) -> list[str]:
+    def one() -> str:
+        table, a, b, v = draw.choice("ab"), draw.randrange(KEYS), draw.randrange(KEYS), draw.randrange(1000)
+        return draw.choice([
+            f"REPLACE INTO {table} VALUES ({a}, {v}, {v})", f"INSERT IGNORE INTO {table} VALUES ({a}, {v}, NULL)",
+            f"UPDATE {table} SET v = v + 1 WHERE id BETWEEN {a} AND {b}", f"DELETE FROM {table} WHERE id = {a}",
+            f"UPDATE IGNORE {table} SET id = {a} WHERE id = {b}",
+            f"DELETE FROM {table} WHERE id BETWEEN {a} AND {a + 3}",
+            f"INSERT INTO {table} VALUES ({a}, 1, {v}) ON DUPLICATE KEY UPDATE u = NULL",
+            f"UPDATE {table} SET id = -id ORDER BY id LIMIT {draw.randrange(4)}",
+            f"INSERT IGNORE INTO {table} SELECT id + {b}, v, NULL FROM {draw.choice('ab')}" if draw.random() < 0.2
+            else f"DELETE FROM {table} WHERE id > {KEYS + a}"])
+
+    return [one() for _ in range(draw.choice([1, 1, 2, 5]))]
+
+
+def write(source: SourceDb, draw: random.Random, count: int) -> None:
+    with source.connect() as connection, connection.cursor() as cursor:
+        for _ in range(count):
+            connection.begin()
+            try:
+                for statement in transaction(draw):
+                    cursor.execute(statement)
+            except pymysql.MySQLError:  # a key that is taken, or a deadlock with the other writer
+                connection.rollback()
+            (connection.rollback if draw.random() < 0.1 else connection.commit)()
+            if draw.random() < 0.02:
+                cursor.execute(draw.choice(["TRUNCATE a", "FLUSH LOGS", "CREATE OR REPLACE VIEW w AS SELECT 1",
+                                            "ALTER TABLE b ENGINE = InnoDB"]))
+
+
+class Lossy:
+    """Target.apply whose request or answer is lost now and then."""
+
+    def __init__(self, draw: random.Random):
+        self._draw, self.lost, self._real = draw, 0, Target.apply
+
+    def __call__(self, target: Target, *given: Any) -> bool:
+        loses = self._draw.random()
+        if loses < 0.03:
+            self.lost += 1
+            raise ConnectionError("the request was lost")
+        done = self._real(target, *given)
+        if loses > 0.97:
+            self.lost += 1
+            raise ConnectionError("the answer was lost")
+        return done
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+def test_what_is_lost_is_done_once(source: SourceDb, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+                                   ) -> None:
+    draw, lossy = random.Random(seed), Lossy(random.Random(seed + 1))
+    source.anew()
+    source.run(*(f"CREATE TABLE {t} (id INT PRIMARY KEY, v INT, u INT UNIQUE)" for t in "ab"),
+               *(f"INSERT INTO {t} SELECT seq, seq, NULL FROM seq_1_to_{KEYS}" for t in "ab"))
+    monkeypatch.setattr("noria.following.snapshot.FOLLOW_RANGE_ROWS", 7)
+    monkeypatch.setattr("noria.following.binlog.FOLLOW_PIECE_ROWS", draw.choice([5, 50_000]))
+    monkeypatch.setattr(follower_module, "FOLLOW_BATCH_ROWS", draw.choice([1, 20, 10_000]))
+    monkeypatch.setattr(follower_module, "AGAIN_S", 0.01)
+    monkeypatch.setattr(Target, "apply", lambda *given: lossy(*given))
+    writers = [threading.Thread(target=write, args=(source, random.Random(draw.random()), 80)) for _ in range(2)]
+
+    def load(*given: Any) -> None:
+        for writer in writers:
+            writer.start()
+        load_here(*given)
+
+    with Followed(tmp_path) as target:
+        for _ in range(2):
+            with following(source, target, load=load) as now:
+                now.loaded()
+                for writer in writers:
+                    writer.join()
+                now.caught_up()
+                assert target.rows(["a", "b"]) == {t: r for t, r in source.rows().items() if t != "w"}
+            write(source, draw, 40)
+    assert lossy.lost
