@@ -1,0 +1,123 @@
+"""Reads that go together: what waits leaves with the next packet, and each is answered as if it had gone alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from noria.core.errors import SqlError
+from noria.core.limits import READ_PACKETS
+from noria.dataflow.packets import Found, Read, ReadMany, Rows
+from noria.runtime import together
+from noria.runtime.changes import Asked, ReplyBook
+from noria.runtime.together import Part, Together
+from runtime.processes import run
+
+
+class Line:
+    """What leaves, and who waits."""
+
+    def __init__(self) -> None:
+        self.book = ReplyBook()
+        self.sent: list[ReadMany] = []
+        self.together = Together(self.book, self.sent.append)
+
+    def ask(self, key: Any, view: str = "v") -> Asked:
+        _, asked = self.book.asked(Read(0, view, [(key,)], together=True), True, asyncio.get_running_loop())
+        self.together.add(asked.body)  # type: ignore[arg-type]
+        return asked
+
+
+def table(*rows: tuple[Any, int]) -> pa.Table:
+    return pa.table({"c0": [value for value, _ in rows], "__key": [at for _, at in rows]})
+
+
+def values(reply: Rows) -> list[Any]:
+    assert isinstance(reply.rows, Part)
+    return list(reply.rows.of(reply.rows.whole.made(lambda t: t.column(0).to_pylist())))
+
+
+def at_once(test: Callable[[Line], Any]) -> None:
+    async def begun() -> None:
+        await test(Line())
+
+    run(begun)
+
+
+def test_what_is_asked_meanwhile_leaves_with_the_next_packet() -> None:
+    async def test(line: Line) -> None:
+        for n in range(READ_PACKETS):
+            line.ask(n)
+            await asyncio.sleep(0)
+        assert [p.alike[0].keys for p in line.sent] == [((n,),) for n in range(READ_PACKETS)]
+        later = [line.ask("a"), line.ask("b", "w"), line.ask("c")]
+        await asyncio.sleep(0)
+        assert len(line.sent) == READ_PACKETS
+        assert line.together.take(Found(line.sent[0].request))
+        await asyncio.sleep(0)
+        assert [(a.view, a.keys) for a in line.sent[-1].alike] == [("v", (("a",), ("c",))), ("w", (("b",),))]
+        of_v, of_w = line.sent[-1].alike
+        line.together.take(Found(line.sent[-1].request, (
+            (of_v.requests, table((7, 1), (8, 0), (9, 1))), (of_w.requests, table()))))
+        assert [values(a.future.result()) for a in later] == [[8], [], [7, 9]]
+        assert later[0].future.result().rows.table().column(0).to_pylist() == [8]
+
+    at_once(test)
+
+
+def test_one_turn_of_the_loop_is_one_packet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "READS_TOGETHER", 3)
+
+    async def test(line: Line) -> None:
+        for n in range(4):
+            line.ask(n)
+        assert not line.sent
+        await asyncio.sleep(0)
+        assert [len(p.alike[0].keys) for p in line.sent] == [3, 1]
+
+    at_once(test)
+
+
+def test_who_has_gone_is_not_asked_for_and_an_error_is_all_others() -> None:
+    async def test(line: Line) -> None:
+        gone, there = line.ask(1), line.ask(2)
+        del line.book.asks[gone.body.request]  # type: ignore[union-attr]
+        await asyncio.sleep(0)
+        assert [p.alike[0].keys for p in line.sent] == [((2,),)]
+        line.together.take(Found(line.sent[0].request, error=SqlError(1105, "HY000", "no")))
+        assert there.future.result().error.message == "no"
+        assert not line.together.take(Found(line.sent[0].request))  # said twice
+
+    at_once(test)
+
+
+def test_one_that_the_answer_does_not_name_is_answered_by_itself() -> None:
+    async def test(line: Line) -> None:
+        asked = line.ask(1)
+        await asyncio.sleep(0)
+        line.together.take(Found(line.sent[0].request))
+        assert not asked.future.done()
+        assert line.book.take(Rows(asked.body.request, table((5, 0))))  # type: ignore[union-attr]
+        assert asked.future.done()
+
+    at_once(test)
+
+
+def test_a_lost_worker_leaves_nothing_under_way() -> None:
+    async def test(line: Line) -> None:
+        for n in range(READ_PACKETS + 3):
+            line.ask(n)
+            await asyncio.sleep(0)
+        before = line.sent[0].request
+        line.together.clear()
+        assert not line.together.take(Found(before))
+        assert len(line.book.patient()) == READ_PACKETS + 3  # whom the next worker is asked
+        line.ask("again")
+        await asyncio.sleep(0)
+        assert line.sent[-1].alike[0].keys == (("again",),)
+
+    at_once(test)
