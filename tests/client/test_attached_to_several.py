@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import noria
+from noria.client.attached import SharedView
 from noria.client.spread_view import SpreadView
 from noria.core.errors import SqlError
 from noria.views.reader import attach
@@ -71,3 +73,22 @@ def test_a_view_that_was_attached_before_it_was_defined_anew(tmp_path: Path) -> 
         assert [view.lookup((k,)) for k in keys] == [[(i, k)] for i, k in enumerate(keys)]
         found, missing = view.lookup_many(pa.table({"s": keys}))
         assert found.num_rows == 9 and not missing.any()
+
+
+def test_memory_that_is_behind_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that ended publishes what a view is now when it is back: that may take many looks."""
+    with noria.open(tmp_path / "db") as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+        db.sql("INSERT INTO t VALUES (1, 5)")
+        db.sql("CREATE VIEW v AS SELECT id FROM t WHERE n = ?")
+        db.view("v").lookup(5)
+        looks, found = [0], SharedView._found
+
+        def ahead(view: SharedView) -> dict[str, Any]:
+            looks[0] += 1
+            about = found(view)
+            return {**about, "definition": about["definition"] + (looks[0] < 200)}
+
+        monkeypatch.setattr(SharedView, "_found", ahead)
+        monkeypatch.setattr("noria.client.attached.LONGEST_PAUSE_S", 0.0)
+        assert db.view("v").attach().lookup(5) == [(1,)] and looks[0] == 200

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,9 +43,11 @@ class SharedView:
         self._bind()
 
     def _bind(self) -> None:
-        """Learn what the view is now, from the server and from its memory, which may be a moment apart."""
-        for turn in range(VIEW_BINDS):
-            time.sleep(min(0.001 * turn, LONGEST_PAUSE_S))  # what redefines the view is at work
+        """Learn what the view is now, from the server and from its memory, which may be apart: by a moment while it is
+        redefined, for longer while a worker that ended has not published what it is now."""
+        ends = time.monotonic() + TIMEOUT_S
+        for turn in count():
+            time.sleep(min(0.001 * turn, LONGEST_PAUSE_S))
             about = self._found()
             self._view.refresh()
             if self._view.definition == about["definition"]:
@@ -52,7 +55,8 @@ class SharedView:
                 self._definition, self._shape = about["definition"], self._shape_of(about)
                 self._names = [*about["columns"], "__key"]  # of the rows of another view they may be others
                 return
-        raise view_changed(self.name)
+            if time.monotonic() > ends:
+                raise view_changed(self.name)
 
     def _found(self) -> dict[str, Any]:
         """What the server knows of the view, once it is in memory: its first reader has that made, and a worker that is
