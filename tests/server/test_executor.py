@@ -19,7 +19,7 @@ import noria
 from control.databases import each_worker
 from e2e.local import views_at_once
 from noria.client import Database
-from noria.core.errors import SqlError, view_gone
+from noria.core.errors import SqlError, view_changed, view_gone
 from noria.core.limits import IDLE_INDEXES
 from noria.dataflow.packets import Evict, Read
 from noria.runtime.link import WorkerGone
@@ -54,6 +54,25 @@ def refused(db: Database, text: str, code: int, words: str = "") -> None:
         db.sql(text)
     assert e.value.code == code, e.value
     assert words in e.value.message
+
+
+def test_a_read_is_bound_again_when_workers_are_back(figure2: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While they are brought back it is of no use to try, however often."""
+    executor = figure2._transport._executor  # type: ignore[attr-defined]
+    looked_up, up, back = executor._looked_up, executor._link.up, list[bool]()
+
+    async def looked(name: str, keys: Any) -> Any:
+        if not back:
+            raise view_changed(name)
+        return await looked_up(name, keys)
+
+    async def are_up() -> None:
+        await up()
+        back.append(True)
+
+    monkeypatch.setattr(executor, "_looked_up", looked)
+    monkeypatch.setattr(executor._link, "up", are_up)
+    assert figure2.view("StoriesWithVC").lookup(1) == [(1, "ann", "One", 2)]
 
 
 def test_figure_2(figure2: Database) -> None:

@@ -271,14 +271,21 @@ class Executor:
 
     async def lookup(self, name: str, keys: pa.Table) -> pa.Table:
         """The rows of many keys of a named view as Arrow, with `__key`, the ordinal of each row's key."""
-        for _ in range(VIEW_BINDS):
+        for attempt in range(VIEW_BINDS):
             try:
                 return await self._looked_up(name, keys)
             except SqlError as e:
                 if not is_gone(e):
                     raise
-            await self.program.settled()  # it was dropped, or replaced
+            await self.settled(attempt)
         raise view_changed(name)
+
+    async def settled(self, attempt: int) -> None:
+        """Before a read is bound again, for the so manieth time from 0 on: its view was dropped or replaced, or workers
+        that ended together are being brought back, and what is known of views here and there is a moment apart."""
+        await self.program.settled()
+        if attempt:
+            await self._link.up()
 
     async def _looked_up(self, name: str, keys: pa.Table) -> pa.Table:
         view = self.program.view(name)
