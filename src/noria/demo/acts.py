@@ -298,7 +298,7 @@ def streamed(stage: Stage) -> None:
                               options.directory / "stream.log", tell)
     screen.say(f"spark.readStream … .writeStream.format(\"noria\"): {votes:,} votes in batches of "
                f"{streaming.BATCH_VOTES:,}, {watch.seconds():.1f} s with Spark's start")
-    if not follower.has(stage.sql(popular)):
+    if not follower.has(lambda: stage.sql(popular)):
         raise DemoFailed(f"what the feed told is not what its query gives (error: {follower.failed})")
     late = 1000 * np.median(follower.late)
     screen.say(f"{rows:,} rows and {follower.changes:,} changes were told, {late:.0f} ms after their commit at the "

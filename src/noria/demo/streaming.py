@@ -9,7 +9,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,9 +106,12 @@ class Follower:
             if some.watermark and some.batch.num_rows:
                 self.late.append(time.time() - some.batch.column("_time")[-1].as_py().timestamp())
 
-    def has(self, rows: Sequence[tuple[Any, ...]]) -> bool:
-        """Does what was told come to these rows?  What is on its way is waited for."""
-        wanted, ends, moment = Counter(rows), time.monotonic() + LAST_S, threading.Event()
-        while +self.rows != wanted and self.failed is None and time.monotonic() < ends:
+    def has(self, rows: Callable[[], Sequence[tuple[Any, ...]]]) -> bool:
+        """Does what was told come to the rows that there are?  What is on its way is waited for, also the last batch of
+        a stream that was stopped meanwhile."""
+        ends, moment = time.monotonic() + LAST_S, threading.Event()
+        while +self.rows != Counter(rows()):
+            if self.failed is not None or time.monotonic() > ends:
+                return False
             moment.wait(0.05)
-        return +self.rows == wanted
+        return True

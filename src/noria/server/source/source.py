@@ -27,3 +27,4 @@ class SparkSource:
 
     async def close(self) -> None:
         await self.reads.close()
+        await self.writes.close()

@@ -97,6 +97,14 @@ class Writes:
                 staged.timer.cancel()
             asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, staged.place, True)
 
+    async def close(self) -> None:
+        """The server stops: what waited to be committed is written again by whoever asks the next one."""
+        for staged in self._staged.values():
+            if staged.timer is not None:
+                staged.timer.cancel()
+            await asyncio.to_thread(shutil.rmtree, staged.place, True)
+        self._staged.clear()
+
     async def drop(self, write: str) -> dict[str, Any]:
         """The write is over: its parts go, and that it was done is forgotten (of a scope of its own)."""
         self._give_up(write)
