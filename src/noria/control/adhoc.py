@@ -226,10 +226,13 @@ class AdHoc(Catalog):
         return replace(view, definition=self._definitions)
 
     # ------------------------------------------------------------ one change at a time
-    async def settled(self) -> None:
-        """When no change is under way any more."""
+    async def settled(self, attempt: int = 0) -> None:
+        """When no change is under way any more.  attempt: of a read that is bound again, since its view was dropped or
+        replaced; where that was of no use, workers that ended together are being brought back."""
         async with self._lock:
             pass
+        if attempt:
+            await self._link.up()
 
     async def _given_up_whole(self, change: asyncio.Task[T]) -> T:
         """The change's outcome.  When the caller is cancelled, it is taken back if it is not made yet: what the worker

@@ -277,15 +277,8 @@ class Executor:
             except SqlError as e:
                 if not is_gone(e):
                     raise
-            await self.settled(attempt)
+            await self.program.settled(attempt)
         raise view_changed(name)
-
-    async def settled(self, attempt: int) -> None:
-        """Before a read is bound again, for the so manieth time from 0 on: its view was dropped or replaced, or workers
-        that ended together are being brought back, and what is known of views here and there is a moment apart."""
-        await self.program.settled()
-        if attempt:
-            await self._link.up()
 
     async def _looked_up(self, name: str, keys: pa.Table) -> pa.Table:
         view = self.program.view(name)

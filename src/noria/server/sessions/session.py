@@ -210,7 +210,7 @@ class Session:
                     self._noted(e)
                     if not is_gone(e):
                         raise
-                await self._executor.settled(attempt)
+                await self._executor.program.settled(attempt)
         finally:
             self.running.unlimited()
         if outcome is None:
