@@ -112,3 +112,12 @@ def test_rows_that_go_are_found_by_their_keys(target: Followed, follower: Target
         where = writes.statement(table, some, "delete").where
         assert set(bounded(where, [c.type for c in table.columns])) == set(table.primary_key)
         assert some.num_rows <= most_rows(table, "delete") <= 512
+
+
+@pytest.mark.parametrize("told", [{"behind_bytes": "many"}, {"rows": True}, {"current_s": "now"}, {"state": []},
+                                  {"run": "x"}])
+def test_what_is_told_wrongly_harms_nobody(target: Followed, follower: Target, told: dict[str, Any]) -> None:
+    """It would stand in /metrics and SHOW, which others read."""
+    follower.tell({"state": "following", "behind_bytes": 5, "current_s": 1.5})
+    with pytest.raises(Refused, match="told"):
+        follower.tell(told)

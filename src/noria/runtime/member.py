@@ -55,16 +55,17 @@ class Member:
         for body, future in tuple(self._book.changes.waiting):
             if isinstance(body, Migrate) and 0 < body.version <= version:
                 self._book.changes.waiting.remove((body, future))
-                await self._at_once(self._book.changes.begun(changed(body), future))
-                if (error := future.result().error) is not None:
-                    raise error
+                reply = await self._at_once(self._book.changes.begun(changed(body), future))
+                if reply.error is not None:
+                    raise reply.error
 
-    async def _at_once(self, flight: Flight) -> None:
+    async def _at_once(self, flight: Flight) -> Any:
+        """What is answered, whether or not anybody else still wants it."""
         done: asyncio.Future[Any] = self._loop.create_future()
         flight.parts.append((0, done))
         flight.sent, flight.tries = True, flight.tries + 1
         self._send(flight.body, flight.seq)
-        await done
+        return await done
 
     def gate(self, group: str) -> None:
         """The group's `Write` keeps its place when it is submitted, and waits."""

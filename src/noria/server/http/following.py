@@ -26,6 +26,9 @@ from noria.server.http import bodies, wire
 from noria.server.http.bodies import ARROW, JSON
 
 KEYS = {"run": "the run's name", "record": "what is followed", "sql": "a statement", "told": "how far it is"}
+TOLD: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("state", "position", "end", "error"), (str,)),
+    **dict.fromkeys(("behind_bytes", "transactions", "rows"), (int,)), "current_s": (int, float, type(None))}
 Change = tuple[str, str, pa.Table]
 
 
@@ -83,9 +86,10 @@ class FollowApi:
 
     async def tell(self, request: Request) -> Response:
         name, run, body = await _asked(request)
-        if not isinstance(body.get("told"), dict):
-            raise bodies.wrong('"told" is an object')
-        self._follows().tell(name, run, body["told"])
+        told = body.get("told")
+        if not isinstance(told, dict) or any(type(value) not in TOLD.get(key, ()) for key, value in told.items()):
+            raise bodies.wrong(f'"told" has {", ".join(TOLD)}: texts, numbers')
+        self._follows().tell(name, run, told)
         return JSONResponse({})
 
     async def release(self, request: Request) -> Response:
