@@ -114,6 +114,17 @@ def test_rows_that_go_are_found_by_their_keys(target: Followed, follower: Target
         assert some.num_rows <= most_rows(table, "delete") <= 512
 
 
+def test_so_many_databases_are_followed(target: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noria.server.source.follows.FOLLOWS", 2)
+    for name in ("n", "m", "o"):
+        record = {**RECORD, "name": name, "tables": {name: {}}}
+        if name != "o":
+            Target(target.url, name).begin(record)
+            continue
+        with pytest.raises(Refused, match="2 databases are followed already"):
+            Target(target.url, name).begin(record)
+
+
 @pytest.mark.parametrize("told", [{"behind_bytes": "many"}, {"rows": True}, {"current_s": "now"}, {"state": []},
                                   {"run": "x"}])
 def test_what_is_told_wrongly_harms_nobody(target: Followed, follower: Target, told: dict[str, Any]) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from noria.core.limits import WAITS_TOLD
 from noria.dataflow.gathering import Gather
 
 if TYPE_CHECKING:
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
 def of_worker(peers: Peers | None, deferred: Deferred) -> list[str]:
     """Of requests, of builds, and of what other workers are to send."""
-    return [*_built(deferred), *(() if peers is None else _of_peers(peers))]
+    told = chain(_built(deferred), () if peers is None else _of_peers(peers))
+    return list(islice(told, WAITS_TOLD))
 
 
 def _built(deferred: Deferred) -> Iterator[str]:

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from noria.core.errors import SqlError, table_exists, unknown_table
-from noria.core.limits import FOLLOW_FORGET
+from noria.core.limits import FOLLOW_FORGET, FOLLOWS
 from noria.core.statements import Delete, Insert
 from noria.dataflow.packets import Ask, Write
 from noria.runtime.link import Link
@@ -92,6 +92,9 @@ class Follows:
             return {"record": follow.record, "at": follow.at}
 
     async def _made(self, name: str, record: dict[str, Any]) -> _Follow:
+        if len(self._follows) >= FOLLOWS:
+            raise SqlError(1105, "HY000", f"{FOLLOWS} databases are followed already: end one with `noria follow … "
+                                          "--release`")
         self._check_new(record["tables"])
         follow = self._follows[name] = _Follow(record, _kept(record))
         self._followed.follow(name, record["source"], record["tables"])
