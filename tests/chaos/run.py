@@ -61,7 +61,7 @@ class Shape(NamedTuple):
         return Shape(chance.randint(1, 3), chance.choice((1, 1, 2)))
 
     def options(self) -> tuple[str, ...]:
-        return "--workers", str(self.workers), "--front-ends", str(self.fronts)
+        return "--workers", str(self.workers), "--front-ends", str(self.fronts), "--batch-spark", "at-start"
 
     def there(self, disk: Path | None, clock: Clock | None) -> frozenset[str]:
         """What faults may need."""

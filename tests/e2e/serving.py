@@ -92,6 +92,8 @@ class Served:
     def __init__(self, data: Path, *options: str, run_root: Path | None = None,
                  environment: dict[str, str] | None = None):
         self.data, self.options, self.run_root, self.environment = data, options, run_root, environment or {}
+        if "--batch-spark" not in options:  # most tests need no second JVM
+            self.options = (*options, "--batch-spark", "when-needed")
         self.log_path = data.parent / f"{data.name}.log"
         self.tag = f"NORIA_TEST_{os.getpid()}_{time.monotonic_ns()}"  # inherited by every process of it
         self._port = 0

@@ -30,7 +30,7 @@ def test_another_user_reads_nothing_and_asks_nothing() -> None:
         directory.chmod(0o755)
     served = None
     try:
-        served = Served(top / "data")
+        served = Served(top / "data", "--batch-spark", "at-start")
         with served.connect() as connection:
             execute(connection, "CREATE TABLE t (id INT PRIMARY KEY, secret VARCHAR(20))")
             execute(connection, "INSERT INTO t VALUES (1, 'a'), (2, 'b')")

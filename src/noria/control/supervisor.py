@@ -121,6 +121,7 @@ class Supervisor:
         self._up = asyncio.Event()
         self.unusable: asyncio.Future[str] | None = None  # why a worker cannot open its store, once one cannot
         self._keeper: asyncio.Task[None] | None = None
+        self._when_needed = False  # the first job starts it
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._jvm: Process | None = None
@@ -148,6 +149,10 @@ class Supervisor:
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(None))
 
+    def start_when_needed(self) -> None:
+        """The first job starts the driver, and waits for it."""
+        self._when_needed = True
+
     def host(self, workers: WorkerConfig) -> None:
         """These workers, by this driver and by each after it."""
         self.workers = workers
@@ -156,6 +161,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Workers should have been told goodbye by their links before."""
+        self._when_needed = False
         if self._keeper is None:
             return
         self.state = "stopping"
@@ -321,6 +327,8 @@ class Supervisor:
 
     async def _driver(self) -> None:
         """Wait for a driver that takes jobs."""
+        if self._when_needed:
+            self.start_soon()
         if self._keeper is None:
             raise NoDriver(f"the {self.title} is not started")
         try:

@@ -225,7 +225,7 @@ class Node:
         await self._worker_up()
         await self._source.follows.recover()
         self.feeds.sweep()
-        self.batch.start_soon()
+        (self.batch.start_when_needed if settings.batch_spark == "when-needed" else self.batch.start_soon)()
         watching = asyncio.ensure_future(self._watch_memory())
         self._closers.append(("watch over memory", lambda: _stopped(watching)))
         for link in self.links:

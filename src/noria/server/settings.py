@@ -20,6 +20,7 @@ from noria.control.zookeeper import Address
 from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_WORKERS
 from noria.views import files
 
+BATCH_SPARK = ("at-start", "when-needed")
 MAX_FRONT_ENDS = 64  # each is a process, which takes tens of megabytes
 SHARED_MEMORY = Path("/dev/shm")
 RUN_DIR_CHARACTERS = 95  # a Unix socket's path may be 107
@@ -43,6 +44,7 @@ class Settings:
     http_host: str = "127.0.0.1"
     http_port: int = 8080
     master: str = ""  # of Spark; empty: local, with slots for the workers and for batch jobs
+    batch_spark: str = "at-start"  # when the driver for queries, loads and other jobs starts: BATCH_SPARK
     workers: int = 1
     front_ends: int = 1  # processes that serve MySQL clients; 1: this one does
     memory_bytes: int = DEFAULT_MEMORY_BYTES
@@ -65,6 +67,8 @@ class Settings:
             raise SettingsError(f"--workers {self.workers}: from 1 to {MAX_WORKERS}")
         if not 1 <= self.front_ends <= MAX_FRONT_ENDS:
             raise SettingsError(f"--front-ends {self.front_ends}: from 1 to {MAX_FRONT_ENDS}")
+        if self.batch_spark not in BATCH_SPARK:
+            raise SettingsError(f"--batch-spark {self.batch_spark}: {' or '.join(BATCH_SPARK)}")
         for name, port in (("--mysql-port", self.mysql_port), ("--http-port", self.http_port),
                            ("--cluster-port", self.cluster_port)):
             if not 0 <= port <= 65535:
