@@ -481,7 +481,10 @@ class Engine:
 
 
 def open_read_only(path: str, names: list[str]) -> Rdict:
-    """A checkpoint's families for reading; any number of processes may."""
+    """A checkpoint's families for reading; any number of processes may.  One that is not there (any more) is refused here:
+    to try to open it makes a directory."""
+    if not os.path.exists(os.path.join(path, "CURRENT")):
+        raise StoreError(f"there is no checkpoint {path} (any more)")
     try:
         options = table_options(recovery.tracked_options())  # without, a note of a log would have to be written away
         return Rdict(path, options, {n: table_options() for n in names}, AccessType.read_only(False))

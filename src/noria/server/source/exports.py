@@ -12,10 +12,12 @@ import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 from noria.core.errors import SqlError
 from noria.server.bulk.jobs import Bulk
+from noria.server.bulk.places import removed
 from noria.server.source.asking import Asking
 
 FORMATS = ("parquet", "csv", "json")
@@ -48,7 +50,7 @@ class Exports:
                 await asyncio.to_thread(_put, beside, target, overwrite)
                 yield {"step": "done", "rows": made.rows, "files": made.files, "multiline": made.multiline}
         finally:
-            await asyncio.shield(asyncio.to_thread(shutil.rmtree, beside, ignore_errors=True))
+            await asyncio.shield(asyncio.to_thread(removed, Path(beside)))
 
 
 def check_target(target: str, overwrite: bool) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import shutil
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -37,6 +36,7 @@ from noria.core.limits import (
 )
 from noria.core.types import Field, TableDef
 from noria.core.values import arrow_type
+from noria.server.bulk.places import removed
 from noria.server.bulk.snapshots import Snapshots
 from noria.server.source.scanners import Scanners
 from noria.sql.commands import BatchQuery
@@ -188,7 +188,7 @@ class Reads:
                 return
             kind = "view" if "view" in request else "query"
             place = self._directory / f"read-{secrets.token_hex(8)}"
-            read.stack.callback(shutil.rmtree, place, True)
+            read.stack.callback(removed, place)
             await self._asks.export(self._asks.query(kind, str(request[kind])), read.checkpoint, place,
                                     int(request["files"]))
             read.place = place

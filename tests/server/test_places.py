@@ -1,0 +1,56 @@
+"""Directories of jobs go, whatever still writes into them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from noria.server.bulk.places import removed
+from noria.storage.engine import open_read_only
+from noria.storage.errors import StoreError
+
+
+def test_a_directory_into_which_somebody_writes_goes(tmp_path: Path) -> None:
+    """As a task of Spark's does a while after its job was cancelled."""
+    stop = threading.Event()
+
+    def write(place: Path) -> None:
+        for n in itertools.count():
+            if stop.is_set():
+                return
+            with suppress(FileNotFoundError):
+                (place / "sst" / str(n)).touch()
+
+    for n in range(20):
+        place = tmp_path / f"rewrite-{n}"
+        (place / "sst").mkdir(parents=True)
+        writing = threading.Thread(target=write, args=(place,))
+        writing.start()
+        try:
+            while len(list((place / "sst").iterdir())) < 100:
+                pass
+            removed(place)
+            assert list(tmp_path.iterdir()) == []
+        finally:
+            stop.set()
+            writing.join()
+            stop.clear()
+
+
+def test_a_task_that_begins_late_leaves_nothing(tmp_path: Path) -> None:
+    """As of a driver that was killed, whose Python processes go on for a while."""
+    place = tmp_path / "rewrite-1"
+    place.mkdir()
+    removed(place)
+    with pytest.raises(StoreError):
+        open_read_only(str(place / "checkpoint"), ["default"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_there_is_gone(tmp_path: Path) -> None:
+    removed(tmp_path / "never")
+    assert list(tmp_path.iterdir()) == []
