@@ -18,9 +18,9 @@ fuzz: setup
 	@NORIA_FUZZ_CASES=$(FUZZ_CASES) NORIA_FUZZ_SEED=$${NORIA_FUZZ_SEED:-random} NORIA_FUZZ_FAILURES=10 \
 		$(PYTHON) -m pytest -q -s --tb=short tests/differential
 
-# On a Spark standalone cluster of several daemons.
+# On a Spark standalone cluster of several daemons; and the data source on local-cluster, while tasks fail.
 cluster: setup
-	@NORIA_CLUSTER=1 $(PYTHON) -m pytest -q tests/e2e/test_cluster.py
+	@NORIA_CLUSTER=1 $(PYTHON) -m pytest -q tests/e2e/test_cluster.py tests/spark/test_source_on_cluster.py
 
 # Every test that opens databases in its own process, of one worker, of two and of three each; in CI each draws.
 IN_PROCESS = $(shell grep -rlE 'noria\.open|LocalServer|LocalServices|control\.databases' tests --include='test_*.py') \
