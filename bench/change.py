@@ -70,10 +70,13 @@ CHANGES = (
     Change("ADD COLUMN", ("ALTER TABLE votes ADD COLUMN weight INT NOT NULL DEFAULT 1",)),
     Change("RENAME COLUMN", ("ALTER TABLE votes RENAME COLUMN weight TO heft",)),
     Change("MODIFY COLUMN", ("ALTER TABLE votes MODIFY COLUMN heft BIGINT NOT NULL DEFAULT 1",)),
+    Change("UPDATE of all rows", ("UPDATE votes SET heft = heft + 1",)),
+    Change("DELETE of a third", ("DELETE FROM votes WHERE story_id % 3 = 1",)),
     Change("DROP COLUMN", ("ALTER TABLE votes DROP COLUMN heft",)),
     Change("TRUNCATE", ("TRUNCATE TABLE votes",)),
 )
-ALL_SERVERS = ("CREATE INDEX", "ADD COLUMN", "RENAME COLUMN", "MODIFY COLUMN", "DROP COLUMN", "TRUNCATE")
+ALL_SERVERS = ("CREATE INDEX", "ADD COLUMN", "RENAME COLUMN", "MODIFY COLUMN", "UPDATE of all rows",
+               "DELETE of a third", "DROP COLUMN", "TRUNCATE")
 
 
 # ---------------------------------------------------------------- the load

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from noria.control.truncating import Truncating
+from noria.control.rewriting import Rewriting
 from noria.core import limits
 from noria.dataflow.packets import Migrate
 from noria.runtime.link import WorkerLink
@@ -35,7 +35,7 @@ class Database:
     def __init__(self, path: Path):
         self.nursery = Nursery(replace(config(path), factory=WORKER))
         self.link = WorkerLink(self.nursery.config.endpoint, 1, on_lost=self.nursery.another)
-        self.program = Truncating(self.link)
+        self.program = Rewriting(self.link)
         self.link.on_hello = self.program.welcome
         views = str(self.nursery.config.run_dir / "views")
         self.executor = Executor(self.program, self.link, lambda worker: attach(views), None, 0)

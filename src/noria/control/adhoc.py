@@ -206,7 +206,9 @@ class AdHoc(Catalog):
 
     async def _change(self, body: packets.Migrate | packets.Write) -> Any:
         """The reply to a change, which is given up at the worker if whoever waits goes away."""
-        sent = self._link.submit(body)
+        return await self._answered(self._link.submit(body))
+
+    async def _answered(self, sent: asyncio.Future[Any]) -> Any:
         self._sent = asyncio.current_task(), sent
         try:
             return await sent

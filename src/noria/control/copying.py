@@ -56,8 +56,7 @@ class Copying(Truncating):
             await self._instead(await self._copy_for(command))
 
     async def _copy_for(self, command: commands.AlterTable) -> _Copy:
-        self._last_table_id += 1
-        number, wanted = self._last_table_id, self._wanted(command)
+        number, wanted = self._next_table_id(), self._wanted(command)
         other = replace(wanted, name=copy_of(wanted.name, number), table_id=number,
                         first_id=max(wanted.first_id, await self._next_id(command.was, wanted)))
         return _Copy(command.was, other, wanted.name, command=command)

@@ -70,6 +70,7 @@ class Truncating(Program):
     def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
         super().__init__(link, adhoc_views, hold_ms)
         self._emptying = asyncio.Lock()  # the twins of one TRUNCATE would keep another from its end
+        self._unwritten: dict[str, asyncio.Event] = {}  # tables whose writes wait, and what is set when they do no more
 
     async def _define(self, command: commands.Command) -> Change:
         if not isinstance(command, commands.Truncate):
@@ -94,9 +95,13 @@ class Truncating(Program):
 
     async def _emptied_at_once(self, name: str) -> bool:
         """Nothing is done to a table of many rows."""
-        async with self._lock:
-            write = Clear(self._known(name).name, limits.TRUNCATE_AT_ONCE_ROWS)
-            reply: packets.Wrote = await self._change(packets.Write((write,)))
+        while True:
+            async with self._lock:
+                if (held := self._unwritten.get(fold(name))) is None:
+                    write = Clear(self._known(name).name, limits.TRUNCATE_AT_ONCE_ROWS)
+                    reply: packets.Wrote = await self._change(packets.Write((write,)))
+                    break
+            await held.wait()
         error = reply.results[0].error
         if error is not None and error.code != TOO_LONG:
             raise error
@@ -105,11 +110,8 @@ class Truncating(Program):
     async def _instead(self, run: Run) -> None:
         """As one change, whenever everything that it needs is there."""
         try:
-            while (made := await self._next(run)) is not None:
-                if isinstance(made, asyncio.Event):
-                    await made.wait()
-                else:
-                    await self._whole_beside(made)
+            while (more := await self._next(run)) is not None:
+                await more
         except BaseException:
             if run.made:
                 steps: list[packets.MigrationStep] = [packets.DropView(t.name) for t in run.beside]
@@ -126,24 +128,34 @@ class Truncating(Program):
         return found
 
     def _run_for(self, table: TableDef) -> Run:
-        self._last_table_id += 1
-        number = self._last_table_id
+        number = self._next_table_id()
         return Run(table, replace(table, name=beside(table.name, number), table_id=number, first_id=1), table.name)
 
-    async def _next(self, run: Run) -> packets.Migrated | asyncio.Event | None:
-        """One change of the program: the twins that are missing are made; or, where none is, the last one.  An event
-        to wait for, where a view that reads the table is being replaced: it is to have a twin as it is then."""
+    def _next_table_id(self) -> int:
+        self._last_table_id += 1
+        return self._last_table_id
+
+    async def _next(self, run: Run) -> Awaitable[object] | None:
+        """One change of the program: the twins that are missing are made; or, where none is, the last one.  What is to
+        be waited for before the next: of a view that reads the table and is being replaced, it is to have a twin as it
+        is then."""
         async with self._lock:
             if self._tables.get(fold(run.was.name)) != run.was:
                 raise view_changed(run.was.name)
             if any(_reads(v, run.was) for v in self._beside.values()):
-                return self._fewer_beside
+                return self._fewer_beside.wait()
             views = [v for v in self._kept() if not v.adhoc and fold(v.name) not in self._broken and _reads(v, run.was)]
             missing = [v for v in views if (t := run.twins.get(fold(v.name))) is None or t.of != v.definition]
             if missing or not run.made:
-                return await self._make(run, missing)
+                return self._whole_beside(await self._make(run, missing))
+            if (more := self._before_switch(run)) is not None:
+                return more
             await self._switch(run, views)
             return None
+
+    def _before_switch(self, run: Run) -> Awaitable[None] | None:
+        """What is to be done once all twins are there."""
+        return None
 
     async def _make(self, run: Run, views: Sequence[ViewDef]) -> packets.Migrated:
         if not run.made:  # by itself: making files takes some milliseconds each
@@ -159,8 +171,12 @@ class Truncating(Program):
         reply = await self._with_room(tuple(steps), self.recipe(), False)
         self._beside.update((t.name, t.view) for t in run.twins.values())
         run.explained.update(reply.explain)
-        by_spark = tuple((v, node, _over_nothing(plan, run)) for v, node, plan in reply.bootstrap)
+        by_spark = tuple((v, node, self._input(plan, run)) for v, node, plan in reply.bootstrap)
         return replace(reply, bootstrap=by_spark)
+
+    def _input(self, plan: Mir, run: Run) -> Mir:
+        """The input of a twin's node for Spark, whose snapshots do not have the empty table."""
+        return rebased(plan, run.empty.name, lambda b: Filter(_as(b, run.was), literal(False)))
 
     async def _switch(self, run: Run, views: Sequence[ViewDef]) -> None:
         """The other table gets the name and its views get theirs; all that was goes."""
@@ -200,8 +216,3 @@ def _over(view: ViewDef, was: TableDef, table: TableDef) -> ViewDef:
 def _as(base: Base, table: TableDef) -> Base:
     """As many columns of another table, called alike, with its keys as far as they are of these."""
     return Base(replace(base.table, name=table.name, table_id=table.table_id).keyed_as(table))
-
-
-def _over_nothing(plan: Mir, run: Run) -> Mir:
-    """For Spark, whose snapshots do not have the empty table."""
-    return rebased(plan, run.empty.name, lambda b: Filter(_as(b, run.was), literal(False)))

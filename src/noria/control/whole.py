@@ -20,13 +20,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from noria.control.alterations import loses_unique, lost
-from noria.control.copying import Copying
 from noria.control.holding import reading
 from noria.control.names import beside, fold, without_numbers
 from noria.control.origin import instead
 from noria.control.preview import Preview
 from noria.control.published import published
 from noria.control.readers import Parting
+from noria.control.rewriting import Rewriting
 from noria.control.target import Becoming, NewView, Target, target
 from noria.core import limits
 from noria.core.errors import SqlError, is_gone
@@ -64,7 +64,7 @@ class _Run:
     changed: bool = False
 
 
-class WholeProgram(Copying):
+class WholeProgram(Rewriting):
     # ------------------------------------------------------------ what there is
     async def exported(self) -> str:
         """The program as a text that `apply` takes, and that makes the same one where there is nothing."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from noria.core.errors import SqlError
-from noria.core.expressions.expr import Expr
+from noria.core.expressions.expr import Expr, columns_of
 from noria.core.limits import MAX_COLUMNS
 
 NEW = MAX_COLUMNS
@@ -78,6 +78,17 @@ class Load(NamedTuple):
 
 ClientWrite = Insert | Update | Delete
 Statement = ClientWrite | Clear | Move | Load
+
+
+def named_columns(statement: ClientWrite) -> set[int]:
+    """The columns of the table that the statement reads or writes by name."""
+    exprs = [e for _, e in statement.assignments] if not isinstance(statement, Delete) else []
+    if not isinstance(statement, Insert) and statement.where is not None:
+        exprs.append(statement.where)
+    named = {c for e in exprs for c in columns_of(e)} | {c - NEW for e in exprs for c in columns_of(e)}
+    named.update(statement.columns if isinstance(statement, Insert) else ())
+    named.update(() if isinstance(statement, Delete) else (at for at, _ in statement.assignments))
+    return named
 
 
 class WriteResult(NamedTuple):

@@ -417,7 +417,8 @@ class Worker:
             return packets.Done(body.request, "every state equals its recomputation")
         if body.what == "table":
             indexes, auto_increment = self._store.load_needs(body.argument)
-            return packets.Done(body.request, {"indexes": indexes, "auto_increment": auto_increment})
+            return packets.Done(body.request, {"indexes": indexes, "auto_increment": auto_increment,
+                                               "rows": self._store.row_count(body.argument)})
         return packets.Done(body.request, error=SqlError(1235, "42000", f"A worker cannot be asked '{body.what}'"))
 
     def _graph_plan(self) -> dict[str, Any]:

@@ -39,7 +39,8 @@ def _asked(what: str, values: Sequence[Any]) -> Any:
     if what == "stats":
         return _stats(values)
     if what == "table":
-        return {**values[0], "auto_increment": max(v["auto_increment"] for v in values)}
+        return {**values[0], "auto_increment": max(v["auto_increment"] for v in values),
+                "rows": sum(v["rows"] for v in values)}
     if what == "graph":
         return [_node(same) for same in zip(*values, strict=True)]
     if what == "builds":

@@ -22,6 +22,7 @@ from noria.runtime.changes import Change, Hold, WorkerGone
 from noria.runtime.lineage import Lineage
 from noria.runtime.link import FRONT_END, LinkState, LinkStats, OnHello, ReplyBook
 from noria.runtime.member import Member
+from noria.runtime.pauses import Pauses
 from noria.runtime.routes import Routes
 from noria.runtime.worker_main import HostedWorker, WorkerConfig, open_worker
 
@@ -40,6 +41,7 @@ class InProcessLink(Member):
         self.hello: Hello | None = None
         self.on_lost: Callable[[str], None] | None = None  # never called: it ends with this process
         self._book = ReplyBook()
+        self._pauses = Pauses(self._begin)
         self._arrived: list[Envelope] = []
         self._stepping: asyncio.Handle | None = None
         self._recovered = asyncio.Event()  # or has ended
@@ -82,21 +84,20 @@ class InProcessLink(Member):
         return self._book.changes.settled
 
     def submit(self, body: Change) -> asyncio.Future[Any]:
-        return self._add(body)
+        return self._after_pauses(body) if self._pauses else self._add(body)
 
-    def _add(self, body: Change | Hold) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = self._loop.create_future()
+    def _begin(self, body: Change | Hold, future: asyncio.Future[Any]) -> None:
         if self.state is not LinkState.UP:
             future.set_exception(WorkerGone(f"the worker is {self.state.value}: {self.why}"))
-            return future
+            return
         self.stats.changes += 1
         self._book.changes.add(body, future)
         self._soon()
-        return future
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
         """A change that has not begun is taken back."""
-        self._book.changes.give_up(change)
+        if not (self._pauses and self._pauses.cancel(change)):
+            self._book.changes.give_up(change)
 
     async def change(self, body: Change) -> Any:
         return await self.submit(body)

@@ -16,6 +16,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,7 +36,8 @@ from noria.dataflow.packets import (
 from noria.runtime import wire
 from noria.runtime.changes import Change, Hold, ReplyBook, WorkerGone
 from noria.runtime.lineage import Elsewhere, Process
-from noria.runtime.member import LinkState, Member
+from noria.runtime.member import LinkState, Member, Unwritten
+from noria.runtime.pauses import Pauses
 from noria.runtime.pulse import Computing, Doing, Heart
 from noria.runtime.routes import Routes
 from noria.runtime.together import Together
@@ -103,6 +105,9 @@ class Link(Protocol):
     async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
         """Returns when that is so.  view: of which; "": of any.  worker: whose part; None: everybody's."""
 
+    def unwritten(self, table: str) -> AbstractAsyncContextManager[Unwritten]:
+        """While it lasts nobody writes the table, and those that would wait; what it gives writes it all the same."""
+
 
 class _Connection(asyncio.Protocol):
     """One stream from a worker: its packets or its pulses, once it has said which."""
@@ -150,6 +155,7 @@ class WorkerLink(Member):
         self._elsewhere = elsewhere or Elsewhere()
         self._computing = Computing(None)
         self._book = ReplyBook()
+        self._pauses = Pauses(self._begin)
         self._together = Together(self._book, lambda body: self._send(body, 0))
         self._recovering: asyncio.Task[None] | None = None
         self._peer: _Connection | None = None
@@ -195,19 +201,17 @@ class WorkerLink(Member):
             future: asyncio.Future[Any] = self._loop.create_future()
             future.set_exception(refusal)
             return future
-        return self._add(body)
+        return self._after_pauses(body) if self._pauses else self._add(body)
 
-    def _add(self, body: Change | Hold) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = self._loop.create_future()
+    def _begin(self, body: Change | Hold, future: asyncio.Future[Any]) -> None:
         if self.state is LinkState.CLOSED:
             future.set_exception(WorkerGone(self._down_text()))
-            return future
+            return
         self._book.changes.add(body, future)
         self.stats.changes += 1
         if not self._pumping:
             self._pumping = True
             self._loop.call_soon(self._pump)
-        return future
 
     async def change(self, body: Change) -> Any:
         return await self.submit(body)
@@ -267,6 +271,8 @@ class WorkerLink(Member):
     def cancel(self, change: asyncio.Future[Any]) -> None:
         """Give up a change if it has not begun; if it has, it is given up where it has not committed yet.  Its future
         tells what became of it."""
+        if self._pauses and self._pauses.cancel(change):
+            return
         number = self._book.changes.give_up(change)
         if number is not None:
             self._heart.cancel(self._peer.incarnation if self._peer else 0, number)

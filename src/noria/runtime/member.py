@@ -5,11 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
 
-from noria.dataflow.packets import Migrate, Own, Packet
+from noria.core.statements import Move
+from noria.dataflow.packets import Migrate, Own, Packet, Write
 from noria.runtime.changes import Change, Flight, Hold, ReplyBook, WorkerGone
+from noria.runtime.pauses import Pauses
+
+
+class Unwritten(Protocol):
+    """How a table is written that nobody else writes."""
+
+    def submit(self, body: Change) -> asyncio.Future[Any]:
+        """As `Link.submit`."""
+
+    def moved(self, parts: Mapping[int, Move]) -> asyncio.Future[Any]:
+        """The future of a `Wrote`: what each worker's part does, all or none."""
 
 
 class LinkState(enum.Enum):
@@ -19,12 +32,23 @@ class LinkState(enum.Enum):
     CLOSED = "closed"
 
 
+class _Past:
+    """Past what waits."""
+
+    def __init__(self, submit: Callable[[Change], asyncio.Future[Any]]):
+        self.submit = submit
+
+    def moved(self, parts: Mapping[int, Move]) -> asyncio.Future[Any]:
+        return self.submit(Write(tuple(parts.values())))
+
+
 class Member:
     """What a link of one worker is to `ShardedLink` beside: what it does before its worker serves."""
 
     workers = 1
     state: LinkState
     _book: ReplyBook
+    _pauses: Pauses
     _loop: asyncio.AbstractEventLoop
 
     def _send(self, body: Packet, seq: int) -> None:
@@ -94,7 +118,28 @@ class Member:
         self._book.changes.put(group, None, self._loop.create_future())
         self._pump()
 
+    @asynccontextmanager
+    async def unwritten(self, table: str) -> AsyncIterator[Unwritten]:
+        """As `Link.unwritten`."""
+        with self._pauses.of(table):
+            place = f"unwritten {table}"
+            try:
+                await self.hold(place)  # all before it was answered
+            finally:
+                self.let_go(place)
+            yield _Past(self._add)
+
+    def _after_pauses(self, body: Change) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._pauses.submit(body, future)
+        return future
+
     def _add(self, body: Change | Hold) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._begin(body, future)
+        return future
+
+    def _begin(self, body: Change | Hold, future: asyncio.Future[Any]) -> None:
         raise NotImplementedError
 
     def _pump(self) -> None:

@@ -26,6 +26,9 @@ class Pauses:
         self._why = Counter[str]()  # by table, or ALL: reasons to wait
         self._waiting: list[tuple[Change, asyncio.Future[Any]]] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._why)
+
     def submit(self, change: Change, future: asyncio.Future[Any]) -> None:
         if self._why and (self._why[ALL] or any(self._why[t] for t in _written(change))):
             self._waiting.append((change, future))

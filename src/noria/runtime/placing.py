@@ -104,6 +104,11 @@ def renumbers(statement: Statement, table: TableDef) -> bool:
     return any(c == table.auto_increment for c, _ in statement.assignments)
 
 
+def rows_stay(statement: Update | Delete, table: TableDef) -> bool:
+    """Is each of its rows of the same worker after it, and does that one alone know what is UNIQUE of it?"""
+    return not (_moves(statement, table) or _assigns_unique(statement, table))
+
+
 def _concerned(where: Expr | None, table: TableDef, workers: int) -> list[int]:
     """Who may have rows for which the condition holds."""
     by, types = table.sharded_by or (), [c.type for c in table.columns]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from typing import Any
 
 from noria.core.errors import TABLE_DAMAGED, SqlError
 from noria.core.limits import HEARTBEAT_MS
-from noria.core.statements import Statement, WriteResult
+from noria.core.statements import Move, Statement, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import (
     AlterTable,
@@ -59,6 +59,7 @@ from noria.runtime.cut import Cut
 from noria.runtime.following import Doing, SomeLink, adopt, follow, take_back, taking_back
 from noria.runtime.groups import Groups
 from noria.runtime.link import LinkState, LinkStats, OnHello
+from noria.runtime.member import Unwritten
 from noria.runtime.mirror import Mirror, catalog_only, of_views, yielding
 from noria.runtime.own_writes import OwnWrites
 from noria.runtime.pauses import ALL, Pauses
@@ -72,6 +73,13 @@ from noria.storage.shards import shard_path, spread_families
 log = logging.getLogger(__name__)
 LEADER = 0
 How = Callable[[SomeLink, Packet], Awaitable[Any]]
+
+
+class _Past:
+    """See `Unwritten`."""
+
+    def __init__(self, link: ShardedLink):
+        self.submit, self.moved = link.past, link.moved
 
 
 class ShardedLink:
@@ -268,12 +276,7 @@ class ShardedLink:
             self._write_together(body, future)
             return
         (statement,) = body.statements
-        table = self._mirror.tables.get(statement.table)
-        if table is not None and renumbers(statement, table):
-            written: asyncio.Future[Any] = self._loop.create_future()
-            task = asyncio.ensure_future(self._and_renumber(written, table))
-            self._passes_on(task, future, task.result)
-            future = written
+        future = self._renumbered(statement, future)
         try:
             parts = self._placed(statement)
         except SqlError as e:
@@ -281,6 +284,16 @@ class ShardedLink:
             return
         inner, wrote = self._writes.begin(parts, body.once)
         self._passes_on(inner, future, wrote)
+
+    def _renumbered(self, statement: Statement, future: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        """What is to be the write's future, where the one given waits for what it does to AUTO_INCREMENT, too."""
+        table = self._mirror.tables.get(statement.table)
+        if table is None or not renumbers(statement, table):
+            return future
+        written: asyncio.Future[Any] = self._loop.create_future()
+        task = asyncio.ensure_future(self._and_renumber(written, table))
+        self._passes_on(task, future, task.result)
+        return written
 
     def _placed(self, statement: Statement) -> Placed:
         self._turn += 1
@@ -524,12 +537,30 @@ class ShardedLink:
             await asyncio.wait(waited, timeout=HEARTBEAT_MS / 1000)
 
     @asynccontextmanager
+    async def unwritten(self, table: str) -> AsyncIterator[Unwritten]:
+        with self._pauses.of(table):
+            if waited := set(self._inner.values()):
+                await asyncio.wait(waited)
+            yield _Past(self)
+
+    def past(self, body: Change) -> asyncio.Future[Any]:
+        """As `submit`, past what waits."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._begin(body, future)
+        return future
+
+    def moved(self, parts: Mapping[int, Move]) -> asyncio.Future[Any]:
+        """As `Unwritten.moved`."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        inner, wrote = self._writes.begin(Placed(dict(parts)))
+        self._passes_on(inner, self._renumbered(next(iter(parts.values())), future), wrote)
+        return future
+
+    @asynccontextmanager
     async def copied(self, table: TableDef, other: TableDef) -> AsyncIterator[None]:
         """All rows of the table are in the other one, too, and in what is made of that; nobody writes the table
         meanwhile, nor while this lasts.  SqlError: a row does not fit there."""
-        with self._pauses.of(table.name):
-            if waited := set(self._inner.values()):
-                await asyncio.wait(waited)
+        async with self.unwritten(table.name):
             await copy_rows(self.links, self.change, table, other)
             await self._own.catch_up({}, self.routes.depth, range(self.workers))
             yield

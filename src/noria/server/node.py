@@ -210,6 +210,7 @@ class Node:
         self._closers.append(("worker", self.link.close))
         self.bulk = Bulk(self.batch, self.link, self.program, settings.data_dir / "snapshots", several)
         self.program.first_states.bootstrap = self.bulk.bootstrap
+        self.program.rewriter = self.bulk
         self.executor = Executor(self.program, self.link,
                                  lambda w: attach(str(views_dir(run_dir, w, several)), OFF_LOOP_ROWS), self.bulk,
                                  reply_bytes(settings.memory_bytes) if settings.front_ends == 1 else 0)

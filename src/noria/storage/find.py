@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
 def find(stage: Stage, where: Expr | None, symbols: Symbols) -> Found:
     """All rows for which the condition is true."""
-    holds = None if where is None else _condition(where)
+    holds = None if where is None else true_of(where)
     table = stage.table
     keys: list[bytes] = []
     pieces: list[Codes] = []
@@ -59,7 +59,7 @@ def find(stage: Stage, where: Expr | None, symbols: Symbols) -> Found:
     return Found(keys, np.concatenate(pieces, axis=1) if pieces else np.empty((table.width, 0), np.int64))
 
 
-def _condition(where: Expr) -> Callable[[Batch, Symbols], npt.NDArray[np.bool_]]:
+def true_of(where: Expr) -> Callable[[Batch, Symbols], npt.NDArray[np.bool_]]:
     """The mask of rows for which the condition is true.  SqlError 1690 if it cannot be worked out for one of them:
     such a row is neither to be written nor to be passed over."""
     holds = evaluate.predicate(where)

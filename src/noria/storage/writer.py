@@ -30,12 +30,23 @@ from noria.core.errors import (
 )
 from noria.core.expressions import evaluate
 from noria.core.expressions.coerce import integer_bounds
-from noria.core.expressions.expr import Col, Expr, columns_of, substitute
+from noria.core.expressions.expr import Col, Expr, substitute
 from noria.core.expressions.functions import zero_divisors
 from noria.core.limits import NULL_CODE
-from noria.core.statements import NEW, Clear, Delete, Insert, Load, Move, Statement, Update, WriteResult
+from noria.core.statements import (
+    NEW,
+    Clear,
+    Delete,
+    Insert,
+    Load,
+    Move,
+    Statement,
+    Update,
+    WriteResult,
+    named_columns,
+)
 from noria.core.symbols import Symbols
-from noria.core.types import Column
+from noria.core.types import Column, TableDef
 from noria.core.values import convert, default_code, recode
 from noria.dataflow.protocols import StoreBroken
 from noria.storage.find import Found, find
@@ -125,21 +136,15 @@ def refuse_gone(table: Table, statement: Statement) -> None:
     """SqlError 1412 where the statement was planned when the table had columns that were dropped since."""
     if not table.dropped or isinstance(statement, Clear | Move | Load):
         return
-    exprs = [e for _, e in statement.assignments] if not isinstance(statement, Delete) else []
-    if not isinstance(statement, Insert) and statement.where is not None:
-        exprs.append(statement.where)
-    named = {c for e in exprs for c in columns_of(e)} | {c - NEW for e in exprs for c in columns_of(e)}
-    named.update(statement.columns if isinstance(statement, Insert) else ())
-    named.update(() if isinstance(statement, Delete) else (at for at, _ in statement.assignments))
-    if not table.dropped.isdisjoint(named):
+    if not table.dropped.isdisjoint(named_columns(statement)):
         raise view_changed(table.name)
 
 
 def _assigned(stage: Stage, statement: Update, rows: Codes, symbols: Symbols) -> Codes:
-    return assign(stage, statement.assignments, rows, rows, symbols)
+    return assign(stage.table.definition, statement.assignments, rows, rows, symbols)
 
 
-def assign(stage: Stage, assignments: Assignments, old: Codes, inputs: Codes, symbols: Symbols) -> Codes:
+def assign(table: TableDef, assignments: Assignments, old: Codes, inputs: Codes, symbols: Symbols) -> Codes:
     """The old rows with the assignments made, whose expressions see `inputs`."""
     new = old.copy()
     batch = Batch.of(inputs)
@@ -147,7 +152,7 @@ def assign(stage: Stage, assignments: Assignments, old: Codes, inputs: Codes, sy
         if any(evaluate.predicate(zero)(batch, symbols).any() for zero in zero_divisors(expr)):
             raise division_by_zero()
         codes = evaluate.compile(expr)(batch, symbols)
-        new[column] = recode(codes, expr.type, stage.table.definition.columns[column], 1, symbols)
+        new[column] = recode(codes, expr.type, table.columns[column], 1, symbols)
     return new
 
 
@@ -479,7 +484,7 @@ class _Insert:
         if rows:
             found = self._found([v for v in victims if v is not None])
             inputs = np.concatenate([found.codes, codes[:, rows]])
-            new = assign(self.stage, self._assignments(), found.codes, inputs, self.symbols)
+            new = assign(self.stage.table.definition, self._assignments(), found.codes, inputs, self.symbols)
             affected += 2 * update_rows(self.stage, found, new)
         return affected
 

@@ -34,9 +34,7 @@ from noria.core.limits import MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIE
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Own, Write, Wrote
-from noria.plan.after import Found
-from noria.plan.lookups import Parameter, Range
-from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
+from noria.plan.lookups import Range
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link, LinkState
@@ -46,7 +44,7 @@ from noria.server.answering.keys import are_one_key, key_of, keys_of, range_of
 from noria.server.answering.locks import TableLocks
 from noria.server.answering.reads import Reads, first_of, typed_keys
 from noria.server.answering.replies import ReplyCache
-from noria.server.answering.shapes import Shape, no_rows
+from noria.server.answering.shapes import Shape, as_named, is_of_rows, no_rows, of_all
 from noria.server.answering.statements import Compiled, Statements, is_one_key
 from noria.server.bulk.jobs import Bulk
 from noria.server.outcomes import ResultSet
@@ -251,7 +249,7 @@ class Executor:
         equal: only where their rows need not be grouped or ranked together."""
         view = select.view
         assert view is not None
-        together = are_one_key(select.lookups, view.key_fields) or _is_of_rows(view)
+        together = are_one_key(select.lookups, view.key_fields) or is_of_rows(view)
         if error.code != NOT_MAINTAINED or not together:
             raise error
         return self._by_spark(sql.as_batch(select, error.message), view, tell)
@@ -286,13 +284,13 @@ class Executor:
             raise unknown_table(name)
         reader = await self.program.reader_of(view)
         await self.program.first_states.of(reader)
-        select = _of_all(view, keys.num_columns)
+        select = of_all(view, keys.num_columns)
         if view.asks is None:
             keys = typed_keys(keys, view.key_fields)
             through = reading(reader, view)
             if not Shape.of(view).changes_rows and (through is None or through.same_key):
                 self.selects += keys.num_rows
-                return _shown(view, await self.reads.many(reader, keys, through))
+                return as_named(view, await self.reads.many(reader, keys, through))
         ordinals: list[int] = []
         rows: list[Any] = []
         for i, values in enumerate(zip(*(c.to_pylist() for c in keys.columns), strict=True) if keys.num_columns else
@@ -311,6 +309,26 @@ class Executor:
         `result_of` tells.  once: as of `packets.Write`."""
         self.writes += 1
         return self._link.submit(Write((self._at_its_time(statement, offset),), once=once))
+
+    def is_by_key(self, compiled: Compiled, command: Insert | Update | Delete) -> bool:
+        """Is the write to be submitted as it is?  What one of its shape was found to be all are."""
+        if not compiled.by_key:
+            compiled.by_key = not self.program.may_rewrite(command)
+        return compiled.by_key
+
+    async def rewrite(self, statement: Update | Delete, offset: timedelta, tell: Tell) -> asyncio.Future[Any] | None:
+        """The done future of a write that goes through a large table (`control/rewriting.py`); None where it is to be
+        submitted as any other."""
+        timed = self._at_its_time(statement, offset)
+        assert isinstance(timed, Update | Delete)
+        wrote = await self.program.rewrite(timed, tell)
+        if wrote is None:
+            return None
+        self.writes += 1
+        await self.told()
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        done.set_result(wrote)
+        return done
 
     def submit_together(self, statements: Sequence[Insert | Delete], once: str) -> asyncio.Future[Any]:
         """As `submit`, for statements that are done all or not at all, in one commit; what they have is given."""
@@ -435,36 +453,6 @@ class Executor:
 
 async def _of_several(shape: Shape, found: pa.Table) -> ResultSet:
     return ResultSet(shape.shown, await beside(shape.rows_of, found))
-
-
-def _is_of_rows(view: ViewDef) -> bool:
-    """Does the view give its rows one by one, or are they grouped again after the lookup?"""
-    def every(plan: Mir, kinds: tuple[type[Mir], ...]) -> bool:
-        return isinstance(plan, kinds) and all(every(i, kinds) for i in plan.inputs)
-
-    again = view.after is not None and not every(view.after, (Found, Filter, Project))
-    return again or every(view.plan, (Base, Filter, Project, Join, UnionAll))
-
-
-def _of_all(view: ViewDef, columns: int) -> sql.Select:
-    """The SELECT of all of a view, by so many parameters."""
-    if view.asks is None:
-        if columns != max(len(view.key), 1):
-            raise SqlError(1210, "HY000", f"the keys have {columns} columns and the view has {len(view.key)} "
-                                          "parameters")
-        return sql.Select(view, tuple(map(Parameter, range(len(view.key)))))
-    if columns != len(view.asks.names):
-        raise SqlError(1210, "HY000", f"the keys have {columns} columns and the view has {len(view.asks.names)} "
-                                      f"parameters: {', '.join(view.asks.names)}")
-    return sql.Select(view, view.asks.lookups, limit=view.asks.limit, offset=view.asks.offset)
-
-
-def _shown(view: ViewDef, rows: pa.Table) -> pa.Table:
-    """The columns of a view, as it names them, and `__key`, of rows from another one's reader."""
-    names = [*(f.name for f in view.fields), "__key"]
-    if rows.column_names == names:
-        return rows
-    return rows.select([*range(view.visible), rows.num_columns - 1]).rename_columns(names)
 
 
 async def _at_once() -> None:

@@ -15,16 +15,19 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Batch
+from noria.core.errors import SqlError
 from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr
 from noria.core.limits import AFTER_SYMBOL_BYTES
 from noria.core.order import sort_rows
 from noria.core.types import Field
 from noria.core.values import arrow_type, from_arrow, to_arrow
-from noria.plan.after import filter_of, found_fields, mask_columns, run
-from noria.plan.mir import Mir
+from noria.plan.after import Found, filter_of, found_fields, mask_columns, run
+from noria.plan.lookups import Parameter
+from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
 from noria.plan.view import ViewDef
 from noria.server.rows import python_rows
+from noria.sql import commands as sql
 from noria.state.symbols import SymbolTable
 
 Row = Sequence[Any]
@@ -84,6 +87,36 @@ def no_rows(fields: Sequence[Field]) -> pa.Table:
     """What a lookup that finds nothing finds."""
     arrays = [pa.array([], arrow_type(f.type)) for f in fields]
     return pa.Table.from_arrays([*arrays, pa.array([], pa.int64())], names=[f"c{i}" for i in range(len(arrays) + 1)])
+
+
+def is_of_rows(view: ViewDef) -> bool:
+    """Does the view give its rows one by one, or are they grouped again after the lookup?"""
+    def every(plan: Mir, kinds: tuple[type[Mir], ...]) -> bool:
+        return isinstance(plan, kinds) and all(every(i, kinds) for i in plan.inputs)
+
+    again = view.after is not None and not every(view.after, (Found, Filter, Project))
+    return again or every(view.plan, (Base, Filter, Project, Join, UnionAll))
+
+
+def of_all(view: ViewDef, columns: int) -> sql.Select:
+    """The SELECT of all of a view, by so many parameters."""
+    if view.asks is None:
+        if columns != max(len(view.key), 1):
+            raise SqlError(1210, "HY000", f"the keys have {columns} columns and the view has {len(view.key)} "
+                                          "parameters")
+        return sql.Select(view, tuple(map(Parameter, range(len(view.key)))))
+    if columns != len(view.asks.names):
+        raise SqlError(1210, "HY000", f"the keys have {columns} columns and the view has {len(view.asks.names)} "
+                                      f"parameters: {', '.join(view.asks.names)}")
+    return sql.Select(view, view.asks.lookups, limit=view.asks.limit, offset=view.asks.offset)
+
+
+def as_named(view: ViewDef, rows: pa.Table) -> pa.Table:
+    """The columns of a view, as it names them, and `__key`, of rows from another one's reader."""
+    names = [*(f.name for f in view.fields), "__key"]
+    if rows.column_names == names:
+        return rows
+    return rows.select([*range(view.visible), rows.num_columns - 1]).rename_columns(names)
 
 
 class _Own(threading.local):

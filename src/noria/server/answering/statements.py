@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 class Compiled:
     """A parsed statement; several sessions may hold it.  Kept replies have its number for a key, and do not hold it."""
 
-    __slots__ = ("direct", "generation", "number", "one_key", "plain", "prepared", "reader", "shape", "text",
+    __slots__ = ("by_key", "direct", "generation", "number", "one_key", "plain", "prepared", "reader", "shape", "text",
                  "through", "uses", "version", "view")
 
     def __init__(self, text: str, prepared: Prepared, version: int):
@@ -45,6 +45,7 @@ class Compiled:
         self.through: Through | None = None  # how it is read there
         self.generation = -1
         self.uses = 0
+        self.by_key = False  # a write that was found to be one row's, or few rows' (`Rewriting.may_rewrite`)
         self.view = None if select is None else select.view
         fixed = select is not None and select.limit is None and select.offset is None
         self.shape = Shape.of(self.view) if fixed and self.view is not None else None

@@ -6,6 +6,7 @@
     load       files → SST files built by Spark's tasks → one `Ingest`
     backup     a checkpoint for the command line to copy
     verify     every view recomputed and compared
+    rewrite    an UPDATE or DELETE of a large table
 
 Keeps true: a snapshot of a job's own exists only while the job runs; a job that failed leaves nothing behind; of each
 kind a bounded number runs, and one too many is refused at once; a job under which Spark died is not another's fault:
@@ -31,6 +32,8 @@ from noria.control.supervisor import DriverGone, JobError, NoDriver, Supervisor
 from noria.core import limits
 from noria.core.errors import SqlError, too_many_jobs, unknown_table
 from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPARK_QUEUE
+from noria.core.statements import Delete, Update
+from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Read, Snapshot, Wanted
 from noria.plan.mir import Mir
 from noria.plan.optimizer import told
@@ -38,12 +41,14 @@ from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 from noria.server.bulk.loading import keep_rejects
 from noria.server.bulk.merging import Put, merged
+from noria.server.bulk.places import removed
 from noria.server.bulk.snapshots import Snapshots, taken
 from noria.server.rows import python_rows
 from noria.sql.commands import BatchQuery
 
 if TYPE_CHECKING:  # at run time they are imported by the jobs that need them: pyspark is no part of serving
     from noria.spark.jobs.index import Made
+    from noria.spark.jobs.rewrite import Matching, Rewritten
     from noria.spark.jobs.verify import Maintained, VerifyReport
     from noria.spark.loading.load import LoadReport
 
@@ -84,7 +89,7 @@ class Bulk:
         try:
             yield path
         finally:
-            await asyncio.shield(asyncio.to_thread(shutil.rmtree, path, ignore_errors=True))  # even if cancelled here
+            await asyncio.shield(asyncio.to_thread(removed, path))  # even if cancelled here
 
     @asynccontextmanager
     async def _in_slot(self, slots: Slots) -> AsyncIterator[None]:
@@ -264,11 +269,21 @@ class Bulk:
                         ) -> AsyncIterator[dict[str, Any]]:
         yield {"step": f"taking {report.rows:,} rows in"}
         if report.rows:
-            done: Done = await self._link.change(Ingest(table, report.files, report.rows, report.auto_increment,
-                                                        report.shards, request.get("once", "")))
-            if done.error is not None:
-                raise done.error
+            await self._ingested(Ingest(table, report.files, report.rows, report.auto_increment, report.shards,
+                                        request.get("once", "")))
         yield {"step": "done", "rows": report.rows}
+
+    async def _ingested(self, body: Ingest) -> None:
+        """Cancelled, it returns when that is done, or never will be: so its files can go."""
+        taking = self._link.submit(body)
+        try:
+            done: Done = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            self._link.cancel(taking)
+            await asyncio.wait((taking,))
+            raise
+        if done.error is not None:
+            raise done.error
 
     async def _steps(self, job: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
         """The progress of a job as it goes, then its result; closing the iterator cancels the job."""
@@ -286,6 +301,38 @@ class Bulk:
         finally:
             task.cancel()
             await asyncio.wait([task])
+
+    # ------------------------------------------------------------ rewriting
+    async def matching(self, statement: Update | Delete, table: TableDef, tell: Tell) -> Matching:
+        """As `control.rewriting.Rewriter`."""
+        async with self._place("rewrite") as place:
+            checkpoint = await self._snapshot(place)
+            found: Matching = await self._running("noria.spark.jobs.rewrite:matching", tell, checkpoint=checkpoint,
+                                                  statement=statement, table=table, most=limits.REWRITTEN_KEYS)
+            return found
+
+    async def rewritten(self, statement: Update | Delete, table: TableDef, other: TableDef, tell: Tell) -> None:
+        from noria.spark.jobs.rewrite import Rewriting
+
+        async with self._place("rewrite") as place:
+            checkpoint = await self._snapshot(place)
+            about = await self._asked(Ask(0, "table", other.name))
+            wanted = Rewriting(statement, table, other, about["indexes"], self._workers)
+            made: Rewritten = await self._running("noria.spark.jobs.rewrite:rewrite", tell, checkpoint=checkpoint,
+                                                  wanted=wanted, out=str(place / "sst"))
+            tell("taking rows in")
+            if made.rows:
+                await self._ingested(Ingest(other.name, made.files, made.rows, made.auto_increment, made.shards))
+
+    async def _running(self, job: str, tell: Tell, **arguments: Any) -> Any:
+        """A job's result; what it is at is told."""
+        try:
+            return await self._run(job, progress=lambda done, total, what: tell(f"{what}: {done} of {total} tasks"),
+                                   **arguments)
+        except NoDriver as e:
+            raise SqlError(1041, "HY000", f"{e}; nothing is changed") from e
+        except JobError as e:
+            raise SqlError(1105, "HY000", f"{e}; nothing is changed") from e
 
     # ------------------------------------------------------------ backup
     async def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -25,6 +24,7 @@ from noria.core.limits import (
 )
 from noria.dataflow.packets import Ask, Done, Snapshot
 from noria.runtime.link import Link, WorkerGone
+from noria.server.bulk.places import removed
 
 
 async def ahead(link: Link) -> None:
@@ -43,9 +43,15 @@ async def ahead(link: Link) -> None:
 
 
 async def taken(link: Link, packet: Snapshot) -> Any:
-    """A snapshot of a job's own: what workers say of it."""
+    """A snapshot of a job's own: what workers say of it.  Cancelled, it returns when nobody makes it any more: so its
+    files can go."""
     await ahead(link)
-    reply: Done = await link.ask(packet)
+    asked = asyncio.ensure_future(link.ask(packet))
+    try:
+        reply: Done = await asyncio.shield(asked)
+    except asyncio.CancelledError:
+        await asyncio.wait((asked,))
+        raise
     if reply.error is not None:
         raise reply.error
     return reply.value
@@ -121,7 +127,7 @@ class Snapshots:
                 reply: Done = await self._link.ask(Snapshot(0, str(fresh.path)))
                 return reply
             except WorkerGone:
-                await asyncio.to_thread(shutil.rmtree, fresh.path, ignore_errors=True)
+                await asyncio.to_thread(removed, fresh.path)
                 fresh.path = self._place()
 
     def _place(self) -> Path:
@@ -145,4 +151,4 @@ class Snapshots:
             return
         if self._newest is snapshot:
             self._newest = None
-        asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, snapshot.path, True)
+        asyncio.get_running_loop().run_in_executor(None, removed, snapshot.path)

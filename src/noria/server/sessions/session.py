@@ -149,7 +149,7 @@ class Session:
                 first = self._in_time(answer)
             else:
                 command = compiled.bind(values)
-                if isinstance(command, _WRITES):
+                if isinstance(command, _WRITES) and self._executor.is_by_key(compiled, command):
                     later = self._write(command)
                     self.running.write(later.future, text)
                     return later
@@ -235,6 +235,8 @@ class Session:
         if isinstance(command, sql.Select):
             return await self._limited(self._select(command))
         if isinstance(command, _WRITES):
+            if self._executor.program.may_rewrite(command) and (done := await self._rewrite(command)) is not None:
+                return self._written(command, done)
             later = self._write(command)
             await self.running.written(later.future)
             return later.then(later.future)
@@ -315,9 +317,17 @@ class Session:
         return zones.shown(in_utc, self.offset)
 
     # ------------------------------------------------------------ writes
-    def _write(self, command: Insert | Update | Delete) -> Later[Outcome]:
-        self._executor.locks.check(self, command.table)
+    async def _rewrite(self, command: Update | Delete) -> asyncio.Future[Any] | None:
+        self._check_write(command.table)
+        with asked(f"{self.user}@{self.address}", self._said):
+            return await self._executor.rewrite(command, self.offset, self._tell)
+
+    def _check_write(self, table: str) -> None:
+        self._executor.locks.check(self, table)
         self._transaction.check_write(bool(self.variables["transaction_read_only"]))
+
+    def _write(self, command: Insert | Update | Delete) -> Later[Outcome]:
+        self._check_write(command.table)
         if isinstance(command, Insert) and "NO_AUTO_VALUE_ON_ZERO" in self.variables["sql_mode"]:
             self._executor.refuse_zero(command)
         return Later(self._executor.submit(command, self.offset), partial(self._written, command))

@@ -75,13 +75,13 @@ def tables(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> 
 
 def table(spark: SparkSession, checkpoint: str, definition: TableDef) -> DataFrame:
     """One table of the checkpoint."""
-    ranges = _pieces(spark, checkpoint, definition)
+    ranges = pieces_of(spark, checkpoint, definition)
     numbers = spark.range(0, len(ranges), 1, len(ranges))
     schema = coding.shown_schema(definition.fields)
     return numbers.mapInArrow(_reader(definition, ranges), schema)
 
 
-def _pieces(spark: SparkSession, checkpoint: str, definition: TableDef) -> list[Piece]:
+def pieces_of(spark: SparkSession, checkpoint: str, definition: TableDef) -> list[Piece]:
     """Ranges that cover the table in the checkpoints of all workers."""
     shards = shards_of(checkpoint)
     each = -(-PIECES_PER_SLOT * spark.sparkContext.defaultParallelism // len(shards))
@@ -99,7 +99,7 @@ def misplaced(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) 
         then = held.get(t.table_id)
         if then is None or then.sharded_by is None:
             continue
-        pieces = _pieces(spark, checkpoint, then)
+        pieces = pieces_of(spark, checkpoint, then)
         numbers = spark.range(0, len(pieces), 1, len(pieces))
         wrong = numbers.mapInArrow(_placing(then, pieces, shards), "worker int, owner int, rows bigint, example string")
         counts: dict[tuple[int, int], tuple[int, str]] = {}
@@ -132,7 +132,7 @@ def repeated(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -
         if then is None:
             continue
         for index in then.spread_unique:
-            pieces = _pieces(spark, checkpoint, then)
+            pieces = pieces_of(spark, checkpoint, then)
             numbers = spark.range(0, len(pieces), 1, len(pieces))
             entries = numbers.mapInArrow(_entries(then, pieces, index.columns), "entry binary")
             values = entries.groupBy("entry").count().filter("count > 1").count()

@@ -101,7 +101,7 @@ def load(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> 
             with stages(spark, progress, f"counting rows for {spec.table.name}"):
                 job = _numbered(spark, job, spec.auto_increment)
         with stages(spark, progress, f"loading {spec.table.name}"):
-            found = _run(spark, job, sum(s.nbytes for s in job.splits))
+            found = sorted_files(spark, job, sum(s.nbytes for s in job.splits))
         return _finish(spec, job, found, started)
     except BaseException:
         shutil.rmtree(spec.out, ignore_errors=True)
@@ -126,9 +126,9 @@ def _finish(spec: LoadSpec, job: Job, found: Sequence[Report], started: float) -
             raise SqlError(1062, "23000", r.duplicate)
     rejected, examples = rejects_of(spec, job, found)
     made = [f for r in found for f in r.files]
-    shards = tuple(_taken(spec.table, [f for f in made if f.worker == w]) for w in range(spec.workers))
+    shards = tuple(of_family(spec.table, [f for f in made if f.worker == w]) for w in range(spec.workers))
     return LoadReport(
-        spec.table.name, *_taken(spec.table, made),
+        spec.table.name, *of_family(spec.table, made),
         max((r.auto_increment for r in found), default=0), rejected, spec.reject_file if rejected else "",
         examples, sum(os.path.getsize(f.path) for f in made), time.monotonic() - started,
         shards if spec.workers > 1 else ())
@@ -148,7 +148,7 @@ def rejects_of(spec: LoadSpec, job: Job, found: Sequence[Report]) -> tuple[int, 
     return rejected, examples
 
 
-def _taken(table: TableDef, made: Sequence[FileOf]) -> tuple[Files, int]:
+def of_family(table: TableDef, made: Sequence[FileOf]) -> tuple[Files, int]:
     """Files by family, in the order of their keys, and how many rows of the table are in them."""
     by_family: dict[str, list[tuple[bytes, str]]] = {}
     for f in made:
@@ -175,7 +175,7 @@ def _numbered(spark: SparkSession, job: Job, mark: int) -> Job:
     return job.with_numbers(firsts)
 
 
-def _run(spark: SparkSession, job: Job, nbytes: int) -> list[Report]:
+def sorted_files(spark: SparkSession, job: Job, nbytes: int) -> list[Report]:
     """Read, sort and write everything; what the tasks report.  Indexes come after the rows, because an entry
     must not be there for a row whose primary key came before."""
     wanted = 1 if nbytes < SMALL_BYTES else min(MAX_RANGES, max(_slots(spark), -(-nbytes // TARGET_BYTES)))

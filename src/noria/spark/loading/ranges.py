@@ -6,21 +6,18 @@ Keeps true: a part belongs to one family, a key to one part, and parts of a fami
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from noria.spark.loading.files import Split
-from noria.spark.loading.tasks import Job, rows_of
+from noria.spark.loading.tasks import Job
 from noria.storage.sst import entries
 
-SAMPLED_SPLITS = 4  # read by the driver to place the bounds
-SAMPLED_ROWS = 2_000  # of a chunk of them
-SAMPLED_TEXT_BYTES = 128 * 1024  # of a piece of a text file
+SAMPLED_ROWS = 2_000  # of a batch that is read to place the bounds
 
 
 @dataclass(frozen=True)
@@ -54,26 +51,10 @@ def place(job: Job, families: Sequence[int], ranges: int) -> Ranges:
     if ranges <= 1:
         return Ranges(tuple(() for _ in families))
     seen: list[list[bytes]] = [[] for _ in families]
-    sampled = replace(job, splits=tuple(_spread(job.splits)))
-    for number in range(len(sampled.splits)):
-        for batch, _ in rows_of(sampled, number, None):
-            for held, family in zip(seen, families, strict=True):
-                held += entries(job.table, job.families[family], _thinned(batch)).column(0).to_pylist()
+    for batch in job.sampled():
+        for held, family in zip(seen, families, strict=True):
+            held += entries(job.table, job.families[family], _thinned(batch)).column(0).to_pylist()
     return Ranges(tuple(quantiles(sorted(held), ranges) for held in seen))
-
-
-def _spread(splits: Sequence[Split]) -> Iterator[Split]:
-    """A few splits over all files; of text only pieces."""
-    step = max(1, len(splits) // SAMPLED_SPLITS)
-    pieces = max(1, SAMPLED_SPLITS // len(splits))
-    for split in splits[::step]:
-        if split.format == "parquet":
-            yield split
-            continue
-        size = split.end - split.start
-        for p in range(pieces):
-            start, end = split.start + p * size // pieces, split.start + (p + 1) * size // pieces
-            yield replace(split, start=start, end=min(start + SAMPLED_TEXT_BYTES, end))
 
 
 def _thinned(batch: pa.RecordBatch) -> pa.RecordBatch:

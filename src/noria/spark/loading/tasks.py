@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,8 @@ ENTRIES, REPORT = "entries", "report"
 ROW_BITS = 40  # of a place: the row in its split; the split above
 SORTED_ROWS = 50_000  # of a sorted range, written at once
 EXAMPLES = 5
+SAMPLED_SPLITS = 4  # read by the driver to place bounds of ranges
+SAMPLED_TEXT_BYTES = 128 * 1024  # of a piece of a text file, for that
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -67,6 +69,22 @@ class Job:
 
     def with_numbers(self, numbers: dict[int, int]) -> Job:
         return replace(self, numbers=numbers)
+
+    def rows(self, number: int, rejected: Rejected | None) -> Iterator[tuple[pa.RecordBatch, Codes]]:
+        """As `rows_of`."""
+        return rows_of(self, number, rejected)
+
+    def sampled(self) -> Iterator[pa.RecordBatch]:
+        """Some rows of all parts of the files, for the driver."""
+        few = replace(self, splits=tuple(_spread(self.splits)))
+        for number in range(len(few.splits)):
+            yield from (batch for batch, _ in rows_of(few, number, None))
+
+    def repeated(self, index: Index, count: int) -> str:
+        """What is told where so many rows have a UNIQUE index's key that others have."""
+        names = ", ".join(self.table.columns[c].name for c in index.columns)
+        return (f"{count} rows of the files repeat a key of the UNIQUE index on {self.table.name} ({names}); "
+                "nothing was loaded: remove them")
 
     @property
     def families(self) -> list[Index | None]:
@@ -175,6 +193,20 @@ def read_split(job: Job, split: Split, rejected: Rejected | None) -> Iterator[pa
         yield batch
 
 
+def _spread(splits: Sequence[Split]) -> Iterator[Split]:
+    """A few splits over all files; of text only pieces."""
+    step = max(1, len(splits) // SAMPLED_SPLITS)
+    pieces = max(1, SAMPLED_SPLITS // len(splits))
+    for split in splits[::step]:
+        if split.format == "parquet":
+            yield split
+            continue
+        size = split.end - split.start
+        for p in range(pieces):
+            start, end = split.start + p * size // pieces, split.start + (p + 1) * size // pieces
+            yield replace(split, start=start, end=min(start + SAMPLED_TEXT_BYTES, end))
+
+
 def asks(job: Job) -> Callable[[Batches], Batches]:
     """For each split: how many rows ask AUTO_INCREMENT for a number, and the greatest number given."""
     auto = job.table.auto_increment
@@ -247,7 +279,7 @@ class Encode:
         mark = Mark(self.job)
         out = np.array(self.left_out, np.int64)
         for number in each(numbers):
-            for batch, places in rows_of(self.job, number, rejected):
+            for batch, places in self.job.rows(number, rejected):
                 if len(out):
                     kept = ~np.isin(places, out)
                     batch, places = batch.filter(pa.array(kept)), places[kept]
@@ -313,7 +345,7 @@ class WriteBag:
         yield rejected.report(files=tuple(made), auto_increment=mark.most).parcel()
 
     def _entries(self, number: int, rejected: Rejected, mark: Mark) -> Batches:
-        for batch, _ in rows_of(self.job, number, rejected):
+        for batch, _ in self.job.rows(number, rejected):
             mark.note(batch)
             yield entries(self.job.table, None, batch)
 
@@ -349,7 +381,7 @@ class Merge:
                           lambda key, value: repeated.append(value))
         told = ""
         if repeated and index is not None:
-            told = _unique_broken(self.job.table, index, len(repeated))
+            told = self.job.repeated(index, len(repeated))
         elif repeated:
             places = _repeated_places(rows)
             rejected.add(_duplicate(self.job, *at) for at in zip(repeated, places, strict=True))
@@ -382,12 +414,6 @@ def _repeated_places(rows: pa.Table) -> tuple[int, ...]:
     keys = rows.column("key")
     same = pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy()
     return tuple(rows.column("n").to_numpy()[1:][same].tolist())
-
-
-def _unique_broken(table: TableDef, index: Index, count: int) -> str:
-    names = ", ".join(table.columns[c].name for c in index.columns)
-    return (f"{count} rows of the files repeat a key of the UNIQUE index on {table.name} ({names}); "
-            "nothing was loaded: remove them")
 
 
 def _duplicate(job: Job, value: bytes, place: int) -> Reject:

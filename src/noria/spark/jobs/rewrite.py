@@ -1,0 +1,291 @@
+"""UPDATE and DELETE of a large share of a table: which rows it concerns, and all rows as they will be, as sorted files
+for another table that takes its place (`control/rewriting.py`).
+
+    checkpoint ─ranges─► tasks: condition, assignments, as the worker evaluates them ─► files, as of a bulk load
+
+Keeps true: a row is in the files as the statement leaves it, once; the first row that a value does not fit, or whose
+key another one has, ends the job with the error that the worker would have given.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import secrets
+import shutil
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import SqlError, view_changed
+from noria.core.limits import NULL_CODE
+from noria.core.plain_symbols import PlainSymbols
+from noria.core.statements import Delete, Move, Update
+from noria.core.symbols import Symbols
+from noria.core.types import TableDef
+from noria.core.values import to_arrow
+from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.jobs.snapshot import Piece, pieces_of
+from noria.spark.loading.files import Reading, Split
+from noria.spark.loading.load import Files, of_family, sorted_files
+from noria.spark.loading.running import collected, numbers
+from noria.spark.loading.tasks import ROW_BITS, Batches, Job, LoadRefused, Rejected, each
+from noria.storage import reading
+from noria.storage.catalog import family_of
+from noria.storage.engine import open_read_only
+from noria.storage.find import true_of
+from noria.storage.shards import shards_of
+from noria.storage.snapshot import BATCH_ROWS, bytes_about, read_tables
+from noria.storage.sst import ROW_NUMBER, bag_rows
+from noria.storage.table import Index, Table
+from noria.storage.writer import assign
+
+MOVED_BYTES = 32 * 2**20  # of rows that are written as they are
+SAMPLED = 2_000  # rows of each piece, of which keys are read to place bounds of ranges
+_ERROR = re.compile(r"error (\d+) (\w{5}): (.*)")  # of a row, as a task tells it
+_TWICE = re.compile(r"Duplicate entry '.*' for key 'PRIMARY'")
+
+
+@dataclass(frozen=True)
+class Matching:
+    """How many rows a statement concerns, and how many of them it changes; moves: what it comes to by worker, if that
+    is no more rows than were asked for, and no more bytes than can be sent, where each stays at its worker."""
+
+    rows: int
+    changed: int
+    moves: dict[int, Move] | None
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """As of `LoadReport`, for `packets.Ingest`."""
+
+    files: Files
+    rows: int
+    auto_increment: int
+    shards: tuple[tuple[Files, int], ...]
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """table: as it is; other: what has its rows then, with these indexes (columns, UNIQUE)."""
+
+    statement: Update | Delete
+    table: TableDef
+    other: TableDef
+    indexes: tuple[tuple[tuple[int, ...], bool], ...]
+    workers: int
+
+
+def matching(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, statement: Update | Delete,
+             table: TableDef, most: int) -> Matching:
+    """The rows that the statement concerns; what it comes to if it changes no more than `most`.  SqlError: what a row
+    that it would change does not fit."""
+    pieces, shards = tuple(_pieces(spark, checkpoint, table)), shards_of(checkpoint)
+    with stages(spark, progress, f"looking for rows of {table.name}"), _refusals(table):
+        found = collected(numbers(spark, len(pieces)).mapInArrow(_Match(statement, table, pieces, most),
+                                                                 "rows bigint, changed bigint, moves binary"))
+    rows, changed = sum(r["rows"] for r in found), sum(r["changed"] for r in found)
+    if changed > most or any(r["moves"] is None for r in found):
+        return Matching(rows, changed, None)
+    gone: dict[int, list[bytes]] = {}
+    came: dict[int, list[bytes]] = {}
+    for shard, left, comes in (m for r in found for m in pickle.loads(bytes(r["moves"]))):
+        gone.setdefault(shards.index(shard), []).extend(left)
+        came.setdefault(shards.index(shard), []).extend(comes)
+    return Matching(rows, changed, {w: Move(table.name, tuple(gone[w]), tuple(came[w])) for w in sorted(gone)})
+
+
+def rewrite(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, wanted: Rewriting, out: str
+            ) -> Rewritten:
+    """Files of all rows as they will be, in the new directory `out`."""
+    os.makedirs(out)
+    try:
+        pieces = _pieces(spark, checkpoint, wanted.table)
+        nbytes = sum(bytes_about(shard, wanted.table) for shard in shards_of(checkpoint))
+        families = tuple(Index.of(wanted.other, columns, unique) for columns, unique in wanted.indexes)
+        splits = tuple(Split(n, shard, "base", 0, 0, (), 0, nbytes // len(pieces), wanted.table.name, False)
+                       for n, (shard, _) in enumerate(pieces))
+        job = _Job(wanted.other, families, splits, {}, Reading(), out, secrets.randbits(22), datetime.min, 0,
+                   workers=wanted.workers, wanted=wanted, pieces=tuple(pieces))
+        with stages(spark, progress, f"rewriting {wanted.table.name}"), _refusals(wanted.table):
+            found = sorted_files(spark, job, nbytes)
+        if twice := next((r.duplicate for r in found if r.duplicate), ""):
+            raise SqlError(1062, "23000", twice)
+        made = [f for r in found for f in r.files]
+        shards = tuple(of_family(wanted.other, [f for f in made if f.worker == w]) for w in range(wanted.workers))
+        return Rewritten(*of_family(wanted.other, made), max((r.auto_increment for r in found), default=0),
+                         shards if wanted.workers > 1 else ())
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
+def _pieces(spark: SparkSession, checkpoint: str, table: TableDef) -> list[Piece]:
+    then = next((t for t in read_tables(shards_of(checkpoint)[0]).values() if t.table_id == table.table_id), None)
+    if then is None or (then.columns, then.keyed) != (table.columns, table.keyed):
+        raise view_changed(table.name)
+    return pieces_of(spark, checkpoint, table)
+
+
+@contextmanager
+def _refusals(table: TableDef) -> Iterator[None]:
+    """What tasks tell of rows, as errors of the statement."""
+    try:
+        yield
+    except LoadRefused as e:
+        raise _as_statement(e, table) from None
+
+
+def _as_statement(e: LoadRefused, table: TableDef) -> SqlError:
+    """What a task told of a row, as the statement's error."""
+    told = str(e)
+    if (found := _ERROR.search(told)) is not None:
+        return SqlError(int(found[1]), found[2], found[3])
+    if (twice := _TWICE.search(told)) is not None:
+        return SqlError(1062, "23000", twice[0].replace("'PRIMARY'", f"'{table.name}.PRIMARY'"))
+    return SqlError(1105, "HY000", told)
+
+
+# ------------------------------------------------------------------ tasks
+@dataclass(frozen=True)
+class _Changed:
+    """keys: of the rows, if they are wanted; matched: which of the rows the statement concerns; was: all rows as they
+    are; rows: as they will be, those that stay."""
+
+    keys: list[bytes]
+    matched: npt.NDArray[np.bool_]
+    was: Codes
+    rows: Codes
+    symbols: Symbols
+
+    @property
+    def changed(self) -> npt.NDArray[np.bool_]:
+        """Which of the rows are others, or gone."""
+        if self.rows.shape[1] < len(self.matched):
+            return self.matched
+        different: npt.NDArray[np.bool_] = (self.was != self.rows).any(axis=0)
+        return different
+
+
+def _after(statement: Update | Delete, table: TableDef, piece: Piece, rows: int = BATCH_ROWS, keyed: bool = False
+           ) -> Generator[_Changed, None, None]:
+    """The piece's rows, so many at once, before and after the statement."""
+    holds = None if statement.where is None else true_of(statement.where)
+    for keys, was, symbols in _codes(table, piece, rows, keyed):
+        matched = np.ones(was.shape[1], np.bool_) if holds is None else holds(Batch.of(was), symbols)
+        if isinstance(statement, Delete):
+            yield _Changed(keys, matched, was, was[:, ~matched], symbols)
+            continue
+        after, some = was.copy(), was[:, matched]
+        if some.shape[1]:
+            after[:, matched] = assign(table, statement.assignments, some, some, symbols)
+        yield _Changed(keys, matched, was, after, symbols)
+
+
+def _codes(table: TableDef, piece: Piece, rows: int, keyed: bool) -> Iterator[tuple[list[bytes], Codes, Symbols]]:
+    shard, (first, end) = piece
+    db = open_read_only(shard, [family_of(table)])
+    try:
+        family = db.get_column_family(family_of(table))
+        for some in reading.slices(family, rows, "items" if keyed else "values", first, end):
+            symbols = PlainSymbols()
+            keys, values = ([k for k, _ in some], [v for _, v in some]) if keyed else ([], some)
+            yield keys, Table(table, symbols).codes(values), symbols
+    finally:
+        db.close()
+
+
+def _refused(e: SqlError) -> LoadRefused:
+    return LoadRefused(f"error {e.code} {e.state}: {' '.join(e.message.splitlines())}")
+
+
+@dataclass(frozen=True)
+class _Match:
+    """Numbers of pieces to how many rows the statement concerns, how many it changes, and what it does to some: which
+    checkpoint they are of, the keys of rows that go, and those that come."""
+
+    statement: Update | Delete
+    table: TableDef
+    pieces: tuple[Piece, ...]
+    most: int
+
+    def __call__(self, numbers: Batches) -> Batches:
+        rows, changed, nbytes, moves = 0, 0, 0, list[tuple[str, list[bytes], list[bytes]]]()
+        most_bytes = MOVED_BYTES // len(self.pieces)
+        try:
+            for number in each(numbers):
+                for some in _after(self.statement, self.table, self.pieces[number], keyed=True):
+                    others = np.flatnonzero(some.changed)
+                    rows, changed = rows + int(some.matched.sum()), changed + len(others)
+                    if len(others) and changed <= self.most and nbytes <= most_bytes:
+                        left, came = [some.keys[r] for r in others.tolist()], self._packed(some, others)
+                        nbytes += sum(map(len, left)) + sum(map(len, came))
+                        moves.append((self.pieces[number][0], left, came))
+        except SqlError as e:
+            raise _refused(e) from e
+        told = pickle.dumps(moves) if changed <= self.most and nbytes <= most_bytes else None
+        yield pa.record_batch([pa.array([rows], pa.int64()), pa.array([changed], pa.int64()),
+                               pa.array([told], pa.binary())], names=["rows", "changed", "moves"])
+
+    def _packed(self, some: _Changed, others: npt.NDArray[np.intp]) -> list[bytes]:
+        """As they will be."""
+        if isinstance(self.statement, Delete):
+            return []
+        return Table(self.table, some.symbols).rows(some.rows[:, others])
+
+
+@dataclass(frozen=True)
+class _Job(Job):
+    """A load whose rows are those of the table, rewritten."""
+
+    wanted: Rewriting = field(kw_only=True)
+    pieces: tuple[Piece, ...] = ()
+    most: int = 0  # rows of a piece; 0: all
+
+    def rows(self, number: int, rejected: Rejected | None) -> Iterator[tuple[pa.RecordBatch, Codes]]:
+        at = 0
+        try:
+            for some in self._changes(number):
+                count = some.rows.shape[1]
+                yield self._batch(some, number, at), np.arange(at, at + count) + (number << ROW_BITS)
+                at += count
+        except SqlError as e:
+            raise _refused(e) from e
+
+    def sampled(self) -> Iterator[pa.RecordBatch]:
+        few = replace(self, most=SAMPLED)
+        for number in range(len(self.splits)):
+            yield from (batch for batch, _ in few.rows(number, None))
+
+    def repeated(self, index: Index, count: int) -> str:
+        names = ", ".join(self.table.columns[c].name for c in index.columns)
+        return (f"Duplicate entry for a UNIQUE key of '{self.wanted.table.name}' ({names}): {count} rows would have a "
+                "value that another one has; nothing was changed")
+
+    def _changes(self, number: int) -> Iterator[_Changed]:
+        found = _after(self.wanted.statement, self.wanted.table, self.pieces[number], self.most or BATCH_ROWS)
+        for some in found:
+            yield some
+            if self.most:
+                break
+        found.close()
+
+    def _batch(self, some: _Changed, number: int, at: int) -> pa.RecordBatch:
+        columns = self.table.columns
+        nothing = np.full(some.rows.shape[1], NULL_CODE, np.int64)
+        arrays = [to_arrow(nothing if c.dropped else codes, c.type, some.symbols)
+                  for c, codes in zip(columns, some.rows, strict=True)]
+        names = [c.name for c in columns]
+        if not self.table.primary_key:
+            arrays.append(pa.array(bag_rows(self.load, number, at, some.rows.shape[1])))
+            names.append(ROW_NUMBER)
+        return pa.RecordBatch.from_arrays(arrays, names)
