@@ -481,8 +481,8 @@ class Engine:
 
 
 def open_read_only(path: str, names: list[str]) -> Rdict:
-    """A checkpoint's families for reading; any number of processes may.  One that is not there (any more) is refused here:
-    to try to open it makes a directory."""
+    """A checkpoint's families for reading; any number of processes may.  One that is not there (any more) is refused
+    here: RocksDB's own try to open it makes a directory."""
     if not os.path.exists(os.path.join(path, "CURRENT")):
         raise StoreError(f"there is no checkpoint {path} (any more)")
     try:
