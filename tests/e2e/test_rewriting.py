@@ -32,6 +32,10 @@ VIEWS = {
     "joined": "SELECT k.name, COUNT(*) AS c FROM v JOIN k ON k.kind = v.kind GROUP BY k.name",
 }
 KINDS = 1_000
+OVER = {  # one that is INTERNAL, and one that reads it
+    "inner_counts": "SELECT kind, COUNT(*) AS c FROM v GROUP BY kind",
+    "over_inner": "SELECT k.kind, name, c FROM k JOIN inner_counts ON k.kind = inner_counts.kind WHERE k.kind = ?",
+}
 STATEMENTS = (
     "UPDATE v SET n = n + 1, note = 'new' WHERE id >= 50",
     "UPDATE v SET kind = kind + 7 WHERE kind % 3 = 1",
@@ -89,6 +93,10 @@ class Same:
                 have = rows(c, f"SELECT * FROM per_kind WHERE kind = {kind}")
                 want = self.lite.execute(VIEWS["per_kind"].replace("?", str(kind))).fetchall()
                 assert sorted(map(_plain, have)) == sorted(map(_plain, want)), kind
+                have = rows(c, f"SELECT * FROM over_inner WHERE kind = {kind}")
+                text = OVER["over_inner"].replace("inner_counts", f"({OVER['inner_counts']}) AS inner_counts", 1)
+                text = text.replace("?", str(kind))
+                assert sorted(map(_plain, have)) == sorted(map(_plain, self.lite.execute(text))), kind
             for key in (1, 2, 51, ROWS // 2, ROWS, 1_000_051, 1_000_052):
                 have = rows(c, f"SELECT * FROM one WHERE id = {key}")
                 assert have == self.lite.execute(VIEWS["one"].replace("?", str(key))).fetchall(), key
@@ -113,6 +121,8 @@ def same(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
                 execute(c, text)
             for name, query in VIEWS.items():
                 execute(c, f"CREATE {'MATERIALIZED ' * ('?' not in query)}VIEW {name} AS {query}")
+            execute(c, f"CREATE INTERNAL VIEW inner_counts AS {OVER['inner_counts']}")
+            execute(c, f"CREATE VIEW over_inner AS {OVER['over_inner']}")
         made.both(f"INSERT INTO k VALUES {', '.join(f'({i}, {chr(39)}k{i % 9}{chr(39)})' for i in range(0, KINDS, 2))}")
         yield made
     finally:
@@ -128,7 +138,7 @@ def jobs(server: Served) -> list[str]:
 def nothing_left(server: Served) -> None:
     until("nothing of it lies about", lambda: not list((server.data / "snapshots").glob("rewrite-*")))
     with server.connect() as c:
-        assert [t for (t,) in rows(c, "SHOW TABLES")] == sorted([*VIEWS, "k", "other", "v"])
+        assert [t for (t,) in rows(c, "SHOW TABLES")] == sorted([*VIEWS, *OVER, "k", "other", "v"])
 
 
 def test_statements_are_as_in_sqlite_and_others_go_on(same: Same) -> None:

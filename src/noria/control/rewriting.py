@@ -182,7 +182,8 @@ class Rewriting(Copying):
         run.filled = True
         run.tell("filling views")
         for twin in run.twins.values():
-            await self.first_states.whole(replace(twin.view, name=twin.name), ())
+            if not twin.view.internal:  # it has no state but those of views over it
+                await self.first_states.whole(replace(twin.view, name=twin.name), ())
 
     def _input(self, plan: Mir, run: Run) -> Mir:
         if isinstance(run, _Rewrite) and run.filled:
