@@ -13,7 +13,7 @@ import pytest
 
 from dataflow.test_building import ROWS, WAITING, Building
 from noria.core.errors import SqlError
-from noria.core.types import IndexDef
+from noria.core.types import INT, Column, IndexDef
 from noria.dataflow import packets
 from noria.dataflow.validate import validate
 from noria.storage.check import Check
@@ -121,6 +121,25 @@ def test_declared_while_a_view_has_it_built(bench: Building, tmp_path: Path) -> 
     bench.idle()
     assert bench.replies == [packets.Done(WAITING)]
     assert [i.name for i in bench.store.table("t").indexes] == ["by_a"]
+    whole(bench, tmp_path)
+
+
+def test_what_two_nodes_of_the_table_had_built(bench: Building, tmp_path: Path) -> None:
+    """One for each number of columns that views look at.  Both views go at once, and the table still wants the index:
+    when it was there, the worker ended, looking for it a second time."""
+    assert alter(bench, BY_A).error is None
+    bench.define("CREATE VIEW few AS SELECT id FROM t WHERE a = ?")
+    table = bench.store.tables()["t"]
+    wider = replace(table, columns=(*table.columns, Column("c", INT, has_default=True, default=5, initial=5)))
+    bench.catalog.tables["t"] = wider
+    assert bench.change(packets.Migrate((packets.AlterTable(wider),), ())).error is None
+    assert bench.define("CREATE VIEW more AS SELECT id, c FROM t WHERE a = ?").filling == ("more",)
+    assert len({n.id for n, _ in bench.worker.engine.builds.indexes}) == 2, "that is what is tried here"
+    await_indexes(bench)
+    bench.change(packets.Migrate((packets.DropView("few"), packets.DropView("more")), ()))
+    assert len(bench.building()) == 1
+    bench.idle()
+    assert bench.replies == [packets.Done(WAITING)] and bench.building() == []
     whole(bench, tmp_path)
 
 

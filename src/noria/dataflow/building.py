@@ -292,14 +292,15 @@ class Builds:
         self.settle()
 
     def _forget_index(self, made: NewIndex) -> None:
-        """Unless it is declared, too."""
+        """Unless it is declared, too, or another node of the table has it."""
         assert made.base is not None
         del self.indexes[made.base, made.columns]
         known = self.engine.store.tables().get(made.table)
-        if known is not None and any(i.columns == made.columns for i in known.indexes):
+        others = any(m.build is made.build for m in self.indexes.values())
+        if not others and known is not None and any(i.columns == made.columns for i in known.indexes):
             made.base, self.declared[made.table, made.columns] = None, made
             return
-        if all(m.build is not made.build for m in self.indexes.values()):
+        if not others:
             made.build.give_up()
         self._turns.remove(made)
 
