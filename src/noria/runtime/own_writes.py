@@ -2,7 +2,8 @@
 
 A tick tells whom it has sent messages, and up to which; whoever was sent none has nothing to wait for, and a word in
 shared memory says up to which messages a worker has everything (`heard.py`).  That is enough where rows pass one
-exchange; beyond one they come by way of others, and whoever is asked sends marks (`dataflow/marks.py`).
+exchange; beyond one they come by way of others, those of a worker's own writes too, and whoever is asked sends marks
+(`dataflow/marks.py`).
 
 Keeps true: after `catch_up(writes)` whatever is read of these workers has all that came of these writes; a worker that
 starts again begins with everything.  Nobody waits for what is known to be there.
@@ -45,10 +46,12 @@ class OwnWrites:
 
     def has(self, worker: int, depth: int, writes: Own) -> bool:
         """Is all there that came of these writes?"""
-        return not depth or not any(self._lacks(worker, depth, w, writes) for w in writes if w != worker)
+        return not depth or not any(self._lacks(worker, depth, w, writes) for w in writes)
 
     def _lacks(self, worker: int, depth: int, writer: int, writes: Own) -> bool:
         number, told = writes[writer]
+        if writer == worker and depth == 1:
+            return False
         if any(d >= depth and has[worker][writer] >= number for d, has in self._has.items()):
             return False
         return depth > 1 or not has_heard(worker, told, lambda: self._links[worker].heard(writer))
@@ -60,7 +63,7 @@ class OwnWrites:
         await asyncio.gather(*(self._catch_up(v, depth, writes) for v in lacking))
 
     async def _catch_up(self, worker: int, depth: int, writes: Own) -> None:
-        lacking = [w for w in writes if w != worker and self._lacks(worker, depth, w, writes)]
+        lacking = [w for w in writes if self._lacks(worker, depth, w, writes)]
         told = {w: writes[w][1] for w in lacking}
         if depth == 1 and lacking and None not in told.values():
             await self._ask(worker, "heard", ",".join(f"{w}:{last}" for w, t in told.items() for v, last in t or ()

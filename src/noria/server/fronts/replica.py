@@ -64,8 +64,8 @@ class Replica:
         depth = self.routes.depth_of(view)
         seen = self._seen.get((view, worker), {})
         return not depth or all(
-            w == worker or seen.get(w, 0) >= number
-            or (depth == 1 and has_heard(worker, told, partial(self._heard, worker, w)))
+            seen.get(w, 0) >= number
+            or (depth == 1 and (w == worker or has_heard(worker, told, partial(self._heard, worker, w))))
             for w, (number, told) in writes.items())
 
     def saw(self, view: str, worker: int, writes: Own) -> None:

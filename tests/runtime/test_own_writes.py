@@ -1,0 +1,94 @@
+"""A session reads what it wrote, of several workers; also where its rows come back to the worker that it wrote at."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from noria.core.keys import shard_of
+from noria.core.types import INT
+from noria.dataflow.packets import Ask, Done, Packet
+from noria.runtime.own_writes import OwnWrites
+from noria.server.fronts.replica import Replica
+from noria.server.outcomes import Client
+from runtime.several import Several
+
+ROUNDS = 100
+READ = ("SELECT p.id, p.score, v.who FROM posts p LEFT JOIN votes v ON v.post = p.id AND v.area = p.area "
+        "WHERE p.owner = {}")
+
+
+class Line:
+    """A worker that has heard nothing by itself, and answers every question."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def heard(self, worker: int) -> int:
+        return 0
+
+    async def ask(self, body: Packet, retry: bool = False) -> Any:
+        assert isinstance(body, Ask)
+        self.asked.append((body.what, body.argument))
+        return Done(0)
+
+
+def test_beyond_one_exchange_rows_come_back_to_who_sent_them() -> None:
+    """Nobody waited for them: a session read of the worker that it had written at what was there before."""
+    lines = [Line(), Line()]
+    own = OwnWrites(lines)
+    writes = own.wrote({0: ((1, 5),)})
+    assert own.has(0, 1, writes), "of one exchange, what it sent is another's"
+    assert not own.has(1, 1, writes) and not own.has(0, 2, writes)
+    asyncio.run(own.catch_up(writes, 2, (0,)))
+    assert lines[0].asked == [("caught up", "2 ")] and own.has(0, 2, writes)
+    asyncio.run(own.catch_up(writes, 1, (0, 1)))
+    assert len(lines[0].asked) == 1 and lines[1].asked == [("heard", "0:5")]
+
+
+def test_a_replica_knows_it_too() -> None:
+    replica = Replica(1, 2)
+    replica.routes.learn([("far", (0,), 2), ("near", (0,), 1)])
+    writes = {0: (1, ((1, 5),))}
+    assert replica.has(0, "near", writes) and not replica.has(0, "far", writes)
+    replica.saw("far", 0, writes)
+    assert replica.has(0, "far", writes)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_what_comes_back_is_read(tmp_path: Path, workers: int) -> None:
+    """A vote goes to its post, and from there to the view: at the worker at which it was written."""
+    numbers = np.arange(100)
+    owner, *_ = numbers[shard_of([numbers], [INT], workers) == 1].tolist()
+
+    async def test() -> None:
+        several = Several(tmp_path, workers)
+        await several.start()
+        try:
+            for text in ("CREATE TABLE posts (area INT, id INT, owner INT, score INT, PRIMARY KEY (area, id))",
+                         "CREATE TABLE votes (post INT, area INT, who INT PRIMARY KEY)",
+                         f"CREATE MATERIALIZED VIEW seen AS {READ.format('?')}",
+                         f"INSERT INTO posts VALUES {', '.join(f'(1, {i}, {owner}, 0)' for i in range(8))}"):
+                await several.sql(text)
+            session = several.sessions.connect(Client("u", "", 1, "localhost", False, True))
+            for n in range(ROUNDS):
+                await answered(session, f"INSERT INTO votes VALUES ({n % 8}, 1, {n})")
+                found = await answered(session, READ.format(owner))
+                assert sorted(r[2] for r in found.rows if r[2] is not None) == list(range(n + 1)), n
+            assert several.link.routes.depth_of("seen") > 1, "that is what is tried here"
+        finally:
+            await several.stop()
+
+    asyncio.run(test())
+
+
+async def answered(session: Any, text: str) -> Any:
+    answer = session.query(text, False)
+    if hasattr(answer, "then"):
+        await asyncio.wait((answer.future,))
+        return answer.then(answer.future)
+    return await answer if asyncio.iscoroutine(answer) or asyncio.isfuture(answer) else answer
