@@ -23,7 +23,7 @@ from noria.core.limits import VIEW_BINDS
 from noria.core.types import Kind
 from noria.plan.reuse.through import Through
 from noria.server.answering.shapes import Shape
-from noria.views.reader import AttachedView, attach
+from noria.views.reader import AttachedView, AttachedViews, attach
 
 T = TypeVar("T")
 LONGEST_PAUSE_S = 0.1  # between two looks at a view that is being redefined
@@ -35,12 +35,20 @@ class SharedView:
     def __init__(self, transport: Transport, name: str, keys: Callable[[Any], pa.Table]):
         self.name, self.misses = name, 0
         self._transport, self._keys = transport, keys
-        paths = transport.attachment()["paths"]
+        self._workers: list[AttachedViews] = []
+        self._attach()
+        self._bind()
+
+    def _attach(self) -> bool:
+        """Find the workers' directories; False where they are those that are known."""
+        paths = self._transport.attachment()["paths"]
+        if [w.path for w in self._workers] == paths:
+            return False
         if not all(map(os.path.isdir, paths)):
             raise ConnectionError(f"the views are in {paths[0]} of the server's host, which is not there on this host: "
                                   "attach on the server's host, or use lookup()")
         self._workers = [attach(p) for p in paths]
-        self._bind()
+        return True
 
     def _bind(self) -> None:
         """Learn what the view is now, from the server and from its memory, which may be apart: by a moment while it is
@@ -132,6 +140,8 @@ class SharedView:
     def _lookup(self, key: Any) -> list[tuple[Any, ...]]:
         rows = self._rows(self._view, key if isinstance(key, tuple) else (key,))
         if rows is None:
+            if not self._view.there and self._attach():  # of a server that was started again with other workers
+                self._bind()
             self.misses += 1
             table = self._transport.lookup(self.name, self._keys([key])).drop_columns("__key")
             return list(zip(*(c.to_pylist() for c in table.columns), strict=True))
@@ -161,6 +171,8 @@ class SharedView:
         rows = rows.rename_columns(self._names)
         if not missing.any():
             return rows
+        if not self._view.there and self._attach():
+            return None
         ordinals = np.flatnonzero(missing)
         self.misses += len(ordinals)
         fetched = self._transport.lookup(self.name, table.take(pa.array(ordinals)))

@@ -38,6 +38,7 @@ from noria.runtime.mesh import Mesh, peer_endpoint
 from noria.runtime.pulse import Computing, Doing, Watch, doing_path
 from noria.runtime.resources import raise_open_files
 from noria.runtime.wire import Kind, Reader, WireError
+from noria.views.files import VIEWS
 
 Clock = Callable[[], float]
 READ_ROWS = 4_096  # of Spark's files at a time: some milliseconds
@@ -113,8 +114,9 @@ def link_endpoint(run_dir: Path, worker: int, workers: int) -> str:
 
 
 def views_dir(run_dir: Path, worker: int, workers: int) -> Path:
-    """Where a worker publishes its views."""
-    return run_dir / ("views" if workers == 1 else f"views-{worker}")
+    """Where a worker publishes its views.  With more workers, or fewer, it is another place: who read there finds nothing,
+    and asks where it is."""
+    return run_dir / (VIEWS if workers == 1 else f"{VIEWS}-{worker}-of-{workers}")
 
 
 def feeds_dir(config: WorkerConfig) -> Path:

@@ -139,8 +139,9 @@ def read_password(path: Path) -> str:
 
 def remove_run_dir(path: Path) -> None:
     """The directory goes, and readers of other processes that have its views mapped are told that these are dead."""
-    with contextlib.suppress(OSError, ValueError):  # files of a worker that died while it made them
-        files.bury(str(path / "views"), _AFTER_ALL)
+    for views in path.glob(f"{files.VIEWS}*"):
+        with contextlib.suppress(OSError, ValueError):  # files of a worker that died while it made them
+            files.bury(str(views), _AFTER_ALL)
     shutil.rmtree(path, ignore_errors=True)
 
 

@@ -28,6 +28,7 @@ from noria.state import atomics
 from noria.state.mapped import map_file, no_room
 from noria.views.layout import DEAD, STATE
 
+VIEWS = "views"  # what directories of views are called, or begin with
 _STEM = re.compile(r"[0-9a-f]{12}-[0-9a-f]{12}[-.]")
 _STEM_LENGTH = 25
 _FOLDER = "view."  # the symbol table may share the directory
