@@ -180,3 +180,49 @@ def test_a_worker_that_is_lost_in_a_change_has_it_once(tmp_path: Path, lost: str
             runner.run(test())
     finally:
         sim.stop()
+
+
+def test_the_worker_whose_graph_another_takes_over_is_lost(tmp_path: Path) -> None:
+    """It comes up while the other one has the graph, and does not serve yet: it takes it from there.  They were started
+    as if both knew nothing, and the first of the two questions for the graph was never answered."""
+    loop = SeededLoop(random.Random(1))
+    sim = Simulated(tmp_path, loop, 2, 1)
+
+    async def test() -> None:
+        await sim.start()
+        client = Client(sim, 1)
+        for text in (*TABLES, "INSERT INTO users VALUES (5, 'a', 7)"):
+            await client.run(text)
+        assert sim.life is not None
+        donor, taker = sim.life.links
+        send, later = taker._send, list[asyncio.Task[None]]()
+
+        async def lost(body: Any, seq: int) -> None:
+            sim.kill(0)
+            while donor.state is LinkState.UP:
+                await asyncio.sleep(0)
+            while donor.state is not LinkState.RECOVERING:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(1)
+            send(body, seq)
+
+        def sent(body: Any, seq: int) -> None:
+            if isinstance(body, Migrate) and body.adopt is not None and not later:
+                later.append(asyncio.ensure_future(lost(body, seq)))
+            else:
+                send(body, seq)
+
+        taker._send = sent  # type: ignore[method-assign]
+        sim.kill(1)
+        while not later:
+            await asyncio.sleep(0.01)
+        await later[0]
+        await asyncio.wait_for(sim.life.link.up(), 60)
+        assert await client.run("SELECT id, name FROM users WHERE owner = 7") == [(5, "a")]
+        await client.run(COUNTED)
+
+    try:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(test())
+    finally:
+        sim.stop()

@@ -100,6 +100,7 @@ class ShardedLink:
         self._at_leader: tuple[asyncio.Task[Any], asyncio.Future[Any]] | None = None  # a change of the program there
         self._inner: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # of what was submitted: what it waits for
         self._hellos: dict[int, Hello] = {}
+        self._taking: set[asyncio.Future[None]] = set()  # done when a worker serves that takes another's graph, or is lost
         self._gate = asyncio.Event()  # set when all workers may serve that came up together
         self._tasks: set[asyncio.Task[Any]] = set()
         self._alone: set[asyncio.Future[Any]] = set()  # what waits until nothing else is under way
@@ -156,9 +157,16 @@ class ShardedLink:
         """Returns when the worker may serve."""
         self._hellos[worker] = hello
         self._own.lost(worker)
-        donor = next((link for link in self.links if link.state is LinkState.UP), None)
+        while (donor := next((link for link in self.links if link.state is LinkState.UP), None)) is None and self._taking:
+            await asyncio.wait(self._taking)  # who has a lost worker's graph, or is about to, serves first
         if donor is not None:
-            await self._take_over(self.links[worker], hello, donor)
+            serves: asyncio.Future[None] = self._loop.create_future()
+            self._taking.add(serves)
+            try:
+                await self._take_over(self.links[worker], hello, donor)
+            finally:
+                self._taking.discard(serves)
+                serves.set_result(None)
             return
         if self._gate.is_set():
             self._gate = asyncio.Event()
