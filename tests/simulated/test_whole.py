@@ -14,7 +14,7 @@ import pytest
 
 from noria.core.keys import shard_of
 from noria.core.types import INT
-from noria.dataflow.packets import Migrate, RenameView, Write
+from noria.dataflow.packets import Migrate, Read, RenameView, Write
 from noria.runtime.link import LinkState, WorkerLink
 from simulated.clients import TABLES, Client
 from simulated.loop import SeededLoop
@@ -220,6 +220,44 @@ def test_the_worker_whose_graph_another_takes_over_is_lost(tmp_path: Path) -> No
         await asyncio.wait_for(sim.life.link.up(), 60)
         assert await client.run("SELECT id, name FROM users WHERE owner = 7") == [(5, "a")]
         await client.run(COUNTED)
+
+    try:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(test())
+    finally:
+        sim.stop()
+
+
+def test_a_read_while_all_workers_are_brought_back(tmp_path: Path) -> None:
+    """Nobody knows yet whose its key is: worker 0 was asked, which found that it has no such rows."""
+    loop = SeededLoop(random.Random(1))
+    sim = Simulated(tmp_path, loop, 2, 1)
+    numbers = np.arange(100)
+    [author, *_] = numbers[shard_of([numbers], [INT], 2) == 1].tolist()
+
+    async def test() -> None:
+        await sim.start()
+        client = Client(sim, 1)
+        for text in (*TABLES, f"INSERT INTO posts VALUES (1, 1, {author}, 1)", COUNTED):
+            await client.run(text)
+        assert await client.run(f"SELECT n FROM stamp WHERE author = {author}") == [(1,)]
+        assert sim.life is not None
+        link: Any = sim.life.link
+        found = list[asyncio.Task[Any]]()
+
+        async def on_hello(hello: Any) -> None:
+            """The program of before is forgotten, and it has not been told yet."""
+            assert not link._mirror.views
+            found.append(asyncio.ensure_future(link.ask(Read(0, "stamp", [(author,)]), True)))
+            await asyncio.sleep(1)
+            await welcome(hello)
+
+        welcome, link.on_hello = link.on_hello, on_hello
+        for w in range(2):
+            sim.kill(w)
+        while not found:
+            await asyncio.sleep(0.01)
+        assert (await found[0]).rows.to_pylist() == [{"c0": author, "c1": 1, "__key": 0}]
 
     try:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

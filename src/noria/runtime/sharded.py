@@ -51,6 +51,7 @@ from noria.dataflow.packets import (
     Write,
     Wrote,
 )
+from noria.plan.view import ViewDef
 from noria.runtime.answers import AT_LEADER, together
 from noria.runtime.away import Away
 from noria.runtime.changes import Change, WorkerGone
@@ -498,7 +499,7 @@ class ShardedLink:
 
     # ------------------------------------------------------------ reads
     async def _read(self, body: Read | Query, retry: bool) -> Rows:
-        view = body.view if isinstance(body, Query) else self._mirror.views.get(body.view)
+        view = body.view if isinstance(body, Query) else await self._view(body.view, retry)
         if view is None:
             reply: Rows = await self.links[LEADER].ask(body, retry)  # which says that it is gone
             return reply
@@ -510,10 +511,18 @@ class ShardedLink:
         replies: list[Rows] = await asyncio.gather(*(self.links[w].ask(part, retry) for w, part in parts.items()))
         return merged(parts, dict(zip(parts, replies, strict=True)))
 
+    async def _view(self, name: str, patient: bool) -> ViewDef | None:
+        """None where the program has none of this name, once it is known what the program is."""
+        while (view := self._mirror.views.get(name)) is None and not self._gate.is_set():
+            if not patient:
+                raise WorkerGone(self.why)
+            await self._gate.wait()
+        return view
+
     async def _analyze(self, body: Ask, retry: bool) -> Any:
         """At all workers that have something of it."""
         assert body.read is not None
-        view = self._mirror.views.get(body.read.view)
+        view = await self._view(body.read.view, retry)
         parts = {LEADER: body.read} if view is None else split(body.read, self.routes, view)
         return together(body, await asyncio.gather(*(
             self.links[worker].ask(replace(body, read=read), retry) for worker, read in parts.items())))
