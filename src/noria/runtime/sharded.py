@@ -101,7 +101,7 @@ class ShardedLink:
         self._at_leader: tuple[asyncio.Task[Any], asyncio.Future[Any]] | None = None  # a change of the program there
         self._inner: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # of what was submitted: what it waits for
         self._hellos: dict[int, Hello] = {}
-        self._taking: set[asyncio.Future[None]] = set()  # done when a worker serves that takes another's graph, or is lost
+        self._taking: set[asyncio.Future[None]] = set()  # done when a worker serves that takes a graph over, or is lost
         self._gate = asyncio.Event()  # set when all workers may serve that came up together
         self._tasks: set[asyncio.Task[Any]] = set()
         self._alone: set[asyncio.Future[Any]] = set()  # what waits until nothing else is under way
@@ -158,7 +158,7 @@ class ShardedLink:
         """Returns when the worker may serve."""
         self._hellos[worker] = hello
         self._own.lost(worker)
-        while (donor := next((link for link in self.links if link.state is LinkState.UP), None)) is None and self._taking:
+        while (donor := self._serving()) is None and self._taking:
             await asyncio.wait(self._taking)  # who has a lost worker's graph, or is about to, serves first
         if donor is not None:
             serves: asyncio.Future[None] = self._loop.create_future()
@@ -175,6 +175,9 @@ class ShardedLink:
         if all(link.state is LinkState.RECOVERING for link in self.links):
             self._later(self._start_all(gate))
         await gate.wait()
+
+    def _serving(self) -> SomeLink | None:
+        return next((link for link in self.links if link.state is LinkState.UP), None)
 
     async def _start_all(self, gate: asyncio.Event) -> None:
         """All workers came up, and none has the program.  Where one is lost on the way all begin again."""

@@ -114,8 +114,8 @@ def link_endpoint(run_dir: Path, worker: int, workers: int) -> str:
 
 
 def views_dir(run_dir: Path, worker: int, workers: int) -> Path:
-    """Where a worker publishes its views.  With more workers, or fewer, it is another place: who read there finds nothing,
-    and asks where it is."""
+    """Where a worker publishes its views.  With more workers, or fewer, it is another place: who read there finds
+    nothing, and asks where it is."""
     return run_dir / (VIEWS if workers == 1 else f"{VIEWS}-{worker}-of-{workers}")
 
 
