@@ -12,9 +12,12 @@ import pytest
 from noria.core.keys import shard_of
 from noria.core.types import INT
 from noria.dataflow.packets import Ask, Done, Packet
+from noria.runtime.link import LinkState
 from noria.runtime.own_writes import OwnWrites
+from noria.runtime.worker_main import views_dir
 from noria.server.fronts.replica import Replica
 from noria.server.outcomes import Client
+from noria.views.reader import attach
 from runtime.several import Several
 
 ROUNDS = 100
@@ -92,3 +95,40 @@ async def answered(session: Any, text: str) -> Any:
         await asyncio.wait((answer.future,))
         return answer.then(answer.future)
     return await answer if asyncio.iscoroutine(answer) or asyncio.isfuture(answer) else answer
+
+
+def test_what_was_published_before_all_workers_were_lost_is_not_read(tmp_path: Path) -> None:
+    """The worker that is written at has no state yet and tells nobody; the one that is read from had still published what
+    its last life knew, and applications that have its memory attached asked nobody else."""
+    numbers = np.arange(1, 100)
+    whose = shard_of([numbers], [INT], 2)
+    owner, post = int(numbers[whose == 1][0]), int(numbers[whose == 0][0])
+
+    async def test() -> None:
+        several = Several(tmp_path, 2)
+        await several.start()
+        try:
+            for text in ("CREATE TABLE posts (id INT PRIMARY KEY, owner INT, score INT)",
+                         "CREATE MATERIALIZED VIEW seen AS SELECT owner, SUM(score) FROM posts WHERE owner = ? GROUP BY owner",
+                         f"INSERT INTO posts VALUES ({post}, {owner}, 0)"):
+                await several.sql(text)
+            read = f"SELECT owner, SUM(score) FROM posts WHERE owner = {owner} GROUP BY owner"
+            writer, other = (several.sessions.connect(Client("u", "", i, "localhost", False, True)) for i in (1, 2))
+            for session in (writer, other):
+                assert (await answered(session, read)).rows == [(owner, 0)]
+            attached = attach(str(views_dir(tmp_path / "run", 1, 2))).view("seen")
+            assert attached.lookup((owner,)) == [(owner, 0)]
+            for w in range(2):
+                several.alive[w].kill()
+            while several.link.state is LinkState.UP:
+                await asyncio.sleep(0)
+            await several.link.up()
+            await answered(writer, f"UPDATE posts SET score = 7 WHERE id = {post}")
+            assert attached.lookup((owner,)) is None, "a miss: the server is asked"
+            for session in (writer, other):
+                assert (await answered(session, read)).rows == [(owner, 7)]
+            assert attached.lookup((owner,)) == [(owner, 7)]
+        finally:
+            await several.stop()
+
+    asyncio.run(test())

@@ -314,6 +314,8 @@ class Worker:
             if self._peers is not None:
                 self._peers.stayed(before)
             return packets.Migrated(e.seq, error)
+        if self._peers is not None and not body.durable:
+            self.engine.views.take_over()  # what others write may never reach what an earlier life has published
         self._scans.look()
         self.engine.lookups.look()
         if self._peers is not None and body.version:
