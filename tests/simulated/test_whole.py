@@ -264,3 +264,40 @@ def test_a_read_while_all_workers_are_brought_back(tmp_path: Path) -> None:
             runner.run(test())
     finally:
         sim.stop()
+
+
+def test_all_are_lost_in_a_change_and_then_one_again(tmp_path: Path) -> None:
+    """The one takes over the views as all were brought back with them, not as they were when the change began: its views
+    were of other definitions than all others', and nobody could read its keys."""
+    loop = SeededLoop(random.Random(1))
+    sim = Simulated(tmp_path, loop, 3, 1)
+
+    async def test() -> None:
+        await sim.start()
+        client, programmer = Client(sim, 1), Client(sim, 2)
+        for text in (*TABLES, "CREATE MATERIALIZED VIEW each AS SELECT author, id FROM posts WHERE author = ?",
+                     "INSERT INTO posts VALUES " + ", ".join(f"({i}, 1, {i}, 1)" for i in range(9))):
+            await client.run(text)
+        assert sim.life is not None
+        links = sim.life.links
+        links[2].hold("something else")  # so the change waits there, in two lives of the worker
+        changed = asyncio.ensure_future(programmer.run(COUNTED))
+        while not any(isinstance(body, Migrate) for body, _ in links[2]._book.changes.waiting):
+            await asyncio.sleep(0.01)
+        for lost in ((0, 1, 2), (1,)):
+            for w in lost:
+                sim.kill(w)
+            while all(link.state is LinkState.UP for link in links):
+                await asyncio.sleep(0.01)
+            await sim.life.link.up()
+        for author in range(9):
+            assert await client.run(f"SELECT id FROM each WHERE author = {author}") == [(author,)]
+        links[2].let_go("something else")
+        await changed
+        assert await client.run("SELECT author, n FROM stamp WHERE author = 3") == [(3, 1)]
+
+    try:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(test())
+    finally:
+        sim.stop()

@@ -191,7 +191,7 @@ class ShardedLink:
 
     async def _bring_back(self) -> None:
         hellos = [self._hellos[w] for w in range(self.workers)]
-        self._mirror = Mirror.of(hellos[LEADER].tables, hellos[LEADER].recipe)
+        self._mirror, self._next = Mirror.of(hellos[LEADER].tables, hellos[LEADER].recipe), None
         for link in self.links[1:]:
             await link.replay(catalog_only)
         await self._groups.settle(hellos)
