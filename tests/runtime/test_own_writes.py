@@ -98,8 +98,8 @@ async def answered(session: Any, text: str) -> Any:
 
 
 def test_what_was_published_before_all_workers_were_lost_is_not_read(tmp_path: Path) -> None:
-    """The worker that is written at has no state yet and tells nobody; the one that is read from had still published what
-    its last life knew, and applications that have its memory attached asked nobody else."""
+    """The worker that is written at has no state yet and tells nobody; the one that is read from had still published
+    what its last life knew, and applications that have its memory attached asked nobody else."""
     numbers = np.arange(1, 100)
     whose = shard_of([numbers], [INT], 2)
     owner, post = int(numbers[whose == 1][0]), int(numbers[whose == 0][0])
@@ -109,7 +109,8 @@ def test_what_was_published_before_all_workers_were_lost_is_not_read(tmp_path: P
         await several.start()
         try:
             for text in ("CREATE TABLE posts (id INT PRIMARY KEY, owner INT, score INT)",
-                         "CREATE MATERIALIZED VIEW seen AS SELECT owner, SUM(score) FROM posts WHERE owner = ? GROUP BY owner",
+                         "CREATE MATERIALIZED VIEW seen AS SELECT owner, SUM(score) FROM posts WHERE owner = ? "
+                         "GROUP BY owner",
                          f"INSERT INTO posts VALUES ({post}, {owner}, 0)"):
                 await several.sql(text)
             read = f"SELECT owner, SUM(score) FROM posts WHERE owner = {owner} GROUP BY owner"

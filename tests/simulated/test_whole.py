@@ -267,8 +267,8 @@ def test_a_read_while_all_workers_are_brought_back(tmp_path: Path) -> None:
 
 
 def test_all_are_lost_in_a_change_and_then_one_again(tmp_path: Path) -> None:
-    """The one takes over the views as all were brought back with them, not as they were when the change began: its views
-    were of other definitions than all others', and nobody could read its keys."""
+    """The one takes the views over as all were brought back with them, not as they were when the change began: its views
+    were of other definitions, and nobody could read its keys."""
     loop = SeededLoop(random.Random(1))
     sim = Simulated(tmp_path, loop, 3, 1)
 
@@ -295,6 +295,51 @@ def test_all_are_lost_in_a_change_and_then_one_again(tmp_path: Path) -> None:
         links[2].let_go("something else")
         await changed
         assert await client.run("SELECT author, n FROM stamp WHERE author = 3") == [(3, 1)]
+
+    try:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(test())
+    finally:
+        sim.stop()
+
+
+def test_all_workers_come_up_in_one_moment(tmp_path: Path) -> None:
+    """As when the front end stood still meanwhile: the program is brought back once.  It was for each of them, and
+    worker 0 had the views of the first time, the others those of the last."""
+    loop = SeededLoop(random.Random(1))
+    sim = Simulated(tmp_path, loop, 3, 1)
+
+    async def test() -> None:
+        await sim.start()
+        client = Client(sim, 1)
+        for text in (*TABLES, "INSERT INTO posts VALUES " + ", ".join(f"({i}, 1, {i}, 1)" for i in range(9)), COUNTED):
+            await client.run(text)
+        assert sim.life is not None
+        links, told, welcome = sim.life.links, list[Any](), sim.life.link.on_hello
+
+        async def welcomed(hello: Any) -> None:
+            told.append(hello)
+            await welcome(hello)
+
+        def together(appeared: Any) -> Any:
+            async def appear(hello: Any) -> None:
+                while any(link.state is not LinkState.RECOVERING for link in links):
+                    await asyncio.sleep(0.01)
+                await appeared(hello)
+
+            return appear
+
+        sim.life.link.on_hello = welcomed
+        for link in links:
+            link.on_hello = together(link.on_hello)
+        for w in range(3):
+            sim.kill(w)
+        while any(link.state is LinkState.UP for link in links):
+            await asyncio.sleep(0.01)
+        await sim.life.link.up()
+        assert len(told) == 1
+        for author in range(9):
+            assert await client.run(f"SELECT author, n FROM stamp WHERE author = {author}") == [(author, 1)]
 
     try:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

@@ -100,8 +100,9 @@ class ShardedLink:
         self._migrating = asyncio.Lock()
         self._at_leader: tuple[asyncio.Task[Any], asyncio.Future[Any]] | None = None  # a change of the program there
         self._inner: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # of what was submitted: what it waits for
-        self._hellos: dict[int, Hello] = {}
         self._taking: set[asyncio.Future[None]] = set()  # done when a worker serves that takes a graph over, or is lost
+        self._at_gate: dict[int, Hello] = {}  # of workers that came up while none serves
+        self._starting = False  # all of these
         self._gate = asyncio.Event()  # set when all workers may serve that came up together
         self._tasks: set[asyncio.Task[Any]] = set()
         self._alone: set[asyncio.Future[Any]] = set()  # what waits until nothing else is under way
@@ -156,7 +157,6 @@ class ShardedLink:
     # ------------------------------------------------------------ workers come and go
     async def _appeared(self, worker: int, hello: Hello) -> None:
         """Returns when the worker may serve."""
-        self._hellos[worker] = hello
         self._own.lost(worker)
         while (donor := self._serving()) is None and self._taking:
             await asyncio.wait(self._taking)  # who has a lost worker's graph, or is about to, serves first
@@ -172,25 +172,32 @@ class ShardedLink:
         if self._gate.is_set():
             self._gate = asyncio.Event()
         gate = self._gate
-        if all(link.state is LinkState.RECOVERING for link in self.links):
-            self._later(self._start_all(gate))
-        await gate.wait()
+        self._at_gate[worker] = hello
+        try:
+            if len(self._at_gate) == self.workers and not self._starting:
+                self._starting = True
+                self._later(self._start_all(gate, [self._at_gate[w] for w in range(self.workers)]))
+            await gate.wait()
+        finally:
+            if self._at_gate.get(worker) is hello:
+                del self._at_gate[worker]
 
     def _serving(self) -> SomeLink | None:
         return next((link for link in self.links if link.state is LinkState.UP), None)
 
-    async def _start_all(self, gate: asyncio.Event) -> None:
+    async def _start_all(self, gate: asyncio.Event, hellos: Sequence[Hello]) -> None:
         """All workers came up, and none has the program.  Where one is lost on the way all begin again."""
         try:
-            await self._bring_back()
+            await self._bring_back(hellos)
             gate.set()
         except Exception as e:
             log.warning("starting %d workers failed, so they start again: %r", self.workers, e)
             for link in self.links:
                 link.restart(f"not all workers could be started: {e}")
+        finally:
+            self._starting = False
 
-    async def _bring_back(self) -> None:
-        hellos = [self._hellos[w] for w in range(self.workers)]
+    async def _bring_back(self, hellos: Sequence[Hello]) -> None:
         self._mirror, self._next = Mirror.of(hellos[LEADER].tables, hellos[LEADER].recipe), None
         for link in self.links[1:]:
             await link.replay(catalog_only)
@@ -205,6 +212,8 @@ class ShardedLink:
         for link in self.links[1:]:
             await adopt(link, plan, self._mirror)
         await self._renumber(self._mirror.tables.values(), lambda link, b: link.recover(b))
+        if any(self._at_gate.get(h.worker) is not h for h in hellos):
+            raise WorkerGone("one that had the program is gone")
 
     async def _take_over(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
         """One came up while others serve: it gets their graph, and what they have learned since is done there again."""
