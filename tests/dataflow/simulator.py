@@ -24,6 +24,7 @@ from noria.dataflow.between import (
     Answer,
     Evict,
     Found,
+    Keep,
     Loaded,
     LookUp,
     Lost,
@@ -38,7 +39,7 @@ from noria.dataflow.between import (
     unpacked,
 )
 from noria.dataflow.elsewhere import Elsewhere, Pieces, SpreadOneShot
-from noria.dataflow.evict import evict, evict_bytes, evictable
+from noria.dataflow.evict import evict, evict_bytes, evictable, hold_limit
 from noria.dataflow.graph import Mode, Node, Remote, folded_keys
 from noria.dataflow.marks import exchanges_above
 from noria.dataflow.partition import owners
@@ -170,6 +171,8 @@ class Cluster:
             rig.shards.marks.asked(c[0], message)
         elif isinstance(message, Marked):
             rig.shards.marks.answered(c[0], message)
+        elif isinstance(message, Keep):
+            rig.shards.kept_for(c[0], message.keep)
         elif isinstance(message, Loaded):
             rig.shards.loaded(c[0], message.table)
         elif isinstance(message, Lost):
@@ -325,7 +328,7 @@ class Cluster:
             try:
                 rows, ordinal = rig.engine.read(view.name, keys, nulls=True)
             except Remote as r:
-                rig.shards.waiting.wait(r, again, unexpected)
+                rig.shards.waiting.wait(r, again, again, unexpected)
                 return
             reply(rows, ordinal)
         again()
@@ -365,7 +368,7 @@ class Cluster:
             try:
                 rows, ordinal = shot.read(top, told.key, keys, nulls)
             except Remote as r:
-                rig.shards.waiting.wait(r, again, unexpected)
+                rig.shards.waiting.wait(r, again, again, unexpected)
                 return
             self.catching = None
             truth = mir_reference.run(view.plan, {t: list(rows) for t, rows in self.rows.items()})
@@ -406,6 +409,12 @@ class Cluster:
         rig = self.rng.choice(self.rigs)
         evict_bytes(rig.engine, self.rng.choice([1, 1000, 10**9]))
         rig.settle()
+
+    def forget_all(self) -> None:
+        """No worker has memory for anything that it may forget."""
+        for rig in self.rigs:
+            hold_limit(rig.engine, 1)
+            rig.settle()
 
     # -------------------------------------------------------------- the oracle
     def validate(self) -> None:

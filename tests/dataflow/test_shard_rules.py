@@ -15,6 +15,7 @@ from dataflow import simulator
 from dataflow.simulator import Cluster
 from dataflow.test_shards import run
 from noria.core.batch import Batch
+from noria.core.types import TableDef
 from noria.dataflow import evict, layout, shards
 from noria.dataflow.between import Lost, Request
 from noria.dataflow.building import Builds
@@ -29,6 +30,8 @@ from noria.dataflow.ops.union import Union
 from noria.dataflow.partition import Partition, owners
 from noria.dataflow.serving import Serving
 from noria.dataflow.shards import Shards
+from noria.plan import mir
+from noria.plan.view import ViewDef
 from noria.state.table import Table
 from reference.random_plans import views, ways
 
@@ -317,6 +320,15 @@ def fed_stay_fed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Builds, "feeds", forgetful)
 
 
+def karma(rng: random.Random, tables: list[TableDef]) -> list[ViewDef]:
+    """Joined with the number of rows that another table has of each; and the sum of these."""
+    stories, votes = mir.Base(tables[0]), mir.Base(tables[1])
+    counted = mir.Aggregate(votes, (1,), (mir.agg("count_star", None, votes.fields),), ("n",))
+    joined = mir.Join(stories, counted, ((0, 0),), rng.random() < 0.3)
+    by_author = mir.Aggregate(joined, (1,), (mir.agg("sum", stories.width + 1, joined.fields),), ("karma",))
+    return [ViewDef("karma", by_author, (0,), by_author.width), ViewDef("joined", joined, (1,), joined.width)]
+
+
 LOADS: list[Callable[[pytest.MonkeyPatch], None]] = [loads_are_told, load_drops_own]
 LOSSES: list[Callable[[pytest.MonkeyPatch], None]] = [
     loss_first, loss_voids, loss_evicts, loss_gathers_again, mark_waits_for_losses, once_asks_again]
@@ -324,7 +336,7 @@ RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
     fifo, serve_between, broad_asks_all, answer_has_only_the_askers, any_index, fill_once, join_without_both,
     looked_up_is_present, boundary, planned, spread, union_whole, gather_add, gather_drop, evict_voids,
     cascade_exchange, evict_below, thin_passes_on, thin_only_above_states, mark_to_depth, once_waits_for_all,
-    pieces_have_deltas, fed_stay_fed]
+    pieces_have_deltas, fed_stay_fed, evict_empty]
 
 
 @pytest.mark.parametrize("rule", RULES + LOSSES + LOADS, ids=lambda r: r.__name__)
@@ -335,7 +347,8 @@ def test_without_it_a_schedule_fails(rule: Callable[[pytest.MonkeyPatch], None],
     for seed in range(first, first + MOST):
         try:
             run(seed, crashes=0.04 if rule in LOSSES else 0.0, loads=0.06 if rule in LOADS else 0.0,
-                evictions=0.2 if rule is evict_voids else 0.1, views_of=ways if seed % 2 else views)
+                evictions=0.2 if rule in (evict_voids, evict_empty) else 0.1,
+                views_of=karma if rule is evict_empty else ways if seed % 2 else views)
         except AssertionError:
             return
     pytest.fail(f"{MOST} schedules without it, and all is well: {rule.__doc__}")

@@ -103,6 +103,7 @@ POISON_KEPT = 1_000  # of such requests the latest are remembered, and of suspec
 MAX_EXPRESSION = 100_000  # parts of one expression: BETWEEN in BETWEEN doubles them at each level
 REGEXP_S = 0.1  # one match of a regular expression; what takes longer is an evaluation error
 REGEXP_FAILURES = 10  # in a batch of rows: after so many the others are not tried
+KEPT_BYTES = 64 * 2**20  # beyond the memory limit, for requests of several workers that would else gather for ever
 REQUEST_BYTES = 512 * 2**20  # an intermediate result of one request, in the worker
 READ_HOLD_MS = 2_000  # an ad-hoc SELECT keeps its worker from others no longer: then Spark answers it
 VIEW_HOLD_MS = 10_000  # so long may an upquery of a named view: nobody else can answer it

@@ -136,7 +136,15 @@ class Marked:
     ask: int
 
 
-Message = Update | Request | Answer | Piece | More | LookUp | Found | Evict | Lost | Loaded | Mark | Marked
+@dataclass(frozen=True)
+class Keep:
+    """Is what may be evicted for want of memory to stay for now?  A request of the sender was run again and again, for
+    what it had gathered went before the rest was there."""
+
+    keep: bool
+
+
+Message = Update | Request | Answer | Piece | More | LookUp | Found | Evict | Lost | Loaded | Mark | Marked | Keep
 
 
 def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> Parcel:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes
+from noria.core.limits import KEPT_BYTES
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Node, Pattern, User, distinct, folded_keys
 from noria.state.mapped import leaving
@@ -143,7 +144,7 @@ def evictable(engine: Engine) -> list[tuple[Node, Columns]]:
 def hold_limit(engine: Engine, limit: int) -> None:
     """Free strings that nobody holds; evict least recently read keys while memory is over the limit (bytes; 0: none).
     A part of the limit stays for what is partial even if essential state and strings leave none: a read would miss each
-    time."""
+    time.  While requests of several workers need what goes again and again, a little more stays."""
     if engine.symbols.wants_sweep():
         sweep(engine)
     if not limit:
@@ -155,6 +156,8 @@ def hold_limit(engine: Engine, limit: int) -> None:
         return
     fixed = essential(engine) + engine.symbols.memory()
     goal = max(int(HEADROOM * limit) - stored, fixed + int(LEAST_PARTIAL * limit))
+    if engine.shards is not None and engine.shards.keeping:
+        goal += KEPT_BYTES
     if held > goal:
         evict_bytes(engine, held - goal)
         engine.shrink()

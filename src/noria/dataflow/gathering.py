@@ -1,12 +1,13 @@
 """What is gathered of other workers, and who waits for it (`shards.py`).
 
-Keeps true: what waits goes on between ticks, in the order in which it came; nobody waits for what will not come.
+Keeps true: what waits goes on between ticks, in the order in which it came; nobody waits for what will not come, nor
+for ever for what comes and goes (`Waiting.goes_round`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,14 +20,15 @@ from noria.dataflow.graph import Columns, Node, Remote
 from noria.dataflow.partition import owners
 
 Mask = npt.NDArray[np.bool_]
+MOST_WAITS = 16  # of a request: it passes few exchanges, and waits once or twice at each; likewise voids of a gathering
 
 
 @dataclass(eq=False)
 class Gather:
     """Distinct missing keys of one index, folded, shape (key columns, keys).  wanted: of each worker that is asked,
     which keys; answered: which of them it has given, in `pieces`.  Of all rows (no cols) pieces go into the state as
-    they come; but lost: of a full state that is there already, workers whose rows in it may be stale.  error: why the
-    rows cannot be had."""
+    they come; but lost: of a full state that is there already, workers whose rows in it may be stale.  voids: how often
+    some of what came was evicted where it came from, before the rest was here.  error: why the rows cannot be had."""
 
     node: Node
     cols: Columns
@@ -36,6 +38,7 @@ class Gather:
     pieces: defaultdict[int, list[Batch]] = field(default_factory=lambda: defaultdict(list))
     lost: set[int] = field(default_factory=set)
     over: bool = False
+    voids: int = 0
     error: SqlError | None = None
 
     def whole(self) -> bool:
@@ -53,11 +56,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class _Parked:
-    """What goes on between ticks when it can.  asker: the worker on whose behalf."""
+    """What goes on between ticks when it can.  asker: the worker on whose behalf; whose: the request that waits."""
 
     ready: Callable[[], bool]
     run: Callable[[], None]
     asker: int
+    whose: Hashable
 
 
 class Waiting:
@@ -65,14 +69,15 @@ class Waiting:
 
     def __init__(self) -> None:
         self._parked: list[_Parked] = []
+        self._again: Counter[Hashable] = Counter()  # how often each request has waited until now
 
     def __bool__(self) -> bool:
         return bool(self._parked)
 
-    def wait(self, remote: Remote, run: Callable[[], None], fail: Callable[[SqlError], None], asker: int = -1,
-             unwanted: Callable[[], bool] = lambda: False) -> None:
+    def wait(self, remote: Remote, whose: Hashable, run: Callable[[], None], fail: Callable[[SqlError], None],
+             asker: int = -1, unwanted: Callable[[], bool] = lambda: False) -> None:
         """`run` is called, between ticks, when what is missing is there, or nobody wants it any more; `fail`, when it
-        cannot be had."""
+        cannot be had.  whose: the request that it is, each time that it waits."""
         def error() -> SqlError | None:
             return next((g.error for g in remote.gathers if g.error is not None), None)
 
@@ -81,19 +86,33 @@ class Waiting:
                 run()
             else:
                 fail(wrong)
+            self._forget(whose)
 
-        self.park(lambda: error() is not None or all(g.over for g in remote.gathers) or unwanted(), go_on, asker)
+        self._again[whose] += 1
+        self.park(lambda: error() is not None or all(g.over for g in remote.gathers) or unwanted(), go_on, asker, whose)
 
-    def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1) -> None:
+    def goes_round(self) -> bool:
+        """Has a request waited so often that what it gathers must go again before it has all?"""
+        return any(n > MOST_WAITS for n in self._again.values())
+
+    def _forget(self, whose: Hashable) -> None:
+        """Unless it waits again."""
+        if all(p.whose != whose for p in self._parked):
+            self._again.pop(whose, None)
+
+    def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1, whose: Hashable = None) -> None:
         """asker: the worker on whose behalf."""
-        self._parked.append(_Parked(ready, run, asker))
+        self._parked.append(_Parked(ready, run, asker, whose))
 
     def askers(self) -> Iterator[int]:
         return (p.asker for p in self._parked)
 
     def lost(self, worker: int) -> None:
         """What it asked is forgotten."""
+        gone = [p for p in self._parked if p.asker == worker]
         self._parked = [p for p in self._parked if p.asker != worker]
+        for p in gone:
+            self._forget(p.whose)
 
     def settle(self) -> None:
         """Run what waits no more."""

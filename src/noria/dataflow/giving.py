@@ -101,7 +101,7 @@ class Giving:
         try:
             self._answer(asker, node, ask, lambda: self._engine.fetch(node.parents[0], cols, keys, Mode.FILL)[0])
         except Remote as r:
-            self._waiting.wait(r, lambda: self.serve_keys(asker, node, cols, keys, ask),
+            self._waiting.wait(r, (asker, ask), lambda: self.serve_keys(asker, node, cols, keys, ask),
                                partial(self._refuse, asker, node, ask), asker)
 
     def _answer(self, asker: int, node: Node, ask: int, find: Callable[[], Batch]) -> None:

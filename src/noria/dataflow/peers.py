@@ -16,6 +16,7 @@ from noria.dataflow.between import (
     Answer,
     Evict,
     Found,
+    Keep,
     Loaded,
     LookUp,
     Lost,
@@ -161,6 +162,8 @@ class Peers:
             self._send(sender, Marked(NOBODY))  # so it learns how far what it was sent goes
         elif isinstance(message, Loaded):
             self.shards.loaded(sender, message.table)
+        elif isinstance(message, Keep):
+            self.shards.kept_for(sender, message.keep)
 
 
 def routed(peers: Peers | None, body: Migrate, migrate: Callable[[], Migrated]) -> Migrated:

@@ -28,6 +28,7 @@ from noria.dataflow import evict, layout
 from noria.dataflow.between import (
     Answer,
     Evict,
+    Keep,
     Loaded,
     Message,
     More,
@@ -35,7 +36,7 @@ from noria.dataflow.between import (
     Request,
     Update,
 )
-from noria.dataflow.gathering import Asked, Gather, Mask, Waiting, asked_of
+from noria.dataflow.gathering import MOST_WAITS, Asked, Gather, Mask, Waiting, asked_of
 from noria.dataflow.giving import Giving, Mine, Values, asks_by
 from noria.dataflow.graph import Columns, Node, Pattern, Remote, ancestors
 from noria.dataflow.lookups import LongLookup
@@ -70,6 +71,7 @@ class Shards:
                              Mine(self._take, self._failed, self._piece))
         self._thin: list[Node] = []
         self._in_tick = False
+        self.keeping: set[int] = set()  # for the requests of these nothing is evicted for want of memory
         others = [w for w in range(workers) if w != worker]
         self.marks = Marks(others, send, self.waiting.park, incarnation << 40, self.lost_nothing)
 
@@ -336,6 +338,7 @@ class Shards:
 
     def _void(self, g: Gather, worker: int, keys: Mask) -> None:
         g.answered[worker] &= ~keys
+        g.voids += 1
         void = np.ascontiguousarray(g.keys[:, keys])
         kept = []
         for rows in g.pieces[worker]:
@@ -368,6 +371,9 @@ class Shards:
         self.waiting.lost(worker)
         self.marks.lost(worker)
         self.giving.lost(worker)
+        self.keeping.discard(worker)
+        if self.worker in self.keeping:
+            self._send(worker, Keep(True))
         self._doubt(worker, [n for n in self._engine.graph.nodes if n.op.remote])
 
     def load(self, table: str) -> None:
@@ -436,9 +442,22 @@ class Shards:
             evict.evict(self._engine, node, cols, np.ascontiguousarray(keys[:, theirs]))
 
     # -------------------------------------------------------------- what waits
+    def kept_for(self, worker: int, keep: bool) -> None:
+        """What a request of the worker asks for again and again stays here for now (see `Keep`)."""
+        if keep:
+            self.keeping.add(worker)
+        else:
+            self.keeping.discard(worker)
+
     def settle(self) -> None:
         """Run again what waits no more, in the order in which it came."""
         self.waiting.settle()
+        keep = self.waiting.goes_round() or any(g.voids > MOST_WAITS for g in self.gathers())
+        if keep != (self.worker in self.keeping):
+            self.kept_for(self.worker, keep)
+            for w in range(self.workers):
+                if w != self.worker:
+                    self._send(w, Keep(keep))
         for n in () if self.waiting else self._thin:
             for cols in n.op.presence(n) if n.state is not None else ():
                 n.stored.evict(cols, n.stored.present(cols))

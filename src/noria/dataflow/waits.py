@@ -40,6 +40,8 @@ def _of_peers(peers: Peers) -> Iterator[str]:
         yield from _gathered(g)
     if parked := [*shards.waiting.askers()]:
         yield f"parked: {_by_worker(parked)}"
+    if shards.keeping:
+        yield f"nothing is evicted for want of memory while requests of workers {sorted(shards.keeping)} need it"
     for r in shards.marks.rounds():
         yield f"a mark of depth {r.depth} waits for workers {sorted(r.missing)}"
 

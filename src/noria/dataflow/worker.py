@@ -188,8 +188,9 @@ class Worker:
         """Until other workers' rows are here: then the request is run again."""
         assert self._peers is not None
         number = number_of(e)
-        self._peers.shards.waiting.wait(r, lambda: self._again(e, run), lambda error: self._late.append(self._reply(
-            e, refused(e, error))), unwanted=lambda: self.around.unwanted(number))
+        self._peers.shards.waiting.wait(
+            r, number, lambda: self._again(e, run), lambda error: self._late.append(self._reply(e, refused(e, error))),
+            unwanted=lambda: self.around.unwanted(number))
 
     def _reply(self, e: Envelope, reply: packets.Packet) -> Envelope:
         return Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
