@@ -267,8 +267,8 @@ def test_a_read_while_all_workers_are_brought_back(tmp_path: Path) -> None:
 
 
 def test_all_are_lost_in_a_change_and_then_one_again(tmp_path: Path) -> None:
-    """The one takes the views over as all were brought back with them, not as they were when the change began: its views
-    were of other definitions, and nobody could read its keys."""
+    """The one takes the views over as all were brought back with them, not as they were when the change began: they
+    were of other definitions, and nobody could read the keys."""
     loop = SeededLoop(random.Random(1))
     sim = Simulated(tmp_path, loop, 3, 1)
 
