@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from noria.core.statements import Move
-from noria.dataflow.packets import Migrate, Own, Packet, Write
+from noria.dataflow.packets import Migrate, Migrated, Own, Packet, Write
 from noria.runtime.changes import Change, Flight, Hold, ReplyBook, WorkerGone
 from noria.runtime.pauses import Pauses
 
@@ -82,6 +82,14 @@ class Member:
                 reply = await self._at_once(self._book.changes.begun(changed(body), future))
                 if reply.error is not None:
                     raise reply.error
+
+    def has_it_otherwise(self) -> None:
+        """Only within `on_hello`: what waits of a change of the program comes to the worker with the whole program."""
+        for body, future in tuple(self._book.changes.waiting):
+            if isinstance(body, Migrate):
+                self._book.changes.waiting.remove((body, future))
+                if not future.done():
+                    future.set_result(Migrated(0))
 
     async def _at_once(self, flight: Flight) -> Any:
         """What is answered, whether or not anybody else still wants it."""

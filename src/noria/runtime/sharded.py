@@ -201,6 +201,8 @@ class ShardedLink:
         self._mirror, self._next = Mirror.of(hellos[LEADER].tables, hellos[LEADER].recipe), None
         for link in self.links[1:]:
             await link.replay(catalog_only)
+            if self._doing is not None and LEADER in self._doing.done:
+                link.has_it_otherwise()
         await self._groups.settle(hellos)
         for hello in hellos:
             await self._groups.resolve(hello, lambda w: hellos[w].decided)
