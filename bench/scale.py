@@ -9,7 +9,10 @@ On a machine of few cores more workers cannot do more in a second.  What tells h
 is the processor time of a statement: while that stays the same, N workers with a core each do N times as much of what
 workers do, until the front end has no more time itself; both are printed.
 
-    python bench/scale.py [--workers 1,2,4] [--stories 20000] [--seconds 15] [--connections 8]
+With --each there are so many connections for each worker: N workers have N times as much to do, so that each still
+finds several statements for a commit and a tick.
+
+    python bench/scale.py [--workers 1,2,4] [--stories 20000] [--seconds 15] [--connections 8] [--each]
 """
 
 from __future__ import annotations
@@ -141,17 +144,19 @@ def main() -> None:
     parser.add_argument("--stories", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument("--each", action="store_true", help="so many connections for each worker")
     options = parser.parse_args()
     found: dict[tuple[str, int], dict[str, float]] = {}
     for workers in map(int, options.workers.split(",")):
+        connections = options.connections * (workers if options.each else 1)
         with tempfile.TemporaryDirectory(prefix="noria-bench-") as place:
             server = NoriaServer(Path(place), options=("--workers", str(workers)))
             server.start()
             try:
                 fill(server, options.stories)
                 for work in WORK:
-                    run(server, work, options.stories, options.connections, 3)
-                    found[work, workers] = run(server, work, options.stories, options.connections, options.seconds)
+                    run(server, work, options.stories, connections, 3)
+                    found[work, workers] = run(server, work, options.stories, connections, options.seconds)
                 found["misses", workers] = misses(server, options.stories)
             finally:
                 server.stop()
