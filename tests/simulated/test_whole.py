@@ -383,3 +383,45 @@ def test_nodes_have_one_number_at_all_workers(tmp_path: Path) -> None:
             runner.run(test())
     finally:
         sim.stop()
+
+
+def test_one_is_lost_while_it_does_again_what_was_under_way(tmp_path: Path) -> None:
+    """Of all that come up: nobody answers what it was sent, and all begin again."""
+    loop = SeededLoop(random.Random(1))
+    sim = Simulated(tmp_path, loop, 2, 1)
+    numbers = np.arange(100)
+    post = int(numbers[shard_of([numbers], [INT], 2) == 1][0])
+
+    async def test() -> None:
+        await sim.start()
+        client, writer = Client(sim, 1), Client(sim, 2)
+        for text in TABLES:
+            await client.run(text)
+        assert sim.life is not None
+        link = sim.life.links[1]
+        send, tries = link._send, list[LinkState]()
+
+        def sent(body: Any, seq: int) -> None:
+            """Not before all are lost, nor the next time, when it ends the worker."""
+            if not isinstance(body, Write) or len(tries) > 1:
+                send(body, seq)
+                return
+            tries.append(link.state)
+            if link.state is LinkState.RECOVERING:
+                sim.kill(1)
+
+        link._send = sent  # type: ignore[method-assign]
+        written = asyncio.ensure_future(writer.run(f"INSERT INTO posts VALUES ({post}, 1, 1, 1)"))
+        while not tries:
+            await asyncio.sleep(0.01)
+        for w in range(2):
+            sim.kill(w)
+        await written
+        assert tries == [LinkState.UP, LinkState.RECOVERING]
+        assert await client.run(f"SELECT score FROM posts WHERE id = {post}") == [(1,)]
+
+    try:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(test())
+    finally:
+        sim.stop()

@@ -102,7 +102,7 @@ class ShardedLink:
         self._inner: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # of what was submitted: what it waits for
         self._taking: set[asyncio.Future[None]] = set()  # done when a worker serves that takes a graph over, or is lost
         self._at_gate: dict[int, Hello] = {}  # of workers that came up while none serves
-        self._starting = False  # all of these
+        self._starting: asyncio.Task[Any] | None = None  # all of these
         self._gate = asyncio.Event()  # set when all workers may serve that came up together
         self._tasks: set[asyncio.Task[Any]] = set()
         self._alone: set[asyncio.Future[Any]] = set()  # what waits until nothing else is under way
@@ -174,13 +174,14 @@ class ShardedLink:
         gate = self._gate
         self._at_gate[worker] = hello
         try:
-            if len(self._at_gate) == self.workers and not self._starting:
-                self._starting = True
-                self._later(self._start_all(gate, [self._at_gate[w] for w in range(self.workers)]))
+            if len(self._at_gate) == self.workers and (self._starting is None or self._starting.done()):
+                self._starting = self._later(self._start_all(gate, [self._at_gate[w] for w in range(self.workers)]))
             await gate.wait()
         finally:
             if self._at_gate.get(worker) is hello:
                 del self._at_gate[worker]
+            if self._starting is not None and not gate.is_set():  # it was lost: what is asked of it is not answered
+                self._starting.cancel()
 
     def _serving(self) -> SomeLink | None:
         return next((link for link in self.links if link.state is LinkState.UP), None)
@@ -190,12 +191,13 @@ class ShardedLink:
         try:
             await self._bring_back(hellos)
             gate.set()
-        except Exception as e:
-            log.warning("starting %d workers failed, so they start again: %r", self.workers, e)
+        except (Exception, asyncio.CancelledError) as e:
+            why = str(e) or "one was lost on the way"
+            log.warning("starting %d workers failed, so they start again: %s", self.workers, why)
             for link in self.links:
-                link.restart(f"not all workers could be started: {e}")
+                link.restart(f"not all workers could be started: {why}")
         finally:
-            self._starting = False
+            self._starting = None
 
     async def _bring_back(self, hellos: Sequence[Hello]) -> None:
         self._mirror, self._next = Mirror.of(hellos[LEADER].tables, hellos[LEADER].recipe), None
@@ -341,10 +343,11 @@ class ShardedLink:
         await self._renumber([table])
         return reply
 
-    def _later(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
         if self._pauses.cancel(change):
