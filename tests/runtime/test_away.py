@@ -142,3 +142,34 @@ def test_what_waits_for_one_worker_keeps_nobody_waiting_at_the_other(tmp_path: P
             await db.stop()
 
     run(test, 300)
+
+
+def test_who_wants_places_at_all_keeps_nobody_waiting_for_one_that_is_lost(tmp_path: Path) -> None:
+    """As the last moment of ADD UNIQUE does, for which nothing is written anywhere: the places that it had were kept
+    until the lost one was there again."""
+    async def test() -> None:
+        db, here, there = Several(tmp_path, 2), at(0, 9), at(1, 9)
+
+        async def all_of_them() -> None:
+            async with db.link._writes.places(True):
+                pass
+
+        try:
+            await begun(db, here, there[0])
+            os.kill(db.alive[1].pid, signal.SIGSTOP)
+            before = asyncio.ensure_future(db.sql(f"INSERT INTO t VALUES ({there[1]}, 1)"))
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            wanting = asyncio.ensure_future(all_of_them())
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            await lost(db, 1)
+            other = db.sessions.connect(Client("root", "noria", 78, "localhost", False))
+            await asked(other, f"INSERT INTO t VALUES ({here[5]}, 9)")
+            assert not wanting.done() and not before.done()
+            db.spawn(1)
+            await within(asyncio.gather(wanting, before), 100)
+        finally:
+            await db.stop()
+
+    run(test, 300)

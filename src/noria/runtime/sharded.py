@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -392,11 +392,10 @@ class ShardedLink:
         try:
             for u in unique:
                 await u.catch_up(self._still)
-            with self._pauses.of(ALL) if unique else nullcontext():
-                async with self._writes.places(bool(unique)) as send:
-                    for u in unique:
-                        await u.end()
-                    return await self._made(body, send)
+            async with self._writes.places(bool(unique), lambda: self._pauses.of(ALL)) as send:
+                for u in unique:
+                    await u.end()
+                return await self._made(body, send)
         except SqlError as error:
             return Migrated(0, error)
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from noria.core.errors import SqlError, interrupted
-from noria.core.limits import POISON_DEATHS
+from noria.core.limits import HEARTBEAT_MS, POISON_DEATHS
 from noria.core.statements import Move, Statement, WorkedOut, WriteResult
 from noria.dataflow.packets import CheckUnique, Done, Meet, Packet, Told, WorkOut, Write, Wrote
 from noria.runtime.changes import Change, Lost, WorkerGone
@@ -146,17 +147,36 @@ class Writes:
             self._groups.give_up(self._does.get(task, task))
 
     @asynccontextmanager
-    async def places(self, wanted: bool) -> AsyncIterator[Send]:
-        """How changes are sent to workers: where that is wanted, to places that they have for them at one moment."""
+    async def places(self, wanted: bool, paused: Callable[[], AbstractContextManager[None]] = nullcontext
+                     ) -> AsyncIterator[Send]:
+        """How changes are sent to workers: where that is wanted, to places that they have for them at one moment.
+        paused: what keeps others from taking places meanwhile."""
         if not wanted:
             yield lambda w, body: self._links[w].submit(body)
             return
-        name, places = self._take(range(len(self._links)))
-        try:
-            await asyncio.gather(*places.values())
-            yield lambda w, body: self._links[w].put(name, body)
-        finally:
-            self._give_back(name, places)
+        while True:
+            await self._groups.there(range(len(self._links)))
+            with paused():
+                name, places = self._take(range(len(self._links)))
+                try:
+                    if await self._reached(places):
+                        yield partial(self._put, name)
+                        return
+                finally:
+                    self._give_back(name, places)
+
+    def _put(self, name: str, worker: int, body: Change) -> asyncio.Future[Any]:
+        return self._links[worker].put(name, body)
+
+    async def _reached(self, places: Mapping[int, asyncio.Future[Any]]) -> bool:
+        """Is all before them answered?  False where a worker was lost first: nobody is to wait for it behind one."""
+        while not all(place.done() for place in places.values()):
+            if not self._groups.are_there(places):
+                return False
+            await asyncio.wait(places.values(), timeout=HEARTBEAT_MS / 1000)
+        for place in places.values():
+            place.result()
+        return True
 
     # ------------------------------------------------------------ INSERTs that go together
     def _begin_insert(self, placed: Placed) -> asyncio.Task[Moved]:
