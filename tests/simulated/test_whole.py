@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,14 @@ def test_each_reads_what_it_wrote_whoever_dies(block: int) -> None:
 
 def test_the_same_seed_is_the_same_schedule() -> None:
     assert play(FIRST, steps=6) == play(FIRST, steps=6)
+
+
+def play_out(sim: Simulated, test: Coroutine[Any, Any, None]) -> None:
+    try:
+        with asyncio.Runner(loop_factory=lambda: sim.loop) as runner:
+            runner.run(test)
+    finally:
+        sim.stop()
 
 
 def test_a_view_is_found_though_all_workers_died_while_it_was_made(tmp_path: Path) -> None:
@@ -72,11 +81,7 @@ def test_a_view_is_found_though_all_workers_died_while_it_was_made(tmp_path: Pat
             await asyncio.sleep(1)
             left -= min(p.incarnation for p in sim.processes.values()) > 1
 
-    try:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(test())
-    finally:
-        sim.stop()
+    play_out(sim, test())
 
 
 @pytest.mark.parametrize("decided", [True, False])
@@ -123,11 +128,7 @@ def test_all_workers_die_between_a_decision_and_a_change_of_the_program(tmp_path
         assert found in ([[(i, 1)] for i in ids], [[], []]) and (not decided or found[0])
         assert inserted.exception() is not None or found[0]
 
-    try:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(test())
-    finally:
-        sim.stop()
+    play_out(sim, test())
 
 
 COUNTED = "CREATE OR REPLACE VIEW stamp AS SELECT author, COUNT(*) AS n FROM posts WHERE author = ? GROUP BY author"
@@ -175,11 +176,7 @@ def test_a_worker_that_is_lost_in_a_change_has_it_once(tmp_path: Path, lost: str
         for author in range(7):
             assert await client.run(f"SELECT author, n FROM stamp WHERE author = {author}") == [(author, 10)]
 
-    try:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(test())
-    finally:
-        sim.stop()
+    play_out(sim, test())
 
 
 def test_the_worker_whose_graph_another_takes_over_is_lost(tmp_path: Path) -> None:
@@ -221,11 +218,7 @@ def test_the_worker_whose_graph_another_takes_over_is_lost(tmp_path: Path) -> No
         assert await client.run("SELECT id, name FROM users WHERE owner = 7") == [(5, "a")]
         await client.run(COUNTED)
 
-    try:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(test())
-    finally:
-        sim.stop()
+    play_out(sim, test())
 
 
 def test_a_read_while_all_workers_are_brought_back(tmp_path: Path) -> None:
@@ -259,11 +252,7 @@ def test_a_read_while_all_workers_are_brought_back(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
         assert (await found[0]).rows.to_pylist() == [{"c0": author, "c1": 1, "__key": 0}]
 
-    try:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(test())
-    finally:
-        sim.stop()
+    play_out(sim, test())
 
 
 def test_all_are_lost_in_a_change_and_then_one_again(tmp_path: Path) -> None:
@@ -296,11 +285,7 @@ def test_all_are_lost_in_a_change_and_then_one_again(tmp_path: Path) -> None:
             assert await client.run(f"SELECT id FROM each WHERE author = {author}") == [(author,)]
         assert await client.run("SELECT author, n FROM stamp WHERE author = 3") == [(3, 1)]
 
-    try:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(test())
-    finally:
-        sim.stop()
+    play_out(sim, test())
 
 
 def test_all_workers_come_up_in_one_moment(tmp_path: Path) -> None:
@@ -341,11 +326,7 @@ def test_all_workers_come_up_in_one_moment(tmp_path: Path) -> None:
         for author in range(9):
             assert await client.run(f"SELECT author, n FROM stamp WHERE author = {author}") == [(author, 1)]
 
-    try:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(test())
-    finally:
-        sim.stop()
+    play_out(sim, test())
 
 
 def test_nodes_have_one_number_at_all_workers(tmp_path: Path) -> None:
@@ -378,11 +359,7 @@ def test_nodes_have_one_number_at_all_workers(tmp_path: Path) -> None:
         for author in range(9):
             assert await client.run(f"SELECT author, n FROM stamp WHERE author = {author}") == [(author, 2)]
 
-    try:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(test())
-    finally:
-        sim.stop()
+    play_out(sim, test())
 
 
 def test_one_is_lost_while_it_does_again_what_was_under_way(tmp_path: Path) -> None:
@@ -420,8 +397,4 @@ def test_one_is_lost_while_it_does_again_what_was_under_way(tmp_path: Path) -> N
         assert tries == [LinkState.UP, LinkState.RECOVERING]
         assert await client.run(f"SELECT score FROM posts WHERE id = {post}") == [(1,)]
 
-    try:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(test())
-    finally:
-        sim.stop()
+    play_out(sim, test())
