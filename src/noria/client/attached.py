@@ -36,17 +36,16 @@ class SharedView:
         self.name, self.misses = name, 0
         self._transport, self._keys = transport, keys
         self._workers: list[AttachedViews] = []
-        self._attach()
+        if not self._attach():
+            raise ConnectionError(f"the views are in {transport.attachment()['path']} of the server's host, which is "
+                                  "not there on this host: attach on the server's host, or use lookup()")
         self._bind()
 
     def _attach(self) -> bool:
-        """Find the workers' directories; False where they are those that are known."""
+        """Find the workers' directories; False where they are those that are known, or not there (yet)."""
         paths = self._transport.attachment()["paths"]
-        if [w.path for w in self._workers] == paths:
+        if [w.path for w in self._workers] == paths or not all(map(os.path.isdir, paths)):
             return False
-        if not all(map(os.path.isdir, paths)):
-            raise ConnectionError(f"the views are in {paths[0]} of the server's host, which is not there on this host: "
-                                  "attach on the server's host, or use lookup()")
         self._workers = [attach(p) for p in paths]
         return True
 

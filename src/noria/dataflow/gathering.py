@@ -69,7 +69,8 @@ class Waiting:
 
     def __init__(self) -> None:
         self._parked: list[_Parked] = []
-        self._again: Counter[Hashable] = Counter()  # how often each request has waited until now
+        self._waits: Counter[Hashable] = Counter()  # how often each request has waited until now
+        self._rounds: set[Hashable] = set()  # those that have waited too often
 
     def __bool__(self) -> bool:
         return bool(self._parked)
@@ -82,23 +83,26 @@ class Waiting:
             return next((g.error for g in remote.gathers if g.error is not None), None)
 
         def go_on() -> None:
+            before = self._waits[whose]
             if (wrong := error()) is None:
                 run()
             else:
                 fail(wrong)
-            self._forget(whose)
+            if self._waits[whose] == before:  # it does not wait again
+                self._forget(whose)
 
-        self._again[whose] += 1
+        self._waits[whose] += 1
+        if self._waits[whose] > MOST_WAITS:
+            self._rounds.add(whose)
         self.park(lambda: error() is not None or all(g.over for g in remote.gathers) or unwanted(), go_on, asker, whose)
 
     def goes_round(self) -> bool:
         """Has a request waited so often that what it gathers must go again before it has all?"""
-        return any(n > MOST_WAITS for n in self._again.values())
+        return bool(self._rounds)
 
     def _forget(self, whose: Hashable) -> None:
-        """Unless it waits again."""
-        if all(p.whose != whose for p in self._parked):
-            self._again.pop(whose, None)
+        self._waits.pop(whose, None)
+        self._rounds.discard(whose)
 
     def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1, whose: Hashable = None) -> None:
         """asker: the worker on whose behalf."""

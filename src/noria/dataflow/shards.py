@@ -71,6 +71,7 @@ class Shards:
                              Mine(self._take, self._failed, self._piece))
         self._thin: list[Node] = []
         self._in_tick = False
+        self._void_often: set[Gather] = set()  # of what is under way
         self.keeping: set[int] = set()  # for the requests of these nothing is evicted for want of memory
         others = [w for w in range(workers) if w != worker]
         self.marks = Marks(others, send, self.waiting.park, incarnation << 40, self.lost_nothing)
@@ -274,6 +275,7 @@ class Shards:
 
     def _end(self, g: Gather) -> None:
         g.over = True
+        self._void_often.discard(g)
         self._gathers[g.node, g.cols].remove(g)
         if not self._gathers[g.node, g.cols]:
             del self._gathers[g.node, g.cols]
@@ -339,6 +341,8 @@ class Shards:
     def _void(self, g: Gather, worker: int, keys: Mask) -> None:
         g.answered[worker] &= ~keys
         g.voids += 1
+        if g.voids > MOST_WAITS:
+            self._void_often.add(g)
         void = np.ascontiguousarray(g.keys[:, keys])
         kept = []
         for rows in g.pieces[worker]:
@@ -452,7 +456,7 @@ class Shards:
     def settle(self) -> None:
         """Run again what waits no more, in the order in which it came."""
         self.waiting.settle()
-        keep = self.waiting.goes_round() or any(g.voids > MOST_WAITS for g in self.gathers())
+        keep = self.waiting.goes_round() or bool(self._void_often)
         if keep != (self.worker in self.keeping):
             self.kept_for(self.worker, keep)
             for w in range(self.workers):
