@@ -1,5 +1,5 @@
-"""All rows of an exchange in pieces: whoever gives them is a few slices ahead of whoever takes them, and stops when
-nobody wants them."""
+"""What one worker gives others.  All rows of an exchange in pieces: whoever gives them is a few slices ahead of whoever
+takes them, and stops when nobody wants them.  Rows under keys: when they can be looked up."""
 
 from __future__ import annotations
 
@@ -74,3 +74,23 @@ def test_what_nobody_wants_ends(two: Cluster) -> None:
         two.hand((to, of))
     assert not two.rigs[of].engine.builds.served or all(
         s.asker != to for s in two.rigs[of].engine.builds.served)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_was_only_found_by_columns_is_not_asked_for_by_them_before_there_is_an_index(seed: int) -> None:
+    """The first view finds rows of its exchange by `a`, and asks for them by `b`; the second one asks by `a`."""
+    catalog = DictCatalog()
+    catalog.run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
+    joined, by_a = (catalog.run(text)[0].view for text in (
+        "CREATE VIEW joined AS SELECT t.id, t.a, t.b, o.id AS other FROM t JOIN t AS o ON t.a = o.id WHERE t.b = ?",
+        "CREATE VIEW by_a AS SELECT id, a, b FROM t WHERE a = ?"))
+    made = Cluster(list(catalog.tables.values()), [joined], 2, random.Random(seed), TableViews, PlainSymbols)
+    for i in range(20):
+        made.insert("t", (i, i % 3, i % 5))
+    for rig in made.rigs:
+        rig.engine.builds.at_once_rows = 0
+    made.add_view(by_a)
+    for _ in range(5):
+        made.random_read(by_a)
+    made.drain()
+    made.validate()

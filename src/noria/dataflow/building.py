@@ -315,7 +315,7 @@ class Builds:
                 own = build is not None and not _beside(build)
                 n.inert = n in self.dormant or (n.stash is None and (own or (new and self.waits(n))))
             n.live = n.live or not n.inert
-        asked = {(n, cols) for n in nodes if n.op.remote for cols in ((), *n.indexes)}
+        asked = {(n, cols) for n in nodes if n.op.remote for cols in {(), *n.pulled}}
         self._fed = {(n, cols) for n, cols in asked if (n, cols) in self._fed or self.feeds(n, cols)}
         for n in reversed(nodes):
             if not n.op.stateful:

@@ -174,4 +174,4 @@ def _is_whole(engine: Engine, node: Node) -> bool:
 
 def asks_by(node: Node, cols: Columns) -> bool:
     """Does the exchange gather keys of these columns?"""
-    return not node.full and cols in node.indexes
+    return not node.full and cols in node.pulled
