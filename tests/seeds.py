@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,3 +28,16 @@ def crash_rounds() -> int:
 def kinds(*all: T) -> Sequence[T]:
     """Of a test that takes long for each kind: all, in CI the last."""
     return all[-1:] if os.environ.get("CI") else all
+
+
+def each(seeds: Iterable[int], run: Callable[[int], object]) -> None:
+    """All of these, also after one has failed, which is told at once; the first failure is the test's."""
+    failed: list[AssertionError] = []
+    for number in seeds:
+        try:
+            run(number)
+        except AssertionError as e:
+            failed.append(e)
+            print(f"seed {number} fails: {str(e)[:500]}", file=sys.__stderr__, flush=True)
+    if failed:
+        raise failed[0]

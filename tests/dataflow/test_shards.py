@@ -18,6 +18,7 @@ from noria.core.types import TableDef
 from noria.plan.view import ViewDef
 from reference import random_plans
 from reference.table_views import TableViews
+from seeds import each
 
 SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "700"))  # without and with lost workers
 FIRST = int(os.environ.get("NORIA_SHARD_FIRST", "0"))
@@ -77,29 +78,25 @@ def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, ev
 @pytest.mark.parametrize("crashes", [0.0, 0.04])
 @pytest.mark.parametrize("block", range(4))
 def test_every_state_is_what_a_recomputation_gives(block: int, crashes: float) -> None:
-    for seed in range(block * SEEDS // 4, (block + 1) * SEEDS // 4):
-        run(FIRST + seed, crashes=crashes)
+    each(range(FIRST + block * SEEDS // 4, FIRST + (block + 1) * SEEDS // 4), lambda seed: run(seed, crashes=crashes))
 
 
 @pytest.mark.parametrize("crashes", [0.0, 0.02])
 def test_messages_are_lost_and_memory_is_little(crashes: float) -> None:
-    for seed in range(SEEDS // 8):
-        run(FIRST + seed, crashes=crashes, cuts=0.06, views_of=random_plans.ways if seed % 2 else random_plans.views)
+    each(range(FIRST, FIRST + SEEDS // 8), lambda seed: run(
+        seed, crashes=crashes, cuts=0.06, views_of=random_plans.ways if (seed - FIRST) % 2 else random_plans.views))
 
 
 @pytest.mark.parametrize("crashes", [0.0, 0.02])
 def test_loads_reach_what_derives_from_them_at_every_worker(crashes: float) -> None:
-    for seed in range(SEEDS // 8):
-        run(FIRST + seed, crashes=crashes, loads=0.06)
+    each(range(FIRST, FIRST + SEEDS // 8), lambda seed: run(seed, crashes=crashes, loads=0.06))
 
 
 @pytest.mark.parametrize("crashes", [0.0, 0.04])
 def test_joins_that_begin_alike_are_shared_among_workers(crashes: float) -> None:
-    for seed in range(SEEDS // 8):
-        run(FIRST + seed, crashes=crashes, views_of=chains)
+    each(range(FIRST, FIRST + SEEDS // 8), lambda seed: run(seed, crashes=crashes, views_of=chains))
 
 
 @pytest.mark.parametrize("crashes", [0.0, 0.04])
 def test_what_one_view_has_in_part_another_one_wants_whole(crashes: float) -> None:
-    for seed in range(SEEDS // 4):
-        run(FIRST + seed, crashes=crashes, views_of=random_plans.ways)
+    each(range(FIRST, FIRST + SEEDS // 4), lambda seed: run(seed, crashes=crashes, views_of=random_plans.ways))

@@ -17,6 +17,7 @@ from noria.core.keys import shard_of
 from noria.core.types import INT
 from noria.dataflow.packets import Ask, Migrate, Read, RenameView, Write
 from noria.runtime.link import LinkState, WorkerLink
+from seeds import each
 from simulated.clients import TABLES, Client
 from simulated.loop import SeededLoop
 from simulated.play import play
@@ -28,8 +29,7 @@ FIRST = int(os.environ.get("NORIA_WHOLE_FIRST", "0"))
 
 @pytest.mark.parametrize("block", range(2))
 def test_each_reads_what_it_wrote_whoever_dies(block: int) -> None:
-    for seed in range(FIRST + block * SEEDS // 2, FIRST + (block + 1) * SEEDS // 2):
-        play(seed)
+    each(range(FIRST + block * SEEDS // 2, FIRST + (block + 1) * SEEDS // 2), play)
 
 
 def test_the_same_seed_is_the_same_schedule() -> None:
