@@ -17,6 +17,7 @@ from noria.core.errors import SqlError
 from noria.core.statements import Delete, Move, WorkedOut, WriteResult
 from noria.dataflow.packets import Decide, Done, Hello, Prepare, Write, Wrote
 from noria.runtime import groups as groups_module
+from noria.runtime.batches import Did
 from noria.runtime.changes import Change, Hold, ReplyBook, WorkerGone
 from noria.runtime.groups import Groups
 from noria.runtime.link import LinkState
@@ -64,8 +65,11 @@ class Shard:
                 return ()
             return self._apply(found[0])
         assert not self.prepared, "a change came between a Prepare and its Decide"
-        if any(f"fail at {self.number}" in s.table for s in body.statements):
-            return tuple(WriteResult(error=TAKEN) for _ in body.statements)
+        fails = [f"fail at {self.number}" in s.table for s in body.statements]
+        if any(fails) and isinstance(body, Write) and not body.group:  # each by itself
+            self._apply([s for s, f in zip(body.statements, fails, strict=True) if not f])
+        if any(fails):
+            return tuple(WriteResult(error=TAKEN) if f else WriteResult() for f in fails)
         if isinstance(body, Prepare):
             self.prepared[body.group] = body.statements, body.coordinator
             return tuple(WriteResult(1) for _ in body.statements)
@@ -216,7 +220,8 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
                 at, name = rng.sample(range(3), rng.randint(1, 2)), f"{name} to {''.join(map(str, some))} "
                 tasks[name] = writes.begin(Placed({w: Delete(name, None) for w in at}, moves=True))[0], some
             elif len(some) > 1:
-                tasks[name] = writes.begin(Placed({w: Delete(name, None) for w in some}))[0], some
+                few = rng.random() < 0.8  # goes with others that wait
+                tasks[name] = writes.begin(Placed({w: Delete(name, None) for w in some}, few=few))[0], some
             else:
                 tasks[name] = lines[some[0]].submit(Write((Delete(name, None),))), some
         if rng.random() < 0.05:
@@ -250,7 +255,7 @@ def verdict(task: asyncio.Future[Any]) -> str:
     if task.exception() is not None:
         return "failed" if isinstance(task.exception(), SqlError) else "unknown"
     found = task.result()
-    results = found.results if isinstance(found, Wrote) else [found.result] if isinstance(found, Moved) else found
+    results = found.results if isinstance(found, Wrote | Did) else [found.result] if isinstance(found, Moved) else found
     return "failed" if any(r.error for r in results) else "done"
 
 
@@ -278,7 +283,7 @@ def test_what_a_damaged_file_keeps_from_being_done_is_told_and_done_later() -> N
         while not task.done():
             await rng.choice(lines).step(0)
             await asyncio.sleep(0)
-        (told,) = task.result()
+        (_, told) = task.result().all()
         assert told.error is not None and "worker 1 does its part when it starts again" in told.error.message
         assert [s.shard.rows for s in lines] == [["a"], []] and lines[1].shard.prepared
         for damaged in (True, False):
@@ -286,6 +291,25 @@ def test_what_a_damaged_file_keeps_from_being_done_is_told_and_done_later() -> N
             lines[1].hello = lines[1].shard.hello()
             await come_back(lines[1])
         assert [s.shard.rows for s in lines] == [["a"], ["a"]] and not lines[1].shard.prepared
+
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 3])
+def test_who_waits_goes_together(wrong: int) -> None:
+    """One group for all, but for those that have an error: these once more by themselves, and all others once more."""
+    async def test() -> None:
+        rng = random.Random(1)
+        lines = [Line(Shard(w), rng, lambda line: None) for w in range(2)]
+        writes = Writes(lines, Groups(lines, 1), OwnWrites(lines))  # type: ignore[arg-type]
+        names = [f"{n}" + f" fail at {n % 2}" * (n < wrong) for n in range(20)]
+        tasks = [writes.begin(Placed({w: Delete(name, None) for w in range(2)}, few=True)) for name in names]
+        while not all(task.done() for task, _ in tasks):
+            await rng.choice(lines).step(0)
+            await asyncio.sleep(0)
+        assert [wrote().results[0].error is not None for _, wrote in tasks] == ["fail" in name for name in names]
+        assert all(sorted(line.shard.rows) == sorted(n for n in names if "fail" not in n) for line in lines)
+        assert all(line.shard.last <= 2 + 6 * wrong for line in lines)
 
     asyncio.run(asyncio.wait_for(test(), 60))
 

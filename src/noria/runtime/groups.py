@@ -66,6 +66,22 @@ class Asked(Participant, Protocol):
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
 
+class Outcome(NamedTuple):
+    """What became of a group.  done: was it decided to be done?  results: of each worker that told, what each of its
+    statements did; where one has an error and it is not done, none did anything."""
+
+    done: bool
+    results: Mapping[int, Sequence[WriteResult]]
+
+    def all(self) -> list[WriteResult]:
+        """By ascending worker."""
+        return [r for w in sorted(self.results) for r in self.results[w]]
+
+    def of(self, places: Mapping[int, int]) -> list[WriteResult]:
+        """Of one statement, by ascending worker; places: which of each worker's statements it is."""
+        return [_at(self.results[w], places[w]) for w in sorted(places) if w in self.results]
+
+
 class _Group(NamedTuple):
     """patient: it waits for workers that are lost."""
 
@@ -82,10 +98,10 @@ class Groups:
     def __init__(self, links: Sequence[Participant], epoch: int):
         self._links, self._epoch = links, epoch
         self._numbers = itertools.count(1)
-        self._running: dict[asyncio.Task[list[WriteResult]], _Group] = {}
+        self._running: dict[asyncio.Task[Outcome], _Group] = {}
         self._committed: set[str] = set()  # decided, and not yet known to be done by all
         self._done: dict[int, list[str]] = {}  # by coordinator: decisions that nobody will ask for any more
-        self._settled: dict[tuple[str, int], WriteResult] = {}  # parts of running groups, done as their workers came up
+        self._settled: dict[tuple[str, int], Sequence[WriteResult]] = {}  # of running groups: done as workers came up
 
     def __bool__(self) -> bool:
         return bool(self._running)
@@ -105,10 +121,10 @@ class Groups:
                 await self._links[w].up()
 
     def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "", told: dict[int, Told] | None = None,
-              patient: bool = False, once: str = "") -> asyncio.Task[list[WriteResult]]:
-        """What the parts did, by ascending worker; errors come in results.  held: the name under which all these
-        workers have a place in their queues for it.  told: gets whom each worker has told of what was done.  Raises
-        `Lost`, or patient: waits for whoever is lost.  once: remembered with the decision."""
+              patient: bool = False, once: str = "") -> asyncio.Task[Outcome]:
+        """held: the name under which all these workers have a place in their queues for it.  told: gets whom each
+        worker has told of what was done.  Raises `Lost`, or patient: waits for whoever is lost.  once: remembered with
+        the decision."""
         name = held or self.name()
         first, *others = sorted(parts)
 
@@ -124,13 +140,13 @@ class Groups:
         task.add_done_callback(self._ended)
         return task
 
-    def _ended(self, task: asyncio.Task[list[WriteResult]]) -> None:
+    def _ended(self, task: asyncio.Task[Outcome]) -> None:
         name = self._running.pop(task).name
         self._settled = {at: result for at, result in self._settled.items() if at[0] != name}
         if not task.cancelled():
             task.exception()  # looked at: whoever began it may be gone
 
-    def give_up(self, task: asyncio.Task[list[WriteResult]]) -> None:
+    def give_up(self, task: asyncio.Task[Any]) -> None:
         """As far as it has not been decided."""
         if (group := self._running.get(task)) is not None:
             for w, prepare in group.prepares.items():
@@ -146,16 +162,16 @@ class Groups:
                 self._links[worker].withdraw(group.decision, False)
 
     async def _run(self, write: Write, first: int, decision: asyncio.Future[Any],
-                   prepares: dict[int, asyncio.Future[Any]], told: dict[int, Told]) -> list[WriteResult]:
+                   prepares: dict[int, asyncio.Future[Any]], told: dict[int, Told]) -> Outcome:
         name = write.group
         replies = dict(zip(prepares, await asyncio.gather(*prepares.values(), return_exceptions=True), strict=True))
-        prepared = [w for w, r in replies.items() if isinstance(r, Wrote) and r.results[0].error is None]
+        prepared = [w for w, r in replies.items() if isinstance(r, Wrote) and _error(r.results) is None]
         if len(prepared) < len(replies):
             self._links[first].cancel(decision)
             self._links[first].release(name)
             self._done.setdefault(first, []).extend(write.forget)
             await self._decide(name, prepared, False)
-            return _failures(list(replies.values()))
+            return _failures(replies)
         self._links[first].release(name)
         try:
             wrote: Wrote = await decision
@@ -169,40 +185,38 @@ class Groups:
             else:
                 await self._decide(name, prepared, False)
             raise e
-        if wrote.results[0].error is not None:
+        if _error(wrote.results) is not None:
             await self._decide(name, prepared, False)
-            return list(wrote.results)
+            return Outcome(False, {first: wrote.results})
         self._committed.add(name)
         told[first] = wrote.told
         decided = await self._decide(name, prepared, True, told)
-        wrong = next((r for r in decided if r.error is not None), None)
-        if wrong is not None:  # who starts again asks for it
-            return [wrong]
-        self._committed.discard(name)
-        self._done.setdefault(first, []).append(name)
-        return [wrote.results[0], *decided]
+        if not any(_error(results) for results in decided.values()):  # else: who starts again asks for it
+            self._committed.discard(name)
+            self._done.setdefault(first, []).append(name)
+        return Outcome(True, {first: wrote.results, **decided})
 
     async def _decide(self, name: str, workers: Sequence[int], commit: bool, told: dict[int, Told] | None = None
-                      ) -> list[WriteResult]:
+                      ) -> dict[int, Sequence[WriteResult]]:
         """At all of these; one that finds its disk full is asked until it does not.  What a damaged file keeps from
         being done stays prepared there: the worker's next start tries it again."""
-        async def one(w: int) -> WriteResult:
+        async def one(w: int) -> Sequence[WriteResult]:
             while (name, w) not in self._settled:
                 reply: Wrote = await self._links[w].submit(Decide(name, commit))
                 if (name, w) in self._settled:
                     break
-                if not reply.results or reply.results[0].error is None:
+                if (error := _error(reply.results)) is None:
                     if told is not None:
                         told[w] = reply.told
-                    return reply.results[0] if reply.results else WriteResult()
-                if reply.results[0].error.code == _DAMAGED:
+                    return reply.results
+                if error.code == _DAMAGED:
                     self._links[w].release(name)  # it keeps its table, and no other
-                    return WriteResult(error=_unfinished(w, reply.results[0].error))
-                log.warning("worker %d cannot commit what is decided (%s): again", w, reply.results[0].error)
+                    return [WriteResult(error=_unfinished(w, error)) for _ in reply.results]
+                log.warning("worker %d cannot commit what is decided (%s): again", w, error)
                 await asyncio.sleep(AGAIN_S)
             return self._settled[name, w]
 
-        return list(await asyncio.gather(*map(one, workers)))
+        return dict(zip(workers, await asyncio.gather(*map(one, workers)), strict=True))
 
     async def _found_out(self, first: int, name: str) -> bool:
         """Did the coordinator commit?  Nobody could tell; its next life does."""
@@ -236,14 +250,14 @@ class Groups:
         """SqlError: the worker cannot do it now."""
         link = self._links[worker]
         reply: Wrote = await link.first(Decide(name, commit))
-        error = next((r.error for r in reply.results if r.error is not None), None)
+        error = _error(reply.results)
         link.release(name)  # or nobody would decide it in the worker's next life
         if error is not None and error.code != _DAMAGED:
             raise error
         if error is not None:
             log.warning("worker %d still cannot do what was decided: %s", worker, error)
         elif any(g.name == name for g in self._running.values()):
-            self._settled[name, worker] = reply.results[0] if reply.results else WriteResult()
+            self._settled[name, worker] = reply.results
 
 
 def _committed(decision: asyncio.Future[Any]) -> bool:
@@ -251,7 +265,11 @@ def _committed(decision: asyncio.Future[Any]) -> bool:
     if not decision.done() or decision.cancelled() or decision.exception() is not None:
         return False
     wrote: Wrote = decision.result()
-    return wrote.results[0].error is None
+    return _error(wrote.results) is None
+
+
+def _error(results: Sequence[WriteResult]) -> SqlError | None:
+    return next((r.error for r in results if r.error is not None), None)
 
 
 def _unfinished(worker: int, error: SqlError) -> SqlError:
@@ -260,9 +278,16 @@ def _unfinished(worker: int, error: SqlError) -> SqlError:
                                              "(noria check)")
 
 
-def _failures(replies: Sequence[Any]) -> list[WriteResult]:
-    """An error that a worker told, else what kept one from answering."""
-    for r in replies:
-        if isinstance(r, Wrote) and r.results[0].error is not None:
-            return [r.results[0]]
-    raise next(r for r in replies if isinstance(r, BaseException))
+def _at(results: Sequence[WriteResult], place: int) -> WriteResult:
+    """An error that is not one statement's is all others'."""
+    if place < len(results):
+        return results[place]
+    return WriteResult(error=_error(results))
+
+
+def _failures(replies: Mapping[int, Any]) -> Outcome:
+    """Errors that workers told, else what kept one from answering."""
+    told = {w: r.results for w, r in replies.items() if isinstance(r, Wrote) and _error(r.results) is not None}
+    if not told:
+        raise next(r for r in replies.values() if isinstance(r, BaseException))
+    return Outcome(False, told)

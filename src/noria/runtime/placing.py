@@ -54,8 +54,8 @@ class Placed:
     """A statement by worker.  made: the first AUTO_INCREMENT value that was given to its rows, 0: none was.  whole: the
     INSERT, and its table, of which each worker has but some rows.  moves: rows may go from one worker to another.
     unique: rows may come to have values that only other workers know to be taken; assigns: and others than the INSERT's
-    own, if it is one; values: numbers of such indexes, and hashes of what an INSERT brings into each;
-    spread: the columns of such indexes."""
+    own, if it is one; values: numbers of such indexes, and hashes of what an INSERT brings into each; distinct: no two
+    of its rows bring the same; spread: the columns of such indexes.  few: each of its rows is found by its key."""
 
     parts: dict[int, Statement]
     made: int = 0
@@ -64,7 +64,9 @@ class Placed:
     unique: bool = False
     assigns: bool = False
     values: frozenset[tuple[int, int]] = frozenset()
+    distinct: bool = False
     spread: tuple[tuple[int, ...], ...] = ()
+    few: bool = False
 
     def result(self, results: Sequence[WriteResult]) -> WriteResult:
         """What the whole statement did."""
@@ -83,16 +85,18 @@ def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers
     spread = tuple(i.columns for i in table.spread_unique)
     if isinstance(statement, Insert):
         found, unique = _insert(statement, table, workers, numbers, turn), bool(table.spread_unique)
-        if unique and found.whole is None:
-            (only,) = found.parts.values()
-            assert isinstance(only, Insert)
-            found = replace(found, whole=(only, table), values=_values(only, table))
+        if unique:
+            whole = found.whole[0] if found.whole is not None else next(iter(found.parts.values()))
+            assert isinstance(whole, Insert)
+            values, distinct = _values(whole, table)
+            found = replace(found, whole=(whole, table), values=values, distinct=distinct)
         return replace(found, moves=_moves(statement, table), unique=unique,
-                       assigns=_assigns_unique(statement, table), spread=spread)
-    where = statement.where if isinstance(statement, Update | Delete) else None
+                       assigns=_assigns_unique(statement, table), spread=spread, few=True)
+    concerned = _concerned(statement.where, table, workers) if isinstance(statement, Update | Delete) else None
     unique = _assigns_unique(statement, table)
-    return Placed(dict.fromkeys(_concerned(where, table, workers), statement), moves=_moves(statement, table),
-                  unique=unique, assigns=unique, spread=spread)
+    return Placed(dict.fromkeys(range(workers) if concerned is None else concerned, statement),
+                  moves=_moves(statement, table), unique=unique, assigns=unique, spread=spread,
+                  few=concerned is not None)
 
 
 def renumbers(statement: Statement, table: TableDef) -> bool:
@@ -109,12 +113,12 @@ def rows_stay(statement: Update | Delete, table: TableDef) -> bool:
     return not (_moves(statement, table) or _assigns_unique(statement, table))
 
 
-def _concerned(where: Expr | None, table: TableDef, workers: int) -> list[int]:
-    """Who may have rows for which the condition holds."""
+def _concerned(where: Expr | None, table: TableDef, workers: int) -> list[int] | None:
+    """Who may have rows for which the condition holds; None: anybody."""
     by, types = table.sharded_by or (), [c.type for c in table.columns]
     points = bounded(where, types)
     if not by or not all(c in points for c in by):
-        return list(range(workers))
+        return None
     symbols = PlainSymbols()
     values = list(product(*(points[c] for c in by)))
     if not values:
@@ -181,18 +185,19 @@ def _owners(statement: Insert, table: TableDef, workers: int) -> Codes:
     return shard_of(codes, [table.columns[c].type for c in by], workers, symbols)
 
 
-def _values(statement: Insert, table: TableDef) -> frozenset[tuple[int, int]]:
-    """Numbers of UNIQUE indexes of which several workers have values, and hashes of those that the rows bring."""
-    symbols, found = PlainSymbols(), set()
+def _values(statement: Insert, table: TableDef) -> tuple[frozenset[tuple[int, int]], bool]:
+    """Numbers of UNIQUE indexes of which several workers have values, and hashes of those that the rows bring; and
+    whether all of them are known and others."""
+    symbols, found = PlainSymbols(), list[tuple[int, int]]()
     try:
         for n, index in enumerate(table.spread_unique):
             codes, types = [_codes(statement, table, c, symbols) for c in index.columns], table.columns
             there = np.flatnonzero(np.logical_and.reduce([c != NULL_CODE for c in codes]))
             hashes = shard_of([c[there] for c in codes], [types[c].type for c in index.columns], 1 << 31, symbols)
-            found |= {(n, h) for h in hashes.tolist()}
+            found += [(n, h) for h in hashes.tolist()]
     except SqlError:
-        return frozenset()  # which its worker tells
-    return frozenset(found)
+        return frozenset(), False  # which its worker tells
+    return frozenset(found), len(set(found)) == len(found)
 
 
 def _codes(statement: Insert, table: TableDef, position: int, symbols: PlainSymbols) -> Codes:

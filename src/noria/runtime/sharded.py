@@ -622,8 +622,9 @@ class ShardedLink:
             for r in checks:
                 if r.error is not None:
                     return r
-            results = await self._groups.begin({w: (body.of(w),) for w in range(self.workers)}, patient=True,
+            outcome = await self._groups.begin({w: (body.of(w),) for w in range(self.workers)}, patient=True,
                                                 once=body.once)
+            results = outcome.all()
             await self._own.catch_up({}, self.routes.depth, range(self.workers))
         wrong = next((r.error for r in results if r.error is not None), None)
         table = self._mirror.tables.get(body.table)

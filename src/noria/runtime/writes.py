@@ -1,7 +1,7 @@
 """A write at the workers that it concerns (DESIGN section 7).
 
     one worker                              in one trip
-    several                                 as a group (`groups.py`)
+    several                                 as a group (`groups.py`), with others that wait (`batches.py`)
     rows may go from one to another, or     planned first, then one of these:
     have what is UNIQUE among all
 
@@ -28,8 +28,9 @@ from noria.core.errors import SqlError, interrupted
 from noria.core.limits import HEARTBEAT_MS, POISON_DEATHS
 from noria.core.statements import Move, Statement, WorkedOut, WriteResult
 from noria.dataflow.packets import CheckUnique, Done, Meet, Packet, Told, WorkOut, Write, Wrote
-from noria.runtime.changes import Change, Lost, WorkerGone
-from noria.runtime.groups import Asked, Groups
+from noria.runtime.batches import Batches, Did, gave_up
+from noria.runtime.changes import Change, Lost
+from noria.runtime.groups import Asked, Groups, Outcome
 from noria.runtime.inserts import Inserts
 from noria.runtime.own_writes import OwnWrites
 from noria.runtime.placing import Placed
@@ -47,10 +48,10 @@ class Moved(NamedTuple):
 class Writes:
     def __init__(self, links: Sequence[Asked], groups: Groups, own: OwnWrites):
         self._links, self._groups, self._own = links, groups, own
-        self._inserts = Inserts(links, groups)
-        self._together: dict[asyncio.Task[Moved], asyncio.Future[WriteResult | None]] = {}
+        self._inserts, self._batches = Inserts(links, groups), Batches(groups, len(links))
+        self._together: dict[asyncio.Task[Any], asyncio.Future[Any]] = {}  # by statement: what it waits for with others
         self._places: dict[asyncio.Task[Moved], tuple[str, Iterable[int]]] = {}
-        self._does: dict[asyncio.Task[Any], asyncio.Task[list[WriteResult]]] = {}
+        self._does: dict[asyncio.Task[Any], asyncio.Task[Outcome]] = {}
         self._planning: dict[asyncio.Task[Moved], asyncio.Task[WorkedOut]] = {}
         self._apart: set[asyncio.Task[Any]] = set()  # statements that have no place, since a worker is away
         self._given_up: WeakSet[asyncio.Task[Any]] = WeakSet()
@@ -66,10 +67,23 @@ class Writes:
             ((worker, part),) = parts.items()
             one = self._links[worker].submit(Write((part,), once=once))
             return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().told})
+        if Batches.takes(placed) and not once:
+            batched = self._begin_in_batch(placed)
+            return batched, lambda: self._wrote(placed, *self._unless_given_up(batched))
         told: dict[int, Told] = {}
         whole = asyncio.ensure_future(self._whole({w: (part,) for w, part in parts.items()}, told, once))
         whole.add_done_callback(self._ended_whole)
         return whole, lambda: self._wrote(placed, self._unless_given_up(whole), told)
+
+    def _begin_in_batch(self, placed: Placed) -> asyncio.Task[Did]:
+        async def did() -> Did:
+            return await done
+
+        done = self._batches.add(placed.parts)
+        task = asyncio.ensure_future(did())
+        self._together[task] = done
+        task.add_done_callback(self._together.pop)
+        return task
 
     def begin_together(self, placed: Sequence[Placed], once: str) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Statements that are done all or not at all, in this order at each worker: of such that each worker does for
@@ -105,11 +119,11 @@ class Writes:
             group = self._groups.begin(parts, told=told, once=once)
             self._does[task] = group
             try:
-                return await group
+                return (await group).all()
             except Lost as e:
                 deaths += e.deaths
                 if deaths >= POISON_DEATHS:
-                    raise _gave_up(deaths) from None
+                    raise gave_up(deaths) from None
 
     def _ended_whole(self, task: asyncio.Task[Any]) -> None:
         self._does.pop(task, None)
@@ -137,8 +151,8 @@ class Writes:
 
     def give_up(self, task: asyncio.Task[Any]) -> None:
         """As far as it has not been decided."""
-        inserting = self._together.get(task)
-        if inserting is not None and self._inserts.give_up(inserting):
+        waits = self._together.get(task)
+        if waits is not None and (self._batches.give_up(waits) or self._inserts.give_up(waits)):
             self._given_up.add(task)
         elif task in self._places or task in self._apart:
             self._given_up.add(task)
@@ -237,7 +251,7 @@ class Writes:
             except Lost as e:
                 deaths += e.deaths
                 if deaths >= POISON_DEATHS:
-                    raise _gave_up(deaths) from None
+                    raise gave_up(deaths) from None
             self._places.pop(task, None)
             self._give_back(name, places)
 
@@ -267,7 +281,7 @@ class Writes:
             wrote: Wrote = await self._links[worker].put(name, Write((part,), once=once))
             return wrote.results
         self._does[task] = self._groups.begin(parts, name, once=once)
-        return await self._does[task]
+        return (await self._does[task]).all()
 
     async def _worked_out(self, placed: Placed) -> WorkedOut:
         """What there is to do, at all that have a place."""
@@ -298,11 +312,6 @@ class Writes:
             if r.error is not None:
                 raise r.error
         return [r.value for r in replies]
-
-
-def _gave_up(deaths: int) -> WorkerGone:
-    return WorkerGone(f"workers ended {deaths} times while they applied this change, so it is given up: nothing of it "
-                      "is done")
 
 
 def _together(found: Sequence[WorkedOut]) -> WorkedOut:

@@ -23,6 +23,11 @@ from noria.storage.table import Table
 from noria.storage.writer import bare
 
 
+def only_errors(results: Sequence[WriteResult]) -> list[WriteResult]:
+    """Of statements that are done together or not at all, and are not: the others did nothing."""
+    return [r if r.error is not None else WriteResult() for r in results]
+
+
 class Deciding(Loading):
     """See the module."""
 
@@ -57,7 +62,7 @@ class Deciding(Loading):
         results, kept = self._tried(statements, group, work)
         failed = next((r for r in results if r.error is not None), None)
         if failed is not None:
-            results = [failed for _ in statements]
+            results = only_errors(results)
         tried = prepared.Group(coordinator, kept, tuple(results))
 
         def fill(batch: WriteBatch) -> None:

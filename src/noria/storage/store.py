@@ -27,7 +27,7 @@ from noria.dataflow.packets import Note, Noted
 from noria.dataflow.work import Work
 from noria.storage import bulk, lookups, meta, prepared
 from noria.storage.catalog import Done
-from noria.storage.deciding import Deciding
+from noria.storage.deciding import Deciding, only_errors
 from noria.storage.encoding import first_codes
 from noria.storage.engine import Engine, Memory
 from noria.storage.errors import damaged
@@ -264,8 +264,8 @@ class RocksStore(Deciding):
             return [result_of(load)], {}
         stages: dict[str, Stage] = {}
         results = self._run_all(statements, stages, work)
-        if (group or once) and (failed := next((r for r in results if r.error is not None), None)) is not None:
-            stages, results = {}, [failed for _ in statements]  # together or not at all
+        if (group or once) and any(r.error is not None for r in results):
+            stages, results = {}, only_errors(results)  # together or not at all
             group = once = ""
 
         def fill(batch: WriteBatch) -> None:
