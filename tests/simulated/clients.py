@@ -221,7 +221,7 @@ class Client:
         kinds = [self._posts, self._user, self._log]
         if posts:
             kinds += [self._votes, self._scores, self._author, self._moved, self._gone, self._again,
-                      self._moved_votes, self._renamed]
+                      self._moved_votes, self._renamed, self._taken]
         return r.choice(kinds)(after), after
 
     def _id(self) -> int:
@@ -234,6 +234,11 @@ class Client:
         m["posts"] += rows
         return f"INSERT INTO posts VALUES {', '.join(map(str, rows))}"
 
+    def _taken(self, m: Model) -> str:
+        """Nothing comes of it, whoever else goes with it."""
+        rows = [(self._id(), self.number, 0, 0), (*self.rng.choice(m["posts"])[:1], self.number, 0, 0)]
+        return f"INSERT INTO posts VALUES {', '.join(map(str, rows))}"
+
     def _votes(self, m: Model) -> str:
         keys = {(self.rng.choice(m["posts"])[0], self.rng.randrange(5)) for _ in range(3)}
         keys -= {v[:2] for v in m["votes"]}
@@ -244,9 +249,9 @@ class Client:
         return f"INSERT INTO votes VALUES {', '.join(map(str, rows))}"
 
     def _user(self, m: Model) -> str:
-        row = (self._id(), f"n{self.rng.randrange(12)}", self.number)
-        m["users"].append(row)
-        return f"INSERT INTO users VALUES {row}"
+        rows = [(self._id(), f"n{self.rng.randrange(12)}", self.number) for _ in range(self.rng.choice([1, 1, 2, 3]))]
+        m["users"] += rows
+        return f"INSERT INTO users VALUES {', '.join(map(str, rows))}"
 
     def _renamed(self, m: Model) -> str:
         if not m["users"]:

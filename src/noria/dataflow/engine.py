@@ -272,7 +272,7 @@ class Engine:
             raise
         finally:
             for n, indexes in rested.items():
-                if indexes - set(n.indexes):  # something was answered by an index that is no more
+                if indexes - n.pulled:  # something was answered by an index whose keys nobody asks for any more
                     self._forget_below(n)
 
     def _planned(self) -> layout.Layout:
@@ -320,6 +320,9 @@ class Engine:
             promoted.append(n)
         n.full, n.why_full = n in plan.full, plan.full.get(n, "")
         n.op.make_state(self, n)
+        if not n.full and n.state is not None:
+            for cols in set(n.op.presence(n)) - n.pulled:  # rows are found by it: nothing above keeps its keys complete
+                n.stored.evict(cols, n.stored.present(cols))
         ranged.relaid(n, plan.ranged[n] if n.state is not None else set(), promote)
         if n.full and (promote or not n.live):
             try:
