@@ -46,7 +46,8 @@ class Write:
 @dataclass(frozen=True)
 class Prepare:
     """See what a worker's part of a group would do, and keep it, durably, for `Decide`; until then no other change may
-    come.  coordinator: the worker whose commit decides.  Answer: `Wrote`; with an error nothing is kept."""
+    come.  coordinator: the worker whose commit decides.  Answer: `Wrote`; with an error, which those statements have
+    that it is of, nothing is kept."""
 
     statements: tuple[Statement, ...]
     group: str

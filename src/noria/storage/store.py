@@ -264,8 +264,9 @@ class RocksStore(Deciding):
             return [result_of(load)], {}
         stages: dict[str, Stage] = {}
         results = self._run_all(statements, stages, work)
-        if (group or once) and any(r.error is not None for r in results):
-            stages, results = {}, only_errors(results)  # together or not at all
+        if (group or once) and (failed := next((r for r in results if r.error is not None), None)) is not None:
+            stages = {}  # together or not at all
+            results = only_errors(results) if group else [failed for _ in statements]
             group = once = ""
 
         def fill(batch: WriteBatch) -> None:
