@@ -130,7 +130,7 @@ def test_a_failing_part_prepares_nothing_and_a_failing_coordinator_decides_nothi
     shard.send(Write((insert(1),)))
     for body in (Prepare((insert(2), insert(1)), "g", 0), Write((insert(2), insert(1)), "g")):
         did = shard.send(body)
-        assert did[0] == WriteResult() and did[1].error.code == 1062  # nothing is done, and it is told whose fault it is
+        assert did[0] == WriteResult() and did[1].error.code == 1062  # and it is told whose fault it is
         assert shard.store.groups()[0] == () == shard.store.groups()[1] and shard.rows() == {1}
 
 
