@@ -145,6 +145,13 @@ class Pieces:
         self._elsewhere = elsewhere
         self._pieces: dict[tuple[int, int, int, Columns, bytes], Piece] = {}
 
+    def held(self) -> Iterator[Codes]:
+        """Every text id of keys and rows, and other numbers."""
+        for (*_, keys), piece in self._pieces.items():
+            yield np.frombuffer(keys, np.int64)
+            if piece.rows is not None:
+                yield from piece.rows.columns
+
     @property
     def workers(self) -> int:
         return self._elsewhere.workers

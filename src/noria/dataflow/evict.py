@@ -222,7 +222,7 @@ def sweep(engine: Engine) -> int:
 
 
 def held(engine: Engine) -> Iterator[Codes]:
-    """Every text id that a state or a delta kept back holds, and other numbers."""
+    """Every text id that a state, a delta kept back or whoever waits for other workers holds, and other numbers."""
     for n in engine.graph.nodes:
         if n.state is not None:
             yield from n.state.held([c for c, f in enumerate(n.fields) if f.type.is_text])
@@ -234,3 +234,5 @@ def held(engine: Engine) -> Iterator[Codes]:
         yield from batch.columns
     for scan in engine.scans:
         yield from scan.held()
+    if engine.shards is not None:
+        yield from engine.shards.held()

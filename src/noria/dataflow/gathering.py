@@ -7,7 +7,7 @@ for ever for what comes and goes (`Waiting.goes_round`).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +20,7 @@ from noria.dataflow.graph import Columns, Node, Remote
 from noria.dataflow.partition import owners
 
 Mask = npt.NDArray[np.bool_]
+Held = Callable[[], Iterable[Codes]]
 MOST_WAITS = 16  # of a request: it passes few exchanges, and waits once or twice at each; likewise voids of a gathering
 
 
@@ -41,6 +42,12 @@ class Gather:
     voids: int = 0
     error: SqlError | None = None
 
+    def held(self) -> Iterator[Codes]:
+        """Every text id that it has, and other numbers."""
+        yield from self.keys
+        for rows in (rows for pieces in self.pieces.values() for rows in pieces):
+            yield from rows.columns
+
     def whole(self) -> bool:
         return all((self.answered[w] >= mask).all() for w, mask in self.wanted.items())
 
@@ -54,14 +61,20 @@ class Asked:
     keys: Mask
 
 
+def nothing() -> Iterable[Codes]:
+    return ()
+
+
 @dataclass(frozen=True)
 class _Parked:
-    """What goes on between ticks when it can.  asker: the worker on whose behalf; whose: the request that waits."""
+    """What goes on between ticks when it can.  asker: the worker on whose behalf; whose: the request that waits;
+    held: every text id that it has, and other numbers."""
 
     ready: Callable[[], bool]
     run: Callable[[], None]
     asker: int
     whose: Hashable
+    held: Held
 
 
 class Waiting:
@@ -76,9 +89,9 @@ class Waiting:
         return bool(self._parked)
 
     def wait(self, remote: Remote, whose: Hashable, run: Callable[[], None], fail: Callable[[SqlError], None],
-             asker: int = -1, unwanted: Callable[[], bool] = lambda: False) -> None:
+             asker: int = -1, unwanted: Callable[[], bool] = lambda: False, held: Held = nothing) -> None:
         """`run` is called, between ticks, when what is missing is there, or nobody wants it any more; `fail`, when it
-        cannot be had.  whose: the request that it is, each time that it waits."""
+        cannot be had.  whose: the request that it is, each time that it waits; held: text ids that it has."""
         def error() -> SqlError | None:
             return next((g.error for g in remote.gathers if g.error is not None), None)
 
@@ -94,7 +107,8 @@ class Waiting:
         self._waits[whose] += 1
         if self._waits[whose] > MOST_WAITS:
             self._rounds.add(whose)
-        self.park(lambda: error() is not None or all(g.over for g in remote.gathers) or unwanted(), go_on, asker, whose)
+        self.park(lambda: error() is not None or all(g.over for g in remote.gathers) or unwanted(), go_on, asker, whose,
+                  held)
 
     def goes_round(self) -> bool:
         """Has a request waited so often that what it gathers must go again before it has all?"""
@@ -104,9 +118,15 @@ class Waiting:
         self._waits.pop(whose, None)
         self._rounds.discard(whose)
 
-    def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1, whose: Hashable = None) -> None:
-        """asker: the worker on whose behalf."""
-        self._parked.append(_Parked(ready, run, asker, whose))
+    def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1, whose: Hashable = None,
+             held: Held = nothing) -> None:
+        """asker: the worker on whose behalf; held: text ids that `run` has."""
+        self._parked.append(_Parked(ready, run, asker, whose, held))
+
+    def held(self) -> Iterator[Codes]:
+        """Every text id that something has which waits, and other numbers."""
+        for p in self._parked:
+            yield from p.held()
 
     def askers(self) -> Iterator[int]:
         return (p.asker for p in self._parked)

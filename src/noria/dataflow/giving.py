@@ -94,7 +94,7 @@ class Giving:
             return self._engine.builds.feeds(node, cols) and (asks_by(node, cols) or not self._engine.builds.dormant)
 
         if not can():
-            self._waiting.park(can, lambda: self.serve_keys(asker, node, cols, keys, ask), asker)
+            self._waiting.park(can, lambda: self.serve_keys(asker, node, cols, keys, ask), asker, held=lambda: keys)
             return
         if not asks_by(node, cols):
             return  # nor will the asker, when it has this layout
@@ -102,7 +102,7 @@ class Giving:
             self._answer(asker, node, ask, lambda: self._engine.fetch(node.parents[0], cols, keys, Mode.FILL)[0])
         except Remote as r:
             self._waiting.wait(r, (asker, ask), lambda: self.serve_keys(asker, node, cols, keys, ask),
-                               partial(self._refuse, asker, node, ask), asker)
+                               partial(self._refuse, asker, node, ask), asker, held=lambda: keys)
 
     def _answer(self, asker: int, node: Node, ask: int, find: Callable[[], Batch]) -> None:
         try:

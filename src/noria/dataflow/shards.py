@@ -133,6 +133,12 @@ class Shards:
         """All that is under way."""
         return (g for some in self._gathers.values() for g in some)
 
+    def held(self) -> Iterator[Codes]:
+        """Every text id of what is gathered and of who waits for it, and other numbers."""
+        for g in self.gathers():
+            yield from g.held()
+        yield from self.waiting.held()
+
     # -------------------------------------------------------------- pulls
     def gather(self, node: Node, cols: Columns, keys: Codes) -> None:
         """Ask for distinct missing keys (folded) of an exchange, those that nobody asks for already; raises `Remote`

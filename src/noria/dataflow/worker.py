@@ -37,6 +37,7 @@ from noria.dataflow.deferred import Deferred
 from noria.dataflow.elsewhere import Pieces
 from noria.dataflow.engine import Engine
 from noria.dataflow.envelopes import number_of, refused, runs
+from noria.dataflow.gathering import nothing
 from noria.dataflow.graph import Remote
 from noria.dataflow.lookups import LongLookup
 from noria.dataflow.oneshot import TooMuch
@@ -184,13 +185,14 @@ class Worker:
             self._wait(r, e)
         return None
 
-    def _wait(self, r: Remote, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> None:
-        """Until other workers' rows are here: then the request is run again."""
+    def _wait(self, r: Remote, e: Envelope, run: Callable[[], packets.Packet | None] | None = None,
+              pieces: Pieces | None = None) -> None:
+        """Until other workers' rows are here: then the request is run again.  pieces: what it has of them."""
         assert self._peers is not None
         number = number_of(e)
         self._peers.shards.waiting.wait(
             r, number, lambda: self._again(e, run), lambda error: self._late.append(self._reply(e, refused(e, error))),
-            unwanted=lambda: self.around.unwanted(number))
+            unwanted=lambda: self.around.unwanted(number), held=nothing if pieces is None else pieces.held)
 
     def _reply(self, e: Envelope, reply: packets.Packet) -> Envelope:
         return Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
@@ -360,7 +362,7 @@ class Worker:
             else:
                 rows, ordinal = shot.read(top, view.key, keys, body.nulls)
         except Remote as r:
-            self._wait(r, e, lambda: self._query(body, e, pieces))
+            self._wait(r, e, lambda: self._query(body, e, pieces), pieces)
             return None
         except TooMuch:
             asked = Asked(view.key, keys, body.nulls, body.between)
