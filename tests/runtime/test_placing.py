@@ -107,9 +107,12 @@ def test_values_that_nobody_gave_are_given_here() -> None:
     assert one.result([WriteResult(0)]) == WriteResult()
 
 
-def test_what_no_worker_would_take_goes_to_one_whole() -> None:
-    for rows in ([("x", "a"), (2, "b")], [(2, "b"), ()], [(None, "a")]):
-        assert list(placed(Insert("t", (ID, NAME), rows), table(), 3, Numbers(), 0).parts) == [0]
+def test_what_has_no_place_is_refused() -> None:
+    """A worker that took it would have rows that nobody looks for there."""
+    for rows, code in (([("x", "a"), (2, "b")], 1366), ([(2, "b"), ()], 1136), ([(None, "a")], 1048)):
+        with pytest.raises(SqlError) as wrong:
+            placed(Insert("t", (ID, NAME), rows), table(), 3, Numbers(), 0)
+        assert wrong.value.code == code
 
 
 def test_what_is_wrong_is_told_of_the_row_that_the_client_sent() -> None:

@@ -1,4 +1,5 @@
-"""What is submitted while nothing, or nothing of a table, is to be begun: it waits in its order, and can be given up.
+"""What is submitted while nothing, or nothing of a table, is to be begun: it waits in its order, and can be given up;
+and what is under way of a table.
 
 Keeps true: where a change goes is found when it goes on, by what is true then.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,6 +57,31 @@ class Pauses:
             for change, future in waiting:
                 if not future.done():
                     self.submit(change, future)
+
+
+class Writing:
+    """Writes under way, by table."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, set[asyncio.Future[Any]]] = {}
+
+    def __contains__(self, table: str) -> bool:
+        return table in self._of
+
+    def add(self, table: str, write: asyncio.Future[Any]) -> None:
+        self._of.setdefault(table, set()).add(write)
+        write.add_done_callback(lambda _: self._ended(table, write))
+
+    def _ended(self, table: str, write: asyncio.Future[Any]) -> None:
+        self._of[table].discard(write)
+        if not self._of[table]:
+            del self._of[table]
+
+    async def over(self, tables: Iterable[str]) -> None:
+        """When none of these is written any more."""
+        names = tuple(tables)
+        while waited := {w for name in names for w in self._of.get(name, ())}:
+            await asyncio.wait(waited)
 
 
 def _written(change: Change) -> Iterator[str]:

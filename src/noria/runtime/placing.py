@@ -1,7 +1,7 @@
 """Which workers a write statement concerns, and what each of them is to do (DESIGN section 7).  Pure.
 
-Keeps true: a row is sent to the worker that has all rows of its key; what no worker would take is sent whole to one,
-which says why; AUTO_INCREMENT values are given here, because they tell where a row goes.
+Keeps true: a row is sent to the worker that has all rows of its key; what has no place is refused here, and goes
+nowhere; AUTO_INCREMENT values are given here, because they tell where a row goes.
 """
 
 from __future__ import annotations
@@ -29,21 +29,38 @@ from noria.core.values import convert, default_code, encode
 
 @dataclass
 class Numbers:
-    """The last AUTO_INCREMENT value of each table, by its id."""
+    """The last AUTO_INCREMENT value of each table, by its id; expected: what statements under way bring themselves."""
 
     last: dict[int, int] = field(default_factory=dict)
+    expected: dict[int, list[int]] = field(default_factory=dict)
 
     def reached(self, table: TableDef, value: int) -> None:
         self.last[table.table_id] = max(self.last.get(table.table_id, 0), value)
 
-    def forget(self, table: TableDef) -> None:
-        self.last.pop(table.table_id, None)
+    def begin_anew(self, table: TableDef, value: int) -> None:
+        self.last[table.table_id] = value
 
-    def next(self, table: TableDef, count: int) -> int:
-        """The first of so many new values.  SqlError 1467 where the column has none left."""
+    def expect(self, table: TableDef, value: int) -> None:
+        """A statement that brings this value is under way."""
+        self.expected.setdefault(table.table_id, []).append(value)
+
+    def came(self, table: TableDef, value: int, done: bool) -> None:
+        """It is over."""
+        self.expected[table.table_id].remove(value)
+        if not self.expected[table.table_id]:
+            del self.expected[table.table_id]
+        if done:
+            self.reached(table, value)
+
+    def next(self, table: TableDef, count: int, above: int = 0) -> int:
+        """The first of so many new values, greater than one that is given before them.  SqlError 1467 where the column
+        has none left.  Values of statements under way are left out where there are others."""
         column = table.columns[table.auto_increment or 0]
-        last = self.last.get(table.table_id, 0)
-        if last + count > integer_bounds(column)[1]:
+        most, last = integer_bounds(column)[1], max(self.last.get(table.table_id, 0), above)
+        ahead = max((last, *self.expected.get(table.table_id, ())))
+        if ahead + count <= most:
+            last = ahead
+        if last + count > most:
             raise used_up(column.name)
         self.last[table.table_id] = last + count
         return last + 1
@@ -51,7 +68,8 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Placed:
-    """A statement by worker.  made: the first AUTO_INCREMENT value that was given to its rows, 0: none was.  whole: the
+    """A statement by worker.  made: the first AUTO_INCREMENT value that was given to its rows, 0: none was; brings: the
+    greatest that it has itself, 0: none.  whole: the
     INSERT, and its table, of which each worker has but some rows.  moves: rows may go from one worker to another.
     unique: rows may come to have values that only other workers know to be taken; assigns: and others than the INSERT's
     own, if it is one; values: numbers of such indexes, and hashes of what an INSERT brings into each; distinct: no two
@@ -59,6 +77,7 @@ class Placed:
 
     parts: dict[int, Statement]
     made: int = 0
+    brings: int = 0
     whole: tuple[Insert, TableDef] | None = None
     moves: bool = False
     unique: bool = False
@@ -79,7 +98,7 @@ class Placed:
 
 
 def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers, turn: int) -> Placed:
-    """turn: who takes rows that may be anywhere."""
+    """turn: who takes rows that may be anywhere.  SqlError where a value is wrong that tells the place of a row."""
     if table.sharded_by == ():
         return Placed({0: statement})
     spread = tuple(i.columns for i in table.spread_unique)
@@ -105,7 +124,7 @@ def renumbers(statement: Statement, table: TableDef) -> bool:
         return False
     if isinstance(statement, Clear | Move | Load):
         return True
-    return any(c == table.auto_increment for c, _ in statement.assignments)
+    return any(c == table.auto_increment and not _stays(c, e) for c, e in statement.assignments)
 
 
 def rows_stay(statement: Update | Delete, table: TableDef) -> bool:
@@ -146,26 +165,27 @@ def _stays(column: int, value: Expr) -> bool:
 
 # ------------------------------------------------------------------ INSERT
 def _insert(statement: Insert, table: TableDef, workers: int, numbers: Numbers, turn: int) -> Placed:
-    made = 0
+    made = brings = 0
     try:
         if table.auto_increment is not None:
-            statement, made = _numbered(statement, table, numbers)
+            statement, made, brings = _numbered(statement, table, numbers)
         if table.sharded_by is None:
-            return Placed({turn % workers: statement}, made)
+            return Placed({turn % workers: statement}, made, brings)
         whose = _owners(statement, table, workers)
-    except SqlError:
-        return Placed({0: statement})  # who says the same, or what is wrong before
+    except SqlError as e:
+        raise _wrong(statement, table) or e from None
     first = int(whose[0]) if len(whose) else 0
     if len(whose) < 2 or (whose == first).all():
-        return Placed({first: statement}, made)
+        return Placed({first: statement}, made, brings)
     return Placed({w: statement._replace(rows=_taken(statement.rows, np.flatnonzero(whose == w)))
-                   for w in np.unique(whose).tolist()}, made, (statement, table))
+                   for w in np.unique(whose).tolist()}, made, brings, (statement, table))
 
 
 def _wrong(statement: Insert, table: TableDef) -> SqlError | None:
     """What is wrong with a value, told with the number that its row has in the whole statement."""
     try:
-        for position in statement.columns:
+        told = {c for c in table.sharded_by or () if c != table.auto_increment}
+        for position in sorted(told.union(statement.columns)):
             _codes(statement, table, position, PlainSymbols())
     except SqlError as e:
         return e
@@ -216,29 +236,29 @@ def _value(row: Sequence[Any], place: int) -> Any:
     return row[place]
 
 
-def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Insert, int]:
-    """The statement with the values that its rows ask for, and the first of these."""
+def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Insert, int, int]:
+    """The statement with the values that its rows ask for, the first of these, and the greatest that it had."""
     at = table.auto_increment
     assert at is not None
     codes = _codes(statement, table, at, PlainSymbols())
     wanted = np.flatnonzero((codes == NULL_CODE) | (codes == 0))
     given = codes[(codes != NULL_CODE) & (codes != 0)]
+    brings = max(int(given.max()), 0) if len(given) else 0
     if not len(wanted):
-        if len(given):
-            numbers.reached(table, int(given.max()))
-        return statement, 0
+        return statement, 0, brings
     if len(wanted) == len(codes):
         first = numbers.next(table, len(codes))
-        return _with_column(statement, at, np.arange(first, first + len(codes))), first
+        return _with_column(statement, at, np.arange(first, first + len(codes))), first, 0
     codes = codes.copy()
     made: list[int] = []
+    above = 0
     for row, code in enumerate(codes.tolist()):  # in row order: a greater one that is given raises what follows
         if code in (NULL_CODE, 0):
-            codes[row] = numbers.next(table, 1)
+            codes[row] = numbers.next(table, 1, above)
             made.append(int(codes[row]))
         else:
-            numbers.reached(table, code)
-    return _with_column(statement, at, codes), made[0]
+            above = max(above, code)
+    return _with_column(statement, at, codes), made[0], brings
 
 
 def _with_column(statement: Insert, position: int, codes: Codes) -> Insert:

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import Any
 
 from noria.core.errors import TABLE_DAMAGED, SqlError
 from noria.core.limits import HEARTBEAT_MS
-from noria.core.statements import Move, Statement, WriteResult
+from noria.core.statements import Clear, Move, Statement, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.packets import (
     AlterTable,
@@ -62,9 +62,10 @@ from noria.runtime.groups import Groups
 from noria.runtime.link import LinkState, LinkStats, OnHello
 from noria.runtime.member import Unwritten
 from noria.runtime.mirror import Mirror, catalog_only, of_views, yielding
+from noria.runtime.numbering import How, Numbering
 from noria.runtime.own_writes import OwnWrites
-from noria.runtime.pauses import ALL, Pauses
-from noria.runtime.placing import Numbers, Placed, placed, renumbers
+from noria.runtime.pauses import ALL, Pauses, Writing
+from noria.runtime.placing import Placed, placed, renumbers
 from noria.runtime.routes import Routes
 from noria.runtime.spread import merged, split
 from noria.runtime.unique import Unique, compared
@@ -73,7 +74,6 @@ from noria.storage.shards import shard_path, spread_families
 
 log = logging.getLogger(__name__)
 LEADER = 0
-How = Callable[[SomeLink, Packet], Awaitable[Any]]
 
 
 class _Past:
@@ -95,11 +95,13 @@ class ShardedLink:
         self._told: list[Migrated] = []  # since a change began, by workers that came up
         self._next: tuple[int, Mirror] | None = None  # what a change under way leads to: its version, and that
         self._doing: Doing | None = None
-        self._numbers, self._turn = Numbers(), 0
+        self._numbering, self._turn = Numbering(links, self._later, lambda table: table in self._writing), 0
         self._groups = Groups(links, epoch)
         self._migrating = asyncio.Lock()
         self._at_leader: tuple[asyncio.Task[Any], asyncio.Future[Any]] | None = None  # a change of the program there
         self._inner: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # of what was submitted: what it waits for
+        self._within: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # by what waits for numbers, too: the write
+        self._writing = Writing()
         self._taking: set[asyncio.Future[None]] = set()  # done when a worker serves that takes a graph over, or is lost
         self._at_gate: dict[int, Hello] = {}  # of workers that came up while none serves
         self._starting: asyncio.Task[Any] | None = None  # all of these
@@ -215,7 +217,7 @@ class ShardedLink:
         plan = (await self.links[LEADER].recover(Ask(0, "graph plan"))).value
         for link in self.links[1:]:
             await adopt(link, plan, self._mirror)
-        await self._renumber(self._mirror.tables.values(), lambda link, b: link.recover(b))
+        await self._numbering.look(self._mirror.tables.values(), lambda link, b: link.recover(b))
         if any(self._at_gate.get(h.worker) is not h for h in hellos):
             raise WorkerGone("one that had the program is gone")
 
@@ -280,15 +282,16 @@ class ShardedLink:
 
         def done(_: asyncio.Future[Any]) -> None:
             del self._inner[future]
-            if future.done():
-                return
             try:
-                future.set_result(result())
-            except asyncio.CancelledError:
-                future.set_exception(WorkerGone("the front end is stopping"))
-            except Exception as e:
-                future.set_exception(e)
-                future.exception()
+                reply = result()
+            except (Exception, asyncio.CancelledError) as e:
+                if not future.done():
+                    stopping = isinstance(e, asyncio.CancelledError)
+                    future.set_exception(WorkerGone("the front end is stopping") if stopping else e)
+                    future.exception()
+            else:
+                if not future.done():
+                    future.set_result(reply)
 
         inner.add_done_callback(done)
 
@@ -308,7 +311,11 @@ class ShardedLink:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
         inner, wrote = self._writes.begin(parts, body.once)
-        self._passes_on(inner, future, wrote)
+        self._writing.add(statement.table, inner)
+        self._passes_on(inner, future, self._expecting(parts, statement.table, wrote))
+
+    def _expecting(self, parts: Placed, table: str, wrote: Callable[[], Wrote]) -> Callable[[], Wrote]:
+        return self._numbering.expecting(parts, self._mirror.tables[table], wrote) if parts.brings else wrote
 
     def _renumbered(self, statement: Statement, future: asyncio.Future[Any]) -> asyncio.Future[Any]:
         """What is to be the write's future, where the one given waits for what it does to AUTO_INCREMENT, too."""
@@ -316,7 +323,9 @@ class ShardedLink:
         if table is None or not renumbers(statement, table):
             return future
         written: asyncio.Future[Any] = self._loop.create_future()
-        task = asyncio.ensure_future(self._and_renumber(written, table))
+        self._within[future] = written
+        task = asyncio.ensure_future(self._numbering.after(written, table, isinstance(statement, Clear)))
+        task.add_done_callback(lambda _: self._within.pop(future))
         self._passes_on(task, future, task.result)
         return written
 
@@ -325,7 +334,7 @@ class ShardedLink:
         table = self._mirror.tables.get(statement.table)
         if table is None:
             return Placed({LEADER: statement})
-        return placed(statement, table, self.workers, self._numbers, self._turn)
+        return placed(statement, table, self.workers, self._numbering.numbers, self._turn)
 
     def _write_together(self, body: Write, future: asyncio.Future[Any]) -> None:
         try:
@@ -334,14 +343,11 @@ class ShardedLink:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
         inner, wrote = self._writes.begin_together(parts, body.once)
+        for table in dict.fromkeys(s.table for s in body.statements):
+            self._writing.add(table, inner)
+        for s, part in zip(body.statements, parts, strict=True):
+            wrote = self._expecting(part, s.table, wrote)
         self._passes_on(inner, future, wrote)
-
-    async def _and_renumber(self, write: asyncio.Future[Any], table: TableDef) -> Any:
-        """A write that may have set an AUTO_INCREMENT column, and what that is at then."""
-        reply: Wrote = await write
-        self._numbers.forget(table)
-        await self._renumber([table])
-        return reply
 
     def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(work)
@@ -350,6 +356,7 @@ class ShardedLink:
         return task
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
+        change = self._within.get(change, change)
         if self._pauses.cancel(change):
             return
         inner = self._inner.get(change)
@@ -392,12 +399,24 @@ class ShardedLink:
         try:
             for u in unique:
                 await u.catch_up(self._still)
-            async with self._writes.places(bool(unique), lambda: self._pauses.of(ALL)) as send:
+            async with (self._unplaced(body.steps),
+                        self._writes.places(bool(unique), lambda: self._pauses.of(ALL)) as send):
                 for u in unique:
                     await u.end()
                 return await self._made(body, send)
         except SqlError as error:
             return Migrated(0, error)
+
+    @asynccontextmanager
+    async def _unplaced(self, steps: Sequence[MigrationStep]) -> AsyncIterator[None]:
+        """No write is under way that was placed by the old definition of a table that is altered, and none begins."""
+        ids = {s.table.table_id: s.table.name for s in steps if isinstance(s, AlterTable)}
+        names = {*ids.values(), *(t.name for t in self._mirror.tables.values() if t.table_id in ids)}
+        with ExitStack() as pauses:
+            for name in sorted(names):
+                pauses.enter_context(self._pauses.of(name))
+            await self._writing.over(names)
+            yield
 
     def _still(self) -> AbstractAsyncContextManager[Any]:
         """While it lasts nothing is written."""
@@ -445,7 +464,8 @@ class ShardedLink:
         if self._gate is not gate:
             return await self._again(body, send, first, after)
         self._mirror = after
-        await self._renumber([s.table for s in body.steps if isinstance(s, CreateTable | AlterTable)])
+        await self._numbering.look(s.table for s in body.steps if isinstance(s, CreateTable | AlterTable)
+                                   and s.table.name in after.tables)
         self.routes.changed(body.steps, [*self._told, *replies], after.views)
         return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)))
 
@@ -480,12 +500,6 @@ class ShardedLink:
             self._mirror = self._mirror.after(body.steps, self._mirror.recipe, [v for v, _ in reply.failed])
             self.routes.changed(body.steps, [reply], self._mirror.views)
         return reply
-
-    async def _renumber(self, tables: Iterable[TableDef], how: How = lambda link, b: link.ask(b, True)) -> None:
-        """The AUTO_INCREMENT values that these have reached."""
-        for table in [t for t in tables if t.auto_increment is not None and t.name in self._mirror.tables]:
-            found = await self._all(Ask(0, "table", table.name), how)
-            self._numbers.reached(table, found.value["auto_increment"])
 
     # ------------------------------------------------------------ questions
     async def ask(self, body: Packet, retry: bool = False) -> Any:
@@ -586,7 +600,9 @@ class ShardedLink:
         """As `Unwritten.moved`."""
         future: asyncio.Future[Any] = self._loop.create_future()
         inner, wrote = self._writes.begin(Placed(dict(parts)))
-        self._passes_on(inner, self._renumbered(next(iter(parts.values())), future), wrote)
+        first = next(iter(parts.values()))
+        self._writing.add(first.table, inner)
+        self._passes_on(inner, self._renumbered(first, future), wrote)
         return future
 
     @asynccontextmanager
@@ -629,5 +645,5 @@ class ShardedLink:
         wrong = next((r.error for r in results if r.error is not None), None)
         table = self._mirror.tables.get(body.table)
         if table is not None:
-            await self._renumber([table])
+            await self._numbering.look([table])
         return Done(0, sum(r.affected for r in results), wrong)

@@ -1,0 +1,138 @@
+"""AUTO_INCREMENT values and places of rows among several workers, while others set such values, empty the table, alter
+it, or a worker is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import noria
+from noria.core.errors import SqlError
+from noria.core.keys import shard_of
+from noria.core.types import INT
+from noria.runtime.link import LinkState
+from noria.server.outcomes import Client
+from noria.server.sessions.sessions import complete
+from runtime.processes import run, within
+from runtime.several import Several
+
+
+def play(path: Path, body: Callable[[Several], Awaitable[None]]) -> None:
+    async def test() -> None:
+        db = Several(path, 3)
+        await db.start()
+        try:
+            await body(db)
+        finally:
+            await db.stop()
+
+    run(test, 200)
+
+
+def test_what_has_no_value_left_is_refused_and_goes_nowhere(tmp_path: Path) -> None:
+    with noria.open(str(tmp_path / "a"), workers=3) as db:
+        db.sql("CREATE TABLE t (id TINYINT PRIMARY KEY AUTO_INCREMENT, v INT)")
+        db.sql("INSERT INTO t (v) VALUES " + ", ".join("(1)" for _ in range(127)))
+        for _ in range(4):
+            with pytest.raises(SqlError, match="used up"):
+                db.sql("INSERT INTO t (v) VALUES (2)")
+        assert db.sql("SELECT COUNT(*) FROM t").rows == [(127,)]
+
+
+def test_a_value_of_a_statement_that_failed_is_none(tmp_path: Path) -> None:
+    with noria.open(str(tmp_path / "a"), workers=3) as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(10))")
+        db.sql("INSERT INTO t (v) VALUES ('a'), ('b')")
+        with pytest.raises(SqlError, match="Duplicate"):
+            db.sql("INSERT INTO t (id, v) VALUES (2147483647, 'x'), (1, 'taken')")
+        for i in range(3, 9):
+            assert db.sql("INSERT INTO t (v) VALUES ('new')").last_insert_id == i
+            assert db.sql(f"SELECT v FROM t WHERE id = {i}").rows == [("new",)]
+        db.sql("INSERT INTO t (id, v) VALUES (100, 'x')")
+        assert db.sql("INSERT INTO t (v) VALUES ('new')").last_insert_id == 101
+        db.sql("UPDATE t SET id = 200 WHERE id = 100")
+        assert db.sql("INSERT INTO t (v) VALUES ('new')").last_insert_id == 201
+        db.sql("TRUNCATE TABLE t")
+        assert db.sql("INSERT INTO t (v) VALUES ('new')").last_insert_id == 1
+
+
+def test_values_are_given_once_while_others_set_some(tmp_path: Path) -> None:
+    async def body(db: Several) -> None:
+        await db.sql("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, hits INT)")
+        await db.sql("INSERT INTO t (hits) VALUES " + ", ".join("(0)" for _ in range(20)))
+
+        async def sets() -> None:
+            for i in range(40):
+                await db.sql("INSERT INTO t (id, hits) VALUES (1, 1) ON DUPLICATE KEY UPDATE "
+                             + ("id = id" if i % 2 else "id = 1"))
+
+        async def inserts() -> None:
+            for _ in range(40):
+                await db.sql("INSERT INTO t (hits) VALUES (1) ON DUPLICATE KEY UPDATE hits = hits + 1000")
+
+        await asyncio.gather(sets(), inserts(), inserts(), inserts())
+        assert await db.sql("SELECT COUNT(*), MAX(hits) FROM t") == [(140, 1)]
+
+    play(tmp_path, body)
+
+
+def test_what_sets_a_value_waits_for_no_worker_that_it_does_not_need(tmp_path: Path) -> None:
+    async def body(db: Several) -> None:
+        await db.sql("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")
+        await db.sql("INSERT INTO t (v) VALUES " + ", ".join("(0)" for _ in range(30)))
+        whose = {i: int(shard_of([np.array([i])], [INT], 3)[0]) for i in range(1, 31)}
+        here, away = (next(i for i, w in whose.items() if w == worker) for worker in (0, 2))
+        db.unwatched(2)
+        db.alive[2].kill()
+        while db.links[2].state is LinkState.UP:
+            await asyncio.sleep(0)
+        text = "INSERT INTO t (id, v) VALUES ({}, 1) ON DUPLICATE KEY UPDATE id = {}"
+        await db.sql(text.format(here, here))
+        client = db.sessions.connect(Client("a", "", db.sessions.processes.number(), "localhost", False))
+        waits = asyncio.ensure_future(complete(client, text.format(away, away), ()))
+        while not client.running.text:
+            await asyncio.sleep(0)
+        await db.sql(f"KILL QUERY {client.connection_id}")
+        with pytest.raises(SqlError) as killed:
+            await within(waits, 60)
+        assert killed.value.code == 1317
+        db.spawn(2)
+        await within(db.link.up(), 60)
+
+    play(tmp_path, body)
+
+
+@pytest.mark.parametrize(("table", "insert", "alter"), [
+    ("name VARCHAR(3) PRIMARY KEY, v INT", "INSERT INTO t VALUES ('{:x<4}', 1)", "MODIFY name VARCHAR(9)"),
+    ("name INT DEFAULT 1, v INT, PRIMARY KEY (name, v)", "INSERT INTO t (v) VALUES ({})", "ALTER name SET DEFAULT 2")])
+def test_rows_are_found_by_their_keys_whatever_was_altered_meanwhile(tmp_path: Path, table: str, insert: str,
+                                                                     alter: str) -> None:
+    async def body(db: Several) -> None:
+        await db.sql(f"CREATE TABLE t ({table})")
+        done, over = list[int](), asyncio.Event()
+
+        async def inserts(first: int) -> None:
+            for i in range(first, first + 1000):
+                try:
+                    await db.sql(insert.format(i))
+                    done.append(i)
+                except SqlError as e:
+                    assert e.code == 1406, e
+                if over.is_set() and i > first + 20:
+                    return
+
+        tasks = [asyncio.ensure_future(inserts(1000 * n)) for n in range(1, 6)]
+        await db.sql(f"ALTER TABLE t {alter}")
+        over.set()
+        await asyncio.gather(*tasks)
+        rows = await db.sql("SELECT name, v FROM t")
+        assert len(rows) == len(done)
+        for name, v in rows:
+            text = f"'{name}'" if isinstance(name, str) else name
+            assert await db.sql(f"SELECT v FROM t WHERE name = {text} AND v = {v}") == [(v,)]
+
+    play(tmp_path, body)
