@@ -100,3 +100,8 @@ def test_joins_that_begin_alike_are_shared_among_workers(crashes: float) -> None
 @pytest.mark.parametrize("crashes", [0.0, 0.04])
 def test_what_one_view_has_in_part_another_one_wants_whole(crashes: float) -> None:
     each(range(FIRST, FIRST + SEEDS // 4), lambda seed: run(seed, crashes=crashes, views_of=random_plans.ways))
+
+
+def test_a_state_that_is_replaced_while_it_is_stale_tells_below_what_differs() -> None:
+    """A full state of an exchange is gathered once more for another index, while messages to it were lost."""
+    run(4001665, crashes=0.02, cuts=0.06, views_of=random_plans.ways)
