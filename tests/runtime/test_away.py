@@ -107,6 +107,28 @@ def test_nothing_of_an_earlier_life_is_read_once_there_is_more(tmp_path: Path) -
     run(test, 300)
 
 
+def test_a_session_reads_a_write_that_its_worker_made_as_it_came_back(tmp_path: Path) -> None:
+    """It was on its way when the worker was lost, and is made before that has its graph again, so nobody is told: what
+    the other had published was read until it had gathered that one's rows once more."""
+    async def test() -> None:
+        db, ids, (key,) = Several(tmp_path, 2), at(0, 4), at(1, 1)
+        try:
+            session = await begun(db, ids, key)
+            os.kill(db.alive[0].pid, signal.SIGSTOP)
+            inserting = asyncio.ensure_future(asked(session, f"INSERT INTO t VALUES ({ids[1]}, {key})"))
+            while not db.links[0]._book.changes.sent:
+                await asyncio.sleep(0)
+            await lost(db, 0)
+            db.spawn(0)
+            await inserting
+            assert [told for _, told in session.unseen.values()] == [None], "it has to wait for what nobody knows of"
+            assert await asked(session, READ, key) == [(key, 2)]
+        finally:
+            await db.stop()
+
+    run(test, 300)
+
+
 @pytest.mark.parametrize("when", ["before", "on the way"])
 def test_what_waits_for_one_worker_keeps_nobody_waiting_at_the_other(tmp_path: Path, when: str) -> None:
     """Statements of both workers wait for the one that is lost, also if they were on their way there; rows of the other

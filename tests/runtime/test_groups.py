@@ -295,6 +295,26 @@ def test_what_a_damaged_file_keeps_from_being_done_is_told_and_done_later() -> N
     asyncio.run(asyncio.wait_for(test(), 60))
 
 
+def test_whom_a_worker_told_that_did_its_part_as_all_came_up_is_not_known() -> None:
+    """It had no graph, so it told nobody: the session took that for nobody who has to know."""
+    async def test() -> None:
+        rng = random.Random(1)
+        lines = [Line(Shard(w), rng, lambda line: None) for w in range(2)]
+        groups, told = Groups(lines, 1), dict[int, Any]()
+        task = groups.begin({w: (Delete("a", None),) for w in range(2)}, told=told)
+        while not lines[0].shard.decided:
+            await rng.choice(lines).step(0)
+            await asyncio.sleep(0)
+        await groups.settle([line.shard.hello() for line in lines])
+        while not task.done():
+            await lines[1].step(0)
+            await asyncio.sleep(0)
+        assert [line.shard.rows for line in lines] == [["a"], ["a"]]
+        assert told == {0: (), 1: None}
+
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
 @pytest.mark.parametrize("wrong", [0, 1, 3])
 def test_who_waits_goes_together(wrong: int) -> None:
     """One group for all, but for those that have an error: these once more by themselves, and all others once more."""

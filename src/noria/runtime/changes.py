@@ -62,7 +62,9 @@ class Lost(Exception):
 
 @dataclass
 class Flight:
-    """One numbered packet and whose it is: (statements, future) for each caller."""
+    """One numbered packet and whose it is: (statements, future) for each caller.  early: it went to a worker before
+    that had its graph, so its tick told nobody, and the others find what it did when they gather that one's rows again:
+    who knows of it is not known."""
 
     seq: int
     body: Change
@@ -70,8 +72,11 @@ class Flight:
     sent: bool = False
     tries: int = 0
     deaths: int = 0
+    early: bool = False
 
     def answer(self, reply: Changed) -> None:
+        if self.early and isinstance(reply, Wrote):
+            reply = replace(reply, told=None)
         if len(self.parts) == 1 or not isinstance(reply, Wrote):
             for _, future in self.parts:
                 _settle(future, reply)

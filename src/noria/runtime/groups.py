@@ -214,6 +214,8 @@ class Groups:
                     return [WriteResult(error=_unfinished(w, error)) for _ in reply.results]
                 log.warning("worker %d cannot commit what is decided (%s): again", w, error)
                 await asyncio.sleep(AGAIN_S)
+            if told is not None:
+                told[w] = None  # it did so before it had its graph (`Flight.early`)
             return self._settled[name, w]
 
         return dict(zip(workers, await asyncio.gather(*map(one, workers)), strict=True))

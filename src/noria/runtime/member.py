@@ -95,7 +95,7 @@ class Member:
         """What is answered, whether or not anybody else still wants it."""
         done: asyncio.Future[Any] = self._loop.create_future()
         flight.parts.append((0, done))
-        flight.sent, flight.tries = True, flight.tries + 1
+        flight.sent, flight.early, flight.tries = True, True, flight.tries + 1
         self._send(flight.body, flight.seq)
         return await done
 

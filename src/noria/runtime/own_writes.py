@@ -3,7 +3,8 @@
 A tick tells whom it has sent messages, and up to which; whoever was sent none has nothing to wait for, and a word in
 shared memory says up to which messages a worker has everything (`heard.py`).  That is enough where rows pass one
 exchange; beyond one they come by way of others, those of a worker's own writes too, and whoever is asked sends marks
-(`dataflow/marks.py`).
+(`dataflow/marks.py`).  So it is of a write that a worker makes as it comes back, before it has its graph
+(`changes.Flight`): its tick sends nothing, and the others find the rows when they gather that worker's again.
 
 Keeps true: after `catch_up(writes)` whatever is read of these workers has all that came of these writes; a worker that
 starts again begins with everything.  Nobody waits for what is known to be there.
