@@ -8,11 +8,15 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noria.client.embedded import EmbeddedTransport
 from noria.dataflow.packets import Snapshot
+from noria.runtime.changes import WorkerGone
+from noria.runtime.cut import Cut
+from noria.runtime.link import LinkState
 from noria.server.bulk.snapshots import taken
 from noria.storage.shards import shards_of
 from noria.storage.snapshot import read_checkpoint, read_tables
@@ -100,3 +104,46 @@ def test_no_statement_is_half_in_a_snapshot(db: EmbeddedTransport, tmp_path: Pat
             await asyncio.gather(*writing)
 
     db._run(test())
+
+
+class Line:
+    """A link whose places are reached at once."""
+
+    def __init__(self, worker: int):
+        self.worker, self.state, self.why, self.places = worker, LinkState.UP, "it has ended", set[str]()
+
+    def hold(self, group: str) -> asyncio.Future[Any]:
+        self.places.add(group)
+        place: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        place.set_result(None)
+        return place
+
+    def let_go(self, group: str) -> None:
+        self.places.discard(group)
+
+
+def test_nobody_waits_behind_a_cut_for_a_worker_that_is_lost() -> None:
+    """What all wait for before they are asked is of the lost one's next life: their places let nothing pass until it
+    was there."""
+    async def test() -> None:
+        lines, lost, over = [Line(0), Line(1)], asyncio.Event(), list[str]()
+
+        async def rest() -> None:
+            assert all(line.places for line in lines)
+            lines[1].state = LinkState.DOWN
+            try:
+                await lost.wait()
+            finally:
+                over.append("given up")
+
+        async def ask(_: Any) -> None:
+            raise AssertionError("not all are at rest")
+
+        links: Any = lines
+        with pytest.raises(WorkerGone, match="worker 1: it has ended"):
+            await asyncio.wait_for(Cut(links, "g").each(ask, rest), 20)
+        assert not any(line.places for line in lines)
+        await asyncio.sleep(0)
+        assert over
+
+    asyncio.run(test())

@@ -19,6 +19,7 @@ from noria.core.statements import Delete, Insert
 from noria.core.types import INT, Column, IndexDef, TableDef
 from noria.dataflow.packets import Done, Entries
 from noria.runtime import unique
+from noria.runtime.changes import WorkerGone
 from noria.runtime.unique import Unique
 from noria.storage import comparing
 from noria.storage.store import RocksStore
@@ -36,6 +37,7 @@ class Worker:
         self.store.create_table(T)
         self.set_recipe()
         self.rows: dict[int, int | None] = {}
+        self.lost = False
 
     def set_recipe(self) -> None:
         self.seq += 1
@@ -57,6 +59,10 @@ class Worker:
 
     async def ask(self, body: Any, retry: bool = False) -> Any:
         assert isinstance(body, Entries)
+        if self.lost and retry:
+            await asyncio.Event().wait()  # its next life
+        if self.lost:
+            raise WorkerGone("it has ended")
         try:
             reply = Done(0, self.store.entries(body.table, body.columns, body.what, body.given))
         except SqlError as error:
@@ -109,8 +115,10 @@ class Tables:
         for value in list(self.moving):  # groups end first
             self.workers[self.moving.pop(value)].take(value)
         self.still = True
-        yield
-        self.still = False
+        try:
+            yield
+        finally:
+            self.still = False
 
     async def compare(self) -> None:
         for w in self.workers:
@@ -160,6 +168,26 @@ def test_a_value_that_two_workers_have_is_found_whenever_it_comes(tmp_path: Path
         raise SqlError(1062, "", "it came too late")
     assert e.value.code == 1062, e.value
     assert tables.twice is None or str(tables.twice) in e.value.message
+
+
+@pytest.mark.parametrize("what", ["look again", "end"])
+def test_nobody_waits_for_a_worker_that_is_lost(tmp_path: Path, what: str) -> None:
+    """It is compared again from the start when the lost one is there, since that has looked at nothing: it was waited
+    for while nothing was written."""
+    tables = Tables(tmp_path, 1)
+
+    def lost(asked: str) -> None:
+        if asked == "within" and what == "look again":
+            tables.repeat(300)  # what was told of it is looked at while nothing is written
+        tables.workers[2].lost |= tables.still
+
+    async def compare() -> None:
+        with pytest.raises(SqlError) as e:
+            await asyncio.wait_for(tables.compare(), 20)
+        assert e.value.code == 1412 and not tables.still and tables.workers[2].lost
+
+    tables.others = lost  # type: ignore[method-assign]
+    asyncio.run(compare())
 
 
 def test_what_nobody_looked_at_is_no_answer(tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from noria.core.limits import HEARTBEAT_MS
 from noria.runtime.changes import WorkerGone
 from noria.runtime.following import SomeLink
 from noria.runtime.link import LinkState
+
+T = TypeVar("T")
 
 
 class Cut:
@@ -30,33 +32,42 @@ class Cut:
     async def each(self, ask: Callable[[SomeLink], Awaitable[Any]], rest: Callable[[], Awaitable[None]] | None = None
                    ) -> list[Any]:
         """The answers of all workers.  rest: where all must have reached their places, and this be done, before any is
-        asked.  WorkerGone: one is not there."""
-        if (away := next((link for link in self._links if link.state is not LinkState.UP), None)) is not None:
-            raise WorkerGone(f"worker {away.worker}: {away.why}")
+        asked.  WorkerGone: one is not there, or is lost before that."""
+        _look(self._links)
         places = [link.hold(self._name) for link in self._links]
         try:
             if rest is not None:
-                await _all(_reached(link, place) for link, place in zip(self._links, places, strict=True))
-                await rest()
+                await _all(_while_there((link,), place) for link, place in zip(self._links, places, strict=True))
+                await _while_there(self._links, rest())  # which may wait for a lost one's next life, and all for that
             return await _all(self._one(*at, ask) for at in zip(self._links, places, strict=True))
         finally:
             for link in self._links:
                 link.let_go(self._name)
 
     async def _one(self, link: SomeLink, place: asyncio.Future[Any], ask: Callable[[SomeLink], Awaitable[Any]]) -> Any:
-        await _reached(link, place)
+        await _while_there((link,), place)
         try:
             return await ask(link)
         finally:
             link.let_go(self._name)
 
 
-async def _reached(link: SomeLink, place: asyncio.Future[Any]) -> None:
-    while not place.done():
+def _look(links: Iterable[SomeLink]) -> None:
+    for link in links:
         if link.state is not LinkState.UP:
             raise WorkerGone(f"worker {link.worker}: {link.why}")
-        await asyncio.wait((place,), timeout=HEARTBEAT_MS / 1000)
-    place.result()
+
+
+async def _while_there(links: Sequence[SomeLink], work: Awaitable[T]) -> T:
+    """What comes of it; WorkerGone, and it is given up, where one of these is lost first."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            _look(links)
+            await asyncio.wait((task,), timeout=HEARTBEAT_MS / 1000)
+        return task.result()
+    finally:
+        task.cancel()
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, view_changed
 from noria.core.limits import COMPARED_LAST
 from noria.core.types import TableDef
 from noria.dataflow.packets import Done, Entries
+from noria.runtime.changes import WorkerGone
 from noria.runtime.groups import Asked
 
 _BYTES = 16  # of an entry's hash
@@ -90,7 +91,12 @@ class Unique:
         return list(await asyncio.gather(*(self._ask(w, what, *given) for w in range(len(self.links)))))
 
     async def _ask(self, worker: int, what: str, *given: bytes) -> Any:
-        reply: Done = await self.links[worker].ask(Entries(0, self.table, self.columns, what, given), True)
+        """SqlError 1412 where it is lost: its next life has not looked at its rows, so nobody waits for that, least of
+        all while nothing is written."""
+        try:
+            reply: Done = await self.links[worker].ask(Entries(0, self.table, self.columns, what, given))
+        except WorkerGone:
+            raise view_changed(self.table.name) from None
         if reply.error is not None:
             raise reply.error
         return reply.value
