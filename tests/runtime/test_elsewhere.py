@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -211,6 +211,57 @@ def test_silence_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             assert await within(reader.read()) == b""
         with pytest.raises(Refused):
             await proof.connected(host, port, SECRET, b"peer 0")
+        await server.tunnel.close()
+
+    run(test)
+
+
+def test_the_silent_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest of them goes, of the host that has most."""
+    monkeypatch.setattr(tunnel, "MOST_UNPROVED", 5)
+
+    async def test() -> None:
+        server = Host(tmp_path / "s")
+        host, port = await server.start()
+        slow = await asyncio.open_connection(host, port)
+        silent = [await asyncio.open_connection(host, port, local_addr=("127.0.0.2", 0)) for _ in range(8)]
+        for reader, _ in silent[:4]:
+            with suppress(ConnectionError):
+                assert await within(reader.read()) == b""
+        with pytest.raises(Refused):  # as one that has proved itself: nobody is there
+            await proof.connected(host, port, SECRET, b"peer 0")
+        slow[1].write(proof.MAGIC + bytes(32))
+        assert len(await within(slow[0].readexactly(64))) == 64
+        assert not server.said, "a line of the log for each would fill it"
+        await server.tunnel.close()
+
+    run(test)
+
+
+def test_a_worker_that_is_cut_off_tries_again(tmp_path: Path) -> None:
+    """But not with a wrong secret, which says so."""
+    async def test() -> None:
+        server = Host(tmp_path / "s")
+        address = await server.start()
+        cut: list[asyncio.StreamWriter] = []
+
+        async def beset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if len(cut) < 2:
+                cut.append(writer)
+                await reader.readexactly(len(proof.MAGIC))
+                writer.close()
+                return
+            there = await asyncio.open_connection(*address)
+            await tunnel._joined((reader, writer), there)
+
+        between_them = await asyncio.start_server(beset, "127.0.0.1", 0)
+        hub = between_them.sockets[0].getsockname()[:2]
+        with pytest.raises(NoProof, match="does not know the secret"):
+            await Host(tmp_path / "2", address, 2, Between(b"t" * 32)).start()
+        one = Host(tmp_path / "1", hub, 1)
+        await within(one.start())
+        assert len(cut) == 2 and any("worker 1 is reached" in s for s in server.said)
+        await one.tunnel.close()
         await server.tunnel.close()
 
     run(test)

@@ -43,6 +43,10 @@ class NoProof(Exception):
     """The other end is not one of ours, or speaks another release: what was wrong."""
 
 
+class Closed(NoProof):
+    """The other end proved nothing, for it ended the connection: it may end itself, or have too many."""
+
+
 class Refused(Exception):
     """The other end is one of ours, and does not do what is wanted, now."""
 
@@ -142,7 +146,7 @@ async def connected(host: str, port: int, between: Between, wish: bytes) -> Stre
         if isinstance(e, ssl.SSLError):
             raise NoProof(f"{host}:{port} takes no certificate of ours: {e}") from e
         if isinstance(e, asyncio.IncompleteReadError):
-            raise NoProof(f"{host}:{port} has closed the connection before it proved anything") from e
+            raise Closed(f"{host}:{port} has closed the connection before it proved anything") from e
         raise
     return reader, writer
 

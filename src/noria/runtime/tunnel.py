@@ -25,6 +25,7 @@ import os
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -32,13 +33,13 @@ from pathlib import Path
 from typing import Any
 
 from noria.runtime import proof
-from noria.runtime.proof import Between, NoProof, Refused, Streams
+from noria.runtime.proof import Between, Closed, NoProof, Refused, Streams
 
 PIECE_BYTES = proof.READ_BYTES
 RETRY_S = 0.2  # between two tries to reach a worker
-REACH_S = 5.0  # for which the server's tunnel may be gone when a worker starts
+REACH_S = 5.0  # for which the server's tunnel may be gone, or beset, when a worker starts
 FRONTS = "fronts.sock"  # where the server hears its front ends
-MOST_UNPROVED = 64  # connections at a time
+MOST_UNPROVED = 256  # connections at a time; asyncio accepts up to 100 at once
 _LINK, _PEER = re.compile(r"link(-\d{1,4})?"), re.compile(r"peer-(\d{1,4})")
 Address = tuple[str, int]
 _Failed = (OSError, NoProof, Refused, TimeoutError, asyncio.IncompleteReadError)
@@ -90,7 +91,7 @@ class Tunnel:
         self._where: dict[int, Address] = {}  # the tunnels of workers
         self._here: dict[int, _Socket] = {}  # of workers elsewhere
         self._known: dict[int, asyncio.StreamWriter] = {}  # at the hub: who is to be told
-        self._unproved = 0
+        self._unproved: dict[asyncio.StreamWriter, str] = {}  # their hosts, in the order in which they came
         self._tasks: set[asyncio.Task[Any]] = set()
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -134,7 +135,7 @@ class Tunnel:
             try:
                 reader, writer = await proof.connected(*hub, self._told.between, wish)
                 break
-            except OSError:  # it may be about to be started again
+            except (OSError, Closed):  # it may be about to be started again
                 tries -= 1
                 if not tries:
                     raise
@@ -244,20 +245,29 @@ class Tunnel:
     # ------------------------------------------------------------ from elsewhere
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if self._unproved >= MOST_UNPROVED:
-                return
-            self._unproved += 1
+            self._unproved[writer] = (writer.get_extra_info("peername") or ("",))[0]
+            self._make_room()
             try:
                 wish = await proof.wish_of(reader, writer, self._told.between)
             finally:
-                self._unproved -= 1
+                is_kept = self._unproved.pop(writer, None) is not None
             await self._grant(wish.decode().split(" "), (reader, writer))
         except NoProof as e:
-            self._note(f"refused a connection of {writer.get_extra_info('peername')}: {e}")
+            if is_kept:
+                self._note(f"refused a connection of {writer.get_extra_info('peername')}: {e}")
         except _Failed:
             pass
         finally:
             writer.close()
+
+    def _make_room(self) -> None:
+        """End the oldest connection of whichever host has most of them: who knows the secret proves it within a
+        millisecond, so silent ones keep nobody out, least of all those of other hosts."""
+        if len(self._unproved) > MOST_UNPROVED:
+            ((most, _),) = Counter(self._unproved.values()).most_common(1)
+            oldest = next(writer for writer, host in self._unproved.items() if host == most)
+            del self._unproved[oldest]
+            oldest.transport.abort()
 
     async def _grant(self, wish: list[str], there: Streams) -> None:
         if self._told.hub is None and wish[0] == "serve" and 0 <= int(wish[1]) < self._told.workers:

@@ -35,7 +35,7 @@ from noria.core.limits import FRONT_SILENT_S
 from noria.dataflow.packets import Envelope, Own
 from noria.runtime import proof, wire
 from noria.runtime.link import Link
-from noria.runtime.proof import Between, NoProof, Refused
+from noria.runtime.proof import Between, Closed, NoProof, Refused
 from noria.runtime.resources import private_bytes, raise_open_files
 from noria.server.answering.hits import Known, Wanted, wanted
 from noria.server.answering.replies import ReplyCache
@@ -219,7 +219,7 @@ class FarFront:
             try:
                 await self._line(*await self._connected())
             except _AWAY as e:
-                if isinstance(e, NoProof) and self._server is None:
+                if isinstance(e, NoProof) and not isinstance(e, Closed) and self._server is None:
                     raise CannotServe(str(e)) from e
                 self._away(str(e) or type(e).__name__)
             await asyncio.sleep(AGAIN_S)
