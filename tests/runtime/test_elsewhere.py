@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import errno
 import os
 import shutil
 import signal
@@ -314,6 +315,32 @@ def test_the_servers_tunnel_comes_back(tmp_path: Path) -> None:
         await hub.close()
         with pytest.raises(OSError):
             await proof.connected(*address, SECRET, b"peer 0")
+
+    run(test)
+
+
+def test_a_tunnel_that_cannot_be_forked_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        (tmp_path / "run").mkdir(mode=0o700)
+        said: list[str] = []
+        hub = Hub(Tunnelled(tmp_path / "run", 2, "127.0.0.1", 0, SECRET), said.append)
+        await hub.start()
+        start, starts, again = hub._start, list[int](), asyncio.Event()
+
+        async def started() -> None:
+            starts.append(1)
+            if len(starts) == 1:
+                raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+            await start()
+            again.set()
+
+        monkeypatch.setattr(hub, "_start", started)
+        hub.kill()
+        await within(again.wait())
+        assert any("Resource temporarily unavailable" in s for s in said)
+        with pytest.raises(Refused):
+            await proof.connected(*hub.address, SECRET, b"peer 0")
+        await hub.close()
 
     run(test)
 

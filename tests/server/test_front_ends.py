@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -14,6 +15,8 @@ import pytest
 
 from e2e.local import LocalFar, LocalFronts, LocalServer, views_at_once
 from noria.core.errors import SqlError
+from noria.server.fronts import controller
+from noria.server.fronts.messages import Begin
 from noria.server.fronts.replica import Replica
 
 SHAPES = ("SELECT a, b FROM t WHERE a = {}", "SELECT b FROM t WHERE b = {}", "SELECT * FROM t WHERE id = {}",
@@ -159,6 +162,32 @@ def test_a_kill_reaches_every_front_end(server: LocalServer) -> None:
             rows(a, f"KILL {b.thread_id()}")
         with pytest.raises(pymysql.MySQLError, match="Unknown thread id"):
             a.kill(b.thread_id())
+
+
+def test_one_that_cannot_be_forked_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "AGAIN_S", 0.01)
+
+    async def test() -> None:
+        fronts = controller.Fronts(1, "", Begin("", 0, (), 0, 0, 0, 0, "", None), *(None,) * 2)  # type: ignore[arg-type]
+        starts, third = list[int](), asyncio.Event()
+
+        async def process(number: int, path: str) -> tuple[int, int]:
+            starts.append(number)
+            if len(starts) == 2:
+                raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+            if len(starts) == 3:
+                third.set()
+                await asyncio.Event().wait()
+            return 1, 0
+
+        monkeypatch.setattr(fronts, "_process", process)
+        keeper = asyncio.ensure_future(fronts._keep(0, ""))
+        await asyncio.wait((keeper, asyncio.ensure_future(third.wait())), timeout=20,
+                           return_when=asyncio.FIRST_COMPLETED)
+        assert starts == [0, 0, 0]
+        keeper.cancel()
+
+    asyncio.run(test())
 
 
 def test_what_a_replica_was_told_of_own_writes() -> None:

@@ -73,8 +73,10 @@ class Hub:
             code = await self._process.wait()
             self._note(f"the tunnel to workers on other hosts ended with code {code}; it is started again")
             await asyncio.sleep(AGAIN_S)
-            with suppress(CannotTunnel):
+            try:
                 await self._start()
+            except (CannotTunnel, OSError) as e:  # there is no memory, process or file for it now
+                self._note(f"the tunnel to workers on other hosts cannot be started, which is tried again: {e}")
 
     def kill(self) -> None:
         """For a test of what happens then."""

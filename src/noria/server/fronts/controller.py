@@ -90,11 +90,15 @@ class Fronts:
         while True:
             self._starts[number] += 1
             began = self.clock()
-            process, status = await self._process(number, path)
-            if self._is_stopping():
-                return
-            log.warning("front end %d (process %d) ended with status %d: its clients connect again, another one is "
-                        "started", number, process, status)
+            try:
+                process, status = await self._process(number, path)
+            except OSError as e:  # there is no memory, process or file for it now
+                log.error("front end %d cannot be started, which is tried again: %s", number, e)
+            else:
+                if self._is_stopping():
+                    return
+                log.warning("front end %d (process %d) ended with status %d: its clients connect again, another one is "
+                            "started", number, process, status)
             if self.clock() - began < SOON_S:
                 await asyncio.sleep(AGAIN_S)
                 if self._is_stopping():
