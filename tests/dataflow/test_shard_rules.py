@@ -20,7 +20,7 @@ from noria.dataflow import evict, layout, shards
 from noria.dataflow.between import Lost, Request
 from noria.dataflow.building import Builds
 from noria.dataflow.elsewhere import Elsewhere, Pieces
-from noria.dataflow.gathering import Gather, Waiting, asked_of
+from noria.dataflow.gathering import Gather, Gathers, Waiting, asked_of
 from noria.dataflow.giving import Values
 from noria.dataflow.graph import Mode
 from noria.dataflow.marks import Marks
@@ -208,7 +208,7 @@ def gather_drop(monkeypatch: pytest.MonkeyPatch) -> None:
     join = Shards.join
 
     def join_all(self: Shards, sender: int, node: Any, rows: Batch) -> None:
-        before = [(g, dict(g.answered)) for gathers in self._gathers.values() for g in gathers]
+        before = [(g, dict(g.answered)) for g in self._gathers]
         for g, _ in before:
             g.answered = dict(g.wanted)
         join(self, sender, node, rows)
@@ -250,12 +250,12 @@ def loss_voids(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = Shards.lost
 
     def without(self: Shards, worker: int) -> None:
-        mine, self._gathers = self._gathers, type(self._gathers)(list)
+        mine, self._gathers = self._gathers, Gathers()
         asks = dict(self._asks)
         lost(self, worker)
         self._asks |= asks
-        for at, gathers in mine.items():
-            self._gathers[at] += gathers
+        for g in mine:
+            self._gathers.add(g)
 
     monkeypatch.setattr(Shards, "lost", without)
 

@@ -52,6 +52,69 @@ class Gather:
         return all((self.answered[w] >= mask).all() for w, mask in self.wanted.items())
 
 
+At = tuple[Gather, int]  # a key of a gathering, by its place there
+
+
+@dataclass(eq=False)
+class _Index:
+    """of: each key that is gathered by it; not of all rows, which more than one may gather."""
+
+    gathers: dict[Gather, None] = field(default_factory=dict)
+    of: dict[tuple[int, ...], At] = field(default_factory=dict)
+
+
+class Gathers:
+    """All that is under way, in one order.  No key of an index is gathered twice, so that the costs of an update or a
+    read are those of its own keys, however many others are waited for."""
+
+    def __init__(self) -> None:
+        self._at: defaultdict[Node, dict[Columns, _Index]] = defaultdict(dict)
+
+    def __iter__(self) -> Iterator[Gather]:
+        return (g for indexes in self._at.values() for index in indexes.values() for g in index.gathers)
+
+    def __bool__(self) -> bool:
+        return bool(self._at)
+
+    def add(self, g: Gather) -> None:
+        index = self._at[g.node].setdefault(g.cols, _Index())
+        index.gathers[g] = None
+        index.of.update((key, (g, i)) for i, key in enumerate(_tuples(g.keys)))
+
+    def remove(self, g: Gather) -> None:
+        index = self._at[g.node][g.cols]
+        del index.gathers[g]
+        for key in _tuples(g.keys):
+            del index.of[key]
+        if not index.gathers:
+            del self._at[g.node][g.cols]
+        if not self._at[g.node]:
+            del self._at[g.node]
+
+    def of(self, node: Node, cols: Columns) -> list[Gather]:
+        at = self._at.get(node, {}).get(cols)
+        return [] if at is None else list(at.gathers)
+
+    def of_all_rows(self) -> list[Gather]:
+        return [g for node in self._at for g in self.of(node, ())]
+
+    def indexes(self, node: Node) -> list[Columns]:
+        """By which keys of it are gathered."""
+        return [cols for cols in self._at.get(node, ()) if cols]
+
+    def find(self, node: Node, cols: Columns, keys: Codes) -> list[At | None]:
+        """Of each key (folded)."""
+        index = self._at.get(node, {}).get(cols)
+        if index is None:
+            return [None] * keys.shape[1]
+        return [(next(iter(index.gathers)), 0)] * keys.shape[1] if not cols else [*map(index.of.get, _tuples(keys))]
+
+
+def _tuples(keys: Codes) -> Iterator[tuple[int, ...]]:
+    """None of no columns."""
+    return zip(*keys.tolist(), strict=True)
+
+
 @dataclass(frozen=True)
 class Asked:
     """A request under way: for which keys of a gathering."""

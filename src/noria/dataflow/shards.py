@@ -14,7 +14,6 @@ A request that misses rows of other workers ends with `Remote`; it is run again 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -36,7 +35,7 @@ from noria.dataflow.between import (
     Request,
     Update,
 )
-from noria.dataflow.gathering import MOST_WAITS, Asked, Gather, Mask, Waiting, asked_of
+from noria.dataflow.gathering import MOST_WAITS, Asked, Gather, Gathers, Mask, Waiting, asked_of
 from noria.dataflow.giving import Giving, Mine, Values, asks_by
 from noria.dataflow.graph import Columns, Node, Pattern, Remote, ancestors
 from noria.dataflow.lookups import LongLookup
@@ -62,7 +61,7 @@ class Shards:
     def __init__(self, engine: Engine, worker: int, workers: int, send: Send, incarnation: int = 1):
         self.worker, self.workers = worker, workers
         self._engine, self._send = engine, send
-        self._gathers: defaultdict[tuple[Node, Columns], list[Gather]] = defaultdict(list)
+        self._gathers = Gathers()
         self._asks: dict[int, Asked] = {}
         self._next_ask = incarnation << 40
         self.waiting = Waiting()
@@ -109,29 +108,25 @@ class Shards:
 
     def _stale_of(self, worker: int, node: Node) -> bool:
         """Is a full state gathered again for what this worker lost or loaded?"""
-        return any(worker in g.lost for g in self._gathers.get((node, ()), ()))
+        return any(worker in g.lost for g in self._gathers.of(node, ()))
 
     def join(self, sender: int, node: Node, rows: Batch) -> None:
         """Rows that come after the sender's piece join it."""
-        for (at, cols), gathers in self._gathers.items():
-            if at is not node:
-                continue
-            if not cols:
-                for g in list(gathers):
-                    if sender in g.answered and g.answered[sender].all():
-                        self._came(g, sender, rows)
-                continue
+        for g in self._gathers.of(node, ()):
+            if sender in g.answered and g.answered[sender].all():
+                self._came(g, sender, rows)
+        for cols in self._gathers.indexes(node):
             have = self._values.keys(node, cols, rows.columns[list(cols)])
-            for g in gathers:
-                if sender in g.answered and g.answered[sender].any():
-                    key, row = probe.pairs(g.keys, have)
-                    late = row[g.answered[sender][key]]
-                    if len(late):
-                        g.pieces[sender].append(rows.take(late))
+            late: dict[Gather, list[int]] = {}
+            for row, at in enumerate(self._gathers.find(node, cols, have)):
+                if at is not None and sender in at[0].answered and at[0].answered[sender][at[1]]:
+                    late.setdefault(at[0], []).append(row)
+            for g, some in late.items():
+                g.pieces[sender].append(rows.take(np.array(some, np.int64)))
 
     def gathers(self) -> Iterator[Gather]:
         """All that is under way."""
-        return (g for some in self._gathers.values() for g in some)
+        return iter(self._gathers)
 
     def held(self) -> Iterator[Codes]:
         """Every text id of what is gathered and of who waits for it, and other numbers."""
@@ -146,16 +141,10 @@ class Shards:
         again when it is read."""
         if self._in_tick:
             raise Remote(())
-        waits = []
-        for g in self._gathers[node, cols]:
-            known = probe.pairs(keys, g.keys)[0]
-            if len(known):
-                waits.append(g)
-                rest = np.ones(keys.shape[1], np.bool_)
-                rest[known] = False
-                keys = np.ascontiguousarray(keys[:, rest])
-        if keys.shape[1]:
-            waits.append(self._begin(node, cols, keys))
+        known = self._gathers.find(node, cols, keys)
+        waits = list(dict.fromkeys(at[0] for at in known if at is not None))
+        if None in known:
+            waits.append(self._begin(node, cols, np.ascontiguousarray(keys[:, [at is None for at in known]])))
         waits = [g for g in waits if not g.over]
         if waits:
             raise Remote(tuple(waits))
@@ -163,7 +152,7 @@ class Shards:
     def gather_all(self, node: Node) -> None:
         """Ask for all rows of an exchange that belong here, from the beginning: its first full state; `Builds.gathered`
         is told when they came."""
-        for g in [g for g in self._gathers.get((node, ()), ()) if not g.lost]:
+        for g in [g for g in self._gathers.of(node, ()) if not g.lost]:
             self._give_up(g)
         self._engine.builds.gathers_anew(node)
         self._begin(node, (), NO_KEY)
@@ -172,7 +161,7 @@ class Shards:
         wanted = self._asked_of(node, cols, keys)
         none = np.zeros(keys.shape[1], np.bool_)
         g = Gather(node, cols, keys, wanted, {w: none.copy() for w in wanted})
-        self._gathers[node, cols].append(g)
+        self._gathers.add(g)
         if not wanted:
             self.waiting.park(lambda: True, lambda: None if g.over else self._release(g))
         try:
@@ -286,9 +275,7 @@ class Shards:
     def _end(self, g: Gather) -> None:
         g.over = True
         self._void_often.discard(g)
-        self._gathers[g.node, g.cols].remove(g)
-        if not self._gathers[g.node, g.cols]:
-            del self._gathers[g.node, g.cols]
+        self._gathers.remove(g)
 
     def relaid(self) -> None:
         """After a new layout: what is gathered for an index that is no more is let go."""
@@ -299,7 +286,7 @@ class Shards:
             if before and not n.thin and not n.full:  # what is below did not come through keys that it keeps
                 self._evict_below(n)
         self._thin = [n for n in nodes if n.thin]
-        for g in [g for gathers in self._gathers.values() for g in gathers]:
+        for g in list(self._gathers):
             if g.node not in nodes or (g.cols and not asks_by(g.node, g.cols)):
                 self._end(g)
         self._asks = {number: ask for number, ask in self._asks.items() if not ask.gather.over}
@@ -338,7 +325,7 @@ class Shards:
         self._evicted(sender, node, e.cols, Pattern(e.known, values, np.arange(values.shape[1])))
 
     def _evicted(self, sender: int, node: Node, cols: Columns, p: Pattern) -> None:
-        for g in list(self._gathers.get((node, cols), ())):
+        for g in self._gathers.of(node, cols):
             if sender in g.answered:
                 stale = evict.agreeing(self._engine, node, cols, g.keys, p) & g.answered[sender]
                 if stale.any():
@@ -414,7 +401,7 @@ class Shards:
         stale = set(exchanges)
         self._asks = {number: ask for number, ask in self._asks.items()
                       if ask.worker != worker or ask.gather.node not in stale}
-        for g in [g for gathers in self._gathers.values() for g in gathers if worker in g.wanted and g.node in stale]:
+        for g in [g for g in self._gathers if worker in g.wanted and g.node in stale]:
             if not g.cols and not g.lost:
                 self.gather_all(g.node)
                 continue
@@ -434,7 +421,7 @@ class Shards:
 
     def lost_nothing(self) -> bool:
         """Has no full state rows of a worker that lost some?"""
-        return not any(g.lost for gathers in self._gathers.values() for g in gathers)
+        return not any(g.lost for g in self._gathers.of_all_rows())
 
     def _gather_again(self, node: Node, worker: int) -> None:
         if self._stale_of(worker, node) or worker not in self._asked_of(node, (), NO_KEY):
