@@ -254,7 +254,7 @@ class Shards:
             self._release(g)
 
     def _release(self, g: Gather) -> None:
-        if not g.cols and not g.lost and any(other.lost for other in self._gathers[g.node, ()]):
+        if not g.cols and not g.lost and any(other.lost for other in self._gathers.of(g.node, ())):
             return  # it is to take the place of a state that is stale: what differs is told below before
         self._end(g)
         if not g.cols and not g.lost:
@@ -266,7 +266,7 @@ class Shards:
         if not g.cols:
             stored = g.node.stored.rows()
             self._engine.tick({}, {g.node: netted(concat([rows, stored.negated()], g.node.width))})
-            for other in [o for o in self._gathers.get((g.node, ()), ()) if o.whole()]:
+            for other in [o for o in self._gathers.of(g.node, ()) if o.whole()]:
                 self._release(other)
             return
         g.node.op.fill(self._engine, g.node, g.cols, g.keys, rows)
