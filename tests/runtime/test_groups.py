@@ -152,9 +152,9 @@ class Line:
 
     async def step(self, kill: float) -> None:
         if not self._up:
+            self.hello = self.shard.hello()  # said before what was in flight is sent again
             for f in tuple(self._book.changes.flying):
                 self._book.take(self.shard.handle(f.seq, f.body))
-            self.hello = self.shard.hello()
             with suppress(SqlError):  # it starts once more
                 await self._come_back(self)
                 self._up = True
@@ -243,6 +243,8 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
                 await asyncio.sleep(0)
     for name, (task, some) in tasks.items():
         ended[name] = verdict(task), set(some)  # type: ignore[assignment]
+        if ended[name][0] == "done" and isinstance(found := task.result(), Did):
+            assert [r.affected for r in found.results] == [1 for _ in some], (name, found)
         task.cancel()
     await asyncio.gather(*(t for t, _ in tasks.values()), return_exceptions=True)
     if epoch == 3:

@@ -258,7 +258,7 @@ class Groups:
             raise error
         if error is not None:
             log.warning("worker %d still cannot do what was decided: %s", worker, error)
-        elif any(g.name == name for g in self._running.values()):
+        elif reply.results and any(g.name == name for g in self._running.values()):  # else it was done before this
             self._settled[name, worker] = reply.results
 
 
