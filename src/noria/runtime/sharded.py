@@ -641,9 +641,11 @@ class ShardedLink:
             outcome = await self._groups.begin({w: (body.of(w),) for w in range(self.workers)}, patient=True,
                                                 once=body.once)
             results = outcome.all()
-            await self._own.catch_up({}, self.routes.depth, range(self.workers))
-        wrong = next((r.error for r in results if r.error is not None), None)
-        table = self._mirror.tables.get(body.table)
+            wrong = next((r.error for r in results if r.error is not None), None)
+            table = self._mirror.tables.get(body.table)
+            if table is not None and wrong is None:
+                self._numbering.numbers.reached(table, body.auto_increment)
+        await self._own.catch_up({}, self.routes.depth, range(self.workers))
         if table is not None:
             await self._numbering.look([table])
         return Done(0, sum(r.affected for r in results), wrong)
