@@ -58,6 +58,11 @@ class Mir:
         return len(self.fields)
 
     @cached_property
+    def steps(self) -> int:
+        """How many nodes it has, each as often as it is used."""
+        return 1 + sum(i.steps for i in self.inputs)
+
+    @cached_property
     def table_names(self) -> frozenset[str]:
         """Of the base tables that it reads."""
         return frozenset(name for name, _ in self.tables_called)
@@ -461,20 +466,6 @@ def rebased(plan: Mir, table: str, over: Callable[[Base], Mir]) -> Mir:
         return made[id(node)]
 
     return again(plan)
-
-
-def depth(plan: Mir) -> int:
-    """How many nodes stand above each other."""
-    found: dict[int, int] = {}
-    rest = [plan]
-    while rest:
-        node = rest[-1]
-        missing = [i for i in node.inputs if id(i) not in found]
-        if missing:
-            rest += missing
-        else:
-            found[id(rest.pop())] = 1 + max((found[id(i)] for i in node.inputs), default=0)
-    return found[id(plan)]
 
 
 def unique_keys(plan: Mir) -> list[frozenset[int]]:

@@ -9,11 +9,11 @@ from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error
 from noria.core.expressions.expr import col
-from noria.core.limits import MAX_PLAN_DEPTH, TOP_ROWS
+from noria.core.limits import MAX_PLAN_DEPTH, MAX_PLAN_STEPS, TOP_ROWS
 from noria.plan.after import Found, over, parameters_of
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.lookups import Lookup, Parameter, Range, is_plain
-from noria.plan.mir import Project, TopK, depth
+from noria.plan.mir import Mir, Project, TopK
 from noria.plan.optimizer import kept_top, optimize
 from noria.plan.view import Asks, ViewDef
 from noria.sql.commands import BatchQuery, Select
@@ -132,14 +132,37 @@ def batch_of(tree: exp.Expr, context: Context, reason: str) -> BatchQuery:
 def _plan(context: Context, tree: exp.Expr) -> Query:
     query = block_of(context, tree, top=True)
     plan = optimize(query.plan)
-    if depth(plan) > MAX_PLAN_DEPTH:
-        raise SqlError(1436, "HY000", f"Thread stack overrun: the plan is {depth(plan)} steps deep, and at most "
+    if _depth(plan) > MAX_PLAN_DEPTH:
+        raise SqlError(1436, "HY000", f"Thread stack overrun: the plan is {_depth(plan)} steps deep, and at most "
                                       f"{MAX_PLAN_DEPTH} are run; build on fewer views over each other")
     return replace(query, plan=plan, after=query.after and over(query.after, Found(plan.fields)))
 
 
+def _depth(plan: Mir) -> int:
+    """How many nodes stand above each other."""
+    found: dict[int, int] = {}
+    rest = [plan]
+    while rest:
+        node = rest[-1]
+        missing = [i for i in node.inputs if id(i) not in found]
+        if missing:
+            rest += missing
+        else:
+            found[id(rest.pop())] = 1 + max((found[id(i)] for i in node.inputs), default=0)
+    return found[id(plan)]
+
+
 def block_of(context: Context, tree: exp.Expr, top: bool = False, outer: Scope | None = None) -> Query:
-    """A SELECT or a set operation, as it is planned: the `Planner` of queries within queries too."""
+    """A SELECT or a set operation, as it is planned: the `Planner` of queries within queries too.  What names others
+    twice that do so too is refused as soon as it is too much, since it doubles with each."""
+    query = _block_of(context, tree, top, outer)
+    if query.plan.steps > MAX_PLAN_STEPS:
+        raise SqlError(1436, "HY000", f"Thread stack overrun: the plan has {query.plan.steps} steps, and at most "
+                                      f"{MAX_PLAN_STEPS} are run; name fewer queries more than once within each other")
+    return query
+
+
+def _block_of(context: Context, tree: exp.Expr, top: bool, outer: Scope | None) -> Query:
     if isinstance(tree, exp.Subquery):
         only(tree, frozenset({"this", "alias"}), "a SELECT in brackets")
         return block_of(context, tree.this, top, outer)

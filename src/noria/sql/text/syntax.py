@@ -22,13 +22,17 @@ from sqlglot.parsers.mysql import MySQLParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from noria.core.errors import SqlError, not_supported, parse_error
-from noria.core.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS, MAX_TERMS
+from noria.core.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS, MAX_OPEN_JOINS, MAX_TERMS
 from noria.sql.text.comments import opened
 from noria.sql.text.trees import levels_of
 
 FEW_TERMS = 8  # of AND and OR that stay as they were written
 SHOWN = 80  # characters of the text in an error
 _NESTING = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1, TokenType.CASE: 1, TokenType.END: -1}
+_JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
+_WITHOUT_ON = {TokenType.CROSS, TokenType.NATURAL, TokenType.FOR}  # before JOIN
+_ENDS_FROM = {TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.ORDER_BY, TokenType.LIMIT,
+              TokenType.UNION}
 _STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.IDENTIFIER}
 
 
@@ -153,6 +157,7 @@ def statements_of(tokens: Sequence[Token]) -> list[list[Token]]:
 def parse_tokens(tokens: list[Token], text: str) -> Statement:
     """The tree of one statement's tokens; positions are those in `text`."""
     _check_tokens(tokens, text)
+    _check_joins(tokens)
     tokens, feed = _view_for_feed(_without_index_type(tokens))
     tokens, internal = _without_internal(tokens)
     tokens, replace = _insert_for_replace(tokens)
@@ -258,6 +263,28 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
         before = kind
     if before is TokenType.COMMA:
         raise parse_error(f"the text ends with a comma, near '{text[-SHOWN:]}'")
+
+
+def _check_joins(tokens: Sequence[Token]) -> None:
+    """A JOIN whose condition may come after further ones is parsed with these and without them: few are such."""
+    levels = [0]
+    before = TokenType.COMMA
+    for token in tokens:
+        kind = token.token_type
+        if kind is TokenType.L_PAREN:
+            levels.append(0)
+        elif kind is TokenType.R_PAREN and len(levels) > 1:
+            levels.pop()
+        elif kind in _JOINS and before not in _WITHOUT_ON:
+            levels[-1] += 1
+            if levels[-1] > MAX_OPEN_JOINS:
+                raise not_supported(f"more than {MAX_OPEN_JOINS} JOINs of one FROM without ON or USING",
+                                    "write ON behind each, or CROSS JOIN")
+        elif kind in (TokenType.ON, TokenType.USING):
+            levels[-1] = max(levels[-1] - 1, 0)
+        elif kind in _ENDS_FROM:
+            levels[-1] = 0
+        before = kind
 
 
 def _without_internal(tokens: list[Token]) -> tuple[list[Token], bool]:
