@@ -65,7 +65,7 @@ def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] 
     """A relation; or joins in brackets, whose ON knows only what stands in the brackets.  keys: takes those of a
     derived table."""
     inner = node
-    while isinstance(inner, exp.Subquery) and isinstance(inner.this, (exp.Table, exp.Subquery)) and not inner.alias:
+    while _is_bracket(inner) and not inner.args.get("joins"):
         inner = inner.this
     joins = inner.args.get("joins") or []
     if inner is node and not joins:
@@ -80,6 +80,10 @@ def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] 
     bracketed = _joins(context, within, alone, joins, False)
     scope.adopt(within)
     return bracketed.alone() if bracketed.joins else bracketed.units[0]
+
+
+def _is_bracket(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Subquery) and isinstance(node.this, (exp.Table, exp.Subquery)) and not node.alias
 
 
 def with_queries(context: Context, tree: exp.Expr) -> Context:
