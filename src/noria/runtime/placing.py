@@ -69,11 +69,11 @@ class Numbers:
 @dataclass(frozen=True)
 class Placed:
     """A statement by worker.  made: the first AUTO_INCREMENT value that was given to its rows, 0: none was; brings: the
-    greatest that it has itself, 0: none.  whole: the
-    INSERT, and its table, of which each worker has but some rows.  moves: rows may go from one worker to another.
-    unique: rows may come to have values that only other workers know to be taken; assigns: and others than the INSERT's
-    own, if it is one; values: numbers of such indexes, and hashes of what an INSERT brings into each; distinct: no two
-    of its rows bring the same; spread: the columns of such indexes.  few: each of its rows is found by its key."""
+    greatest that it has itself, 0: none.  whole: the INSERT, and its table, of which each worker has but some rows.
+    moves: rows may go from one worker to another.  unique: rows may come to have values that only other workers know to
+    be taken; assigns: and others than the INSERT's own, if it is one; values: numbers of such indexes, and hashes of
+    what an INSERT brings into each; distinct: no two of its rows bring the same; spread: the columns of such indexes.
+    few: each of its rows is found by its key."""
 
     parts: dict[int, Statement]
     made: int = 0
