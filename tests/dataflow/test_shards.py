@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -26,11 +27,11 @@ FIRST = int(os.environ.get("NORIA_SHARD_FIRST", "0"))
 
 def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, evictions: float = 0.1,
         views_of: Callable[[random.Random, list[TableDef]], list[ViewDef]] = random_plans.views,
-        cuts: float = 0.0) -> None:
+        cuts: float = 0.0, tables_of: Callable[[random.Random], list[TableDef]] = random_plans.tables) -> None:
     """crashes: of the steps, how many lose a worker; loads: how many load rows beside the states; evictions: how many
     evict a key; cuts: how many lose messages with their channel, and as many evict for want of memory."""
     rng = random.Random(seed)
-    tables = random_plans.tables(rng)
+    tables = tables_of(rng)
     views = views_of(rng, tables)
     workers = rng.choice([1, 2, 2, 3, 3, 4])
     late = [views.pop() for _ in range(rng.randrange(len(views)))]
@@ -105,3 +106,12 @@ def test_what_one_view_has_in_part_another_one_wants_whole(crashes: float) -> No
 def test_a_state_that_is_replaced_while_it_is_stale_tells_below_what_differs() -> None:
     """A full state of an exchange is gathered once more for another index, while messages to it were lost."""
     run(4001665, crashes=0.02, cuts=0.06, views_of=random_plans.ways)
+
+
+def test_what_was_made_of_a_plan_is_of_its_own_tables() -> None:
+    """The same plans over tables that are keyed otherwise: in another database, or before a change."""
+    def keyed_otherwise(rng: random.Random) -> list[TableDef]:
+        return [replace(t, primary_key=() if t.primary_key else (0,)) for t in random_plans.tables(rng)]
+
+    run(20020308, tables_of=keyed_otherwise)
+    run(20020308)

@@ -14,11 +14,19 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from noria.core.expressions.expr import Col, Expr, columns_of
 from noria.core.ranking import Order
 from noria.core.types import BIGINT, DOUBLE, Field, Kind, SqlType, TableDef, decimal
+
+
+class Read(NamedTuple):
+    """What equality of plans leaves out of a base table, and the data-flow works by."""
+    name: str
+    table_id: int
+    primary_key: tuple[int, ...]
+    sharded_by: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -65,12 +73,12 @@ class Mir:
     @cached_property
     def table_names(self) -> frozenset[str]:
         """Of the base tables that it reads."""
-        return frozenset(name for name, _ in self.tables_called)
+        return frozenset(r.name for r in self.tables_read)
 
     @cached_property
-    def tables_called(self) -> frozenset[tuple[str, int]]:
-        """(name, id) of the base tables that it reads: equal plans may be over tables that had other names."""
-        return frozenset[tuple[str, int]]().union(*(i.tables_called for i in self.inputs))
+    def tables_read(self) -> frozenset[Read]:
+        """The base tables: equal plans may be over tables that are called, keyed or spread otherwise."""
+        return frozenset[Read]().union(*(i.tables_read for i in self.inputs))
 
     @cached_property
     def _hash(self) -> int:
@@ -108,8 +116,9 @@ class Base(Mir):
         return self.table.fields
 
     @cached_property
-    def tables_called(self) -> frozenset[tuple[str, int]]:
-        return frozenset(((self.table.name, self.table.table_id),))
+    def tables_read(self) -> frozenset[Read]:
+        t = self.table
+        return frozenset((Read(t.name, t.table_id, t.primary_key, t.sharded_by),))
 
     @cached_property
     def _same(self) -> tuple[Any, ...]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from noria.core.expressions.expr import Col
-from noria.core.limits import KEPT_PLANS
 from noria.plan.mir import Aggregate, Base, Filter, Join, Mir, Project
 from noria.plan.reuse.errors import errorless
+from noria.plan.reuse.remembered import remembered
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,9 @@ def copied(plan: Mir, column: int) -> bool:
     return isinstance(plan, Aggregate) and column < len(plan.group)
 
 
+@remembered
 def chain(plan: Join) -> Chain:
     """The tree taken apart."""
-    return _chain(plan, plan.tables_called)
-
-
-@lru_cache(maxsize=KEPT_PLANS)
-def _chain(plan: Join, _: object) -> Chain:
     joins: list[Join] = []
     at: Mir = plan
     while isinstance(at, Join):
@@ -106,13 +102,9 @@ class Found:
     level: int
 
 
+@remembered
 def chains_in(plan: Mir) -> Mapping[Join, Found]:
     """The chains of a plan, each as long as it is."""
-    return _chains_in(plan, plan.tables_called)
-
-
-@lru_cache(maxsize=KEPT_PLANS)
-def _chains_in(plan: Mir, _: object) -> Mapping[Join, Found]:
     found: dict[Join, Found] = {}
 
     def go(m: Mir, free: bool) -> int:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from noria.core.expressions.expr import Col, Expr, conjuncts, substitute
 from noria.core.expressions.functions import conjunction
-from noria.core.limits import KEPT_PLANS
 from noria.core.types import SqlType
-from noria.plan.mir import Agg, Aggregate, Distinct, Filter, Mir, Project
+from noria.plan.mir import Agg, Aggregate, Distinct, Filter, Mir, Project, Read
+from noria.plan.reuse.remembered import remembered
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,10 @@ class Grouped:
     looked_up: bool = False
 
     @property
+    def tables_read(self) -> frozenset[Read]:
+        return self.plan.tables_read
+
+    @property
     def groups(self) -> frozenset[int]:
         return frozenset(self.group)
 
@@ -43,13 +46,9 @@ class Grouped:
         return any(self.source.fields[c].type.folds for c in self.group)
 
 
+@remembered
 def grouped(plan: Mir) -> Grouped | None:
     """The node taken apart, if it groups."""
-    return _grouped(plan, plan.tables_called)
-
-
-@lru_cache(maxsize=KEPT_PLANS)
-def _grouped(plan: Mir, _: object) -> Grouped | None:
     if isinstance(plan, Distinct):
         below, group, aggs = plan.input, tuple(range(plan.width)), tuple[Agg, ...]()
     elif isinstance(plan, Aggregate):
@@ -84,12 +83,8 @@ class Apart:
     aggs: frozenset[tuple[str, Expr | None, SqlType]]
 
 
+@remembered
 def apart(m: Grouped) -> Apart:
-    return _apart(m, m.plan.tables_called)
-
-
-@lru_cache(maxsize=KEPT_PLANS)
-def _apart(m: Grouped, _: object) -> Apart:
     below, terms = m.source, list(m.terms)
     exprs: list[Expr] = [column(below, i) for i in range(below.width)]
     while isinstance(below, Project | Filter):

@@ -16,16 +16,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import groupby, permutations, product
 from math import factorial, prod
 
 from noria.core.expressions.expr import Col, substitute
-from noria.core.limits import KEPT_PLANS
 from noria.core.types import Field
 from noria.plan.mir import Base, Join, Mir, Project
 from noria.plan.reuse.errors import errorless
 from noria.plan.reuse.grouped import Grouped, apart, conditioned, moved
+from noria.plan.reuse.remembered import remembered
 
 _MOST_TIES = 24  # orders of equal relations that are compared
 
@@ -67,11 +67,11 @@ class Order:
 
 def joined(plan: Mir) -> Order | None:
     """A tree of inner joins without its order; None for any other plan."""
-    return _joined(plan, plan.tables_called) if isinstance(plan, Join) else None
+    return _joined(plan) if isinstance(plan, Join) else None
 
 
-@lru_cache(maxsize=KEPT_PLANS)
-def _joined(plan: Join, _: object) -> Order | None:
+@remembered
+def _joined(plan: Join) -> Order | None:
     relations = list(_relations(plan))
     if len(relations) < 2 or not all(all(errorless(r)) for r in relations):
         return None

@@ -17,25 +17,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 
 from noria.core.expressions.expr import Expr
-from noria.core.limits import KEPT_PLANS
 from noria.core.types import Kind
 from noria.plan.mir import Aggregate, Mir, Project
 from noria.plan.reuse.chains import Chain, chain, chains_in, copied
 from noria.plan.reuse.errors import errorless
 from noria.plan.reuse.moving import Moved, Moving, at_places
 from noria.plan.reuse.one_projection import order
+from noria.plan.reuse.remembered import remembered
 
 
+@remembered
 def copies_in(plan: Mir) -> frozenset[Project]:
     """The projections of a plan of whose rows a copy is kept."""
-    return _copies_in(plan, plan.tables_called)
-
-
-@lru_cache(maxsize=KEPT_PLANS)
-def _copies_in(plan: Mir, _: object) -> frozenset[Project]:
     own = (p for c in chains_in(plan) for p in _of_chain(chain(c)).values())
     return frozenset(own).union(_of_groups(plan))
 

@@ -22,14 +22,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from noria.core.expressions.expr import columns_of
-from noria.core.limits import KEPT_PLANS
 from noria.plan.mir import Join, Mir, unique_keys
 from noria.plan.reuse.chains import Chain, chain, chains_in
 from noria.plan.reuse.join_order import text
 from noria.plan.reuse.moving import Moving, at_places
+from noria.plan.reuse.remembered import remembered
 
 
 # ---------------------------------------------------------------- one order
@@ -139,8 +139,8 @@ def _equal(plan: Mir) -> Iterator[tuple[int, int]]:
         plan = plan.left
 
 
-@lru_cache(maxsize=KEPT_PLANS)
-def _begun(plan: Join, free: bool, _: object) -> tuple[Walk, ...]:
+@remembered
+def _begun(plan: Join, free: bool) -> tuple[Walk, ...]:
     """A chain with either side of its first inner join."""
     c = chain(plan)
     seeds = [0, 1] if free and c.is_plain(1) else [0]
@@ -155,7 +155,7 @@ Step = tuple[int, Walk]
 
 def in_like_order(chains: Mapping[Join, bool]) -> dict[Join, Walk]:
     """Of each chain, free or not, how it is joined, where that is not as it is written."""
-    walks = _grown({c: _begun(c, free, c.tables_called) for c, free in chains.items()})
+    walks = _grown({c: _begun(c, free) for c, free in chains.items()})
     return {c: w for c, w in walks.items() if w.plan != c}
 
 
@@ -199,14 +199,10 @@ def _together(join: Join, takers: Mapping[Join, Step]) -> dict[Join, Walk]:
 
 
 # ---------------------------------------------------------------- in plans
+@remembered
 def beginnings(plan: Mir) -> frozenset[Mir]:
     """What the chains of a plan can begin with: plans without a common one share no prefix."""
-    return _beginnings(plan, plan.tables_called)
-
-
-@lru_cache(maxsize=KEPT_PLANS)
-def _beginnings(plan: Mir, _: object) -> frozenset[Mir]:
-    return frozenset(join for c in chains_in(plan) for w in _begun(c, True, c.tables_called) for _, join in w.nexts)
+    return frozenset(join for c in chains_in(plan) for w in _begun(c, True) for _, join in w.nexts)
 
 
 def prefixes(plans: Mapping[str, Mir], standing: Iterable[Mir], stay: Collection[str] = ()

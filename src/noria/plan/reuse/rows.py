@@ -10,12 +10,11 @@ below them in the source.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from noria.core.expressions.expr import Col, Expr, conjuncts, substitute
-from noria.core.limits import KEPT_PLANS
 from noria.plan.mir import Filter, Join, Mir, Project
 from noria.plan.reuse.join_order import joined
+from noria.plan.reuse.remembered import remembered
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Rows:
     exprs: tuple[Expr, ...]
 
 
-@lru_cache(maxsize=KEPT_PLANS)
+@remembered
 def rows_of(plan: Mir) -> Rows:
     """The plan taken apart."""
     rows = _apart(plan)

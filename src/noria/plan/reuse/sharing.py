@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
-from noria.core.limits import KEPT_PLANS
 from noria.plan.mir import Aggregate, Distinct, Mir
 from noria.plan.optimizer.rewrites import merge_projects
 from noria.plan.reuse.chains import chain, chains_in, joins_of
@@ -22,6 +20,7 @@ from noria.plan.reuse.join_order import join_order, joined
 from noria.plan.reuse.one_copy import copies_in, one_copy
 from noria.plan.reuse.one_projection import one_projection
 from noria.plan.reuse.prefix import beginnings, prefixes
+from noria.plan.reuse.remembered import remembered
 from noria.plan.reuse.side_by_side import side_by_side
 from noria.plan.view import ViewDef
 
@@ -185,13 +184,9 @@ def host(plan: Mir) -> Mir:
     return plan
 
 
+@remembered
 def groupings(plan: Mir) -> Mapping[Mir, int]:
     """Every grouping of a plan, and how many stand above each other there, itself included."""
-    return _groupings(plan, plan.tables_called)
-
-
-@lru_cache(maxsize=KEPT_PLANS)
-def _groupings(plan: Mir, _: object) -> Mapping[Mir, int]:
     found: dict[Mir, int] = {}
     for i in plan.inputs:
         found.update(groupings(i))
@@ -200,7 +195,7 @@ def _groupings(plan: Mir, _: object) -> Mapping[Mir, int]:
     return found
 
 
-@lru_cache(maxsize=KEPT_PLANS)
+@remembered
 def sources(plan: Mir) -> frozenset[Mir]:
     """What a plan's groupings and copies are of, and what its joins can begin with: plans without a common one share
     nothing."""
