@@ -91,13 +91,21 @@ def test_a_group_is_applied_at_its_decision_and_once(shard: Shard, commit: bool,
 def test_meanwhile_every_other_change_is_refused(shard: Shard) -> None:
     shard.send(Prepare((insert(1),), "g", 0))
     changes: list[Callable[[], object]] = [
-        lambda: shard.send(Write((insert(5),))), lambda: shard.send(Prepare((insert(5),), "h", 0)),
+        lambda: shard.send(Write((insert(5),))), lambda: shard.send(Write((insert(5)._replace(table="u"), insert(5)))),
+        lambda: shard.send(Prepare((insert(5),), "h", 0)),
         lambda: shard.store.set_recipe(("u",), 1, shard.seq + 1),
         lambda: shard.store.ingest("t", {}, 0, 0, 1, shard.seq + 1)]
     for change in changes:
         with pytest.raises(SqlError, match="the group g is prepared"):
             change()
     assert shard.rows() == set() and shard.store.recipe() == ("t",) and shard.store.groups()[0] == (("g", 0),)
+
+
+def test_other_tables_are_written_meanwhile(shard: Shard) -> None:
+    shard.store.create_table(replace(T, name="u"))
+    tried = shard.send(Prepare((insert(1),), "g", 0))
+    assert shard.send(Write((insert(5)._replace(table="u"),)))[0].affected == 1
+    assert shard.send(Decide("g", True)) == tried and shard.rows() == {1}
 
 
 @pytest.mark.parametrize("dropped", [False, True])

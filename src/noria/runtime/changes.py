@@ -4,7 +4,8 @@ Concurrent single-statement writes are merged into one `Write` (group commit: on
 and their results split again.  No I/O here: `link.py` and `inprocess.py` move the packets.
 
 Keeps true: sequence numbers grow by one and are sent in order; a change keeps its number until it is answered,
-so a worker that has it already answers with its first results; behind a `Prepare` goes nothing but its `Decide`.
+so a worker that has it already answers with its first results; behind a `Prepare` goes nothing but its `Decide`, and
+while that is on its way to a lost worker, writes of other tables.
 A change is blamed for a death that came while the worker was at it; where that is not known, one that was alone in
 flight is, and after a death changes go one at a time until one is answered.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from noria.core.errors import interrupted
@@ -33,6 +35,7 @@ from noria.dataflow.packets import (
 )
 from noria.runtime.blame import Blame, refused
 
+_MOST_PASSED = 1_000  # changes that are looked through for one that may go before them
 FIRST_REQUEST = 2**40  # questions are numbered apart from changes: a Done of an Ingest carries its seq
 
 
@@ -94,8 +97,9 @@ class Flight:
 @dataclass
 class ChangeQueue:
     """Order of arrival is order of commit.  One packet is in flight, and one large write behind it.  held: the group
-    that is prepared, or about to be: only what is decided of it may go.  gated: groups whose `Write` keeps its place,
-    and all that waits behind it, until it may go.  The future of a `Hold` is done when all before it was answered."""
+    that is prepared, or about to be: only what is decided of it may go; passed: and what is of other tables.  gated:
+    groups whose `Write` keeps its place, and all that waits behind it, until it may go.  The future of a `Hold` is done
+    when all before it was answered."""
 
     last_seq: int = 0
     waiting: deque[tuple[Change | Hold, asyncio.Future[Any]]] = field(default_factory=deque)
@@ -103,7 +107,9 @@ class ChangeQueue:
     groups: int = 0
     statements: int = 0
     held: str = ""
+    passed: bool = False
     gated: set[str] = field(default_factory=set)
+    _held_tables: frozenset[str] = frozenset()
     _careful: bool = False
 
     @property
@@ -143,18 +149,34 @@ class ChangeQueue:
     def _take(self) -> Flight | None:
         if not self.waiting or len(self.flying) >= (WRITES_IN_FLIGHT if _large(self.waiting[0][0]) else 1):
             return None
-        if (self.held and not self._decision_first()) or getattr(self.waiting[0][0], "group", None) in self.gated:
+        if self.held and not self._decision_first():
+            return self._take_past() if self.passed else None
+        if getattr(self.waiting[0][0], "group", None) in self.gated:
             return None
         first, future = self.waiting[0]
         if isinstance(first, Hold):
             _settle(future, None)
             return None
         self.waiting.popleft()
-        self.held = first.group if isinstance(first, Prepare) else ""
+        self.held = ""
+        if isinstance(first, Prepare):
+            self.held, self.passed, self._held_tables = first.group, False, _tables(first)
         flight = self.begun(first, future)
         if isinstance(first, Write) and _shares(first):
             self._merge(flight, first)
         return flight
+
+    def _take_past(self) -> Flight | None:
+        """The first write that is of no table of what is prepared, nor of what waits before it."""
+        tables = set(self._held_tables)
+        for n, (body, future) in enumerate(islice(self.waiting, _MOST_PASSED)):
+            if not isinstance(body, Write | Prepare):
+                return None
+            if isinstance(body, Write) and _shares(body) and tables.isdisjoint(_tables(body)):
+                del self.waiting[n]
+                return self.begun(body, future)
+            tables |= _tables(body)
+        return None
 
     def begun(self, body: Change, future: asyncio.Future[Any]) -> Flight:
         """A change as the next one."""
@@ -228,6 +250,10 @@ class ChangeQueue:
         self.gated.discard(group)
         if self.held == group:
             self.held = ""
+
+    def pass_by(self, group: str) -> None:
+        """What is decided of it is long in coming: what is of other tables than what is prepared of it may go."""
+        self.passed = self.passed or self.held == group
 
     def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None:
         """Nothing becomes of a change that waits, or (sent) may have been prepared: its future gets `Lost`."""
@@ -342,6 +368,10 @@ class ReplyBook:
 def _shares(body: Write) -> bool:
     """May it be in one packet with others?"""
     return not (body.group or body.once or body.forget)
+
+
+def _tables(body: Write | Prepare) -> frozenset[str]:
+    return frozenset(s.table for s in body.statements)
 
 
 def _large(body: Change | Hold) -> bool:

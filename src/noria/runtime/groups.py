@@ -8,7 +8,8 @@ other.
 
 Keeps true: nobody is told before the decision is durable; what was prepared is decided as the coordinator has it,
 whoever died meanwhile, the front end too.  When a worker is lost, what is not decided and needs it is given up at the
-others (`Lost`), so that nothing waits behind it there; only while the decision is on its way to the lost one they wait.
+others (`Lost`), so that nothing waits behind it there; only while the decision is on its way to the lost one, writes of
+the same tables wait.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Participant(Protocol):
     def gate(self, group: str) -> None: ...
 
     def release(self, group: str) -> None: ...
+
+    def pass_by(self, group: str) -> None: ...
 
     def submit(self, body: Change) -> asyncio.Future[Any]: ...
 
@@ -160,6 +163,9 @@ class Groups:
                 self._links[worker].withdraw(group.prepares[worker], True)
             elif worker == group.first and not group.patient:
                 self._links[worker].withdraw(group.decision, False)
+            if worker == group.first and not group.decision.done():  # it may have committed; only its next life tells
+                for w in group.prepares:
+                    self._links[w].pass_by(group.name)
 
     async def _run(self, write: Write, first: int, decision: asyncio.Future[Any],
                    prepares: dict[int, asyncio.Future[Any]], told: dict[int, Told]) -> Outcome:

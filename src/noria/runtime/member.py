@@ -107,6 +107,11 @@ class Member:
         self._book.changes.release(group)
         self._pump()
 
+    def pass_by(self, group: str) -> None:
+        """What is decided of the group is long in coming: writes of other tables do not wait for it."""
+        self._book.changes.pass_by(group)
+        self._pump()
+
     def hold(self, group: str) -> asyncio.Future[Any]:
         """Take a place in the queue, for what `put` brings; done when all before it was answered."""
         return self._add(Hold(group))

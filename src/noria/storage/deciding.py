@@ -1,7 +1,7 @@
 """A store's part of statements over several shards: tried and kept until it is decided, or worked out only.
 
-Keeps true: what is prepared is done as it was tried, because nothing else is written before it is decided; while a
-damaged file keeps it from being done, nothing of its table.
+Keeps true: what is prepared is done as it was tried, because nothing else is written to its tables before it is
+decided.
 """
 
 from __future__ import annotations
@@ -132,9 +132,12 @@ class Deciding(Loading):
         self._refuse_undecided()
         return self._stage(self._readable(table).name, {}, work)
 
-    def _refuse_undecided(self) -> None:
-        """What a damaged file keeps from being done keeps nothing else: its table is not written anyway."""
+    def _refuse_undecided(self, tables: Collection[str] | None = None) -> None:
+        """tables: that are to be written; None: whatever it is.  What a damaged file keeps from being done keeps
+        nothing else: its table is not written anyway."""
         for name, group in self._groups.prepared.items():
+            if tables is not None and all(s.table not in tables for s in group.statements):
+                continue
             if all(self._there(s.table) is not None and self.damage_of(s.table) is None for s in group.statements):
                 raise prepared.undecided(name)
 

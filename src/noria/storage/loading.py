@@ -6,7 +6,7 @@ the coordinator's store tells what is decided, whoever dies meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rocksdict import WriteBatch
 
@@ -27,7 +27,7 @@ class Loading(Committing):
     def _readable(self, name: str) -> Table:
         raise NotImplementedError
 
-    def _refuse_undecided(self) -> None:
+    def _refuse_undecided(self, tables: Collection[str] | None = None) -> None:
         raise NotImplementedError
 
     def check_ingest(self, table: str, files: dict[str, list[str]], rows: int,
