@@ -72,10 +72,10 @@ def read(db: Database) -> list[list[Any]]:
     return [*found, *([tuple(r) for r in db.sql("SELECT * FROM counted WHERE n = ?", [n])] for n in range(9))]
 
 
-def to(path: Path, workers: int, spark: Callable[[], Any] | None = None) -> str:
+def to(path: Path, workers: int, spark: Callable[[], Any] | None = None, again: bool = False) -> str:
     claim = Claim(path)
     try:
-        return Resharding(path, workers, claim.epoch, lambda *step: None, spark or _none).run()
+        return Resharding(path, workers, claim.epoch, lambda *step: None, spark or _none, again).run()
     finally:
         claim.release()
 
@@ -85,8 +85,8 @@ def _none() -> SparkSession:
 
 
 def whole(path: Path, workers: int, wanted: list[list[Any]]) -> None:
-    for base in bases(path):
-        assert Check(str(base), lambda *step: None).run().findings == []
+    for w, base in enumerate(bases(path)):
+        assert Check(str(base), lambda *step: None, worker=w, workers=workers).run().findings == []
     assert workers_of(path) == workers
     with noria.open(path, workers=workers) as db:
         assert read(db) == wanted
@@ -111,6 +111,25 @@ def test_from_some_workers_to_others(tmp_path: Path, way: tuple[int, ...]) -> No
         assert max(r[0] for r in db.sql("SELECT id FROM numbers")) > top
         db.sql("INSERT INTO bag VALUES (1, 'new')")
         assert len(db.sql("SELECT * FROM bag")) == len(wanted[3]) + 1
+
+
+def test_again_brings_rows_to_their_workers(tmp_path: Path) -> None:
+    """Rows at another worker than their own are read and deleted by what asks all workers, and brought back."""
+    data = tmp_path / "data"
+    wanted = filled(data, 2, random.Random(5), 30)
+    ids = [i for i in range(1001, 1021) if int(shard_of([np.array([i])], [INT], 2)[0])]
+    claim = Claim(data)
+    store = RocksStore(str(data / "worker-0" / "base"), PlainSymbols())
+    store.write([Insert("numbers", (0, 1), [(i, 3) for i in ids])], claim.epoch, 1)
+    store.close()
+    claim.release()
+    with noria.open(data, workers=2) as db:
+        db.sql(f"DELETE FROM numbers WHERE id + 0 = {ids[0]}")
+        found = read(db)
+    assert [r[0] for r in found[0] if r not in wanted[0]] == ids[1:]
+    assert "nothing to do" in to(data, 2)
+    assert to(data, 2, again=True).startswith("has 2 workers, each row at the worker that it belongs to; 5 tables")
+    whole(data, 2, found)
 
 
 def test_large_tables_by_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from rocksdict import Rdict, WriteBatch
 
 from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import call
+from noria.core.keys import hasher, shard_of_key
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
@@ -67,6 +68,17 @@ def test_a_whole_store_has_no_findings(tmp_path: Path) -> None:
     assert not report.findings, report.findings
     assert report.tables == {"users": 3000, "bag": 2399} and report.indexes == 3
     assert checked(crashed(filled(tmp_path / "log"))).findings == [], "with rows in the log only"
+
+
+def test_rows_of_other_workers_are_told(tmp_path: Path) -> None:
+    """Of each table, for each worker that owns some, with the key of one."""
+    path = users(tmp_path / "data")
+    owner = [shard_of_key([i], [hasher(BIGINT)], 3) for i in range(1, 3001)]
+    report = Check(str(path), lambda what, done, total: None, worker=1, workers=3).run()
+    assert report.findings == [f"table users: {3000 - owner.count(1):,} rows belong to other workers: "
+                               + "; ".join(f"{owner.count(w):,} to worker {w}, as that with id {owner.index(w) + 1}"
+                                           for w in (0, 2))], "those of a bag may be anywhere"
+    assert report.misplaced == {"users"}
 
 
 def first(db: Rdict, family: str) -> tuple[bytes, bytes]:

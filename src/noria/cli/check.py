@@ -19,6 +19,7 @@ def command(
                               "again with what is there.")] = False,
 ) -> None:
     """Read every block of every file and of the write-ahead log, and compare every index with its table.
+    Among several workers, rows that lie at another worker than the one that they belong to are told, too.
 
     Status 0: all is whole; 1: what is not is listed, with table, index and file.
     """
@@ -32,7 +33,7 @@ def command(
     except (DirectoryInUse, StoreError) as e:
         sys.exit(f"noria check: {e}")
     try:
-        reports = [_checked(base, accept_loss) for base in found]
+        reports = [_checked(base, accept_loss, w, len(found)) for w, base in enumerate(found)]
     except StoreError as e:
         sys.exit(f"noria check: {e}")
     finally:
@@ -41,6 +42,9 @@ def command(
                 for w, report in enumerate(reports) for finding in report.findings]
     for finding in findings:
         print(finding)
+    if any(report.misplaced for report in reports):
+        print(f"noria reshard --data-dir {data_dir} --workers {len(found)} --again brings every row to the worker that "
+              "it belongs to")
     rows = sum(rows for report in reports for rows in report.tables.values())
     tables = {name for report in reports for name in report.tables}
     print(f"{data_dir}: {len(tables)} tables, {rows:,} rows, {max(r.indexes for r in reports)} indexes: "
@@ -48,7 +52,7 @@ def command(
     raise typer.Exit(1 if findings else 0)
 
 
-def _checked(base: Path, accept_loss: bool) -> Report:
+def _checked(base: Path, accept_loss: bool, worker: int, workers: int) -> Report:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -66,4 +70,4 @@ def _checked(base: Path, accept_loss: bool) -> Report:
         def told(what: str, done: int, total: int) -> None:
             bar.update(task, description=what, completed=done, total=total)
 
-        return Check(str(base), told, mend=accept_loss).run()
+        return Check(str(base), told, accept_loss, worker, workers).run()

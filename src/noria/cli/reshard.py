@@ -14,6 +14,9 @@ def command(
     workers: Annotated[int, typer.Option("--workers", min=1, help="How many workers are to have it.")],
     drop_old: Annotated[bool, typer.Option(
         "--drop-old", help="Remove the old stores when the new ones are verified and in place.")] = False,
+    again: Annotated[bool, typer.Option(
+        "--again", help="Also where it has so many workers already: rows that lie at another worker than the one that "
+                        "they belong to (`noria check` tells them) come to it.")] = False,
 ) -> None:
     """Spread the rows of a data directory over another number of workers.
 
@@ -36,7 +39,7 @@ def command(
         sys.exit(f"noria reshard: {e}")
     try:
         with interruptible():
-            said = _resharded(data_dir, workers, claim.epoch)
+            said = _resharded(data_dir, workers, claim.epoch, again)
         if drop_old:
             resharding.forget(data_dir)
         kept = (data_dir / BEFORE).exists()
@@ -53,7 +56,7 @@ def command(
         claim.release()
 
 
-def _resharded(data_dir: Path, workers: int, epoch: int) -> str:
+def _resharded(data_dir: Path, workers: int, epoch: int, again: bool) -> str:
     """What there is then, in words."""
     from rich.console import Console
     from rich.progress import (
@@ -77,4 +80,4 @@ def _resharded(data_dir: Path, workers: int, epoch: int) -> str:
             bar.update(task, description=what, completed=done, total=total,
                        rate="" if speed is None else f"{speed:,.0f} rows/s")
 
-        return Resharding(data_dir, workers, epoch, told).run()
+        return Resharding(data_dir, workers, epoch, told, again=again).run()

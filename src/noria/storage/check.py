@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 from rocksdict import AccessType, Options, Rdict, WriteBatch, WriteOptions
 
+from noria.core.batch import Codes
 from noria.core.keys import folded_texts
 from noria.core.limits import NULL_CODE
 from noria.core.types import TableDef
@@ -33,6 +34,7 @@ from noria.storage.engine import DEFAULT, META, table_options
 from noria.storage.entries_hash import Sums
 from noria.storage.errors import StoreError, one_line, opening_error
 from noria.storage.mark import Mark
+from noria.storage.shards import owners
 from noria.storage.snapshot import column_array
 from noria.storage.table import Counters, Index
 
@@ -45,24 +47,28 @@ Progress = Callable[[str, int, int], object]  # what is read, entries done, entr
 
 @dataclass
 class Report:
-    """findings: a sentence each, with table, index or file; tables: name -> rows read; sums: of them (`add_rows`)."""
+    """findings: a sentence each, with table, index or file; tables: name -> rows read; sums: of them (`add_rows`);
+    misplaced: tables of which other workers own some rows."""
 
     findings: list[str] = field(default_factory=list)
     tables: dict[str, int] = field(default_factory=dict)
     indexes: int = 0
     sums: dict[str, Sums] = field(default_factory=dict)
+    misplaced: set[str] = field(default_factory=set)
 
 
 class Check:
-    """mend: after an accepted loss, set counters to what the rows say, so that no value is given out twice."""
+    """mend: after an accepted loss, set counters to what the rows say, so that no value is given out twice.  worker:
+    whose store it is, of how many."""
 
-    def __init__(self, path: str, progress: Progress, mend: bool = False):
+    def __init__(self, path: str, progress: Progress, mend: bool = False, worker: int = 0, workers: int = 1):
         self.path, self.report = path, Report()
+        self._worker, self._workers = worker, workers
         self._mend = mend
         self._counted: dict[bytes, Counters] = {}  # to be written
         self._progress = progress
         self._entries = self._done = 0
-        self._misplaced: set[str] = set()
+        self._mislaid: set[str] = set()  # tables with rows under keys that are not theirs
 
     def run(self) -> Report:
         try:
@@ -165,12 +171,14 @@ class Check:
         what, before = f"table {table.name}", len(self.report.findings)
         wanted = [Sums() for _ in indexes]
         rows, top, last_row = Sums(), 0, 0
+        elsewhere: dict[int, tuple[int, str]] = {}
         for some in self._slices(family_of(table), what):
             keys, values = [k for k, _ in some], [v for _, v in some]
             add_rows(rows, table, keys, values)
             for chosen, parts in unpack_parts(values, [c.type for c in table.columns]):
                 mine = keys if isinstance(chosen, slice) else [keys[r] for r in chosen.tolist()]
                 self._keys(table, parts, mine)
+                self._places(table, parts, len(mine), elsewhere)
                 for index, sums in zip(indexes, wanted, strict=True):
                     sums.add(entries_of(table, index, parts, mine), mine)
                 if table.auto_increment is not None and table.auto_increment < len(parts):
@@ -178,6 +186,10 @@ class Check:
             if not table.primary_key:
                 last_row = max([last_row, *(n for k in keys if (n := int.from_bytes(k, "big") - 2**63) < LOADED)])
         self.report.tables[table.name], self.report.sums[table.name] = rows.count, rows
+        if elsewhere:
+            self.report.misplaced.add(table.name)
+            self._find(f"{what}: {sum(n for n, _ in elsewhere.values()):,} rows belong to other workers: " + "; ".join(
+                f"{n:,} to worker {w}, as that with {key}" for w, (n, key) in sorted(elsewhere.items())))
         if len(self.report.findings) == before:
             self._counters(table, Counters(rows.count, top, last_row), counters)
         for index, sums in zip(indexes, wanted, strict=True):
@@ -204,10 +216,20 @@ class Check:
         if not table.primary_key or max(table.primary_key) >= len(parts):
             return
         wanted = pack_keys(_key_parts(table, table.primary_key, parts, len(keys)))
-        if wanted != keys and table.name not in self._misplaced:
-            self._misplaced.add(table.name)
+        if wanted != keys and table.name not in self._mislaid:
+            self._mislaid.add(table.name)
             bad = next(k for k, w in zip(keys, wanted, strict=True) if k != w)
             self._find(f"table {table.name}: a row lies under the key {bad.hex()}, which is not that of its columns")
+
+    def _places(self, table: TableDef, parts: list[Part], rows: int, elsewhere: dict[int, tuple[int, str]]) -> None:
+        """Count rows that are another worker's: by it, with the values of one that say so."""
+        whose = owners_of(table, parts, rows, self._workers) if self._workers > 1 else None
+        if whose is None or (whose == self._worker).all():
+            return
+        for worker in set(np.unique(whose).tolist()) - {self._worker}:
+            at = np.flatnonzero(whose == worker)
+            count, example = elsewhere.get(worker, (0, ""))
+            elsewhere[worker] = count + len(at), example or _shown(table, parts, rows, int(at[0]))
 
     # ---------------------------------------------------------------- an index
     def _index(self, table: TableDef, index: Index, wanted: Sums, compare: bool) -> None:
@@ -269,6 +291,19 @@ def entries_of(table: TableDef, index: Index, parts: Sequence[Part], keys: list[
     for row in np.flatnonzero(nulls).tolist():
         prefixes[row] += keys[row]
     return prefixes
+
+
+def owners_of(table: TableDef, parts: Sequence[Part], rows: int, workers: int) -> Codes | None:
+    """The worker of each of some packed rows; None: they may be anywhere."""
+    columns = {c: _whole(column_array(table, c, parts, rows)) for c in table.sharded_by or ()}
+    return owners(table, columns, rows, workers)
+
+
+def _shown(table: TableDef, parts: Sequence[Part], rows: int, at: int) -> str:
+    """The values of a row that tell its worker, and its key."""
+    columns = dict.fromkeys([*(table.sharded_by or ()), *table.primary_key]) or range(len(table.columns))
+    return ", ".join(f"{table.columns[c].name} {_whole(column_array(table, c, parts, rows))[at].as_py()!r}"
+                     for c in columns)
 
 
 def _key_parts(table: TableDef, columns: Sequence[int], parts: Sequence[Part], rows: int) -> list[Part]:

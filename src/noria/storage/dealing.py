@@ -14,13 +14,12 @@ import pyarrow as pa
 from noria.core.types import BIGINT, TableDef
 from noria.storage import reading
 from noria.storage.catalog import family_of
-from noria.storage.check import add_rows, entries_of
-from noria.storage.encoding import Part, key_parts_of_arrow, pack_keys, unpack_parts
+from noria.storage.check import add_rows, entries_of, owners_of
+from noria.storage.encoding import key_parts_of_arrow, pack_keys, unpack_parts
 from noria.storage.engine import open_read_only
 from noria.storage.entries_hash import Sums
 from noria.storage.errors import StoreError
-from noria.storage.shards import owners
-from noria.storage.snapshot import Range, column_array
+from noria.storage.snapshot import Range
 from noria.storage.sst import ENTRY
 from noria.storage.table import Index
 
@@ -55,22 +54,13 @@ def _divided(table: TableDef, indexes: Sequence[Index], keys: list[bytes], value
     for chosen, parts in unpack_parts(values, [c.type for c in table.columns]):
         rows = range(len(values)) if isinstance(chosen, slice) else chosen.tolist()
         mine, theirs = [keys[r] for r in rows], [values[r] for r in rows]
-        whose = _owners(table, parts, len(mine), workers)
+        whose = owners_of(table, parts, len(mine), workers)
         if whose is None:  # anywhere: evenly
             whose = (np.arange(len(mine)) + at) % workers
         made = [_batch(mine, theirs), *(_batch(entries_of(table, i, parts, mine), mine) for i in indexes)]
         for worker in np.unique(whose).tolist():
             theirs_only = pa.array(whose == worker)
             yield worker, [b.filter(theirs_only) for b in made]
-
-
-def _owners(table: TableDef, parts: Sequence[Part], rows: int, workers: int) -> np.ndarray | None:
-    columns = {c: _whole(column_array(table, c, parts, rows)) for c in table.sharded_by or ()}
-    return owners(table, columns, rows, workers)
-
-
-def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def _batch(keys: list[bytes], values: list[bytes]) -> pa.RecordBatch:

@@ -34,12 +34,13 @@ Told = Callable[[str, int, int], object]  # what is done, rows done, rows in all
 
 
 class Resharding:
-    """epoch: of the claim.  make_session: for tests, which have one."""
+    """epoch: of the claim.  make_session: for tests, which have one.  again: also where there are so many already,
+    so that every row comes to the worker that it belongs to."""
 
     def __init__(self, data_dir: Path, workers: int, epoch: int, told: Told,
-                 make_session: Callable[[], Any] | None = None):
+                 make_session: Callable[[], Any] | None = None, again: bool = False):
         self._data_dir, self._workers, self._epoch, self._told = data_dir, workers, epoch, told
-        self._make_session = make_session
+        self._make_session, self._again = make_session, again
         self._session: Any = None
         self._rows = 0  # about, of all tables
 
@@ -48,7 +49,7 @@ class Resharding:
         if (done := resharding.finish_switch(self._data_dir)) is not None and done.after == self._workers:
             return _moved(done)
         found = workers_of(self._data_dir)
-        if found == self._workers:
+        if found == self._workers and not self._again:
             return f"has {_counted(found)}: nothing to do"
         if (self._data_dir / BEFORE).exists():
             raise StoreError(f"{self._data_dir / BEFORE} has the stores of an earlier reshard: see that all is well "
@@ -75,8 +76,9 @@ class Resharding:
         """All of each new store is read: by Spark's tasks, if there are any."""
         bases = resharding.new_bases(self._data_dir, self._workers)
         if self._session is None:
-            for base in bases:
-                yield Check(base, lambda what, done, total: self._told(f"comparing {what}", done, total)).run()
+            for worker, base in enumerate(bases):
+                yield Check(base, lambda what, done, total: self._told(f"comparing {what}", done, total), False,
+                            worker, len(bases)).run()
             return
         with stages(self._session, self._after(0, self._rows, self._rows), "comparing all stores"):
             numbers = self._session.range(0, len(bases), 1, len(bases))
@@ -139,7 +141,7 @@ def _check(bases: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
     def check(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for n in batch.column(0).to_pylist():
-                report = pickle.dumps(Check(bases[n], lambda *step: None).run())
+                report = pickle.dumps(Check(bases[n], lambda *step: None, False, n, len(bases)).run())
                 yield pa.record_batch([pa.array([n], pa.int32()), pa.array([report], pa.binary())],
                                       names=["worker", "report"])
 
@@ -147,7 +149,8 @@ def _check(bases: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 
 def _moved(plan: Plan) -> str:
-    return f"has {_counted(plan.after)}, it had {plan.before}"
+    before = "each row at the worker that it belongs to" if plan.before == plan.after else f"it had {plan.before}"
+    return f"has {_counted(plan.after)}, {before}"
 
 
 def _counted(workers: int) -> str:
