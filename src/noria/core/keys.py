@@ -38,14 +38,17 @@ def shard_of(
     """
     total = np.zeros(len(columns[0]), np.uint64)
     for column, type in zip(columns, types, strict=True):
-        total = _mix(total ^ _hashes(column, type, symbols))
-    return ((total >> np.uint64(32)) * np.uint64(workers) >> np.uint64(32)).astype(np.int64)
+        mix_in(total, _words(column, type, symbols))
+    owners = np.empty(len(total), np.int64)
+    part(total, workers, owners)
+    return owners
 
 
-def _hashes(column: Codes | pa.Array, type: SqlType, symbols: Symbols | None) -> Hashes:
+def _words(column: Codes | pa.Array, type: SqlType, symbols: Symbols | None) -> Hashes:
+    """A word for each value, of an array of its own: equal for values that are the same key, not spread yet."""
     if not type.is_text:
         codes = column if isinstance(column, np.ndarray) else from_arrow(column, type, cast(Symbols, symbols))
-        return _mix(codes.view(np.uint64))
+        return codes.view(np.uint64).copy()
     if type.is_bytes and not isinstance(column, np.ndarray):
         column = texts_of(column)
     if isinstance(column, np.ndarray):
@@ -58,7 +61,7 @@ def _hashes(column: Codes | pa.Array, type: SqlType, symbols: Symbols | None) ->
     hash_texts(text_bytes(texts), text_offsets(texts), hashes)
     if texts.null_count:
         hashes[texts.is_null().to_numpy(zero_copy_only=False)] = _NULL_HASH
-    return _mix(hashes)
+    return hashes
 
 
 def folded_texts(array: pa.Array) -> pa.Array:
@@ -84,12 +87,25 @@ def text_bytes(texts: pa.Array) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
 
 
-def _mix(x: Hashes) -> Hashes:
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _mix(x: np.uint64) -> np.uint64:
     """A bijection that spreads every bit over the word (the finaliser of splitmix64)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+def _mix_in(total: Hashes, words: Hashes) -> None:
+    """One more column of each key."""
+    for row in range(len(total)):
+        total[row] = _mix(total[row] ^ _mix(words[row]))
+
+
+def _part(total: Hashes, workers: int, out: Codes) -> None:
+    """As many equal parts of what keys are hashed to as there are workers."""
+    for row in range(len(total)):
+        out[row] = np.int64((total[row] >> np.uint64(32)) * np.uint64(workers) >> np.uint64(32))
 
 
 def _hash_texts(data: npt.NDArray[np.uint8], offsets: Codes, out: Hashes) -> None:
@@ -102,6 +118,8 @@ def _hash_texts(data: npt.NDArray[np.uint8], offsets: Codes, out: Hashes) -> Non
 
 
 hash_texts: Callable[..., Any] = numba.njit(cache=True, nogil=True)(_hash_texts)
+mix_in: Callable[..., Any] = numba.njit(cache=True, nogil=True)(_mix_in)
+part: Callable[..., Any] = numba.njit(cache=True, nogil=True)(_part)
 
 
 # ------------------------------------------------------------------ one key of Python values
@@ -130,7 +148,7 @@ def _text_hasher(type: SqlType) -> Callable[[Any], int]:
         text = value.decode("latin-1") if isinstance(value, bytes) else value
         data = (fold(text) if type.folds else text).encode()
         if len(data) > _SHORT_TEXT:
-            return int(_hashes(pa.array([value]), type, None)[0])
+            return _mix_one(int(_words(pa.array([value]), type, None)[0]))
         word = 0xCBF29CE484222325
         for byte in data:
             word = (word ^ byte) * 0x100000001B3 & _WORD

@@ -336,6 +336,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     from noria.runtime import warm
     from noria.state.symbols import SymbolTable
     from noria.storage.engine import Memory
+    from noria.storage.shards import Shard
     from noria.storage.store import RocksStore
     from noria.views.writer import ViewDirectory
 
@@ -344,7 +345,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     published.mkdir(mode=0o700, parents=True, exist_ok=True)
     symbols = SymbolTable(str(published))
     store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation,
-                       memory=Memory.within(config.memory_limit))
+                       memory=Memory.within(config.memory_limit), shard=Shard(config.worker, config.workers))
     views = ViewDirectory(str(published), symbols, incarnation, FeedDirectory(feeds_dir(config), symbols))
     by_spark = config.spark and config.workers == 1  # one of several makes first states itself
     core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,

@@ -128,9 +128,10 @@ class Deciding(Loading):
         moving.check_unique(self._looking(table), gone, came)
 
     def _looking(self, table: str, work: Work | None = None) -> Stage:
-        """A stage of which nothing is committed."""
+        """A stage of which nothing is committed, for rows of any worker."""
         self._refuse_undecided()
-        return self._stage(self._readable(table).name, {}, work)
+        found = self._readable(table)
+        return Stage(self._engine, found, found.counters, work)
 
     def _refuse_undecided(self, tables: Collection[str] | None = None) -> None:
         """tables: that are to be written; None: whatever it is.  What a damaged file keeps from being done keeps

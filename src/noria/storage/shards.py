@@ -5,12 +5,14 @@
     DATA/reshard                what is on its way to another number of workers (`resharding.py`)
     SNAPSHOT/worker-<w>         the checkpoint of worker w; of one worker SNAPSHOT is the checkpoint itself
 
-Keeps true: a directory is used by as many workers as it was written by; a row's worker depends on its values alone.
+Keeps true: a directory is used by as many workers as it was written by; a row's worker depends on its values alone, and
+no other one lets it in.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ import pyarrow as pa
 
 from noria.core.batch import Codes
 from noria.core.keys import shard_of
+from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.storage.catalog import index_family_of
 from noria.storage.disk import sync
@@ -110,6 +113,29 @@ def owners(table: TableDef, columns: dict[int, pa.Array], rows: int, workers: in
     if not by:
         return np.zeros(rows, np.int64)
     return shard_of([columns[c] for c in by], [table.columns[c].type for c in by], workers)
+
+
+class Misrouted(Exception):
+    """A row came to a worker that does not own it: a defect of whoever placed it."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The part of the rows that a worker has."""
+
+    worker: int = 0
+    workers: int = 1
+
+    def refuse_others(self, table: TableDef, rows: Codes, symbols: Symbols) -> None:
+        """Misrouted for a row that is none of this worker's.  rows: as codes."""
+        by = table.sharded_by
+        if self.workers == 1 or by is None:
+            return
+        whose = np.zeros(rows.shape[1], np.int64) if not by else shard_of(
+            [rows[c] for c in by], [table.columns[c].type for c in by], self.workers, symbols)
+        if len(others := whose[whose != self.worker]):
+            raise Misrouted(f"a row of table {table.name} came to worker {self.worker} and belongs to worker "
+                            f"{others[0]}: nothing of the statement is stored")
 
 
 def spread_families(table: TableDef | None) -> frozenset[str]:

@@ -18,6 +18,7 @@ from rocksdict import WriteBatch
 from noria.core.batch import Batch, Codes, concat
 from noria.dataflow.work import Work
 from noria.storage.engine import Engine
+from noria.storage.shards import Shard
 from noria.storage.table import Counters, Index, Table
 
 SCAN_ROWS = 50_000  # of one slice: a few ms, and some MB
@@ -45,12 +46,13 @@ class Effect:
 
 @dataclass
 class Stage:
-    """One table within one write call."""
+    """One table within one write call.  shard: whose rows may come."""
 
     engine: Engine
     table: Table
     counters: Counters
     work: Work | None = None  # asked between two slices of a scan
+    shard: Shard | None = None
     effects: list[Effect] = field(default_factory=list)
     _seen: int = 0  # effects already in the overlays
     _overlays: dict[str, dict[bytes, bytes | None]] = field(default_factory=dict)
@@ -67,6 +69,9 @@ class Stage:
             self._overlays.clear()
 
     def add(self, effect: Effect) -> None:
+        """Misrouted where rows come that are none of this worker's; one that lies here may be changed."""
+        if self.shard is not None and effect.new.shape[1] and not effect.old.shape[1]:
+            self.table.refuse_others(self.shard, effect.new)
         self.effects.append(effect)
         rows = self.counters.rows + effect.new.shape[1] - effect.old.shape[1]
         self.counters = self.counters._replace(rows=rows)

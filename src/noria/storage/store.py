@@ -35,6 +35,7 @@ from noria.storage.fitting import Fitting, entries_of, refuse_unfit, set_unique
 from noria.storage.indexing import IndexBuild, build_whole
 from noria.storage.loading import result_of
 from noria.storage.rekeying import switched
+from noria.storage.shards import Shard
 from noria.storage.stage import SCAN_ROWS, Stage
 from noria.storage.table import Index, Table
 from noria.storage.writer import bare, joins, run, run_inserts
@@ -43,10 +44,12 @@ from noria.storage.writer import bare, joins, run, run_inserts
 class RocksStore(Deciding):
     """Implements dataflow.protocols.BaseStore."""
 
-    def __init__(self, path: str, symbols: Symbols, fence: int | None = None, memory: Memory | None = None):
+    def __init__(self, path: str, symbols: Symbols, fence: int | None = None, memory: Memory | None = None,
+                 shard: Shard | None = None):
         """Open the data directory, or make it.  fence: the owner's epoch; a store opened with a later one
-        refuses this one (StoreFenced).  StoreError says what is wrong with the directory."""
-        self.path, self._symbols = path, symbols
+        refuses this one (StoreFenced).  shard: which rows are let in (None: any).  StoreError says what is wrong with
+        the directory."""
+        self.path, self._symbols, self._shard = path, symbols, shard
         self._refused: Done | None = None
         self._engine = Engine(path, memory or Memory())
         self._engine.reopened = self._settle
@@ -347,7 +350,7 @@ class RocksStore(Deciding):
         stage = stages.get(name)
         if stage is None:
             table = self._tables[name]
-            stage = stages[name] = Stage(self._engine, table, table.counters, work)
+            stage = stages[name] = Stage(self._engine, table, table.counters, work, self._shard)
         return stage
 
     # ---------------------------------------------------------------- reading

@@ -25,6 +25,7 @@ from noria.core.types import BIGINT, TableDef
 from noria.core.values import decode, encode, recode_all
 from noria.storage.catalog import family_of, index_family_of
 from noria.storage.encoding import keys_of, rows_of, unpack_rows
+from noria.storage.shards import Shard
 
 if TYPE_CHECKING:
     from noria.storage.fitting import Fitting
@@ -110,6 +111,10 @@ class Table:
     def unfinished(self) -> list[Index]:
         """The indexes that are not looked up yet."""
         return [*self.building, *(b.index for b in self.awaited if b.index not in self.building)]
+
+    def refuse_others(self, shard: Shard, rows: Codes) -> None:
+        """Misrouted for a row that is none of the worker's."""
+        shard.refuse_others(self.definition, rows, self._symbols)
 
     def abandon(self) -> None:
         """Nothing is built any more."""
