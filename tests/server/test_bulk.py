@@ -15,6 +15,9 @@ import pytest
 from noria.control.supervisor import DriverGone, JobError, NoDriver
 from noria.core.errors import SqlError
 from noria.core.limits import SPARK_QUERIES, SPARK_QUEUE
+from noria.core.types import INT, Column, TableDef
+from noria.plan.mir import Base, UnionAll
+from noria.plan.view import ViewDef
 from noria.server.bulk.jobs import RUNNING, WAITING, Bulk
 
 
@@ -149,3 +152,10 @@ def test_what_fails_on_spark_is_the_querys_error(tmp_path: Path, bad: Exception,
         assert error.value.code == code and bulk.queries.free == SPARK_QUERIES
 
     rig(tmp_path, test)
+
+
+def test_what_is_verified_of_a_view_is_what_it_derives_from(tmp_path: Path) -> None:
+    tables = [TableDef(name, (Column("id", INT, False),), (0,)) for name in ("a", "b", "c")]
+    bulk = Bulk(None, None, SimpleNamespace(tables=lambda: tables), tmp_path / "snapshots")  # type: ignore[arg-type]
+    view = ViewDef("v", UnionAll(Base(tables[0]), Base(tables[2])), (), 1)
+    assert bulk._below([view]) == [tables[0], tables[2]]

@@ -117,6 +117,10 @@ def test_rows_are_loaded_where_they_belong_and_read_from_all(spark: SparkSession
     for w, store in enumerate(to):
         store.checkpoint(shard_path(path, w, WORKERS))
         store.close()
+    spark.sparkContext.setJobGroup("placed", "")
+    assert {m.table for m in snapshot.misplaced(spark, path, tables)} == {"users"}
+    assert snapshot.misplaced(spark, path, [ONE, LOG]) == []
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("placed")) == 1, "whatever the tables"
     report = verify(spark, checkpoint=path, tables=tables, views=())
     found, repeated = report.misplaced
     assert str(repeated) == "1 values of the UNIQUE index unique_email are of several rows"

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPA
 from noria.core.statements import Delete, Update
 from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Read, Snapshot, Wanted
-from noria.plan.mir import Mir
+from noria.plan.mir import Mir, tables_of
 from noria.plan.optimizer import told
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
@@ -346,7 +346,8 @@ class Bulk:
 
     # ------------------------------------------------------------ verify
     async def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Steps of progress, then one line a view with `view`, `agrees` and what differs."""
+        """Steps of progress, then one line a view with `view`, `agrees` and what differs; and one for each table with
+        rows at wrong workers: of those that the wanted views derive from, of all, if none is named."""
         wanted = [str(v) for v in request.get("views", ())]
         for name in wanted:
             if self._program.view(name) is None:
@@ -358,6 +359,7 @@ class Bulk:
             snapshot = await taken(self._link, Snapshot(0, str(path), views=True))
             views = {v.name: told(v) for v in (*self._program.views(), *self._program.adhoc())}
             chosen = {n for w in wanted for n in views if n.lower() == w.lower()} or set(views)
+            tables = self._below(views[n] for n in chosen) if wanted else list(self._program.tables())
             lacking = [views[n] for n, state in snapshot["views"].items() if n in chosen and _is_little(_states(state))]
             derived: dict[str, int] = {}
             if lacking:
@@ -369,7 +371,7 @@ class Bulk:
             maintained = [await asyncio.to_thread(_written, place, i, *s) for i, s in enumerate(states)]
             report: VerifyReport | None = None
             async for step in self._steps("noria.spark.jobs.verify:verify", checkpoint=str(path),
-                                          tables=list(self._program.tables()), views=maintained):
+                                          tables=tables, views=maintained):
                 if "result" in step:
                     report = step["result"]
                 else:
@@ -387,6 +389,11 @@ class Bulk:
             yield {"view": name, "agrees": True, "rows": 0, "keys": 0, "of": 0, "derived": 0, "differences": [],
                    "compared": f"nothing: {why}"}
 
+    def _below(self, views: Iterable[ViewDef]) -> list[TableDef]:
+        """The tables that the views derive from."""
+        names = {name for v in views for name in tables_of(v.plan)}
+        return [t for t in self._program.tables() if t.name in names]
+
     def _without_reader(self, wanted: Sequence[str]) -> list[tuple[str, str]]:
         """Views without a state of their own, and why, of those that are wanted: all, if none is named."""
         found = [(v.name, self._program.why_readerless(v.name)) for v in self._program.views()]
@@ -396,8 +403,8 @@ class Bulk:
     async def _derive(self, checkpoint: Path, views: list[ViewDef]) -> dict[str, int]:
         """Have the worker derive some keys of these views; how many of each."""
         keys: dict[str, list[Any]] = await self._supervisor.run_job(
-            "noria.spark.jobs.verify:sample", checkpoint=str(checkpoint), tables=list(self._program.tables()),
-            views=views, most=limits.VERIFY_KEYS)
+            "noria.spark.jobs.verify:sample", checkpoint=str(checkpoint), tables=self._below(views), views=views,
+            most=limits.VERIFY_KEYS)
         derived = {}
         for view in views:
             asked = keys.get(view.name, []) if view.key else [()]

@@ -7,7 +7,7 @@ in the order of the table's columns; columns that old rows lack have their defau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -27,6 +27,7 @@ LEAST_ROWS = 20_000  # of a range: to read fewer takes less time than to start a
 
 
 Piece = tuple[str, Range]  # of a table: in which checkpoint, and which keys
+Look = Callable[[int, str, Range], Iterator[pa.RecordBatch]]  # at a piece of the table with this number
 SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}  # Spark's own
 
 
@@ -89,25 +90,39 @@ def pieces_of(spark: SparkSession, checkpoint: str, definition: TableDef) -> lis
 
 
 def misplaced(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> list[Misplaced]:
-    """Rows that are at another worker than the one that owns them, of those tables that the snapshot holds."""
+    """Rows that are at another worker than the one that owns them, of those tables that the snapshot holds: by one job
+    over all of them."""
     shards = shards_of(checkpoint)
-    if len(shards) == 1:
+    looked = [t for t in _held(shards, wanted) if t.sharded_by is not None]
+    if not looked:
         return []
-    held = {t.table_id: t for t in read_tables(shards[0]).values()}
-    found: list[Misplaced] = []
-    for t in wanted:
-        then = held.get(t.table_id)
-        if then is None or then.sharded_by is None:
-            continue
-        pieces = pieces_of(spark, checkpoint, then)
-        numbers = spark.range(0, len(pieces), 1, len(pieces))
-        wrong = numbers.mapInArrow(_placing(then, pieces, shards), "worker int, owner int, rows bigint, example string")
-        counts: dict[tuple[int, int], tuple[int, str]] = {}
-        for r in wrong.collect():
-            rows, _ = counts.get((r["worker"], r["owner"]), (0, ""))
-            counts[r["worker"], r["owner"]] = rows + r["rows"], r["example"]
-        found += [Misplaced(t.name, *at, *told) for at, told in sorted(counts.items())]
-    return found
+    wrong = _over(spark, checkpoint, looked, _placing(looked, shards),
+                  "at int, worker int, owner int, rows bigint, example string")
+    counts: dict[tuple[int, int, int], tuple[int, str]] = {}
+    for r in wrong.collect():
+        rows, _ = counts.get(place := (r["at"], r["worker"], r["owner"]), (0, ""))
+        counts[place] = rows + r["rows"], r["example"]
+    return [Misplaced(looked[at].name, worker, owner, *told) for (at, worker, owner), told in sorted(counts.items())]
+
+
+def _held(shards: list[str], wanted: Iterable[TableDef]) -> list[TableDef]:
+    """The wanted tables that a snapshot of several workers holds, as they were then, called as they are now."""
+    then = {t.table_id: t for t in read_tables(shards[0]).values()} if len(shards) > 1 else {}
+    return [replace(then[t.table_id], name=t.name) for t in wanted if t.table_id in then]
+
+
+def _over(spark: SparkSession, checkpoint: str, some: Sequence[TableDef], look: Look, schema: str) -> DataFrame:
+    """What a function finds in the pieces of some tables, each of which it gets with the table's number."""
+    pieces = [(at, *piece) for at, t in enumerate(some) for piece in pieces_of(spark, checkpoint, t)]
+    tasks = min(len(pieces), PIECES_PER_SLOT * spark.sparkContext.defaultParallelism)
+    dealt = [piece for n in range(tasks) for piece in pieces[n::tasks]]  # those of a large table to different tasks
+
+    def found(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for n in batch.column(0).to_pylist():
+                yield from look(*dealt[n])
+
+    return spark.range(0, len(dealt), 1, tasks).mapInArrow(found, schema)
 
 
 @dataclass(frozen=True)
@@ -123,60 +138,44 @@ class Repeated:
 
 
 def repeated(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> list[Repeated]:
-    """What is not kept apart among the workers, of those tables that the snapshot holds."""
-    shards = shards_of(checkpoint)
-    held = {t.table_id: t for t in read_tables(shards[0]).values()} if len(shards) > 1 else {}
-    found: list[Repeated] = []
-    for t in wanted:
-        then = held.get(t.table_id)
-        if then is None:
-            continue
-        for index in then.spread_unique:
-            pieces = pieces_of(spark, checkpoint, then)
-            numbers = spark.range(0, len(pieces), 1, len(pieces))
-            entries = numbers.mapInArrow(_entries(then, pieces, index.columns), "entry binary")
-            values = entries.groupBy("entry").count().filter("count > 1").count()
-            found += [Repeated(t.name, index.name, values)] if values else []
-    return found
+    """What is not kept apart among the workers, of those tables that the snapshot holds: by one job."""
+    looked = [t for t in _held(shards_of(checkpoint), wanted) if t.spread_unique]
+    if not looked:
+        return []
+    entries = _over(spark, checkpoint, looked, _entries(looked), "at int, unique int, entry binary")
+    twice = entries.groupBy("at", "unique", "entry").count().filter("count > 1").groupBy("at", "unique").count()
+    return [Repeated(looked[at].name, looked[at].spread_unique[unique].name, values)
+            for at, unique, values in sorted(tuple(r) for r in twice.collect())]
 
 
-def _entries(definition: TableDef, pieces: list[Piece], columns: tuple[int, ...]
-             ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function of Spark's tasks: from numbers of pieces to the entries of their rows in an index, without NULLs."""
-    types = [definition.columns[c].type for c in columns]
-
-    def look(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for n in batch.column(0).to_pylist():
-                shard, some = pieces[n]
-                for rows in read_checkpoint(shard, definition, [some], columns):
-                    rows = rows.drop_null()
-                    entries = pack_keys(key_parts_of_arrow(rows.columns, types))
-                    yield pa.record_batch([pa.array(entries, pa.binary())], names=["entry"])
+def _entries(some: Sequence[TableDef]) -> Look:
+    """The entries of a piece's rows in the UNIQUE indexes of several workers, without NULLs."""
+    def look(at: int, shard: str, piece: Range) -> Iterator[pa.RecordBatch]:
+        for n, index in enumerate(some[at].spread_unique):
+            types = [some[at].columns[c].type for c in index.columns]
+            for rows in read_checkpoint(shard, some[at], [piece], index.columns):
+                rows = rows.drop_null()
+                entries = pack_keys(key_parts_of_arrow(rows.columns, types))
+                places = [pa.repeat(pa.scalar(p, pa.int32()), len(entries)) for p in (at, n)]
+                yield pa.record_batch([*places, pa.array(entries, pa.binary())], names=["at", "unique", "entry"])
 
     return look
 
 
-def _placing(definition: TableDef, pieces: list[Piece], shards: list[str]
-             ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function of Spark's tasks: from numbers of pieces to what is misplaced in them."""
-    by = definition.sharded_by or ()
-    read = list(dict.fromkeys([*by, *definition.primary_key])) or [0]
-
-    def look(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for n in batch.column(0).to_pylist():
-                shard, some = pieces[n]
-                worker = shards.index(shard)
-                for rows in read_checkpoint(shard, definition, [some], read):
-                    whose = owners(definition, dict(zip(read, rows.columns, strict=True)), rows.num_rows, len(shards))
-                    assert whose is not None
-                    for owner in set(np.unique(whose).tolist()) - {worker}:
-                        at = np.flatnonzero(whose == owner)
-                        example = str(tuple(c[int(at[0])].as_py() for c in rows.columns))
-                        yield pa.record_batch(
-                            [pa.array([worker], pa.int32()), pa.array([owner], pa.int32()), pa.array([len(at)]),
-                             pa.array([example])], names=["worker", "owner", "rows", "example"])
+def _placing(some: Sequence[TableDef], shards: list[str]) -> Look:
+    """What is misplaced in a piece."""
+    def look(at: int, shard: str, piece: Range) -> Iterator[pa.RecordBatch]:
+        definition, worker = some[at], shards.index(shard)
+        read = list(dict.fromkeys([*(definition.sharded_by or ()), *definition.primary_key])) or [0]
+        for rows in read_checkpoint(shard, definition, [piece], read):
+            whose = owners(definition, dict(zip(read, rows.columns, strict=True)), rows.num_rows, len(shards))
+            assert whose is not None
+            for owner in set(np.unique(whose).tolist()) - {worker}:
+                wrong = np.flatnonzero(whose == owner)
+                example = str(tuple(c[int(wrong[0])].as_py() for c in rows.columns))
+                yield pa.record_batch(
+                    [*(pa.array([n], pa.int32()) for n in (at, worker, owner)), pa.array([len(wrong)]),
+                     pa.array([example])], names=["at", "worker", "owner", "rows", "example"])
 
     return look
 
