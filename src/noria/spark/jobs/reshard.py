@@ -46,7 +46,7 @@ from noria.storage.disk import sync
 from noria.storage.entries_hash import Sums
 from noria.storage.errors import StoreError
 from noria.storage.shards import shards_of
-from noria.storage.snapshot import Range, bytes_about, rows_about, split
+from noria.storage.snapshot import Range, split
 from noria.storage.sst import ENTRY, SstFile, describe, write_file
 from noria.storage.table import Index
 
@@ -68,11 +68,12 @@ class Dealt:
 
 
 def reshard(spark: Callable[[], SparkSession], progress: Progress = quiet, *, checkpoint: str, table: TableDef,
-            indexes: Sequence[Index], workers: int, out: str) -> Dealt:
+            indexes: Sequence[Index], workers: int, out: str, about: Sequence[tuple[int, int]]) -> Dealt:
     """spark: gives a session, if one is needed.  checkpoint: of all old workers; out: a new directory for the files,
-    which are on disk when this returns.  StoreError: rows are not kept apart as they must be."""
+    which are on disk when this returns; about: rows and bytes of the table at each old worker.  StoreError: rows are
+    not kept apart as they must be."""
     shards = shards_of(checkpoint)
-    rows, nbytes = (sum(about(s, table) for s in shards) for about in (rows_about, bytes_about))
+    rows, nbytes = map(sum, zip(*about, strict=True))
     os.makedirs(out)
     job = Job(table, tuple(indexes), (), {}, Reading(), out, 0, datetime.min, None, workers=workers)
     if rows <= LITTLE_ROWS and nbytes <= LITTLE_BYTES:
@@ -80,7 +81,7 @@ def reshard(spark: Callable[[], SparkSession], progress: Progress = quiet, *, ch
     session = spark()
     slots = max(1, min(int(session.sparkContext.defaultParallelism), os.cpu_count() or 1))
     count = max(RANGES_PER_SLOT * slots, -(-rows // PART_ROWS), -(-nbytes // PART_BYTES))
-    largest = max(shards, key=lambda shard: rows_about(shard, table))  # the others' rows lie as its do: by a hash
+    largest = shards[max(range(len(shards)), key=about.__getitem__)]  # the others' rows lie as its do: by a hash
     ranges = split(largest, table, count)
     bounds = _bounds(job, largest, ranges, max(1, -(-rows // (workers * PART_ROWS))))
     with stages(session, progress, f"table {table.name}"):

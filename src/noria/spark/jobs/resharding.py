@@ -28,7 +28,7 @@ from noria.storage.entries_hash import Sums
 from noria.storage.errors import StoreError
 from noria.storage.resharding import NewStores, Plan
 from noria.storage.shards import BEFORE, shards_of, workers_of
-from noria.storage.snapshot import rows_about
+from noria.storage.snapshot import sizes_about
 
 Told = Callable[[str, int, int], object]  # what is done, rows done, rows in all
 
@@ -87,7 +87,9 @@ class Resharding:
 
     def _tables(self, stores: NewStores) -> None:
         shards = shards_of(stores.checkpoint)
-        rows = {t.name: sum(rows_about(s, t) for s in shards) for t, _ in stores.tables}
+        sizes = [sizes_about(s) for s in shards]
+        about = {t.name: [s[family_of(t)] for s in sizes] for t, _ in stores.tables}
+        rows = {name: sum(n for n, _ in some) for name, some in about.items()}
         self._rows = total = sum(rows.values())
         done = 0
         for table, indexes in stores.tables:
@@ -95,7 +97,8 @@ class Resharding:
                 out = resharding.place(self._data_dir) / "files" / family_of(table)
                 shutil.rmtree(out, ignore_errors=True)
                 dealt = reshard(self._spark, self._after(done, rows[table.name], total), checkpoint=stores.checkpoint,
-                                table=table, indexes=indexes, workers=self._workers, out=str(out))
+                                table=table, indexes=indexes, workers=self._workers, out=str(out),
+                                about=about[table.name])
                 stores.take(table, indexes, dealt.files, dealt.row_number, dealt.sums)
                 shutil.rmtree(out)
             done += rows[table.name]
