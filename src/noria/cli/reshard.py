@@ -11,7 +11,7 @@ import typer
 
 def command(
     data_dir: Annotated[Path, typer.Option("--data-dir", "--data", help="The data directory of a stopped server.")],
-    workers: Annotated[int, typer.Option("--workers", min=1, help="How many workers are to have it.")],
+    workers: Annotated[int, typer.Option("--workers", help="How many workers are to have it.")],
     drop_old: Annotated[bool, typer.Option(
         "--drop-old", help="Remove the old stores when the new ones are verified and in place.")] = False,
     again: Annotated[bool, typer.Option(
@@ -25,11 +25,16 @@ def command(
     """
     from noria.cli.interrupts import Interrupted, interruptible
     from noria.control.leases import Claim, DirectoryInUse
+    from noria.server.settings import SettingsError, check_workers
     from noria.spark.hosting.session import SparkUnavailable
     from noria.storage import resharding
     from noria.storage.errors import StoreError
     from noria.storage.shards import BEFORE
 
+    try:
+        check_workers(workers)
+    except SettingsError as e:
+        sys.exit(f"noria reshard: {e}")
     data_dir = data_dir.absolute()
     if not (data_dir / "epoch").exists():  # which whoever claims a directory writes
         sys.exit(f"noria reshard: {data_dir} is no data directory of noria")

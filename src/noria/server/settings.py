@@ -63,8 +63,7 @@ class Settings:
     run_root: Path | None = None  # where the run directory goes; None: /dev/shm, else the data directory
 
     def __post_init__(self) -> None:
-        if not 1 <= self.workers <= MAX_WORKERS:
-            raise SettingsError(f"--workers {self.workers}: from 1 to {MAX_WORKERS}")
+        check_workers(self.workers)
         if not 1 <= self.front_ends <= MAX_FRONT_ENDS:
             raise SettingsError(f"--front-ends {self.front_ends}: from 1 to {MAX_FRONT_ENDS}")
         if self.batch_spark not in BATCH_SPARK:
@@ -100,6 +99,11 @@ class Settings:
                 raise SettingsError(f"--lease: {e}") from e
         if self.memory_bytes and self.memory_bytes < 16 * 2**20:
             raise SettingsError(f"--memory-limit {self.memory_bytes} bytes is too little to serve; 16M at least")
+
+
+def check_workers(workers: int) -> None:
+    if not 1 <= workers <= MAX_WORKERS:
+        raise SettingsError(f"--workers {workers}: from 1 to {MAX_WORKERS}")
 
 
 def is_loopback(host: str) -> bool:
