@@ -143,6 +143,20 @@ def test_packets_that_no_client_can_send_are_answered(bench: Bench, body: Any) -
     assert rows(bench.read(1)) == [(1, 11)]
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("body", [
+    packets.Read(1, "v", [(1,)], fill=NotImplemented), packets.Read(1, "v", [(1,)], nulls=NotImplemented),
+    packets.Ask(1, "explain", "v", packets.Read(1, "v", [(1,)], nulls=NotImplemented)),
+    packets.Query(1, None, [(1,)], descending=...),  # type: ignore[arg-type]
+    packets.Query(1, None, [(1,)], nulls=NotImplemented),
+    packets.Snapshot(1, "/nosuch", views=NotImplemented), packets.Migrate((), (), each=NotImplemented),
+], ids=repr)
+def test_a_flag_that_is_none_is_refused(bench: Bench, body: Any) -> None:
+    """Whatever Python takes for true."""
+    reply = bench.change(body) if isinstance(body, packets.Migrate) else bench.send(body)
+    assert reply.error is not None and " is no bool of a packet" in reply.error.message
+
+
 def test_a_broken_invariant_and_a_failed_tick_end_the_worker(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def violated(*args: Any) -> None:
         raise InvariantViolation("HOLE-CLOSED", "of the test")

@@ -7,22 +7,24 @@ from typing import Any
 from noria.core.types import TableDef
 from noria.dataflow import packets
 
-_INT, _TEXT, _ROW = (int,), (str,), (tuple, list)
+_INT, _TEXT, _ROW, _FLAG = (int,), (str,), (tuple, list), (bool,)
 _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     packets.Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW, "once": _TEXT},
     packets.Prepare: {"statements": _ROW, "group": _TEXT, "coordinator": _INT},
-    packets.Decide: {"group": _TEXT, "commit": (bool,)},
+    packets.Decide: {"group": _TEXT, "commit": _FLAG},
     packets.WorkOut: {"request": _INT, "statement": (tuple,), "unique": _ROW, "rows": _ROW},
     packets.Meet: {"request": _INT, "statements": _ROW},
     packets.Entries: {"request": _INT, "table": (TableDef,), "columns": _ROW, "what": _TEXT, "given": _ROW},
     packets.Page: {"request": _INT, "table": _TEXT, "after": (bytes, type(None)), "rows": _INT},
     packets.CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW},
-    packets.Read: {"request": _INT, "view": _TEXT, "limit_ms": _INT},
+    packets.Read: {"request": _INT, "view": _TEXT, "nulls": _FLAG, "fill": _FLAG, "descending": _FLAG,
+                   "definition": _INT, "limit_ms": _INT},
     packets.ReadMany: {"request": _INT, "alike": _ROW},
-    packets.Query: {"request": _INT, "rows": _INT, "limit_ms": _INT},
-    packets.Migrate: {"steps": _ROW, "recipe": _ROW, "limit_ms": _INT},
+    packets.Query: {"request": _INT, "nulls": _FLAG, "descending": _FLAG, "rows": _INT, "limit_ms": _INT,
+                    "spread": _FLAG},
+    packets.Migrate: {"steps": _ROW, "recipe": _ROW, "durable": _FLAG, "each": _FLAG, "limit_ms": _INT},
     packets.Rehearse: {"request": _INT, "steps": _ROW},
-    packets.Snapshot: {"request": _INT, "path": _TEXT},
+    packets.Snapshot: {"request": _INT, "path": _TEXT, "views": _FLAG},
     packets.Ingest: {"table": _TEXT, "files": _ROW, "rows": _INT, "auto_increment": _INT},
     packets.CheckIngest: {"request": _INT, "table": _TEXT, "files": _ROW, "rows": _INT, "others": _ROW},
     packets.Bootstrap: {"view": _TEXT, "node": _INT, "files": _ROW, "request": _INT},
@@ -42,4 +44,6 @@ def wrong(body: Any) -> str:
         value = getattr(body, name)
         if not isinstance(value, types) or (isinstance(value, int) and not 0 <= value < _MOST):
             return f"{type(body).__name__}.{name} is no {' or '.join(t.__name__ for t in types)} of a packet"
+        if type(value) in _NEEDS and (why := wrong(value)):
+            return why
     return ""
