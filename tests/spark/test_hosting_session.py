@@ -1,7 +1,9 @@
-"""What is said when there can be no session, before any JVM is started."""
+"""What is said when there can be no session, before any JVM is started; and what a JVM leaves behind."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,24 @@ def test_slots_are_counted_before_a_jvm_is_started(master: str, slots: int) -> N
 ])
 def test_the_reason_in_a_line(text: str, reason: str) -> None:
     assert short_reason(RuntimeError(text)).startswith(reason) or reason in short_reason(RuntimeError(text))
+
+
+JVM = """
+import os, signal, sys
+from pathlib import Path
+from noria.spark.hosting.session import SparkSettings, build_session
+
+session = build_session(SparkSettings("local[2]", 0, Path(sys.argv[1])))
+session.newSession().sql("SELECT 1").collect()
+print(session._jvm.java.lang.System.getProperty("java.io.tmpdir"))
+os.kill(session._jvm.java.lang.ProcessHandle.current().pid(), signal.SIGKILL)
+os._exit(0)
+"""
+
+
+def test_a_killed_jvm_leaves_nothing_outside_of_its_scratch_directory(tmp_path: Path) -> None:
+    """Where the next one finds it, and empties it."""
+    scratch = tmp_path / "a 'b\" \\ $c" / "scratch"
+    out = subprocess.run([sys.executable, "-c", JVM, str(scratch)], capture_output=True, text=True, timeout=120)
+    assert out.stdout.splitlines() == [str(scratch)], out.stderr
+    assert list(scratch.glob("artifacts-*"))

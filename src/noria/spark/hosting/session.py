@@ -38,9 +38,10 @@ class SparkUnavailable(Exception):
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """master empty: local[workers + batch_slots].  scratch_dir: for shuffles and spills, ours alone: what is in there
-    when a session starts was left by one that died.  sockets_dir: where Python's sockets go, if its path is short
-    enough.  nice: how much its processes give way.  conf goes last and wins."""
+    """master empty: local[workers + batch_slots].  scratch_dir: for shuffles, spills and whatever else the JVM writes
+    for a while, ours alone: what is in there when a session starts was left by one that died.  sockets_dir: where
+    Python's sockets go, if its path is short enough.  nice: how much its processes give way.  conf goes last and
+    wins."""
 
     master: str = ""
     workers: int = 1
@@ -165,7 +166,15 @@ def _java_options(settings: SparkSettings) -> str:
     """A JVM without memory ends, so that what asked for it fails and the next one is sound; what it tells of itself
     is not written where others read it.  One that only hosts workers has little to do and stays small."""
     small = "" if settings.batch_slots else " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-    return f"-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData{small}"
+    return f"-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData{small}{_temporary(settings)}"
+
+
+def _temporary(settings: SparkSettings) -> str:
+    """Where Spark makes a directory for each session (`artifacts-…`), which a JVM that is killed leaves behind."""
+    if settings.scratch_dir is None:
+        return ""
+    path = str(settings.scratch_dir.absolute()).replace("\\", "\\\\").replace('"', '\\"')
+    return f' "-Djava.io.tmpdir={path}"'
 
 
 def _private(settings: SparkSettings) -> dict[str, str]:
