@@ -564,6 +564,61 @@ async def _scan(worker: Any, run: Any, text: str) -> int:
     return 0
 
 
+PAIRS = "SELECT x.id, y.id AS other FROM n x JOIN n y ON x.a = y.a"
+
+
+def _with_pairs(db: Database) -> Any:
+    """Its program; PAIRS has three million rows, and is a view at once."""
+    views_at_once(db._transport)
+    db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT)")
+    db.table("n").insert([(i, i % 3) for i in range(3_000)])
+    return db._transport._executor.program  # type: ignore[attr-defined]
+
+
+def _builds(db: Database) -> list[Any]:
+    return [build for worker in each_worker(db) for build in worker.engine.builds.states.values()]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_adhoc_view_that_nobody_waits_for_is_given_up(tmp_path: Path, workers: int,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not while a second client does."""
+    monkeypatch.setattr("noria.control.first_states.ADHOC_UNWANTED_S", 0.1)
+    with noria.open(tmp_path, workers=workers) as db:
+        program, run = _with_pairs(db), db._transport._sessions.run  # type: ignore[attr-defined]
+
+        async def abandoned() -> None:
+            clients = [asyncio.ensure_future(run(PAIRS, [])) for _ in range(2)]
+            while not (_builds(db) and list(program.adhoc())):
+                await asyncio.sleep(0)
+            clients[0].cancel()
+            done, _ = await asyncio.wait(clients, timeout=0.3)
+            assert done == {clients[0]} and len(list(program.adhoc())) == 1, "one waits"
+            clients[1].cancel()
+            await asyncio.wait(clients)
+            while list(program.adhoc()) or _builds(db):
+                await asyncio.sleep(0)
+            await run("CREATE MATERIALIZED VIEW few AS SELECT a, COUNT(*) AS c FROM n GROUP BY a", [])
+
+        db._transport._run(abandoned())  # type: ignore[attr-defined]
+        assert {v for w in each_worker(db) for v in w.engine.readers} == {"few"}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_adhoc_view_that_would_take_much_of_the_memory_is_given_up(tmp_path: Path, workers: int,
+                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    """A named one is not."""
+    monkeypatch.setattr("noria.dataflow.worker.ADHOC_SHARE", 0.001)
+    with noria.open(tmp_path, workers=workers) as db:
+        program = _with_pairs(db)
+        refused(db, PAIRS, 3024, "MB that a state of an ad-hoc view may take")
+        refused(db, PAIRS, 1235, "more memory than one may")
+        assert not list(program.adhoc())
+        db.sql("CREATE MATERIALIZED VIEW some AS " + PAIRS + " WHERE x.id < 300")
+        assert len(db.view("some").lookup()) == 300_000
+        assert {v for w in each_worker(db) for v in w.engine.readers} == {"some"} and not _builds(db)
+
+
 def test_what_is_asked_again_becomes_a_view_beside(figure2: Database) -> None:
     program = figure2._transport._executor.program  # type: ignore[attr-defined]
     text = "SELECT id FROM stories WHERE author = '{}' ORDER BY id"

@@ -1,12 +1,14 @@
 """Ad-hoc views: what a SELECT is given that no named view answers, and how any change is sent to the worker.
 
 Keeps true: changes happen one at a time; ad-hoc views are bounded in number (limits.ADHOC_VIEWS), the least recently
-used goes first, and are not durable; whether a SELECT has one is decided in `policy.py`.
+used goes first, and in what each may keep (limits.ADHOC_SHARE); one that nobody waits for while it is made is given up;
+none is durable; whether a SELECT has one is decided in `policy.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +29,7 @@ from noria.plan.mir import Mir, tables_of
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 TOO_LONG = 3024  # the error of what takes a worker too long or too much
 
@@ -52,7 +55,7 @@ class AdHoc(Catalog):
         self._sent: tuple[asyncio.Task[Any] | None, asyncio.Future[Any]] | None = None  # the change under way
         self._costly: OrderedDict[tuple[Mir, tuple[int, ...]], int] = OrderedDict()  # and the version that said so
         self.policy = Policy()
-        self.first_states = FirstStates(link, self._unfillable)
+        self.first_states = FirstStates(link, self._unfillable, self._unwanted)
 
     def _is_whole(self, view: ViewDef) -> bool:
         return not self.first_states.wait_for(view)
@@ -60,6 +63,12 @@ class AdHoc(Catalog):
     def _unfillable(self, name: str, why: BaseException) -> None:
         """A view has no first state, and will not have one while this worker lives."""
         raise NotImplementedError
+
+    def _unwanted(self, view: ViewDef) -> None:
+        """Nobody wants what an ad-hoc view is being filled with."""
+        log.info("ad-hoc view %s is given up: nobody waits for it any more", view.name)
+        self._forget(fold(view.name))
+        self._link.submit(packets.Migrate((packets.DropView(view.name),), self.recipe(), False))
 
     async def first_read(self, view: ViewDef) -> None:
         """Returns when a named view without a reader has one."""
@@ -70,6 +79,8 @@ class AdHoc(Catalog):
         reader = self.match(wanted)
         if reader is not None and not (reader.adhoc and self.first_states.wait_for(reader)):
             return False
+        if reader is not None:
+            self.first_states.asked(reader)
         self._refuse_broken(wanted)
         if reader is None and self.readerless(wanted) is not None:
             return False  # its first read
@@ -183,10 +194,13 @@ class AdHoc(Catalog):
         except SqlError as e:
             if e.code != TOO_LONG:
                 raise
-            self._costly[wanted.plan, wanted.key] = self.version
-            while len(self._costly) > limits.ADHOC_REFUSED:
-                self._costly.popitem(last=False)
+            self._cost_too_much(wanted)
             raise adhoc_too_long(self.hold_ms) from None
+
+    def _cost_too_much(self, wanted: ViewDef) -> None:
+        self._costly[wanted.plan, wanted.key] = self.version
+        while len(self._costly) > limits.ADHOC_REFUSED:
+            self._costly.popitem(last=False)
 
     async def _base_rows(self, view: ViewDef) -> int:
         """Rows in the tables that the view reads."""

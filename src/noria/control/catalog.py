@@ -269,10 +269,11 @@ class Catalog(Relations):
         self.on_forget(view)
 
     def _leave_out(self, name: str, why: SqlError) -> None:
-        log.error("view %s has no first state: %s", name, why.message)
         if name in self._adhoc:
+            log.info("ad-hoc view %s has no first state: %s", name, why.message)
             self._forget(name)
             return
+        log.error("view %s has no first state: %s", name, why.message)
         self._broken[name] = why
         self._held.remove(name)
 

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from noria.control.adhoc import TOO_LONG
 from noria.control.alterations import loses_unique, lost, refits
 from noria.control.bringing import brought_back
 from noria.control.names import Recorder, beside, fold, without_numbers
@@ -406,6 +407,8 @@ class Program(Readers):
         if isinstance(why, Poisoned):  # building it ends workers
             self._deaths[name] = limits.POISON_DEATHS
         error = why if isinstance(why, SqlError) else SqlError(1105, "HY000", str(why))
+        if view.adhoc and error.code == TOO_LONG:
+            self._cost_too_much(view)
         self._leave_out(name, error)
         self._link.submit(packets.Migrate((packets.DropView(view.name, error),), self.recipe(), False))
 

@@ -185,6 +185,11 @@ def adhoc_too_large(rows: int) -> SqlError:
                          "give the SELECT a `column = value`, or make it a view by CREATE VIEW")
 
 
+def adhoc_too_much(what: str, nbytes: int) -> SqlError:
+    return SqlError(3024, "HY000", f"Query execution was interrupted: '{what}' passes the {nbytes >> 20} MB that a "
+                                   "state of an ad-hoc view may take; add conditions, or make it a view by CREATE VIEW")
+
+
 def adhoc_too_long(hold_ms: int) -> SqlError:
-    return not_supported(f"an ad-hoc view that takes the worker more than {hold_ms} ms to make",
+    return not_supported(f"an ad-hoc view that takes the worker more than {hold_ms} ms, or more memory than one may,",
                          "give the SELECT a `column = value`, or make it a view by CREATE VIEW")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from noria.core.batch import Batch
-from noria.core.errors import InvariantViolation, SqlError
+from noria.core.errors import InvariantViolation, SqlError, adhoc_too_much
 from noria.core.limits import BUILD_AT_ONCE_ROWS, BUILD_SLICE_MS
 from noria.core.types import TableDef
 from noria.dataflow.first_state import Delivered, FirstState, Fit, NewIndex, Promotion
@@ -49,12 +49,14 @@ class Progress:
 @dataclass
 class Builds:
     """All that is being built, taking turns.  at_once_rows: what derives from no more rows is built by whoever asks;
-    state_bytes: what one state may take (0: any); awaited_rows: an index over more is awaited from Spark (0: none);
-    unforeseen: notes a defect, and gives the error to answer with."""
+    state_bytes: what one state may take (0: any); adhoc_bytes: likewise one that only ad-hoc views need; awaited_rows:
+    an index over more is awaited from Spark (0: none); unforeseen: notes a defect, and gives the error to answer
+    with."""
 
     engine: Engine
     at_once_rows: int = BUILD_AT_ONCE_ROWS
     state_bytes: int = 0
+    adhoc_bytes: int = 0
     awaited_rows: int = 0
     unforeseen: Callable[[Exception], SqlError] | None = None
     states: dict[Node, FirstState | Delivered | Gathered] = field(default_factory=dict)
@@ -395,9 +397,11 @@ class Builds:
         outer, engine.work = engine.work, Work()
         try:
             whole = bool(step())
-            state = build.state if isinstance(build, FirstState | Delivered | Gathered) else None
-            if state is not None:
-                Work(state_bytes=self.state_bytes).grown(state.memory(), build.what())
+            if isinstance(build, FirstState | Delivered | Gathered) and build.state is not None:
+                nbytes = build.state.memory()
+                Work(state_bytes=self.state_bytes).grown(nbytes, build.what())
+                if 0 < self.adhoc_bytes < nbytes and self._is_adhoc(build.node):
+                    raise adhoc_too_much(build.what(), self.adhoc_bytes)
         except SqlError as error:
             build.error = error
         except (InvariantViolation, StoreBroken):
@@ -412,6 +416,11 @@ class Builds:
             self.serve_no_more(lambda s: s is not build)
             build.fail(build.error)
         return build.error is None and whole
+
+    def _is_adhoc(self, node: Node) -> bool:
+        """Do only ad-hoc views derive from it?"""
+        readers = [r for r in self.engine.readers.values() if node in ancestors(r)]
+        return bool(readers) and all(r.op.adhoc for r in readers)
 
     def _whole(self, build: Build) -> None:
         if isinstance(build, Serving):  # or it was given up with its last piece

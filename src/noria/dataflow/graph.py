@@ -136,6 +136,7 @@ class Operator:
 
     stateful = False
     remote = False  # do its rows come from other workers, too?
+    adhoc = False  # is it the reader of an ad-hoc view?
     drops = False  # base tables: are deltas that memory does not cover dropped?
 
     def fields(self) -> tuple[Field, ...]:

@@ -27,7 +27,7 @@ from noria.core.errors import (
     took_too_much,
     view_gone,
 )
-from noria.core.limits import ONE_SHOT_BYTES, REQUEST_BYTES
+from noria.core.limits import ADHOC_SHARE, ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
 from noria.dataflow import evict, export, loads, packets, render, validate, waits
 from noria.dataflow.answers import codes_of, shown
@@ -81,6 +81,7 @@ class Worker:
         self.engine.clock = self.around.clock
         self.engine.builds.awaited_rows = large_index
         self.engine.builds.state_bytes = self.around.state_bytes
+        self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * memory_limit)
         self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
         self._deferred = Deferred(self.engine, self.around, self._peers, worker)
         self._scans = Scans(self.engine, self.around, self._internal)
@@ -389,6 +390,7 @@ class Worker:
 
     def _set_limit(self, body: packets.SetLimit) -> packets.Packet:
         self.memory_limit = body.nbytes
+        self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * body.nbytes)
         try:
             self._store.hold_memory(body.nbytes)
         except SqlError as error:  # a full disk: what it wanted to write is still in memory

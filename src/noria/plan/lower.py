@@ -344,7 +344,7 @@ class Lowering:
         if reader is not None:
             assert isinstance(reader.op, Reader)
             view_of(reader).rename(name)
-            reader.op.name = name
+            reader.op.name, reader.op.adhoc = name, False
             self.engine.readers[name] = self.engine.readers.pop(view)
         self.views[name] = replace(self.views.pop(view), name=name)
         if view in self._plans:
@@ -482,7 +482,7 @@ def _parts(m: mir.Mir) -> tuple[Operator, Operator]:
 
 
 def _reader(view: ViewDef) -> Reader:
-    return Reader(view.name, view.plan.fields, view.key, view.visible, view.definition, view.feed)
+    return Reader(view.name, view.plan.fields, view.key, view.visible, view.definition, view.feed, view.adhoc)
 
 
 def traceable(node: Node, cols: Columns) -> bool:

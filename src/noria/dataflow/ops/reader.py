@@ -16,14 +16,14 @@ from noria.dataflow.published import Published, view_of
 
 class Reader(Stateful):
     """key: the columns it is looked up by, in parameter order; visible: leading columns a client sees; definition: what
-    tells it from other views of its name; feed: nobody looks it up, its changes are told."""
+    tells it from other views of its name; feed: nobody looks it up, its changes are told; adhoc: of no named view."""
 
     parted = False
 
     def __init__(self, name: str, fields: tuple[Field, ...], key: Columns, visible: int, definition: int = 0,
-                 feed: bool = False):
+                 feed: bool = False, adhoc: bool = False):
         self.name, self._fields, self.key, self.visible, self._definition = name, fields, key, visible, definition
-        self._feed = feed
+        self._feed, self.adhoc = feed, adhoc
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields

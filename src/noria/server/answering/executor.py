@@ -242,7 +242,8 @@ class Executor:
                 raise
             wanted = select()
             batch = sql.as_batch(wanted, "its rows take the worker too long to derive")
-            return await self._by_spark(batch, wanted.view, tell)
+            with self.program.first_states.wanted(reader):
+                return await self._by_spark(batch, wanted.view, tell)
 
     def _unlike(self, error: SqlError, select: sql.Select, tell: Tell) -> Awaitable[ResultSet]:
         """The answer to a bound SELECT by values that are no keys, such as a number for a text, which several texts
