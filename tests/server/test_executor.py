@@ -605,6 +605,29 @@ def test_an_adhoc_view_that_nobody_waits_for_is_given_up(tmp_path: Path, workers
 
 
 @pytest.mark.parametrize("workers", [1, 3])
+def test_a_view_whose_making_is_cancelled_is_no_event_for_the_log(tmp_path: Path, workers: int,
+                                                                  caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    with noria.open(tmp_path, workers=workers) as db:
+        program, run = _with_pairs(db), db._transport._sessions.run  # type: ignore[attr-defined]
+
+        async def cancelled() -> None:
+            client = asyncio.ensure_future(run("CREATE MATERIALIZED VIEW pairs AS " + PAIRS, []))
+            while not _builds(db):
+                await asyncio.sleep(0)
+            client.cancel()
+            await asyncio.wait((client,))
+            while _builds(db) or program.view("pairs") is not None:
+                await asyncio.sleep(0)
+
+        db._transport._run(cancelled())  # type: ignore[attr-defined]
+        assert db.sql("SHOW TABLES").rows == [("n",)]
+        db.sql("CREATE VIEW pairs AS SELECT a FROM n WHERE id = ?")
+        assert db.view("pairs").lookup(4) == [(1,)]
+    assert not [r for r in caplog.records if r.levelname not in ("INFO", "DEBUG")], caplog.text
+
+
+@pytest.mark.parametrize("workers", [1, 3])
 def test_an_adhoc_view_that_would_take_much_of_the_memory_is_given_up(tmp_path: Path, workers: int,
                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     """A named one is not."""

@@ -251,16 +251,21 @@ class AdHoc(Catalog):
             await self._link.up()
 
     async def _given_up_whole(self, change: asyncio.Task[T]) -> T:
-        """The change's outcome.  When the caller is cancelled, it is taken back if it is not made yet: what the worker
-        has and what is known here never part."""
+        """The change's outcome.  When the caller is cancelled, it is taken back if it is not made yet, or has no first
+        state yet: what the worker has and what is known here never part."""
         try:
             return await asyncio.shield(change)
         except asyncio.CancelledError:
             self._give_up(change)
-            if change.done() or not self._is_sent(change):
-                await asyncio.wait((change,), timeout=limits.GIVING_UP_S)
-                raise
-            return await change
+            sent = self._is_sent(change)
+            while self._sent is not None and self._is_sent(change):
+                await asyncio.wait((self._sent[1],))  # after which the change has gone on, for it was the first to wait
+            if sent and change.done():
+                return await change
+            if sent:  # it was too late for the worker, and there is more to wait for
+                change.cancel()
+            await asyncio.wait((change,), timeout=limits.GIVING_UP_S)
+            raise
 
     def _is_sent(self, change: asyncio.Task[Any]) -> bool:
         return self._sent is not None and self._sent[0] is change

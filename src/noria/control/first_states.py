@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from noria.control.names import fold
-from noria.core.errors import SqlError, view_gone
+from noria.core.errors import SqlError, is_gone, view_gone
 from noria.core.limits import ADHOC_UNWANTED_S
 from noria.dataflow import packets
 from noria.plan.mir import Mir
@@ -60,7 +60,10 @@ class FirstStates:
         if self._under_way.get(name) is task:
             del self._under_way[name]
             self._goes_on(name)
-        if not task.cancelled() and (why := task.exception()) is not None:
+        why = None if task.cancelled() else task.exception()
+        if isinstance(why, SqlError) and is_gone(why):  # whoever drops it forgets it, too
+            log.info("view %s was given up before it had its first state", name)
+        elif why is not None:
             if not isinstance(why, SqlError):
                 log.error("first state of view %s failed", name, exc_info=why)
             self._failed(name, why)
