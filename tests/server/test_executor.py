@@ -21,6 +21,7 @@ from e2e.local import views_at_once
 from noria.client import Database
 from noria.core.errors import SqlError, view_changed, view_gone
 from noria.core.limits import IDLE_INDEXES
+from noria.dataflow import layout
 from noria.dataflow.packets import Evict, Read
 from noria.runtime.link import WorkerGone
 from noria.server.outcomes import Client
@@ -562,6 +563,25 @@ async def _scan(worker: Any, run: Any, text: str) -> int:
     except SqlError as e:
         return e.code
     return 0
+
+
+@pytest.mark.one_worker("counts how often its graph is looked at")
+def test_a_query_that_names_others_twice_does_not_slow_changes_that_come_later(db: Database,
+                                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are a thousand ways to its table, of which ten have no part in common."""
+    db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT)")
+    db.sql("CREATE VIEW doubled AS WITH w0 AS (SELECT id, a FROM n)" + "".join(
+        f", w{i} AS (SELECT x.id, y.a FROM w{i - 1} x JOIN w{i - 1} y ON x.id = y.id)" for i in range(1, 10))
+        + " SELECT id, a FROM w9 WHERE id = ?")
+    looks, find = [0], layout._find
+
+    def found(*of: Any) -> None:
+        looks[0] += 1
+        find(*of)
+
+    monkeypatch.setattr(layout, "_find", found)
+    db.sql("CREATE VIEW other AS SELECT COUNT(*) AS c FROM n WHERE a = ?")
+    assert 0 < looks[0] < 2_000
 
 
 PAIRS = "SELECT x.id, y.id AS other FROM n x JOIN n y ON x.a = y.a"

@@ -34,6 +34,7 @@ class Layout:
     kept: set[Node] = field(default_factory=set)  # base tables that joins look up in: kept in memory
     pulled: defaultdict[Node, set[Columns]] = field(default_factory=lambda: defaultdict(set))
     ranged: defaultdict[Node, set[Columns]] = field(default_factory=lambda: defaultdict(set))  # read by ranges
+    found: set[tuple[Node, Columns]] = field(default_factory=set)  # by what stored rows of nodes are found
 
 
 def plan(nodes: Iterable[Node], wants: Iterable[tuple[Node, Columns]], stay_full: Iterable[Node],
@@ -143,8 +144,11 @@ def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None
 
 
 def _find(out: Layout, n: Node, cols: Columns) -> None:
-    """Stored rows of n must be found by cols, present or not."""
+    """Stored rows of n must be found by cols, present or not; the ways to n may be many, and end alike."""
     cols = tuple(dict.fromkeys(cols))
+    if (n, cols) in out.found:
+        return
+    out.found.add((n, cols))
     if n.op.stateful:
         out.indexes[n][cols] = None
         out.kept.add(n)
