@@ -12,7 +12,7 @@ lost worker was asked is asked again.  Each worker's rows are of one moment, not
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,7 @@ from noria.core.errors import InvariantViolation, SqlError, took_too_much, view_
 from noria.core.limits import NULL_CODE
 from noria.core.types import TableDef
 from noria.dataflow.between import Found, LookUp, Message, packed, unpacked
+from noria.dataflow.gathering import end
 from noria.dataflow.graph import Columns, Node, Remote, folded_keys
 from noria.dataflow.oneshot import OneShot
 from noria.dataflow.ops.base import SCAN_ROWS, Base
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Piece:
-    """What one worker is asked of a table, and what it had.  over, error: as a `Gather` has them."""
+    """What one worker is asked of a table, and what it had.  over, error, then: as a `Gather` has them."""
 
     table: TableDef
     worker: int
@@ -43,6 +44,7 @@ class Piece:
     rows: Batch | None = None
     over: bool = False
     error: SqlError | None = None
+    then: list[Callable[[], None]] = field(default_factory=list)
 
 
 class Elsewhere:
@@ -70,9 +72,10 @@ class Elsewhere:
         piece = self._under_way.pop(answer.ask, None)
         if piece is None:
             return  # asked in another life
-        piece.over, piece.error = True, answer.error
+        piece.error = answer.error
         if answer.rows is not None:
             piece.rows = unpacked(answer.rows, piece.table.fields, self.symbols)
+        end(piece)
 
     def lost(self, worker: int) -> None:
         """It was started again, and knows of nothing that it was asked."""

@@ -35,7 +35,7 @@ from noria.dataflow.between import (
     Request,
     Update,
 )
-from noria.dataflow.gathering import MOST_WAITS, Asked, Gather, Gathers, Mask, Waiting, asked_of
+from noria.dataflow.gathering import MOST_WAITS, Asked, Gather, Gathers, Mask, Waiting, asked_of, end
 from noria.dataflow.giving import Giving, Mine, Values, asks_by
 from noria.dataflow.graph import Columns, Node, Pattern, Remote, ancestors
 from noria.dataflow.lookups import LongLookup
@@ -273,9 +273,9 @@ class Shards:
         self._engine.note("fills", g.node, g.cols, g.keys, lambda: f" from {len(rows)} rows of {len(g.wanted)} workers")
 
     def _end(self, g: Gather) -> None:
-        g.over = True
         self._void_often.discard(g)
         self._gathers.remove(g)
+        end(g)
 
     def relaid(self) -> None:
         """After a new layout: what is gathered for an index that is no more is let go."""

@@ -1,0 +1,63 @@
+"""Who waits for rows of other workers: order, errors, cancellation, and what a step costs where many wait."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+
+from noria.core.errors import SqlError
+from noria.dataflow.gathering import LOOKED_AT, Gather, Waiting, end
+from noria.dataflow.graph import Node, Remote
+
+MANY = 2_000
+
+
+def test_a_step_costs_what_it_brings_however_many_wait() -> None:
+    """What can go on does so in its order; what is cancelled is noticed some steps later."""
+    waiting, ran, looks, cancelled = Waiting(), list[Any](), Counter[int](), set[int]()
+    gathers = [Gather(cast(Node, None), (0,), np.array([[n]], np.int64), {}, {}) for n in range(MANY)]
+
+    def unwanted(n: int) -> bool:
+        looks[n] += 1
+        return n in cancelled
+
+    for n, g in enumerate(gathers):
+        waiting.wait(Remote((g, gathers[n // 2])), n, partial(ran.append, n), lambda e: ran.append(e.code),
+                     unwanted=partial(unwanted, n))
+
+    def over(*numbers: int) -> list[Any]:
+        ran.clear()
+        for n in numbers:
+            end(gathers[n])
+        waiting.settle()
+        return ran
+
+    assert over(5, 4) == [] and sum(looks.values()) == LOOKED_AT
+    assert over(2) == [4, 5]
+    gathers[7].error = SqlError(1105, "HY000", "lost")
+    assert over(7) == [1105, 1105, 1105], "7, and 14 and 15, which wait for it, too"
+    waiting.park(lambda: True, partial(ran.append, "parked"))
+    assert over(1, 3) == [2, 3, "parked"], "1 waits for 0, too"
+    cancelled.add(MANY - 1)
+    ran.clear()
+    for _ in range(MANY // LOOKED_AT + 1):
+        waiting.settle()
+    assert ran == [MANY - 1] and max(looks.values()) <= 3
+
+
+def test_what_goes_on_may_wait_again() -> None:
+    waiting, ran = Waiting(), list[str]()
+    first, second = (Gather(cast(Node, None), (0,), np.array([[n]], np.int64), {}, {}) for n in range(2))
+    waiting.wait(Remote((first,)), 1, lambda: waiting.wait(Remote((second,)), 1, lambda: ran.append("both"), print),
+                 print)
+    end(first)
+    waiting.settle()
+    assert waiting and not ran
+    waiting.park(lambda: second.over, lambda: ran.append("parked"))
+    waiting.settle()
+    waiting.wait(Remote(()), 2, lambda: end(second), print)
+    waiting.settle()
+    assert ran == ["both", "parked"] and not waiting
