@@ -241,10 +241,11 @@ def test_affected_rows_and_generated_ids(served: Served, connection: Any) -> Non
     assert rows(connection, "SELECT LAST_INSERT_ID()") == [(2,)]
     assert told("UPDATE gen SET n = 1 WHERE k < 3")[0] == 0
     assert told("UPDATE gen SET n = k WHERE k < 3")[0] == 1
-    assert told("INSERT INTO gen (k, n) VALUES (4, 9) ON DUPLICATE KEY UPDATE n = VALUES(n)")[0] == 2
-    assert told("INSERT INTO gen (k, n) VALUES (4, 9) ON DUPLICATE KEY UPDATE n = VALUES(n)")[0] == 0
-    assert told("REPLACE INTO gen VALUES (1, 1, 7)")[0] == 2
-    assert told("INSERT IGNORE INTO gen VALUES (1, 50, 0), (90, 1, 0), (91, 91, 0)")[0] == 1
+    assert told("INSERT INTO gen (k, n) VALUES (4, 9) ON DUPLICATE KEY UPDATE n = VALUES(n)") == (2, 4)
+    assert told("INSERT INTO gen (k, n) VALUES (4, 9) ON DUPLICATE KEY UPDATE n = VALUES(n)") == (0, 0)
+    assert told("REPLACE INTO gen VALUES (1, 1, 7)") == (2, 1)
+    assert told("INSERT IGNORE INTO gen VALUES (1, 50, 0), (90, 1, 0), (91, 91, 0)") == (1, 91)
+    assert rows(connection, "SELECT LAST_INSERT_ID()") == [(2,)], "of generated ones only"
     assert told("INSERT INTO gen (k) VALUES (92)") == (1, 92)
     assert told("DELETE FROM gen WHERE n IS NULL OR n = 7")[0] == 2
     assert told("DELETE FROM gen")[0] == 4

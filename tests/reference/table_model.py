@@ -67,46 +67,50 @@ class TableModel:
             if value is None and not column.nullable:
                 raise Refused(1048)
 
-    def insert(self, given: list[Row], mode: str, assign: Assign | None = None) -> tuple[int, int]:
-        """(affected rows, first generated id)."""
-        rows, generated = self.numbered(given)
-        affected = 0
+    def insert(self, given: list[Row], mode: str, assign: Assign | None = None) -> tuple[int, int, int]:
+        """(affected rows, the first generated id of a row that came, the last row's id)."""
+        rows, auto = self.numbered(given), self.table.auto_increment
+        affected = first = last = 0
         for row in rows:
             self.check(row)
-        for row in rows:
-            affected += self.insert_one(row, mode, assign)
-        return affected, generated if affected else 0
+        for row, own in zip(rows, given, strict=True):
+            more, stands = self.insert_one(row, mode, assign)
+            affected += more
+            if auto is not None:
+                last = row[auto] if stands is None else stands[auto]
+                first = first or (last if own[auto] in (None, 0) and stands is row else 0)
+        return affected, first, last
 
-    def numbered(self, given: list[Row]) -> tuple[list[Row], int]:
-        auto, first, rows = self.table.auto_increment, 0, []
+    def numbered(self, given: list[Row]) -> list[Row]:
+        auto, rows = self.table.auto_increment, []
         for row in given:
             if auto is not None:
                 if row[auto] in (None, 0):
                     self.mark += 1
-                    first = first or self.mark
                     row = (*row[:auto], self.mark, *row[auto + 1 :])
                 self.mark = max(self.mark, row[auto])
             rows.append(row)
-        return rows, first
+        return rows
 
-    def insert_one(self, row: Row, mode: str, assign: Assign | None) -> int:
+    def insert_one(self, row: Row, mode: str, assign: Assign | None) -> tuple[int, Row | None]:
+        """How many rows are affected, and the row as it stands then; None: it was left out."""
         places = self.meets(row)
         if not places:
             self.rows.append(row)
-            return 1
+            return 1, row
         if mode == "error":
             raise Refused(1062)
         if mode == "ignore":
-            return 0
+            return 0, None
         if mode == "replace":
             if row in [self.rows[p] for p in places]:
-                return 1
+                return 1, row
             self.rows = [r for p, r in enumerate(self.rows) if p not in places] + [row]
-            return 1 + len(places)
+            return 1 + len(places), row
         assert assign is not None
         old = self.rows[places[0]]
         new = assign(old, row)
-        return 2 * self.change({places[0]: new})
+        return 2 * self.change({places[0]: new}), new
 
     def change(self, changes: dict[int, Row]) -> int:
         """Rows at these places become others, all at once; how many differ."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +59,65 @@ def test_a_value_of_a_statement_that_failed_is_none(tmp_path: Path) -> None:
         assert db.sql("INSERT INTO t (v) VALUES ('new')").last_insert_id == 201
         db.sql("TRUNCATE TABLE t")
         assert db.sql("INSERT INTO t (v) VALUES ('new')").last_insert_id == 1
+
+
+TOLD = (  # statements, and what MariaDB's mysql_insert_id() and LAST_INSERT_ID() give after each
+    ("INSERT INTO t (u, v) VALUES (1, 1)", 1, 1),
+    ("INSERT INTO t (id, u, v) VALUES (10, 10, 1)", 10, 1),
+    ("INSERT INTO t (id, u, v) VALUES (21, 21, 1), (20, 20, 1)", 20, 1),
+    ("INSERT INTO t (u, v) VALUES (30, 1), (31, 1)", 22, 22),
+    ("INSERT INTO t (id, u, v) VALUES (NULL, 40, 1), (50, 41, 1), (0, 42, 1)", 24, 24),
+    ("INSERT INTO t (id, u, v) VALUES (60, 60, 1), (NULL, 61, 1)", 61, 61),
+    ("INSERT INTO t (id, u, v) VALUES (-5, 600, 1)", -5, 61),
+    ("INSERT INTO t (u, v) VALUES (1, 2) ON DUPLICATE KEY UPDATE v = 2", 1, 61),
+    ("INSERT INTO t (u, v) VALUES (1, 2) ON DUPLICATE KEY UPDATE v = 2", 0, 61),
+    ("INSERT INTO t (id, u, v) VALUES (77, 10, 1) ON DUPLICATE KEY UPDATE v = 98", 10, 61),
+    ("INSERT INTO t (u, v) VALUES (1, 7), (10, 7) ON DUPLICATE KEY UPDATE v = 7", 10, 61),
+    ("INSERT INTO t (u, v) VALUES (1, 1) ON DUPLICATE KEY UPDATE id = 500", 500, 61),
+    ("INSERT INTO t (id, u, v) VALUES (10, 10, 1), (600, 601, 1) ON DUPLICATE KEY UPDATE v = 11", 600, 61),
+    ("INSERT INTO t (id, u, v) VALUES (602, 602, 1), (10, 10, 1) ON DUPLICATE KEY UPDATE v = 12", 10, 61),
+    ("INSERT INTO t (id, u, v) VALUES (NULL, 603, 1), (700, 10, 1) ON DUPLICATE KEY UPDATE v = 13", 603, 603),
+    ("INSERT INTO t (id, u, v) VALUES (NULL, 10, 1), (800, 703, 1) ON DUPLICATE KEY UPDATE v = 14", 800, 603),
+    ("INSERT INTO t (id, u, v) VALUES (801, 10, 1), (NULL, 705, 1), (900, 1, 1) ON DUPLICATE KEY UPDATE v = 15",
+     802, 802),
+    ("INSERT IGNORE INTO t (id, u, v) VALUES (10, 10, 1)", 0, 802),
+    ("INSERT IGNORE INTO t (id, u, v) VALUES (10, 10, 1), (904, 900, 1)", 904, 802),
+    ("INSERT IGNORE INTO t (id, u, v) VALUES (905, 901, 1), (10, 10, 1)", 10, 802),
+    ("INSERT IGNORE INTO t (u, v) VALUES (904, 1), (10, 1)", 906, 906),
+    ("INSERT IGNORE INTO t (id, u, v) VALUES (NULL, 10, 1), (950, 905, 1)", 950, 906),
+    ("REPLACE INTO t (id, u, v) VALUES (1000, 10, 1)", 1000, 906),
+    ("REPLACE INTO t (id, u, v) VALUES (1000, 10, 1)", 1000, 906),
+    ("REPLACE INTO t (u, v) VALUES (10, 1), (1002, 1)", 1001, 1001),
+    ("UPDATE t SET v = 77 WHERE u = 10", 0, 1001),
+    ("INSERT INTO p VALUES (1, 1)", 1, 1001),
+    ("INSERT INTO p VALUES (1, 1) ON DUPLICATE KEY UPDATE v = 2", 1, 1001),
+    ("INSERT INTO p VALUES (1, 1), (6, 1) ON DUPLICATE KEY UPDATE v = 3", 6, 1001),
+    ("INSERT INTO p VALUES (7, 1), (1, 1) ON DUPLICATE KEY UPDATE v = 4", 1, 1001),
+    ("INSERT INTO p VALUES (5, 4), (NULL, 1), (1, 4) ON DUPLICATE KEY UPDATE v = 4", 8, 8),
+    ("INSERT IGNORE INTO p VALUES (20, 1), (1, 1)", 1, 8),
+    ("INSERT INTO k (g, v) VALUES (1, 1)", 1, 1),
+    ("INSERT INTO k (id, g, v) VALUES (5, 2, 1)", 5, 1),
+    ("INSERT INTO k (g, v) VALUES (1, 1) ON DUPLICATE KEY UPDATE v = 2", 1, 1),
+    ("INSERT INTO k (id, g, v) VALUES (6, 2, 1) ON DUPLICATE KEY UPDATE v = 2", 5, 1),
+)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_insert_id_is_mysqls(tmp_path: Path, workers: int) -> None:
+    """Of a row's own value, too; LAST_INSERT_ID() changes by generated ones only."""
+    with noria.open(str(tmp_path / "a"), workers=workers) as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, u INT UNIQUE, v INT)")
+        db.sql("CREATE TABLE p (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")
+        db.sql("CREATE TABLE k (id INT AUTO_INCREMENT, g INT, v INT, PRIMARY KEY (g), KEY (id))")
+        transport: Any = db._transport
+        session = transport._sessions.connect(Client("root", "noria", 77, "localhost", False))
+
+        def sql(text: str) -> Any:
+            return transport._run(complete(session, text, []))[-1]
+
+        for text, told, last in TOLD:
+            found = sql(text).last_insert_id, *sql("SELECT LAST_INSERT_ID()").rows[0]
+            assert (text, *found) == (text, told, last)
 
 
 def test_values_are_given_once_while_others_set_some(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import DEFAULT, NEW, Clear, Delete, Insert, Update, WriteResult
 from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
 from noria.core.values import encode
-from noria.runtime.placing import Numbers, placed
+from noria.runtime.placing import Numbers, Placed, placed
 
 ID, NAME, OTHER = range(3)
 
@@ -97,14 +97,23 @@ def test_values_that_nobody_gave_are_given_here() -> None:
     t, numbers = TableDef("t", columns, (0,), table_id=3), Numbers({3: 10})
     several = placed(Insert("t", (0, 1), [(None, "a"), (20, "b"), (0, "c"), (DEFAULT, "d")]), t, 3, numbers, 0)
     assert sorted(r for p in several.parts.values() for r in p.rows) == [(11, "a"), (20, "b"), (21, "c"), (22, "d")]
-    assert several.made == 11
+    made = {r[0]: (w, n in p.numbered) for w, p in several.parts.items() for n, r in enumerate(p.rows)}
+    assert {i for i, (_, given) in made.items() if given} == {11, 21, 22}
+    assert sorted(several.parts)[several.last] == made[22][0]
     one = placed(Insert("t", (1,), [("e",)]), t, 3, numbers, 0)
     ((worker, part),) = one.parts.items()
-    assert part == Insert("t", (1, 0), [("e", 23)]) and worker == home(t, (23,), 3)
+    assert part == Insert("t", (1, 0), [("e", 23)], numbered=range(1)) and worker == home(t, (23,), 3)
     batch = placed(Insert("t", (1,), pa.RecordBatch.from_arrays([pa.array(["x", "y"])], ["name"])), t, 3, numbers, 0)
     assert sorted(i for p in batch.parts.values() for i in p.rows.column(1).to_pylist()) == [24, 25]
-    assert one.result([WriteResult(1)]) == WriteResult(1, 23)
-    assert one.result([WriteResult(0)]) == WriteResult()
+    assert all(len(p.numbered) == len(p.rows) for p in batch.parts.values())
+
+
+def test_the_first_value_that_was_generated_and_that_of_the_last_row_are_the_statements() -> None:
+    several = Placed(dict.fromkeys((0, 2, 5), Delete("t", None)), last=1)
+    told = [WriteResult(1, 12, row_id=14), WriteResult(0, 0, row_id=7), WriteResult(1, 11, row_id=11)]
+    assert several.result(told) == WriteResult(2, 11, row_id=7)
+    assert several.result([WriteResult(2, 0, row_id=8)]) == WriteResult(2, row_id=8), "as one has worked it out"
+    assert several.result([WriteResult()] * 3).insert_id == 0
 
 
 def test_what_has_no_place_is_refused() -> None:

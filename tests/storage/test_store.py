@@ -43,6 +43,7 @@ from noria.core.types import (
 from noria.core.values import decode, encode
 from noria.dataflow.packets import Note
 from noria.storage import mark, meta
+from noria.storage.catalog import Done
 from noria.storage.errors import StoreError, StoreFenced, StoreInUse
 from noria.storage.store import RocksStore
 
@@ -109,6 +110,25 @@ def users(*rows: tuple[Any, ...], mode: str = "error", columns: tuple[int, ...] 
 
 
 # ------------------------------------------------------------------ what MySQL says
+def test_insert_ids_of_rows_that_have_their_own(rig: Rig) -> None:
+    rig.create(USERS)
+    own = [users((n, str(n), 0, None)) for n in (7, 5)]
+    made = users(("a",), ("b",), columns=(1,))
+    assert [(r.insert_id, r.last_insert_id) for r in rig.write(*own, made)] == [(7, 0), (5, 0), (8, 8)]
+    kept = [users((20, "x", 0, None), (21, "y", 0, None), numbered=[1]), users((19, "z", 0, None)),
+            users((30, "v", 0, None), (31, "w", 0, None), numbered=range(2))]
+    assert [(r.insert_id, r.last_insert_id) for r in rig.write(*kept)] == [(21, 21), (19, 0), (30, 30)]
+    assert rig.write(users(columns=(0,)), users((40, ), columns=(0,)))[0].insert_id == 0
+
+
+def test_results_as_they_were_written_before_are_read() -> None:
+    error = SqlError(1062, "23000", "taken, [yes]")
+    results = (WriteResult(1, 2, 3), WriteResult(error=error), WriteResult(1, 0, 0, row_id=-5))
+    read = Done.from_bytes(Done(1, 9, results).to_bytes())
+    assert read.results[::2] == results[::2] and str(read.results[1].error) == str(error)
+    assert Done.from_bytes(b'[1,9,[[1,2,3]]]').results == (WriteResult(1, 2, 3),)
+
+
 def test_affected_rows_and_ids_as_mysql_counts(rig: Rig) -> None:
     rig.create(USERS)
     by_name = (1,)

@@ -172,8 +172,8 @@ class StoreMachine(RuleBasedStateMachine):
         except Refused as refused:
             return (-refused.code,)
         if isinstance(statement, Insert):
-            return (*answer, 0)
-        return (answer[0], 0, answer[1]) if isinstance(statement, Update) else (answer, 0, 0)
+            return (answer[0], answer[1], 0, answer[2])
+        return (answer[0], 0, answer[1], 0) if isinstance(statement, Update) else (answer, 0, 0, 0)
 
     # ---------------------------------------------------------------- what must hold
     @invariant()
@@ -219,7 +219,7 @@ class StoreMachine(RuleBasedStateMachine):
 def told(result: WriteResult) -> tuple[int, ...]:
     if result.error is not None:
         return (-result.error.code,)
-    return result.affected, result.last_insert_id, result.matched
+    return result.affected, result.last_insert_id, result.matched, result.row_id
 
 
 def decoded(batch: Batch, table: TableDef, symbols: SymbolTable) -> list[tuple[Row, int]]:

@@ -61,8 +61,8 @@ def show(result: object, took_ms: float) -> None:
     for level, code, message in result.warnings:
         console.print(f"{level} {code}: {message}", style="yellow", markup=False)
     if result.arrow is None:
-        generated = f", generated id {result.last_insert_id}" if result.last_insert_id else ""
-        console.print(f"ok, {result.affected} rows affected{generated} ({took_ms:.1f} ms)")
+        told = f", id {result.last_insert_id}" if result.last_insert_id else ""
+        console.print(f"ok, {result.affected} rows affected{told} ({took_ms:.1f} ms)")
         return
     table = Table(*result.columns)
     for row in result.rows:

@@ -29,7 +29,7 @@ INSERT_ROWS = 50_000  # of one request; more go in several, each committed by it
 
 @dataclass(frozen=True)
 class Result:
-    """What a statement gave: rows as tuples, or as Arrow; affected rows and the generated id of a write."""
+    """What a statement gave: rows as tuples, or as Arrow; affected rows and the insert id of a write."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]

@@ -7,6 +7,7 @@ one of each for every write: they are made and sent in a third of a dataclass's 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from noria.core.errors import SqlError
@@ -25,6 +26,7 @@ class Insert(NamedTuple):
     sees it), or a pyarrow RecordBatch with one column per entry of `columns`.
     assignments: (column, expression) for ON DUPLICATE KEY UPDATE; the expression's columns from 0 are the existing row,
     from NEW the row that was to be inserted (VALUES(col)): wherever the table's columns end by then.
+    numbered: the rows whose AUTO_INCREMENT value was given where they were placed, ascending.
     """
 
     table: str
@@ -33,6 +35,7 @@ class Insert(NamedTuple):
     on_duplicate: str = "error"  # error | replace | ignore | update
     assignments: tuple[tuple[int, Expr], ...] = ()
     clock: bool = False
+    numbered: Sequence[int] = ()
 
 
 class Update(NamedTuple):
@@ -93,12 +96,20 @@ def named_columns(statement: ClientWrite) -> set[int]:
 
 class WriteResult(NamedTuple):
     """What MySQL's OK packet says.  `affected` counts as MySQL does (REPLACE: 2 for a replaced row, ON
-    DUPLICATE KEY UPDATE: 1 inserted, 2 updated, 0 unchanged); `last_insert_id` is the first generated one."""
+    DUPLICATE KEY UPDATE: 1 inserted, 2 updated, 0 unchanged).  last_insert_id: what LAST_INSERT_ID() gives from now on,
+    the first AUTO_INCREMENT value that was generated for a row that came, 0: none was; row_id: that of the last row,
+    whoever gave it: as it came, as it was updated, or as it was ignored."""
 
     affected: int = 0
     last_insert_id: int = 0
     matched: int = 0
     error: SqlError | None = None
+    row_id: int = 0
+
+    @property
+    def insert_id(self) -> int:
+        """The OK packet's own: mysql_insert_id()."""
+        return self.last_insert_id or (self.row_id if self.affected else 0)
 
 
 class WorkedOut(NamedTuple):

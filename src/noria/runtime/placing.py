@@ -68,15 +68,15 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Placed:
-    """A statement by worker.  made: the first AUTO_INCREMENT value that was given to its rows, 0: none was; brings: the
-    greatest that it has itself, 0: none.  whole: the INSERT, and its table, of which each worker has but some rows.
-    moves: rows may go from one worker to another.  unique: rows may come to have values that only other workers know to
-    be taken; assigns: and others than the INSERT's own, if it is one; values: numbers of such indexes, and hashes of
-    what an INSERT brings into each; distinct: no two of its rows bring the same; spread: the columns of such indexes.
-    few: each of its rows is found by its key."""
+    """A statement by worker.  last: which of them, by ascending worker, has the last row; brings: the greatest
+    AUTO_INCREMENT value that it has itself, 0: none.  whole: the INSERT, and its table, of which each worker has but
+    some rows.  moves: rows may go from one worker to another.  unique: rows may come to have values that only other
+    workers know to be taken; assigns: and others than the INSERT's own, if it is one; values: numbers of such indexes,
+    and hashes of what an INSERT brings into each; distinct: no two of its rows bring the same; spread: the columns of
+    such indexes.  few: each of its rows is found by its key."""
 
     parts: dict[int, Statement]
-    made: int = 0
+    last: int = 0
     brings: int = 0
     whole: tuple[Insert, TableDef] | None = None
     moves: bool = False
@@ -88,13 +88,14 @@ class Placed:
     few: bool = False
 
     def result(self, results: Sequence[WriteResult]) -> WriteResult:
-        """What the whole statement did."""
+        """What the whole statement did.  results: of all of its workers, or what one has worked out for it."""
         error = next((r.error for r in results if r.error is not None), None)
         if error is not None:
             told = None if self.whole is None else _wrong(*self.whole)
             return WriteResult(error=told or error)
-        affected = sum(r.affected for r in results)
-        return WriteResult(affected, self.made if affected else 0, sum(r.matched for r in results))
+        first = min((r.last_insert_id for r in results if r.last_insert_id), default=0)  # they ascend with the rows
+        last = results[self.last] if len(results) == len(self.parts) else results[-1]
+        return WriteResult(sum(r.affected for r in results), first, sum(r.matched for r in results), row_id=last.row_id)
 
 
 def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers, turn: int) -> Placed:
@@ -165,20 +166,21 @@ def _stays(column: int, value: Expr) -> bool:
 
 # ------------------------------------------------------------------ INSERT
 def _insert(statement: Insert, table: TableDef, workers: int, numbers: Numbers, turn: int) -> Placed:
-    made = brings = 0
+    brings = 0
     try:
         if table.auto_increment is not None:
-            statement, made, brings = _numbered(statement, table, numbers)
+            statement, brings = _numbered(statement, table, numbers)
         if table.sharded_by is None:
-            return Placed({turn % workers: statement}, made, brings)
+            return Placed({turn % workers: statement}, brings=brings)
         whose = _owners(statement, table, workers)
     except SqlError as e:
         raise _wrong(statement, table) or e from None
     first = int(whose[0]) if len(whose) else 0
     if len(whose) < 2 or (whose == first).all():
-        return Placed({first: statement}, made, brings)
-    return Placed({w: statement._replace(rows=_taken(statement.rows, np.flatnonzero(whose == w)))
-                   for w in np.unique(whose).tolist()}, made, brings, (statement, table))
+        return Placed({first: statement}, brings=brings)
+    owners = np.unique(whose).tolist()
+    parts: dict[int, Statement] = {w: _part(statement, np.flatnonzero(whose == w)) for w in owners}
+    return Placed(parts, owners.index(whose[-1]), brings, (statement, table))
 
 
 def _wrong(statement: Insert, table: TableDef) -> SqlError | None:
@@ -190,6 +192,15 @@ def _wrong(statement: Insert, table: TableDef) -> SqlError | None:
     except SqlError as e:
         return e
     return None
+
+
+def _part(statement: Insert, places: Codes) -> Insert:
+    """The INSERT of some of its rows."""
+    numbered = statement.numbered
+    if numbered:
+        all_are = len(numbered) == len(statement.rows)
+        numbered = range(len(places)) if all_are else np.flatnonzero(np.isin(places, numbered)).tolist()
+    return statement._replace(rows=_taken(statement.rows, places), numbered=numbered)
 
 
 def _taken(rows: Any, places: Codes) -> Any:
@@ -236,8 +247,8 @@ def _value(row: Sequence[Any], place: int) -> Any:
     return row[place]
 
 
-def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Insert, int, int]:
-    """The statement with the values that its rows ask for, the first of these, and the greatest that it had."""
+def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Insert, int]:
+    """The statement with the values that its rows ask for, and the greatest that it had."""
     at = table.auto_increment
     assert at is not None
     codes = _codes(statement, table, at, PlainSymbols())
@@ -245,20 +256,19 @@ def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Ins
     given = codes[(codes != NULL_CODE) & (codes != 0)]
     brings = max(int(given.max()), 0) if len(given) else 0
     if not len(wanted):
-        return statement, 0, brings
+        return statement, brings
     if len(wanted) == len(codes):
         first = numbers.next(table, len(codes))
-        return _with_column(statement, at, np.arange(first, first + len(codes))), first, 0
+        given = np.arange(first, first + len(codes))
+        return _with_column(statement, at, given)._replace(numbered=range(len(codes))), 0
     codes = codes.copy()
-    made: list[int] = []
     above = 0
     for row, code in enumerate(codes.tolist()):  # in row order: a greater one that is given raises what follows
         if code in (NULL_CODE, 0):
             codes[row] = numbers.next(table, 1, above)
-            made.append(int(codes[row]))
         else:
             above = max(above, code)
-    return _with_column(statement, at, codes), made[0], brings
+    return _with_column(statement, at, codes)._replace(numbered=wanted.tolist()), brings
 
 
 def _with_column(statement: Insert, position: int, codes: Codes) -> Insert:

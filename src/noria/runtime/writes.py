@@ -320,4 +320,6 @@ def _together(found: Sequence[WorkedOut]) -> WorkedOut:
     for w, (move,) in (item for f in found for item in f.parts.items()):
         (had,) = parts.get(w, (Move(move.table, (), ()),))
         parts[w] = (Move(move.table, had.gone + move.gone, had.came + move.came),)
-    return WorkedOut(WriteResult(sum(f.result.affected for f in found), 0, sum(f.result.matched for f in found)), parts)
+    results = [f.result for f in found]
+    return WorkedOut(results[0]._replace(affected=sum(r.affected for r in results),
+                                         matched=sum(r.matched for r in results)), parts)

@@ -18,7 +18,7 @@ from noria.core.expressions.coerce import MICROSECOND
 from noria.core.statements import WriteResult
 from noria.core.types import Collation, Column, IndexDef, Kind, Past, SqlType, TableDef
 
-FORMAT = 2
+FORMAT = 3
 
 
 def family_of(table: TableDef) -> str:
@@ -142,10 +142,12 @@ class Done:
 def _result_to_json(result: WriteResult) -> str:
     numbers, error = f"{result.affected},{result.last_insert_id},{result.matched}", result.error
     if error is None:
-        return f"[{numbers}]"
+        return f"[{numbers},{result.row_id}]" if result.row_id else f"[{numbers}]"
     return f"[{numbers},{json.dumps([error.code, error.state, error.message])[1:-1]}]"
 
 
 def _result_from_json(data: list[Any]) -> WriteResult:
-    affected, last_insert_id, matched, *error = data
-    return WriteResult(affected, last_insert_id, matched, SqlError(*error) if error else None)
+    affected, last_insert_id, matched, *more = data
+    if len(more) == 1:
+        return WriteResult(affected, last_insert_id, matched, row_id=more[0])
+    return WriteResult(affected, last_insert_id, matched, SqlError(*more) if more else None)

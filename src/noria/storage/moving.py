@@ -15,7 +15,7 @@ from noria.core.batch import Codes
 from noria.core.keys import shard_of
 from noria.core.statements import Insert, Move, Statement, WorkedOut
 from noria.core.symbols import Symbols
-from noria.storage import writer
+from noria.storage import effects, writer
 from noria.storage.find import Found
 from noria.storage.stage import Stage
 
@@ -37,7 +37,7 @@ def work_out(stage: Stage, statement: Statement, rows: tuple[bytes, ...], symbol
     here = {b"\xfe" + n.to_bytes(8, "big"): key for n, key in enumerate(theirs)}  # no row of this worker has such a key
     if rows:
         codes = table.codes(rows if table.key else [r[_LENGTH + len(k):] for r, k in zip(rows, theirs, strict=True)])
-        stage.add(writer.addition(stage, list(here) or table.keys(codes), codes))
+        stage.add(effects.addition(stage, list(here) or table.keys(codes), codes))
     before = len(stage.effects)
     result = writer.run(stage, statement, symbols)
     if result.error is not None:
@@ -55,10 +55,10 @@ def check_unique(stage: Stage, gone: tuple[bytes, ...], came: tuple[bytes, ...])
     """As `BaseStore.check_unique`."""
     table = stage.table
     if gone:
-        stage.add(writer.removal(stage, Found(list(gone), table.codes(stage.rows_of(list(gone))))))
+        stage.add(effects.removal(stage, Found(list(gone), table.codes(stage.rows_of(list(gone))))))
     rows = table.codes(came)
     for index in table.unique_indexes:
-        writer.refuse_taken(stage, index, table.index_keys(index, rows, table.keys(rows)), rows)
+        effects.refuse_taken(stage, index, table.index_keys(index, rows, table.keys(rows)), rows)
 
 
 def _numbered(key: bytes, row: bytes) -> bytes:

@@ -11,6 +11,7 @@ every statement (not in its midst: UPDATE t SET id = id + 1 is fine).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
@@ -18,20 +19,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from noria.core.batch import Batch, Codes
+from noria.core.batch import Codes
 from noria.core.errors import (
     InvariantViolation,
     SqlError,
-    division_by_zero,
     took_too_much,
     used_up,
     view_changed,
     wrong_value_count,
 )
-from noria.core.expressions import evaluate
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr, substitute
-from noria.core.expressions.functions import zero_divisors
 from noria.core.limits import NULL_CODE
 from noria.core.statements import (
     NEW,
@@ -46,15 +44,24 @@ from noria.core.statements import (
     named_columns,
 )
 from noria.core.symbols import Symbols
-from noria.core.types import Column, TableDef
-from noria.core.values import convert, default_code, recode
+from noria.core.types import Column
+from noria.core.values import convert, default_code
 from noria.dataflow.protocols import StoreBroken
+from noria.storage.effects import (
+    Assignments,
+    addition,
+    assign,
+    in_key_order,
+    raise_mark,
+    refuse_taken,
+    removal,
+    update_rows,
+)
 from noria.storage.find import Found, find
-from noria.storage.stage import MANY_ROWS, Change, Effect, Stage, key_order
+from noria.storage.stage import Stage
 from noria.storage.table import Index, Table
 
 Mask = npt.NDArray[np.bool_]
-Assignments = tuple[tuple[int, Expr], ...]
 
 
 def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
@@ -113,7 +120,9 @@ def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> lis
     other only if one of them fails."""
     sizes = [len(s.rows) for s in statements]
     rows = [row for s in statements for row in s.rows]
-    whole = _Insert(stage, statements[0]._replace(rows=rows), symbols)
+    ends = list(accumulate(sizes))
+    numbered = [end - size + r for s, size, end in zip(statements, sizes, ends, strict=True) for r in s.numbered]
+    whole = _Insert(stage, statements[0]._replace(rows=rows, numbered=numbered), symbols)
     mark = stage.mark()
     try:
         refuse_gone(stage.table, statements[0])
@@ -123,13 +132,12 @@ def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> lis
     except Exception:  # whose fault it is shows one by one
         stage.undo(mark)
         return [run(stage, statement, symbols) for statement in statements]
-    if whole.made is None:
+    if whole.ids is None:
         alike = {size: WriteResult(size) for size in set(sizes)}
         return [alike[size] for size in sizes]
-    ids = whole.generated_ids(len(rows))
-    ends = np.cumsum(sizes)
-    return [WriteResult(size, next((i for i in ids[end - size : end] if i), 0))
-            for size, end in zip(sizes, ends.tolist(), strict=True)]
+    ids, made = whole.ids.tolist(), whole.generated_ids()
+    return [WriteResult(size, next((i for i in made[end - size : end] if i), 0), row_id=ids[end - 1] if size else 0)
+            for size, end in zip(sizes, ends, strict=True)]
 
 
 def refuse_gone(table: Table, statement: Statement) -> None:
@@ -142,95 +150,6 @@ def refuse_gone(table: Table, statement: Statement) -> None:
 
 def _assigned(stage: Stage, statement: Update, rows: Codes, symbols: Symbols) -> Codes:
     return assign(stage.table.definition, statement.assignments, rows, rows, symbols)
-
-
-def assign(table: TableDef, assignments: Assignments, old: Codes, inputs: Codes, symbols: Symbols) -> Codes:
-    """The old rows with the assignments made, whose expressions see `inputs`."""
-    new = old.copy()
-    batch = Batch.of(inputs)
-    for column, expr in assignments:
-        if any(evaluate.predicate(zero)(batch, symbols).any() for zero in zero_divisors(expr)):
-            raise division_by_zero()
-        codes = evaluate.compile(expr)(batch, symbols)
-        new[column] = recode(codes, expr.type, table.columns[column], 1, symbols)
-    return new
-
-
-# ------------------------------------------------------------------ effects
-_NO_KEYS: list[bytes] = []
-
-
-def _none(stage: Stage) -> Codes:
-    return np.empty((stage.table.width, 0), np.int64)
-
-
-def removal(stage: Stage, found: Found) -> Effect:
-    table = stage.table
-    changes = [Change(table.family, found.keys, _NO_KEYS, _NO_KEYS)]
-    if found.keys:
-        changes += [Change(i.family, table.index_keys(i, found.codes, found.keys), _NO_KEYS, _NO_KEYS)
-                    for i in table.maintained]
-    return Effect(changes, found.codes, _none(stage))
-
-
-def addition(stage: Stage, keys: list[bytes], codes: Codes) -> Effect:
-    table = stage.table
-    changes = [Change(table.family, _NO_KEYS, keys, table.rows(codes))]
-    for index in table.maintained:
-        entries, targets = table.index_keys(index, codes, keys), keys
-        if len(keys) >= MANY_ROWS:
-            order = key_order(entries)
-            entries, targets = [entries[r] for r in order], [keys[r] for r in order]
-        changes.append(Change(index.family, _NO_KEYS, entries, targets))
-    return Effect(changes, _none(stage), codes)
-
-
-def in_key_order(keys: list[bytes], codes: Codes) -> tuple[list[bytes], Codes]:
-    """Rows in the order of their keys, in which RocksDB takes them a third faster; few stay as they are."""
-    if len(keys) < MANY_ROWS:
-        return keys, codes
-    order = key_order(keys)
-    return [keys[r] for r in order], codes[:, order]
-
-
-def update_rows(stage: Stage, found: Found, new: Codes) -> int:
-    """Replace found rows by new ones where they differ; how many did.  SqlError 1062 where a key is taken."""
-    rows = np.flatnonzero((found.codes != new).any(axis=0))
-    if not len(rows):
-        return 0
-    table, old = stage.table, found.codes
-    keys = found.keys
-    if len(rows) < len(keys):
-        old, new, keys = old[:, rows], new[:, rows], [keys[r] for r in rows.tolist()]
-    touched = {c for c in range(table.width) if bool((old[c] != new[c]).any())}
-    new_keys = table.keys(new) if touched & set(table.key) else keys
-    changes = [_moved(stage, None, keys, new_keys, table.rows(new), new)]
-    for index in table.maintained:
-        if new_keys is keys and not touched & set(index.columns):
-            continue
-        before, after = table.index_keys(index, old, keys), table.index_keys(index, new, new_keys)
-        changes.append(_moved(stage, index, before, after, new_keys, new))
-    stage.add(Effect(changes, old, new))
-    _raise_mark(stage, new)
-    return len(rows)
-
-
-def _moved(stage: Stage, index: Index | None, before: list[bytes], after: list[bytes], values: list[bytes],
-           new: Codes) -> Change:
-    """The change of one family when rows' keys in it go from `before` to `after`."""
-    family = stage.table.family if index is None else index.family
-    if before is after:
-        return Change(family, _NO_KEYS, after, values)
-    moved = [r for r, (b, a) in enumerate(zip(before, after, strict=True)) if b != a]
-    if index is None or index.unique:
-        left = {before[r] for r in moved}
-        targets = [after[r] for r in moved]
-        taken: set[bytes] = set()
-        for r, target, held in zip(moved, targets, stage.get(family, targets), strict=True):
-            if target in taken or (held is not None and target not in left):
-                raise stage.table.duplicate(index, new[:, r])
-            taken.add(target)
-    return Change(family, [before[r] for r in moved], after, values)
 
 
 def _move(stage: Stage, statement: Move) -> WriteResult:
@@ -254,27 +173,8 @@ def _move(stage: Stage, statement: Move) -> WriteResult:
     for index in table.unique_indexes:
         refuse_taken(stage, index, table.index_keys(index, rows, keys), rows)
     stage.add(addition(stage, *in_key_order(keys, rows)))
-    _raise_mark(stage, rows)
+    raise_mark(stage, rows)
     return WriteResult()
-
-
-def refuse_taken(stage: Stage, index: Index | None, keys: list[bytes], rows: Codes) -> None:
-    """SqlError 1062 for a row whose key (or entry in an index) another one has."""
-    seen: set[bytes] = set()
-    family = stage.table.family if index is None else index.family
-    for row, (key, held) in enumerate(zip(keys, stage.get(family, keys), strict=True)):
-        if held is not None or key in seen:
-            raise stage.table.duplicate(index, rows[:, row])
-        seen.add(key)
-
-
-def _raise_mark(stage: Stage, rows: Codes) -> None:
-    """An AUTO_INCREMENT column goes on after the greatest value stored in it."""
-    column = stage.table.definition.auto_increment
-    if column is not None and rows.shape[1]:
-        top = int(rows[column].max())
-        if top > stage.counters.auto_increment:
-            stage.counters = stage.counters._replace(auto_increment=top)
 
 
 # ------------------------------------------------------------------ INSERT
@@ -289,8 +189,9 @@ class _Insert:
     def __init__(self, stage: Stage, statement: Insert, symbols: Symbols):
         self.stage, self.statement, self.symbols = stage, statement, symbols
         self.table = stage.table
-        self.generated: Codes | None = None  # rows whose AUTO_INCREMENT value we made ...
-        self.made: Codes | None = None  # ... and those values
+        self.ids: Codes | None = None  # of each row the AUTO_INCREMENT value that it has, once it is done
+        self.generated: Sequence[int] = ()  # rows whose value we made
+        self.met_rows: set[int] = set()  # rows that did not come, as they met others
 
     def run(self) -> WriteResult:
         codes = self._convert()
@@ -330,15 +231,21 @@ class _Insert:
         return any(column in keys for column, _ in self.statement.assignments)
 
     def _result(self, affected: int) -> WriteResult:
-        made = self.made if affected else None
-        return WriteResult(affected, 0 if made is None else int(made[0]))
+        if self.ids is None:
+            return WriteResult(affected)
+        first = next((r for r in self._numbered() if r not in self.met_rows), None)
+        return WriteResult(affected, 0 if first is None else int(self.ids[first]), row_id=int(self.ids[-1]))
 
-    def generated_ids(self, rows: int) -> list[int]:
-        """For each row the AUTO_INCREMENT value we made, or 0."""
-        ids = np.zeros(rows, np.int64)
-        if self.generated is not None and self.made is not None:
-            ids[self.generated] = self.made
-        return ids.tolist()
+    def _numbered(self) -> Sequence[int]:
+        """The rows whose AUTO_INCREMENT value was generated, here or where they were placed."""
+        return self.generated if len(self.generated) else self.statement.numbered
+
+    def generated_ids(self) -> list[int]:
+        """For each row the AUTO_INCREMENT value that was generated, or 0."""
+        assert self.ids is not None
+        made, rows = np.zeros(len(self.ids), np.int64), np.array(self._numbered(), np.int64)
+        made[rows] = self.ids[rows]
+        return made.tolist()
 
     # ---------------------------------------------------------------- values to codes
     def _convert(self) -> Codes:
@@ -354,6 +261,7 @@ class _Insert:
             codes[position] = convert(values, definition.columns[position], 1, self.symbols)
         if definition.auto_increment is not None:
             self._generate(codes[definition.auto_increment], definition.columns[definition.auto_increment])
+            self.ids = codes[definition.auto_increment].copy()
         return codes
 
     def _values(self) -> tuple[int, Sequence[Any]]:
@@ -386,8 +294,7 @@ class _Insert:
             raise used_up(column.name)
         if len(wanted) == len(codes):
             codes[:] = np.arange(mark + 1 - len(codes), mark + 1)
-        if len(wanted):
-            self.generated, self.made = wanted, codes[wanted]
+        self.generated = wanted.tolist()
         self.stage.counters = self.stage.counters._replace(auto_increment=mark)
 
     # ---------------------------------------------------------------- keys that are taken
@@ -403,9 +310,8 @@ class _Insert:
 
     def _surely_new(self) -> bool:
         """Are all keys AUTO_INCREMENT values that we made?  They lie above every stored one."""
-        made, rows = self.generated, self.statement.rows
-        return (made is not None and self.table.key == (self.table.definition.auto_increment,)
-                and len(made) == len(rows))
+        return (self.table.key == (self.table.definition.auto_increment,)
+                and len(self.generated) == len(self.statement.rows))
 
     def _taken(self, family: str, keys: list[bytes]) -> Mask:
         taken = np.array([v is not None for v in self.stage.get(family, keys)], np.bool_)
@@ -435,7 +341,7 @@ class _Insert:
                 rounds[turn].append(row)
         step = {"ignore": self._ignore, "replace": self._replace, "update": self._update}
         run_round = step[self.statement.on_duplicate]
-        return sum(run_round(codes[:, rows], [keys[r] for r in rows]) for rows in rounds)
+        return sum(run_round(codes[:, rows], [keys[r] for r in rows], rows) for rows in rounds)
 
     def _victims(self, codes: Codes, keys: list[bytes]) -> list[bytes | None]:
         """For each row the key of a stored row that it meets: by primary key, else by a UNIQUE index."""
@@ -453,11 +359,12 @@ class _Insert:
             self.stage.add(addition(self.stage, [keys[r] for r in rows], codes[:, rows]))
         return len(rows)
 
-    def _ignore(self, codes: Codes, keys: list[bytes]) -> int:
+    def _ignore(self, codes: Codes, keys: list[bytes], at: list[int]) -> int:
         victims = self._victims(codes, keys)
+        self.met_rows.update(at[r] for r, v in enumerate(victims) if v is not None)
         return self._add(codes, keys, [r for r, v in enumerate(victims) if v is None])
 
-    def _replace(self, codes: Codes, keys: list[bytes]) -> int:
+    def _replace(self, codes: Codes, keys: list[bytes], at: list[int]) -> int:
         """2 for a row that replaces another, 1 for one that is new or the same as before."""
         affected, rows = 0, list(range(len(keys)))
         while rows:  # a row may replace one by its key and others by UNIQUE indexes
@@ -476,7 +383,7 @@ class _Insert:
                 break
         return affected + self._add(codes, keys, rows)
 
-    def _update(self, codes: Codes, keys: list[bytes]) -> int:
+    def _update(self, codes: Codes, keys: list[bytes], at: list[int]) -> int:
         """1 for a new row, 2 for an updated one, 0 for one that stays as it is."""
         victims = self._victims(codes, keys)
         rows = [r for r, v in enumerate(victims) if v is not None]
@@ -486,7 +393,14 @@ class _Insert:
             inputs = np.concatenate([found.codes, codes[:, rows]])
             new = assign(self.stage.table.definition, self._assignments(), found.codes, inputs, self.symbols)
             affected += 2 * update_rows(self.stage, found, new)
+            self._stand(new, [at[r] for r in rows])
         return affected
+
+    def _stand(self, new: Codes, rows: list[int]) -> None:
+        """Updated rows stand where these were to come."""
+        self.met_rows.update(rows)
+        if self.ids is not None:
+            self.ids[rows] = new[self.table.definition.auto_increment]
 
     def _assignments(self) -> Assignments:
         """Over the row that is there, and then the new one."""

@@ -149,3 +149,7 @@ def test_more_results_is_patched_into_the_last_packet(deprecate_eof: bool) -> No
     plain = body + codec.frame(codec.end_of_rows(2, 3, deprecate_eof), 2)
     more = body + codec.frame(codec.end_of_rows(2 | codec.MORE_RESULTS, 3, deprecate_eof), 2)
     assert codec.with_more_results(plain, deprecate_eof) == more
+
+
+def test_a_negative_insert_id_is_sent_as_mysql_does() -> None:
+    assert codec.ok(1, -5, 2, 0)[2:11] == b"\xfe" + (2**64 - 5).to_bytes(8, "little")

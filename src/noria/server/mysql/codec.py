@@ -366,7 +366,7 @@ def auth_more(data: bytes) -> bytes:
 def ok(affected: int, last_insert_id: int, status: int, warnings: int, info: str = "",
        header: int = 0) -> bytes:
     """An OK packet; with header 0xfe it ends rows for clients that deprecate EOF."""
-    return b"".join((bytes((header,)), lenenc_int(affected), lenenc_int(last_insert_id),
+    return b"".join((bytes((header,)), lenenc_int(affected), lenenc_int(last_insert_id % 2**64),
                      struct.pack("<HH", status, min(warnings, 0xFFFF)), lenenc(info.encode()) if info else b""))
 
 

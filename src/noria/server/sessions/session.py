@@ -348,7 +348,7 @@ class Session:
         matched = isinstance(command, Update) and self._client.found_rows
         affected = result.matched if matched else result.affected
         self.row_count = affected
-        return Ok(affected, result.last_insert_id, (), _info(command, result.matched, result.affected))
+        return Ok(affected, result.insert_id, (), _info(command, result.matched, result.affected))
 
     # ------------------------------------------------------------ what is the session's own
     def _session_command(self, command: sql.Command) -> Sequence[Warning_]:

@@ -40,13 +40,13 @@ from noria.spark.loading.running import collected, numbers
 from noria.spark.loading.tasks import ROW_BITS, Batches, Job, LoadRefused, Rejected, each
 from noria.storage import reading
 from noria.storage.catalog import family_of
+from noria.storage.effects import assign
 from noria.storage.engine import open_read_only
 from noria.storage.find import true_of
 from noria.storage.shards import shards_of
 from noria.storage.snapshot import BATCH_ROWS, bytes_about, read_tables
 from noria.storage.sst import ROW_NUMBER, bag_rows
 from noria.storage.table import Index, Table
-from noria.storage.writer import assign
 
 MOVED_BYTES = 32 * 2**20  # of rows that are written as they are
 SAMPLED = 2_000  # rows of each piece, of which keys are read to place bounds of ranges
