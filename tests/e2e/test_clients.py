@@ -228,6 +228,21 @@ def test_17_megabytes(served: Served, connection: Any) -> None:
     execute(connection, "DROP TABLE big")
 
 
+def test_bytes_of_prepared_statements(served: Served) -> None:
+    """Oracle's connector sends them as strings."""
+    other = connector(served)
+    other.cursor().execute("CREATE TABLE bits (id INT PRIMARY KEY, b BLOB, v VARBINARY(4), t TEXT)")
+    prepared, value = other.cursor(prepared=True), bytes(range(250, 256))
+    prepared.execute("INSERT INTO bits VALUES (?, ?, ?, ?)", ("1", value, value[:4], "é"))
+    prepared.execute("UPDATE bits SET b = ? WHERE v = ?", (value[::-1], value[:4]))
+    prepared.execute("SELECT * FROM bits WHERE v = ?", (value[:4],))
+    assert prepared.fetchall() == [(1, value[::-1], value[:4], "é")]
+    with pytest.raises(mysql.connector.Error, match=r"1366.*Incorrect string value: '.xFA.xFB"):
+        prepared.execute("INSERT INTO bits (id, t) VALUES (?, ?)", (2, value))
+    other.cursor().execute("DROP TABLE bits")
+    other.close()
+
+
 # ---------------------------------------------------------------- what a statement reports
 def test_affected_rows_and_generated_ids(served: Served, connection: Any) -> None:
     execute(connection, "CREATE TABLE gen (id INT PRIMARY KEY AUTO_INCREMENT, k INT UNIQUE, n INT)")

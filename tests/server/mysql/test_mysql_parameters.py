@@ -99,6 +99,14 @@ def test_times_and_numbers_that_need_care(kind: int, data: bytes, value: object)
     assert parameters.decode(b"\0\1" + bytes((kind, 0)) + codec.lenenc(data), 1, {}) == [value]
 
 
+@pytest.mark.parametrize("kind", [253, 254, 15])
+def test_bytes_that_come_as_strings_stay_bytes(kind: int) -> None:
+    """Oracle's connector sends both alike; the column tells where it is a text's."""
+    for data, value in ((b"\xff\x00", b"\xff\x00"), ("é".encode(), "é"), (b"\xc3", b"\xc3")):
+        assert parameters.decode(b"\0\1" + bytes((kind, 0)) + codec.lenenc(data), 1, {}) == [value]
+        assert parameters.decode(b"\0\1" + bytes((kind, 0)), 1, {0: bytearray(data)}) == [value]
+
+
 @pytest.mark.parametrize("message", [
     b"\0\1\x0c\0\x05" + bytes(5),  # a date of five bytes
     b"\0\1\x0b\0\x05" + bytes(5),  # a time of five bytes

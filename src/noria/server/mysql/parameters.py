@@ -60,7 +60,7 @@ def decode(data: bytes, count: int, long_data: Mapping[int, bytearray]) -> list[
         at = bitmap + 1 + 2 * i
         if i in long_data:
             whole = bytes(long_data[i])
-            values.append(whole if data[at] in _BLOBS else text(whole))
+            values.append(whole if data[at] in _BLOBS else _string(whole))
         elif data[i // 8] >> i % 8 & 1:
             values.append(None)
         else:
@@ -91,7 +91,7 @@ def _value(reader: Reader, kind: int, unsigned: bool) -> object:
     if kind in _INTEGERS:
         return reader.integer(_INTEGERS[kind], signed=not unsigned)
     if kind in _STRINGS or kind == _JSON:
-        return text(reader.lenenc())
+        return _string(reader.lenenc())
     if kind == _DOUBLE:
         return _number(struct.unpack("<d", reader.take(8))[0])
     if kind == _FLOAT:
@@ -107,6 +107,14 @@ def _value(reader: Reader, kind: int, unsigned: bool) -> object:
     if kind == _NULL:
         return None
     raise malformed(f"no parameter type has the number {kind}")
+
+
+def _string(data: bytes) -> str | bytes:
+    """Some clients send bytes as they send texts: what is no UTF-8 is for a binary column, and others tell so."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 _DIGITS = re.compile(r"[+-]?(\d{1,400}(\.\d{0,400})?|\.\d{1,400})([eE][+-]?\d{1,3})?", re.ASCII)
