@@ -563,6 +563,8 @@ def test_keys_in_one_statement_with_what_they_are_of(tmp_path: Path) -> None:
         assert db.sql("SELECT a FROM t WHERE c = 'e'").rows == [("2",)]
         db.sql("ALTER TABLE t CHANGE b a INT, CHANGE a b VARCHAR(10)")
         assert db.sql("SELECT a FROM t WHERE b = 'THREE'").rows == [(33,)]
+        db.sql("ALTER TABLE t CHANGE b d2 VARCHAR(10) NOT NULL DEFAULT 'x' COLLATE utf8mb4_bin")  # as knex renames
+        assert db.sql("SELECT a FROM t WHERE d2 = 'THREE'").rows == []
 
 
 def test_tables_that_are_called_otherwise(tmp_path: Path) -> None:

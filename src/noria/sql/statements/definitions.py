@@ -207,7 +207,11 @@ def _not_null(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 
 def _default(draft: _Draft, c: Column, node: exp.Expr) -> Column:
-    return default_of(c, node.this)
+    """DEFAULT 'x' COLLATE c: the parser has it as part of the value, MySQL as the column's next attribute."""
+    value = node.this
+    if isinstance(value, exp.Collate):
+        return _collated(_default(draft, c, value), value.expression)
+    return default_of(c, value)
 
 
 def default_of(c: Column, value: exp.Expr) -> Column:
@@ -270,9 +274,18 @@ def _inline_unique(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 
 def _collate(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    return _collated(c, node.this)
+
+
+def _collated(c: Column, name: exp.Expr) -> Column:
+    if c.type.is_listed:
+        if collation(name.name) is not Collation.CI:
+            raise refuse(f"COLLATE {name.name} of ENUM and SET", name,
+                         "their members are found without case and accents")
+        return c
     if not has_collation(c.type):
         raise parse_error(f"COLLATE on column '{c.name}', which is no text")
-    return replace(c, type=replace(c.type, collation=collation(node.this.name)))
+    return replace(c, type=replace(c.type, collation=collation(name.name)))
 
 
 def _binary(draft: _Draft, c: Column, node: exp.Expr) -> Column:
