@@ -199,6 +199,21 @@ def test_equal_texts_of_one_list_are_one_key(db: Database) -> None:
     assert sorted(db.sql("SELECT id FROM t WHERE s IN (?, ?, 'x')", ["a", "A"]).rows) == [(1,), (2,)]
 
 
+def test_ten_thousand_keys_are_a_lookup(db: Database) -> None:
+    """As literals, as parameters, and as so many equalities."""
+    db.sql("INSERT INTO t (id, a, b) VALUES (1, 9999, 1), (2, 0, 1), (3, 10000, 1)")
+    values = list(range(10_000))
+    texts = ", ".join(map(str, values))
+    for query in ("SELECT id FROM t WHERE a IN ({})", "SELECT COUNT(*) FROM t WHERE a IN ({})"):
+        expected = [(1,), (2,)] if "id" in query else [(2,)]
+        assert sorted(db.sql(query.format(texts)).rows) == expected
+        assert sorted(db.sql(query.format(", ".join("?" * 10_000)), values).rows) == expected
+    ors = " OR ".join(f"a = {n}" for n in range(5_000, 9_999)) + " OR a = 9999"
+    assert db.sql(f"SELECT id FROM t WHERE {ors}").rows == [(1,)]
+    assert db.sql(f"UPDATE t SET b = 2 WHERE id IN ({texts})").affected == 3
+    assert db.sql(f"DELETE FROM t WHERE id IN ({texts})").affected == 3
+
+
 def test_more_keys_than_a_lookup_takes_are_not_a_lookup(db: Database) -> None:
     marks = ", ".join("?" * (LOOKUP_KEYS + 1))
     with pytest.raises(SqlError) as e:

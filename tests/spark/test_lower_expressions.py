@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from noria.core import values
 from noria.core.batch import Batch
 from noria.core.expressions import evaluate
-from noria.core.expressions.expr import Expr
-from noria.core.types import SqlType
+from noria.core.expressions.expr import Expr, col, const
+from noria.core.expressions.functions import call
+from noria.core.types import INT, TEXT, Kind, SqlType
 from noria.spark.lowering import coding, expressions, fallback
 from noria.state.symbols import SymbolTable
 from spark.expression_cases import FIELDS, random_expression, random_rows
@@ -63,6 +64,21 @@ def test_random_expressions_agree(spark: SparkSession, seed: int) -> None:
     arrow = coded.select(*(v.column.alias(f"x{i}") for i, v in enumerate(lowered))).toArrow()
     found = _differences(arrow, trees, rows)
     assert not found, f"{len(found)} of {len(trees)} differ:\n" + "\n".join(found)
+
+
+def test_lists_of_thousands(spark: SparkSession) -> None:
+    """Of numbers, texts and conditions: Spark's own operators would be one in the other, or take a second for each."""
+    rng = random.Random(5)
+    rows = random_rows(rng, 60)
+    number, text = (next(i for i, f in enumerate(FIELDS) if f.type.kind is kind) for kind in (Kind.INT, Kind.TEXT))
+    a, s = (col(i, FIELDS[i].type) for i in (number, text))
+    texts = [const(r[text] or "", TEXT) for r in rows[::2]] + [const(f"no {i}", TEXT) for i in range(5_000)]
+    trees = [call("in", a, *(const(i, INT) for i in range(-2_500, 2_500))), call("in", s, *texts),
+             call("or", *(call("and", call("eq", a, const(i, INT)), call("ne", s, texts[0])) for i in range(1_000)))]
+    coded, inputs = _inputs(spark, rows)
+    lowered = [expressions.lower(e, inputs) for e in trees]
+    arrow = coded.select(*(v.column.alias(f"x{i}") for i, v in enumerate(lowered))).toArrow()
+    assert not _differences(arrow, trees, rows)
 
 
 def test_coding_and_showing_are_inverse(spark: SparkSession) -> None:

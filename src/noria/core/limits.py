@@ -7,7 +7,7 @@ MAX_INT = 2**63 - 1
 MAX_DECIMAL_DIGITS = 18  # what an int64 holds for every digit pattern
 
 ADHOC_FULL_ROWS = 200_000  # an ad-hoc SELECT never creates full state over more base rows than this
-LOOKUP_KEYS = 4_096  # a SELECT whose IN lists ask for more keys of one view is answered by Spark: it is a scan
+LOOKUP_KEYS = 20_000  # a SELECT whose IN lists ask for more of one view is answered by Spark: others wait 0.3 s for it
 TOP_ROWS = 10_000  # LIMIT and OFFSET up to so many rows are kept in order; beyond, all rows are kept
 AFTER_SYMBOL_BYTES = 64 * 2**20  # texts that a front end keeps to compare looked-up rows; then it starts anew
 ONE_SHOTS = 1  # so often is a SELECT answered without a view; asked again, it becomes one
@@ -52,6 +52,7 @@ MAX_DIGITS = 1_000  # of a number in a text: no type holds as many (error 1367)
 MAX_NAME_CHARS = 64  # of a table, view or column; an alias has 256 (error 1059)
 MAX_ALIAS_CHARS = 256  # of a column that a SELECT names
 MAX_PACKET_BYTES = 64 * 2**20  # max_allowed_packet: a longer statement is refused
+SPARK_ARGUMENTS = 100  # of a call: one of more, as IN and OR may have, is evaluated as in a worker, not by Spark's own
 VERIFY_KEYS = 200  # of a view of which fewer are present, so many are derived for `noria verify` to compare
 DEFAULT_MEMORY_BYTES = 2**30  # a limit by default: users of such systems ask for one first
 MAX_WORKERS = 64  # each has a process, a channel to each other, and a slot of Spark's

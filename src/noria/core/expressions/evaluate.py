@@ -291,9 +291,9 @@ def _in(e: Call, wanted: bool) -> MaskNode:
     x = e.args[0]
     items = [a for a in e.args[1:] if isinstance(a, Const)]
     if x.type.is_text:
-        folded = [i for i in items if x.type.folds and i.type.folds]
-        exact = [i for i in items if i not in folded]
-        return _text_in(x, [i.value for i in folded], [_carried(i.value) for i in exact], wanted)
+        folded = [i.value for i in items if x.type.folds and i.type.folds]
+        exact = [_carried(i.value) for i in items if not (x.type.folds and i.type.folds)]
+        return _text_in(x, folded, exact, wanted)
     node = value_node(x)
     codes = np.sort(np.array([encode(i.value, i.type, PlainSymbols()) for i in items], np.int64))
 

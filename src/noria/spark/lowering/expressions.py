@@ -21,8 +21,8 @@ from pyspark.sql import types as T
 
 from noria.core import values
 from noria.core.expressions.casts import clips
-from noria.core.expressions.expr import Call, Col, Const, Expr
-from noria.core.limits import ERROR_CODE, MIN_INT
+from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of, substitute
+from noria.core.limits import ERROR_CODE, MIN_INT, SPARK_ARGUMENTS
 from noria.core.types import BOOL, Kind, SqlType
 from noria.spark.lowering import coding, fallback
 from noria.spark.lowering.coding import WIDE, divided_half_away, error_literal, is_error, narrowed
@@ -48,6 +48,8 @@ def lower(e: Expr, inputs: Sequence[Value]) -> Value:
     if isinstance(e, Const):
         return Value(_literal(e.value, e.type), e.type)
     assert isinstance(e, Call), e
+    if len(e.args) > SPARK_ARGUMENTS and columns_of(e):
+        return _whole_by_kernel(e, inputs)
     args = [lower(a, inputs) for a in e.args]
     native = NATIVE.get(e.op)
     lowered = native(e, args) if native else None
@@ -381,6 +383,16 @@ def _by_kernel(e: Call, args: list[Value]) -> Value:
     types = tuple(a.type for a in e.args)
     run = F.arrow_udf(fallback.evaluator(leaf, types), coding.coded_type(e.type))  # type: ignore[call-overload,unused-ignore]
     return Value(run(*(v.column for v in args)), e.type, True)
+
+
+def _whole_by_kernel(e: Call, inputs: Sequence[Value]) -> Value:
+    """The call with all that is in it: Spark's own would be as many operators within each other."""
+    used = sorted(columns_of(e))
+    places = {c: i for i, c in enumerate(used)}
+    leaf = substitute(e, lambda c: Col(c.type, c.nullable, places[c.index]))
+    types = tuple(inputs[c].type for c in used)
+    run = F.arrow_udf(fallback.evaluator(leaf, types), coding.coded_type(e.type))  # type: ignore[call-overload,unused-ignore]
+    return Value(run(*(inputs[c].column for c in used)), e.type, True)
 
 
 NATIVE: dict[str, Callable[[Call, list[Value]], Value | None]] = {
