@@ -211,6 +211,14 @@ def test_column_definitions(kind: SqlType, wire: dict[str, int]) -> None:
     assert {key: definition[key] for key in wire} == wire
 
 
+def test_names_are_as_long_as_aliases_may_be() -> None:
+    """A column without an alias is called by its text; longer than a packet, it would take the number of the next."""
+    fields = [Field("é" * 17_000_000, TEXT), Field("y" * 256, TEXT)]
+    packets = rows.encode_result(fields, [("a", "b")], False, True, 2, 0)
+    assert codec.count_packets(packets) == 1 + 2 + 1 + 1
+    assert [read_definition(rows.column_definition(f))["name"] for f in fields] == ["é" * 256, "y" * 256]
+
+
 def test_a_row_of_the_wrong_width_is_a_bug_and_is_seen() -> None:
     with pytest.raises(ValueError, match=r"shorter|longer"):
         rows.encode_result([Field("n", BOOL)], [(1, 2)], False, False)

@@ -15,6 +15,7 @@ from typing import Any
 
 from noria.core.expressions.casts import show
 from noria.core.expressions.coerce import MICROSECOND, show_time
+from noria.core.limits import MAX_ALIAS_CHARS
 from noria.core.types import Field, Kind, SqlType
 from noria.server.mysql import codec
 from noria.server.outcomes import AUTOCOMMIT
@@ -125,10 +126,11 @@ _form_of = lru_cache(maxsize=1024)(_Form)
 
 
 def column_definition(column: Field, table: str = "") -> bytes:
+    """Of a name as long as an alias may be: that of a column without one is its text, which may have megabytes."""
     wire, charset, length, flags, decimals = _wire_type(column.type)
     if not column.nullable:
         flags |= _NOT_NULL
-    name = codec.lenenc(column.name.encode())
+    name = codec.lenenc(column.name[:MAX_ALIAS_CHARS].encode())
     relation = codec.lenenc(table.encode())
     return b"".join((b"\x03def\x00", relation, relation, name, name, b"\x0c",
                      struct.pack("<HIBHBH", charset, length, wire, flags, decimals, 0)))
