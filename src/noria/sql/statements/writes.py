@@ -154,7 +154,7 @@ def _value(node: exp.Expr) -> Any:
     def parameter(p: exp.Placeholder) -> Expr:
         raise refuse("a parameter within an expression of VALUES", node, "compute the value in the application")
 
-    e = Resolver(column, parameter, "field list", clock=True)(node)
+    e = _resolver(column, parameter, "field list")(node)
     if uses_clock(e):
         return e
     for divisor in zero_divisors(e):
@@ -193,7 +193,7 @@ def _assigner(table: TableDef, nodes: list[exp.Expr], alias: str
     alias = alias or "\0new"
 
     def assign(values: Sequence[Any]) -> tuple[tuple[int, Expr], ...]:
-        return _assignments(table, marked, Resolver(column, _bound(values), "field list", clock=True))
+        return _assignments(table, marked, _resolver(column, _bound(values), "field list"))
 
     if not any(n.find(exp.Placeholder) for n in marked):
         fixed = assign(())
@@ -252,6 +252,15 @@ def _default(table: TableDef, at: int) -> Expr:
     return literal(c.default if c.has_default else None)
 
 
+def _resolver(column: Callable[[str, str, str], Expr], parameter: Callable[[exp.Placeholder], Expr], clause: str
+              ) -> Resolver:
+    return Resolver(column, parameter, clause, clock=True, subquery=_no_subquery)
+
+
+def _no_subquery(r: Resolver, node: exp.Expr) -> Expr:
+    raise refuse("a subquery in a write", node, "SELECT its values first, and write them: … IN (1, 2, 3)")
+
+
 # ------------------------------------------------------------------ UPDATE and DELETE
 def update(node: exp.Update, catalog: Catalog) -> Binder:
     only(node, frozenset({"this", "expressions", "where", "order", "limit"}), "UPDATE")
@@ -260,7 +269,7 @@ def update(node: exp.Update, catalog: Catalog) -> Binder:
     column = _columns_of(table, node.this.alias_or_name)
 
     def bind(values: Sequence[Any]) -> Update:
-        resolve = Resolver(column, _bound(values), "field list", clock=True)
+        resolve = _resolver(column, _bound(values), "field list")
         assigned, where = _assignments(table, node.expressions, resolve), _where(node, column, values)
         return Update(table.name, assigned, where, _timed(where) or any(uses_clock(e) for _, e in assigned))
 
@@ -318,4 +327,4 @@ def _where(node: exp.Expr, column: Callable[[str, str, str], Expr], values: Sequ
     where = node.args.get("where")
     if where is None:
         return None
-    return canonical(call("and", Resolver(column, _bound(values), "where clause", clock=True)(where.this)))
+    return canonical(call("and", _resolver(column, _bound(values), "where clause")(where.this)))
