@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 
-from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, WRITES_IN_FLIGHT
+from noria.core.errors import SqlError
+from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POISON_DEATHS, WRITES_IN_FLIGHT
 from noria.core.statements import Insert, WriteResult
-from noria.dataflow.packets import Migrate, Migrated, Write, Wrote
+from noria.dataflow.packets import Migrate, Migrated, Prepare, Write, Wrote
 from noria.runtime.blame import Blame
 from noria.runtime.changes import ChangeQueue, Flight
 from seeds import seed
@@ -37,6 +38,44 @@ def test_groups_keep_order_and_bounds() -> None:
             rows.add(body, loop.create_future())
         assert [f.body for f in (rows.next(), rows.next(), rows.next()) if f] == [write(1), big]
         assert len(rows.flying) == WRITES_IN_FLIGHT  # a large one is on its way behind the first
+
+    asyncio.run(test())
+
+
+def test_an_answer_is_whole_for_whoever_waits_for_it_beside() -> None:
+    """Of statements that are one group, too, when their worker is brought back and does them then."""
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        queue = ChangeQueue()
+        whole, beside = loop.create_future(), loop.create_future()
+        queue.add(Write(write(1, 2).statements, "g"), whole)
+        flight = queue.next()
+        assert flight is not None
+        flight.parts.append((0, beside))
+        reply = Wrote(flight.seq, (WriteResult(1), WriteResult(error=SqlError(1062, "23000", "taken"))))
+        queue.answered(flight.seq, reply)
+        assert whole.result() == beside.result() == reply
+
+    asyncio.run(test())
+
+
+def test_a_write_that_ends_workers_leaves_what_is_held() -> None:
+    """It went past what is prepared, because its coordinator is lost."""
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        queue, futures = ChangeQueue(), [loop.create_future() for _ in range(3)]
+        queue.add(Prepare((Insert("u", (0,), ((1,),)),), "g", 0), futures[0])
+        flight = queue.next()
+        assert flight is not None
+        queue.answered(flight.seq, Wrote(flight.seq, (WriteResult(1),)))
+        queue.pass_by("g")
+        queue.add(write(1), futures[1])
+        queue.add(Write((Insert("u", (0,), ((2,),)),)), futures[2])
+        for _ in range(POISON_DEATHS):
+            flight = queue.next()
+            assert flight is not None and flight.body == write(1)
+            queue.worker_died("it ended", flight.seq, Blame())
+        assert futures[1].exception() is not None and queue.held == "g" and queue.next() is None
 
     asyncio.run(test())
 

@@ -101,6 +101,17 @@ def test_meanwhile_every_other_change_is_refused(shard: Shard) -> None:
     assert shard.rows() == set() and shard.store.recipe() == ("t",) and shard.store.groups()[0] == (("g", 0),)
 
 
+def test_what_an_earlier_version_prepared_is_done(shard: Shard) -> None:
+    """It did not tell the ids of rows that have their own."""
+    shard.store.create_table(TableDef("n", (Column("id", INT, False, auto_increment=True),), (0,)))
+    shard.send(Prepare((insert(7)._replace(table="n"),), "g", 0))
+    now = shard.store._groups.prepared["g"]
+    assert [r.row_id for r in now.results] == [7]
+    then = replace(now, results=tuple(r._replace(row_id=0) for r in now.results))
+    shard.store._groups.prepared["g"] = then
+    assert [r.affected for r in shard.send(Decide("g", True))] == [1]
+
+
 def test_other_tables_are_written_meanwhile(shard: Shard) -> None:
     shard.store.create_table(replace(T, name="u"))
     tried = shard.send(Prepare((insert(1),), "g", 0))

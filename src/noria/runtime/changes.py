@@ -65,9 +65,9 @@ class Lost(Exception):
 
 @dataclass
 class Flight:
-    """One numbered packet and whose it is: (statements, future) for each caller.  early: it went to a worker before
-    that had its graph, so its tick told nobody, and the others find what it did when they gather that one's rows again:
-    who knows of it is not known."""
+    """One numbered packet and whose it is: (statements, future) for each caller; without statements for who waits for
+    the answer beside them.  early: it went to a worker before that had its graph, so its tick told nobody, and the
+    others find what it did when they gather that one's rows again: who knows of it is not known."""
 
     seq: int
     body: Change
@@ -80,7 +80,7 @@ class Flight:
     def answer(self, reply: Changed) -> None:
         if self.early and isinstance(reply, Wrote):
             reply = replace(reply, told=None)
-        if len(self.parts) == 1 or not isinstance(reply, Wrote):
+        if sum(count > 0 for count, _ in self.parts) < 2 or not isinstance(reply, Wrote):
             for _, future in self.parts:
                 _settle(future, reply)
             return
@@ -238,7 +238,8 @@ class ChangeQueue:
                 blame.note(sent[0].body)
             if sent[0].deaths >= POISON_DEATHS:
                 self.flying.remove(sent[0])
-                self.held = ""
+                if self.held == getattr(sent[0].body, "group", None):
+                    self.held = ""
                 sent[0].fail(WorkerGone(f"the worker ended {POISON_DEATHS} times while it applied this change (last: "
                                         f"{why}), so it is given up: read back whether it took effect"))
         for flight in self.flying:
