@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from noria.core.expressions import functions
 from noria.core.expressions.expr import col, const
+from noria.core.keys import shard_of
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import DOUBLE, INT, TEXT, Column, TableDef, decimal
 from noria.dataflow import evict, packets
@@ -63,6 +64,7 @@ def kernels(place: str | None = None) -> None:
             evict.sweep(worker.engine)  # strings that nobody holds
             _read(str(views))
             write_kernels.warm_growth()
+            shard_of([np.zeros(1, np.int64), symbols.intern_many(pa.array([""]))], [INT, TEXT], 2, symbols)
             slices.part_of(np.zeros((1, 1), np.int64), 2)  # of a delta, while a state is built from another one
             worker.step([packets.Envelope(1, -1, 0, packets.Evict(0, None))])
         finally:
