@@ -41,14 +41,14 @@ def test_few_rows_at_once(store: RocksStore) -> None:
     assert refused.error is not None and refused.error.code == 3024
     assert not deltas and store.row_count("t") == 10
     results, deltas = store.write([Clear("t", 10), Insert("t", (1,), [(7,)])], 1, 4)
-    assert results == [WriteResult(), WriteResult(1, 1)]
+    assert results == [WriteResult(), WriteResult(1, 1, row_id=1)]
     assert store.row_count("t") == 1 and deltas["t"].weights.sum() == -9
     store = again(store)
     assert store.row_count("t") == 1
     (none,), _ = store.write([Clear("t", 10)], 1, 5)
     assert none == WriteResult()
     store = again(store)
-    assert store.write([Insert("t", (1,), [(7,)])], 1, 6)[0] == [WriteResult(1, 1)]
+    assert store.write([Insert("t", (1,), [(7,)])], 1, 6)[0] == [WriteResult(1, 1, row_id=1)]
     store.close()
 
 
@@ -66,7 +66,7 @@ def test_a_table_beside_another_is_in_no_catalog(store: RocksStore) -> None:
     assert store.row_count("t") == 0
     store = again(store)
     assert [t.table_id for t in store.tables().values()] == [2] and families(store) == {"t2", "t2.i1"}
-    assert store.write([Insert("t", (1,), [(7,)])], 1, 5)[0] == [WriteResult(1, 1)]
+    assert store.write([Insert("t", (1,), [(7,)])], 1, 5)[0] == [WriteResult(1, 1, row_id=1)]
     store.close()
 
 
