@@ -8,10 +8,12 @@ import errno
 import os
 import shutil
 import signal
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from cryptography import x509
@@ -217,12 +219,14 @@ def test_silence_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     run(test)
 
 
-def test_the_silent_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest of them goes, of the host that has most."""
+@pytest.mark.parametrize("secured", [False, True])
+def test_the_silent_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secured: bool) -> None:
+    """The oldest of them goes, of the host that has most, whether it is to prove itself yet or to begin TLS."""
     monkeypatch.setattr(tunnel, "MOST_UNPROVED", 5)
+    between = Between(SECRET.secret, *certificate(tmp_path, "ours")) if secured else SECRET
 
     async def test() -> None:
-        server = Host(tmp_path / "s")
+        server = Host(tmp_path / "s", between=between)
         host, port = await server.start()
         slow = await asyncio.open_connection(host, port)
         silent = [await asyncio.open_connection(host, port, local_addr=("127.0.0.2", 0)) for _ in range(8)]
@@ -230,7 +234,9 @@ def test_the_silent_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             with suppress(ConnectionError):
                 assert await within(reader.read()) == b""
         with pytest.raises(Refused):  # as one that has proved itself: nobody is there
-            await proof.connected(host, port, SECRET, b"peer 0")
+            await proof.connected(host, port, between, b"peer 0")
+        if secured:
+            await slow[1].start_tls(cast(ssl.SSLContext, proof.tls(between, server=False)))
         slow[1].write(proof.MAGIC + bytes(32))
         assert len(await within(slow[0].readexactly(64))) == 64
         assert not server.said, "a line of the log for each would fill it"

@@ -91,15 +91,15 @@ class Tunnel:
         self._where: dict[int, Address] = {}  # the tunnels of workers
         self._here: dict[int, _Socket] = {}  # of workers elsewhere
         self._known: dict[int, asyncio.StreamWriter] = {}  # at the hub: who is to be told
-        self._unproved: dict[asyncio.StreamWriter, str] = {}  # their hosts, in the order in which they came
+        self._unproved: dict[asyncio.Task[Any], str] = {}  # who is to prove itself: its host, in the order of coming
         self._tasks: set[asyncio.Task[Any]] = set()
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def start(self) -> int:
         """The port."""
         told = self._told
-        self._server = await asyncio.start_server(self._each(self._accepted), told.host, told.port,
-                                                  limit=PIECE_BYTES, **_secured(told.between))
+        self._tls = proof.tls(told.between, server=True)
+        self._server = await asyncio.start_server(self._each(self._accepted), told.host, told.port, limit=PIECE_BYTES)
         port: int = self._server.sockets[0].getsockname()[1]
         if told.hub is not None:
             await self._register(told.hub, port)
@@ -244,17 +244,23 @@ class Tunnel:
 
     # ------------------------------------------------------------ from elsewhere
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        me = asyncio.current_task()
+        assert me is not None
         try:
-            self._unproved[writer] = (writer.get_extra_info("peername") or ("",))[0]
+            self._unproved[me] = (writer.get_extra_info("peername") or ("",))[0]
             self._make_room()
             try:
+                if self._tls is not None:  # by us, not by asyncio: who does not go on with it is one of the unproved
+                    await writer.start_tls(self._tls, ssl_handshake_timeout=proof.PROOF_S)
                 wish = await proof.wish_of(reader, writer, self._told.between)
+            except asyncio.CancelledError:
+                writer.transport.abort()
+                raise
             finally:
-                is_kept = self._unproved.pop(writer, None) is not None
+                self._unproved.pop(me, None)
             await self._grant(wish.decode().split(" "), (reader, writer))
         except NoProof as e:
-            if is_kept:
-                self._note(f"refused a connection of {writer.get_extra_info('peername')}: {e}")
+            self._note(f"refused a connection of {writer.get_extra_info('peername')}: {e}")
         except _Failed:
             pass
         finally:
@@ -265,9 +271,9 @@ class Tunnel:
         millisecond, so silent ones keep nobody out, least of all those of other hosts."""
         if len(self._unproved) > MOST_UNPROVED:
             ((most, _),) = Counter(self._unproved.values()).most_common(1)
-            oldest = next(writer for writer, host in self._unproved.items() if host == most)
+            oldest = next(task for task, host in self._unproved.items() if host == most)
             del self._unproved[oldest]
-            oldest.transport.abort()
+            oldest.cancel()
 
     async def _grant(self, wish: list[str], there: Streams) -> None:
         if self._told.hub is None and wish[0] == "serve" and 0 <= int(wish[1]) < self._told.workers:
@@ -292,11 +298,6 @@ class Tunnel:
         if what == "peer" and _PEER.fullmatch(f"peer-{name}") and int(name) not in self._here:
             return self._told.run_dir / f"peer-{name}.sock"
         raise FileNotFoundError(f"there is no {what} {name} here")
-
-
-def _secured(between: Between) -> dict[str, Any]:
-    context = proof.tls(between, server=True)
-    return {} if context is None else {"ssl": context, "ssl_handshake_timeout": proof.PROOF_S}
 
 
 async def _joined(one: Streams, other: Streams) -> None:
