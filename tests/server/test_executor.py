@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 import noria
-from control.databases import each_worker
+from control.databases import ask, each_worker
 from e2e.local import views_at_once
 from noria.client import Database
 from noria.core.errors import SqlError, view_changed, view_gone
-from noria.core.limits import IDLE_INDEXES
+from noria.core.limits import ADHOC_SHARE, IDLE_INDEXES
 from noria.dataflow import layout
 from noria.dataflow.packets import Evict, Read
 from noria.runtime.link import WorkerGone
@@ -336,6 +336,31 @@ def test_adhoc_views_are_bounded_and_the_least_recently_used_goes(figure2: Datab
         figure2.sql(text)
     assert [v.name for v in program.adhoc()] == ["adhoc_3", "adhoc_1"]
     assert figure2.sql(by_title).rows == [(2,)]  # made again
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_adhoc_views_together_keep_to_what_the_others_leave_of_the_memory_limit(db: Database, named: bool) -> None:
+    """Each was bounded, all five hundred of them were not.  The least recently used go, of those that keep all rows."""
+    db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
+    for first in range(0, 20_000, 4_000):
+        db.sql("INSERT INTO t VALUES " + ", ".join(f"({i}, {i}, {i % 10})" for i in range(first, first + 4_000)))
+    if named:
+        db.sql("CREATE VIEW whole AS SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b")
+    workers = each_worker(db)
+    for worker in workers:
+        worker.memory_limit = 12 * 2**20 // len(workers)
+    views_at_once(db._transport)
+    db.sql("SELECT b FROM t WHERE id = 3")
+    program = db._transport._executor.program  # type: ignore[attr-defined]
+    for i in range(12):
+        assert len(db.sql(f"SELECT a + {i} AS c, COUNT(*) FROM t GROUP BY c").rows) == 20_000
+        assert db.sql("SELECT b FROM t WHERE id = 3").rows == [(3,)]
+    names = [v.name for v in program.adhoc()]
+    assert "adhoc_1" in names and names[-2:] == ["adhoc_13", "adhoc_1"], "by a key: nothing is gained"
+    found = ask(db, "stats")
+    others = found["essential"] + found["symbols"] - found["adhoc_essential"]
+    room = max(found["memory_limit"] * ADHOC_SHARE, found["memory_limit"] - others)
+    assert 0 < found["adhoc_essential"] <= room + max(found["adhoc_views"].values()), "all but the last one"
 
 
 def test_a_table_keeps_few_indexes_of_views_that_are_gone(db: Database) -> None:

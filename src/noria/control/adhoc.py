@@ -156,24 +156,25 @@ class AdHoc(Catalog):
         async with self._lock:
             if self._costly.get((wanted.plan, wanted.key)) == self.version:
                 raise adhoc_too_long(self.hold_ms)
-            rows = await self._base_rows(wanted)
+            found = await self._stats()
+            rows = sum(found["tables"].get(name, 0) for name in tables_of(wanted.plan))
             if rows > limits.ADHOC_FULL_ROWS:
                 if not wanted.key:
                     raise adhoc_too_large(rows)
                 await self.rehearsed(wanted)
             self._adhoc_made += 1
             view = self._numbered(replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True))
-            reply = await self._migrate_adhoc(wanted, published(view))
+            reply = await self._migrate_adhoc(wanted, published(view), self._crowding(found))
             self._remember(view, set())
             self._planned(reply)
             return view
 
     async def _with_room(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool,
-                         evicted: int = 0, limit_ms: int = 0) -> packets.Migrated:
-        """Add a view and drop at least so many ad-hoc ones, least recently used ones first: more where there is no
-        memory, mapping or descriptor for it, until none is left to drop."""
+                         evicted: int = 0, limit_ms: int = 0, crowding: Sequence[str] = ()) -> packets.Migrated:
+        """Add a view and drop at least so many ad-hoc ones, least recently used ones first but for those that take too
+        much (`crowding`): more where there is no memory, mapping or descriptor for it, until none is left to drop."""
         while True:
-            gone = list(self._adhoc)[: max(0, evicted)]
+            gone = [*crowding, *(n for n in self._adhoc if n not in crowding)][: max(len(crowding), evicted)]
             drops = tuple(packets.DropView(self._adhoc[n].name) for n in gone)
             try:
                 reply = await self._migrate((*drops, *steps), recipe, durable, limit_ms)
@@ -186,11 +187,11 @@ class AdHoc(Catalog):
                 self._forget(n)
             return reply
 
-    async def _migrate_adhoc(self, wanted: ViewDef, add: packets.AddView) -> packets.Migrated:
+    async def _migrate_adhoc(self, wanted: ViewDef, add: packets.AddView, crowding: Sequence[str]) -> packets.Migrated:
         """Error 1235 for a view that takes its worker too long: it is not tried again while the program stays."""
         try:
             return await self._with_room((add,), self.recipe(), False, len(self._adhoc) + 1 - self._adhoc_views,
-                                         self.hold_ms)
+                                         self.hold_ms, crowding)
         except SqlError as e:
             if e.code != TOO_LONG:
                 raise
@@ -202,11 +203,35 @@ class AdHoc(Catalog):
         while len(self._costly) > limits.ADHOC_REFUSED:
             self._costly.popitem(last=False)
 
-    async def _base_rows(self, view: ViewDef) -> int:
-        """Rows in the tables that the view reads."""
+    async def _stats(self) -> dict[str, Any]:
         reply: packets.Done = await self._link.ask(packets.Ask(0, "stats"), retry=True)
-        counts = reply.value["tables"]
-        return sum(counts.get(name, 0) for name in tables_of(view.plan))
+        stats: dict[str, Any] = reply.value
+        return stats
+
+    # ------------------------------------------------------------ what they may take
+    async def make_room(self, stats: dict[str, Any]) -> None:
+        """Drop those that take too much together, as the worker's `stats` tell, unless there is a change under way."""
+        if self._lock.locked():
+            return
+        async with self._lock:
+            gone = self._crowding(stats)
+            if gone:
+                drops = tuple(packets.DropView(self._adhoc[n].name) for n in gone)
+                await self._migrate(drops, self.recipe(), durable=False)
+                for n in gone:
+                    self._forget(n)
+
+    def _crowding(self, stats: dict[str, Any]) -> list[str]:
+        """Least recently used first: those without whose full states the others have room.  Together they may have what
+        named views leave of the memory limit, and a share of it in any case."""
+        limit, taken = stats["memory_limit"], stats["adhoc_essential"]
+        room = max(limit * limits.ADHOC_SHARE, limit - (stats["essential"] + stats["symbols"] - taken))
+        gone: list[str] = []
+        for name, view in self._adhoc.items() if limit else ():
+            if taken > room and view.name in stats["adhoc_views"] and self._is_whole(view):
+                gone.append(name)
+                taken -= stats["adhoc_views"][view.name]
+        return gone
 
     # ------------------------------------------------------------ what the worker is told
     async def _migrate(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool = True,

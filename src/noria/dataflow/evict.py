@@ -7,7 +7,7 @@ only after the view keys derived from it (DESIGN section 6).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.core.limits import KEPT_BYTES
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Node, Pattern, User, distinct, folded_keys
+from noria.dataflow.graph import Columns, Node, Pattern, User, ancestors, distinct, folded_keys
 from noria.state.mapped import leaving
 
 HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
@@ -134,6 +134,22 @@ def _apart(engine: Engine) -> int:
 def essential(engine: Engine) -> int:
     """Bytes of full states: never evicted, since nothing above could give them back key by key."""
     return _apart(engine) + sum(n.state.memory() for n in engine.graph.nodes if n.state is not None and n.full)
+
+
+def essential_of_adhoc(engine: Engine) -> tuple[int, dict[str, int]]:
+    """Bytes of full states that only ad-hoc views need; and of each such view, what it needs of them."""
+    named = {n for r in engine.readers.values() if not r.op.adhoc for n in ancestors(r)}
+    whole, of = set[Node](), dict[str, int]()
+    for name, reader in engine.readers.items():
+        if reader.op.adhoc:
+            own = {n for n in ancestors(reader) if n.full and n.state is not None and n not in named}
+            of[name] = _bytes(own)
+            whole |= own
+    return _bytes(whole), {name: nbytes for name, nbytes in of.items() if nbytes}
+
+
+def _bytes(nodes: Iterable[Node]) -> int:
+    return sum(n.state.memory() for n in nodes if n.state is not None)
 
 
 def evictable(engine: Engine) -> list[tuple[Node, Columns]]:

@@ -83,7 +83,7 @@ def _stats(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {"worker": 0}
     for name in values[0]:
         each = [v[name] for v in values]
-        if name == "tables":
+        if name in ("tables", "adhoc_views"):
             found[name] = {t: sum(v.get(t, 0) for v in each) for t in dict.fromkeys(t for v in each for t in v)}
         elif name != "worker":
             found[name] = max(each) if name in _MOST else sum(each)

@@ -371,6 +371,8 @@ class Node:
                 continue
             with contextlib.suppress(ConnectionError):
                 found = await self.ask("stats")
+                with contextlib.suppress(SqlError):  # another time
+                    await self.program.make_room(found)
                 told = self._warn_of_memory(found, told)
 
     def _warn_of_memory(self, found: dict[str, Any], told: int) -> int:
