@@ -65,7 +65,7 @@ class Commits:
         except SqlError as error:  # nothing is there
             number = 1 if isinstance(body, Decide) else len(body.statements)
             return Wrote(e.seq, tuple(WriteResult(error=error) for _ in range(number)))
-        if any(r.error is None for r in results):
+        if loaded and any(r.error is None for r in results):
             for table in loaded:
                 self._reload(table, e)
         try:
@@ -123,9 +123,9 @@ class Commits:
 
     def _loaded(self, body: Write | Prepare | Decide) -> tuple[str, ...]:
         """The tables into which it takes files."""
-        if isinstance(body, Decide):
-            return self._store.loads(body.group) if body.commit else ()
-        return tuple(s.table for s in body.statements if isinstance(s, Load)) if isinstance(body, Write) else ()
+        if isinstance(body, Write):
+            return tuple([s.table for s in body.statements if type(s) is Load])
+        return self._store.loads(body.group) if isinstance(body, Decide) and body.commit else ()
 
     def _reload(self, table: str, e: Envelope) -> None:
         for slices in self._slices:

@@ -184,6 +184,10 @@ class Deferred:
         return self._engine.builds.of_view(view) if view in self._engine.readers else []
 
     # -------------------------------------------------------------- building
+    def __bool__(self) -> bool:
+        """Does a request wait?"""
+        return bool(self._waiting)
+
     def build(self, budget_ms: int) -> None:
         """Slices for about so long; 0: on a busy worker, one at most."""
         builds, clock = self._engine.builds, self._clock

@@ -257,7 +257,7 @@ class Scans:
     _next_at: int = 0  # nanoseconds: not before then is there another slice on a busy worker
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._waiting or self._replies)
 
     def begin(self, e: Envelope, shot: OneShot, top: Node, asked: Asked, told: Callable[[Batch, Codes], Packet]
               ) -> bool:

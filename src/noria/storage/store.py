@@ -261,7 +261,8 @@ class RocksStore(Deciding):
     ) -> tuple[list[WriteResult], dict[str, Batch]]:
         if (repeated := self._repeated(epoch, seq)) is not None:
             return list(repeated.results), {}
-        self._refuse_undecided({s.table for s in statements})
+        if self._groups.prepared:
+            self._refuse_undecided({s.table for s in statements})
         if statements and isinstance(load := statements[0], Load):
             self._load_now(load, Done(epoch, seq, (result_of(load),)), (group, once), forget)
             return [result_of(load)], {}
