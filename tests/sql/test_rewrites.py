@@ -125,3 +125,12 @@ def test_optimize_is_stable() -> None:
     for _, _, before, _ in CASES:
         once = optimize(before)
         assert optimize(once) == once
+
+
+def test_what_stands_twice_is_narrowed_once() -> None:
+    """Queries that name each other twice double their plan: that of 60 of them has 2^60 steps."""
+    plan: Mir = project(T, c(T, 0), c(T, 1), c(T, 2))
+    for _ in range(60):
+        joined = Join(plan, plan, ((0, 0),))
+        plan = project(joined, c(joined, 0), c(joined, 1), call("add", c(joined, 1), literal(1)))
+    assert rewrites.narrow(project(plan, c(plan, 0))).width == 1

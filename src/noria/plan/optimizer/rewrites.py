@@ -148,57 +148,69 @@ def without_copy(plan: Mir) -> Mir:
 def narrow(plan: Mir) -> Mir:
     """project a (join (project a, b, c + 1 (x), r))   →   project a (join (project a (x), r)): what no one reads
     is not computed.  Only projections get narrower, so what is shared stays."""
-    return _narrowed(plan, range(plan.width))[0]
+    return _Narrow()(plan, range(plan.width))[0]
 
 
-def _narrowed(plan: Mir, needed: Iterable[int]) -> tuple[Mir, dict[int, int]]:
-    """The plan with at least the needed columns, and where each of them is now."""
-    wanted = sorted(set(needed))
-    if isinstance(plan, Project):
-        kept = wanted or [0]
-        below, place = _narrowed(plan.input, {c for i in kept for c in columns_of(plan.exprs[i])})
-        exprs = [_moved(plan.exprs[i], place) for i in kept]
-        return projected(below, exprs, tuple(plan.names[i] for i in kept)), {i: n for n, i in enumerate(kept)}
-    if isinstance(plan, Filter):
-        below, place = _narrowed(plan.input, {*wanted, *columns_of(plan.predicate)})
-        return filtered(below, [_moved(plan.predicate, place)]), place
-    if isinstance(plan, Join):
-        return _narrowed_join(plan, wanted)
-    if isinstance(plan, Repeat):
-        below, place = _narrowed(plan.input, {*wanted, plan.count})
-        return Repeat(below, place[plan.count]), place
-    if isinstance(plan, UnionAll):
-        return _narrowed_union(plan, wanted)
-    if isinstance(plan, Aggregate):
-        read = {*plan.group, *(a.column for a in plan.aggs if a.column is not None)}
-        below, place = _narrowed(plan.input, read)
-        aggs = tuple(replace(a, column=None if a.column is None else place[a.column]) for a in plan.aggs)
-        same = Aggregate(below, tuple(place[g] for g in plan.group), aggs, plan.names)
-        return same, {i: i for i in range(plan.width)}
-    inputs = tuple(_narrowed(i, range(i.width))[0] for i in plan.inputs)
-    return plan.with_inputs(*inputs), {i: i for i in range(plan.width)}
+Narrowed = tuple[Mir, dict[int, int]]  # a plan, and where each column that was needed is now
 
 
-def _narrowed_join(plan: Join, wanted: list[int]) -> tuple[Mir, dict[int, int]]:
-    width = plan.left.width
-    wanted = sorted({*wanted, *(columns_of(plan.residual) if plan.residual else ())})
-    left, l_place = _narrowed(plan.left, [c for c in wanted if c < width] + [a for a, _ in plan.on])
-    right, r_place = _narrowed(plan.right, [c - width for c in wanted if c >= width] + [b for _, b in plan.on])
-    on = tuple((l_place[a], r_place[b]) for a, b in plan.on)
-    place = {**l_place, **{width + c: left.width + p for c, p in r_place.items()}}
-    residual = plan.residual and _moved(plan.residual, place)
-    return replace(plan, left=left, right=right, on=on, residual=residual), place
+class _Narrow:
+    """One pass: what stands twice is narrowed once for the same columns."""
 
+    def __init__(self) -> None:
+        self._done: dict[tuple[Mir, tuple[int, ...]], Narrowed] = {}
 
-def _narrowed_union(plan: UnionAll, wanted: list[int]) -> tuple[Mir, dict[int, int]]:
-    """Both inputs with the same columns in the same places."""
-    (left, l_place), (right, r_place) = _narrowed(plan.left, wanted), _narrowed(plan.right, wanted)
-    if (l_place, left.width) == (r_place, right.width):
-        return UnionAll(left, right), l_place
-    names = tuple(plan.fields[c].name for c in wanted)
-    left, right = (projected(p, [_copies(p)[place[c]] for c in wanted], names)
-                   for p, place in ((left, l_place), (right, r_place)))
-    return UnionAll(left, right), {c: i for i, c in enumerate(wanted)}
+    def __call__(self, plan: Mir, needed: Iterable[int]) -> Narrowed:
+        """The plan with at least the needed columns."""
+        wanted = tuple(sorted(set(needed)))
+        if (plan, wanted) not in self._done:
+            self._done[plan, wanted] = self._narrowed(plan, wanted)
+        return self._done[plan, wanted]
+
+    def _narrowed(self, plan: Mir, wanted: tuple[int, ...]) -> Narrowed:
+        if isinstance(plan, Project):
+            kept = wanted or (0,)
+            below, place = self(plan.input, {c for i in kept for c in columns_of(plan.exprs[i])})
+            exprs = [_moved(plan.exprs[i], place) for i in kept]
+            return projected(below, exprs, tuple(plan.names[i] for i in kept)), {i: n for n, i in enumerate(kept)}
+        if isinstance(plan, Filter):
+            below, place = self(plan.input, {*wanted, *columns_of(plan.predicate)})
+            return filtered(below, [_moved(plan.predicate, place)]), place
+        if isinstance(plan, Join):
+            return self._join(plan, wanted)
+        if isinstance(plan, Repeat):
+            below, place = self(plan.input, {*wanted, plan.count})
+            return Repeat(below, place[plan.count]), place
+        if isinstance(plan, UnionAll):
+            return self._union(plan, wanted)
+        if isinstance(plan, Aggregate):
+            read = {*plan.group, *(a.column for a in plan.aggs if a.column is not None)}
+            below, place = self(plan.input, read)
+            aggs = tuple(replace(a, column=None if a.column is None else place[a.column]) for a in plan.aggs)
+            same = Aggregate(below, tuple(place[g] for g in plan.group), aggs, plan.names)
+            return same, {i: i for i in range(plan.width)}
+        inputs = tuple(self(i, range(i.width))[0] for i in plan.inputs)
+        return plan.with_inputs(*inputs), {i: i for i in range(plan.width)}
+
+    def _join(self, plan: Join, wanted: tuple[int, ...]) -> Narrowed:
+        width = plan.left.width
+        read = {*wanted, *(columns_of(plan.residual) if plan.residual else ())}
+        left, l_place = self(plan.left, [c for c in read if c < width] + [a for a, _ in plan.on])
+        right, r_place = self(plan.right, [c - width for c in read if c >= width] + [b for _, b in plan.on])
+        on = tuple((l_place[a], r_place[b]) for a, b in plan.on)
+        place = {**l_place, **{width + c: left.width + p for c, p in r_place.items()}}
+        residual = plan.residual and _moved(plan.residual, place)
+        return replace(plan, left=left, right=right, on=on, residual=residual), place
+
+    def _union(self, plan: UnionAll, wanted: tuple[int, ...]) -> Narrowed:
+        """Both inputs with the same columns in the same places."""
+        (left, l_place), (right, r_place) = self(plan.left, wanted), self(plan.right, wanted)
+        if (l_place, left.width) == (r_place, right.width):
+            return UnionAll(left, right), l_place
+        names = tuple(plan.fields[c].name for c in wanted)
+        left, right = (projected(p, [_copies(p)[place[c]] for c in wanted], names)
+                       for p, place in ((left, l_place), (right, r_place)))
+        return UnionAll(left, right), {c: i for i, c in enumerate(wanted)}
 
 
 # ------------------------------------------------------------------ helpers
