@@ -328,7 +328,7 @@ class TableDef:
         """How it was called after so many changes; None: as it is now."""
         return next((p for p in self.past if p.before > change), None)
 
-    @property
+    @cached_property
     def auto_increment(self) -> int | None:
         return next((i for i, c in enumerate(self.columns) if c.auto_increment), None)
 

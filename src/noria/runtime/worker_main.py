@@ -344,8 +344,9 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     published = views_dir(config.run_dir, config.worker, config.workers)
     published.mkdir(mode=0o700, parents=True, exist_ok=True)
     symbols = SymbolTable(str(published))
+    shard = Shard(config.worker, config.workers) if config.workers > 1 else None  # one has all rows
     store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation,
-                       memory=Memory.within(config.memory_limit), shard=Shard(config.worker, config.workers))
+                       memory=Memory.within(config.memory_limit), shard=shard)
     views = ViewDirectory(str(published), symbols, incarnation, FeedDirectory(feeds_dir(config), symbols))
     by_spark = config.spark and config.workers == 1  # one of several makes first states itself
     core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
