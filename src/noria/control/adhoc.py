@@ -222,15 +222,12 @@ class AdHoc(Catalog):
                     self._forget(n)
 
     def _crowding(self, stats: dict[str, Any]) -> list[str]:
-        """Least recently used first: those without whose full states the others have room.  Together they may have what
-        named views leave of the memory limit, and a share of it in any case."""
-        limit, taken = stats["memory_limit"], stats["adhoc_essential"]
-        room = max(limit * limits.ADHOC_SHARE, limit - (stats["essential"] + stats["symbols"] - taken))
-        gone: list[str] = []
-        for name, view in self._adhoc.items() if limit else ():
-            if taken > room and view.name in stats["adhoc_views"] and self._is_whole(view):
+        """Least recently used first: those without whose full states the others have room (`evict.excess_of_adhoc`)."""
+        excess, gone = stats["adhoc_excess"], []
+        for name, view in self._adhoc.items():
+            if excess > 0 and view.name in stats["adhoc_views"] and self._is_whole(view):
                 gone.append(name)
-                taken -= stats["adhoc_views"][view.name]
+                excess -= stats["adhoc_views"][view.name]
         return gone
 
     # ------------------------------------------------------------ what the worker is told

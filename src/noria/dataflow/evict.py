@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes
-from noria.core.limits import KEPT_BYTES
+from noria.core.limits import ADHOC_SHARE, KEPT_BYTES
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Node, Pattern, User, ancestors, distinct, folded_keys
 from noria.state.mapped import leaving
@@ -136,8 +136,12 @@ def essential(engine: Engine) -> int:
     return _apart(engine) + sum(n.state.memory() for n in engine.graph.nodes if n.state is not None and n.full)
 
 
-def essential_of_adhoc(engine: Engine) -> tuple[int, dict[str, int]]:
-    """Bytes of full states that only ad-hoc views need; and of each such view, what it needs of them."""
+def excess_of_adhoc(engine: Engine, limit: int) -> tuple[int, dict[str, int]]:
+    """Of full states that only ad-hoc views need, the bytes that are too many; and of each such view, what it needs of
+    them.  They may have what all else leaves of the limit (0: none), and a share of it in any case."""
+    fixed = essential(engine) + engine.symbols.memory()
+    if not limit or fixed <= limit:
+        return 0, {}
     named = {n for r in engine.readers.values() if not r.op.adhoc for n in ancestors(r)}
     whole, of = set[Node](), dict[str, int]()
     for name, reader in engine.readers.items():
@@ -145,7 +149,9 @@ def essential_of_adhoc(engine: Engine) -> tuple[int, dict[str, int]]:
             own = {n for n in ancestors(reader) if n.full and n.state is not None and n not in named}
             of[name] = _bytes(own)
             whole |= own
-    return _bytes(whole), {name: nbytes for name, nbytes in of.items() if nbytes}
+    taken = _bytes(whole)
+    room = max(int(ADHOC_SHARE * limit), limit - (fixed - taken))
+    return max(taken - room, 0), {name: nbytes for name, nbytes in of.items() if nbytes}
 
 
 def _bytes(nodes: Iterable[Node]) -> int:

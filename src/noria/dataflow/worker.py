@@ -458,14 +458,12 @@ class Worker:
     def stats(self) -> dict[str, Any]:
         """Counters and sizes of this worker."""
         graph, stored = self.engine.graph.nodes, self._store.memory()
-        essential, of_adhoc, adhoc = evict.essential(self.engine), 0, dict[str, int]()
-        if 0 < self.memory_limit < essential + self._symbols.memory():  # else nobody asks
-            of_adhoc, adhoc = evict.essential_of_adhoc(self.engine)
+        excess, adhoc = evict.excess_of_adhoc(self.engine, self.memory_limit)
         return {
             "worker": self.worker, "tick": self.engine.tick_number,
             "memory": evict.memory(self.engine) + stored + leaving.nbytes,
             "memory_limit": self.memory_limit, "symbols": self._symbols.memory(), "storage": stored,
-            "essential": essential, "adhoc_essential": of_adhoc, "adhoc_views": adhoc,
+            "essential": evict.essential(self.engine), "adhoc_excess": excess, "adhoc_views": adhoc,
             "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
             "sweeps": self._symbols.sweeps, "nodes": len(graph), "views": len(self.engine.readers),
             "messages_total": 0 if self._peers is None else self._peers.sent,

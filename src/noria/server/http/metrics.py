@@ -43,6 +43,7 @@ DESCRIPTIONS: dict[str, str] = {
     "worker_sweeps": "times that strings which no state holds were swept",
     "worker_storage": "memory of RocksDB: block cache and write buffers",
     "worker_essential": "memory of full state, which is never evicted; SHOW NORIA STATUS says which and why",
+    "worker_adhoc_excess": "full state of ad-hoc views beyond what they may take together: the next look drops some",
     "worker_misses": "keys that some node's partial state was asked for and had to pull",
     "worker_evictions": "keys evicted from some node's partial state",
     "worker_messages_total": "messages from worker to worker, where there are several",
