@@ -43,6 +43,7 @@ from noria.views.files import VIEWS
 Clock = Callable[[], float]
 READ_ROWS = 4_096  # of Spark's files at a time: some milliseconds
 READ_BYTES = 2**20  # at a time from the front end
+GOODBYE = "goodbye"  # why a worker ended whose front end told it to
 IDLE_AFTER_MS = 1  # of quiet, before work that can wait is done: not between a client's statements
 IDLE_DUE_S = 0.02  # it is done that often without any quiet
 
@@ -317,7 +318,7 @@ class Loop:
             if isinstance(item, Envelope):
                 packets.append(item)
             elif item.kind is Kind.GOODBYE:
-                self.end = "goodbye"
+                self.end = GOODBYE
         return packets, heard
 
 

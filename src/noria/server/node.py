@@ -81,6 +81,7 @@ from noria.views.reader import attach
 log = logging.getLogger("noria")
 CLIENTS_STOP_S = 5  # running statements get so long to end when the server stops
 WORKER_MEMORY_SHARE = 0.9  # of the limit; the rest is for kept replies
+UP_TOLD_S = 15  # between two lines that a worker is still waited for
 MEMORY_WATCH_S = 10  # between two looks at what cannot be evicted
 LEAST_LIMIT = 2**20  # bytes that a limit set while the server runs may be
 
@@ -239,7 +240,9 @@ class Node:
         up, unusable = asyncio.ensure_future(self.link.up()), self.supervisor.unusable
         assert unusable is not None, "the supervisor has started"
         try:
-            await asyncio.wait((up, unusable), return_when=asyncio.FIRST_COMPLETED)
+            while not (await asyncio.wait((up, unusable), timeout=UP_TOLD_S, return_when=asyncio.FIRST_COMPLETED))[0]:
+                log.info("the worker is not up yet: what it runs is compiled at the first start of a release, which "
+                         "takes a minute or two; spark.log in the data directory has what it says")
             if unusable.done() and not up.done():
                 raise StartFailed(unusable.result())
         finally:

@@ -28,7 +28,7 @@ from typing import Any
 
 from noria.runtime import warm
 from noria.runtime.elsewhere import placed
-from noria.runtime.worker_main import WorkerConfig, run_worker
+from noria.runtime.worker_main import GOODBYE, WorkerConfig, run_worker
 
 WARM = "noria.spark.hosting.workers:warm_workers"
 CANCEL = "noria.spark.hosting.workers:cancel_workers"
@@ -36,6 +36,7 @@ POOL = "noria-workers"  # of Spark's scheduler
 SPARE_AFTER_S = 10.0  # from the start of the workers; they and what else starts go first
 KEEP_WARM_S = 30.0  # between two looks: Spark ends Python processes that were idle for a minute
 STEADY_S = 5.0  # workers that lived this long are restarted at once
+GOODBYE_S = 30.0  # for the server's own end, after which it is as if it had none
 BACKOFF_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)  # before the next try, by failures in a row; the last one stays
 _PR_SET_PDEATHSIG = 1
 _PYTHON_ERROR = r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Violation|Fenced|Busy|Gone|Unavailable|Damaged|InUse): .+)$"
@@ -110,6 +111,8 @@ def _host_worker(session: Any, config: WorkerConfig, report: Report, stopping: t
             why = short_reason(e)
         lived_s = time.monotonic() - started
         report(WorkerEnded(config.worker, attempt, lived_s, why))
+        if why == GOODBYE:  # the server ends: it tells the driver soon, too
+            stopping.wait(GOODBYE_S)
         failures = failures + 1 if lived_s < STEADY_S else 0
         stopping.wait(BACKOFF_S[min(failures, len(BACKOFF_S)) - 1] if failures else 0.0)
 
