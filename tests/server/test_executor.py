@@ -311,6 +311,22 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         assert db.sql("SHOW TABLES").rows == [("StoriesWithVC",), ("VoteCount",), ("more",), ("stories",), ("votes",)]
 
 
+def test_what_is_under_way_ends_with_the_database(db: Database) -> None:
+    """It stayed for ever, and whoever waited with it: found by running all tests with two workers."""
+    begun = threading.Event()
+
+    async def forever() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    with ThreadPoolExecutor(1) as other:
+        waits = other.submit(db._transport._run, forever())  # type: ignore[attr-defined]
+        begun.wait()
+        db.close()
+        with pytest.raises(ConnectionError, match="closed"):
+            waits.result(10)
+
+
 def test_what_no_view_can_answer_says_so(figure2: Database) -> None:
     refused(figure2, "SELECT author, COUNT(*) FROM stories GROUP BY author WITH ROLLUP", 1235)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -76,7 +77,10 @@ class EmbeddedTransport:
         if not self._thread.is_alive():
             work.close()
             raise ConnectionError("the database is closed")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except CancelledError:  # by `close` of another thread
+            raise ConnectionError("the database is closed") from None
 
     # ------------------------------------------------------------ the API's questions
     def sql(self, text: str, parameters: list[Any]) -> Answer:
@@ -132,6 +136,7 @@ class EmbeddedTransport:
         if self._thread.is_alive():
             self._run(self._feeds.close())
             self._run(self._link.close())
+            self._run(_cancelled())
             self._end()
 
     def _end(self) -> None:
@@ -140,3 +145,11 @@ class EmbeddedTransport:
         self._loop.close()
         remove_run_dir(self._run_dir)
         self._claim.release()
+
+
+async def _cancelled() -> None:
+    """Whatever else is under way on this loop, as a view in the making that nobody waits for, ends."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
