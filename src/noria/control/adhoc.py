@@ -171,8 +171,9 @@ class AdHoc(Catalog):
 
     async def _with_room(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool,
                          evicted: int = 0, limit_ms: int = 0, crowding: Sequence[str] = ()) -> packets.Migrated:
-        """Add a view and drop at least so many ad-hoc ones, least recently used ones first but for those that take too
-        much (`crowding`): more where there is no memory, mapping or descriptor for it, until none is left to drop."""
+        """Add a view, or none, and drop at least so many ad-hoc ones, least recently used ones first but for those that
+        take too much (`crowding`): more where there is no memory, mapping or descriptor for it, until none is left to
+        drop."""
         while True:
             gone = [*crowding, *(n for n in self._adhoc if n not in crowding)][: max(len(crowding), evicted)]
             drops = tuple(packets.DropView(self._adhoc[n].name) for n in gone)
@@ -214,12 +215,8 @@ class AdHoc(Catalog):
         if self._lock.locked():
             return
         async with self._lock:
-            gone = self._crowding(stats)
-            if gone:
-                drops = tuple(packets.DropView(self._adhoc[n].name) for n in gone)
-                await self._migrate(drops, self.recipe(), durable=False)
-                for n in gone:
-                    self._forget(n)
+            if gone := self._crowding(stats):
+                await self._with_room((), self.recipe(), False, crowding=gone)
 
     def _crowding(self, stats: dict[str, Any]) -> list[str]:
         """Least recently used first: those without whose full states the others have room (`evict.excess_of_adhoc`)."""

@@ -149,7 +149,7 @@ class Worker:
 
     def _build(self, budget_ms: int) -> list[Envelope]:
         """Some of what is built in the background, and the replies that waited for it."""
-        if not self._waits_or_goes_on():
+        if self._peers is None and not (self._late or self._deferred or self._goes_on()):
             return []
         self._deferred.build(budget_ms)
         self._scans.step(budget_ms)
@@ -275,19 +275,13 @@ class Worker:
                 self.hold_limit()
             self._grows = self._goes_on()
             self.engine.advance()
-            untidy = self._store.tidy() | leaving.give_back() | self.engine.views.tidy()
-            if not (self._grows or self._waits_or_goes_on()):
-                return [], untidy
+            untidy = [self._store.tidy(), leaving.give_back(), self.engine.views.tidy()]
             replies = self._build(budget_ms)
-            return replies, untidy or self._goes_on()
+            return replies, any(untidy) or self._goes_on()
 
     def _goes_on(self) -> bool:
         """Is there something to do in slices?"""
         return bool(self.engine.builds) or bool(self._scans) or bool(self.engine.lookups)
-
-    def _waits_or_goes_on(self) -> bool:
-        """Is there something to do in slices, or may somebody have an answer who waits?"""
-        return self._peers is not None or bool(self._late or self._deferred) or self._goes_on()
 
     def close(self) -> None:
         self._store.close()

@@ -241,8 +241,8 @@ class Node:
         assert unusable is not None, "the supervisor has started"
         try:
             while not (await asyncio.wait((up, unusable), timeout=UP_TOLD_S, return_when=asyncio.FIRST_COMPLETED))[0]:
-                log.info("the worker is not up yet: what it runs is compiled at the first start of a release, which "
-                         "takes a minute or two; spark.log in the data directory has what it says")
+                log.info("the worker is not up yet (the first start of a release compiles for a minute or two); "
+                         "spark.log in the data directory has what it says")
             if unusable.done() and not up.done():
                 raise StartFailed(unusable.result())
         finally:
