@@ -22,8 +22,8 @@ from views.test_torn_reads import ENVIRONMENT
 ROWS = 200
 MANY = 2_000  # more than one block holds
 WIDTH = 3
-READS = 3_000
-MOST_READS = 1_000_000  # until a reader that does not look at the tick must have seen two at once
+READS = 3_000  # at least
+MOST_READS = 1_000_000  # until one must have seen two ticks; as few as seven of 3,000 fall between two
 
 
 def view_of(path: Path | None) -> View:
@@ -82,9 +82,15 @@ def numbers(view: AttachedView) -> set[int] | None:
 
 
 def test_a_read_shows_one_tick(hammered: AttachedView) -> None:
-    seen = [n for _ in range(READS) if (n := numbers(hammered)) is not None]
-    assert all(len(n) == 1 for n in seen)
-    assert len(set().union(*seen)) > 1, "no read fell between two ticks: this test showed nothing"
+    seen: set[int] = set()
+    for reads in range(MOST_READS):
+        one = numbers(hammered)
+        if one is not None:
+            assert len(one) == 1
+            seen |= one
+        if reads >= READS and len(seen) > 1:
+            return
+    raise AssertionError("no reads fell between two ticks: this test showed nothing")
 
 
 def test_a_reader_that_does_not_look_at_the_tick_sees_two(hammered: AttachedView, monkeypatch: pytest.MonkeyPatch

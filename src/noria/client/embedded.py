@@ -47,6 +47,7 @@ class EmbeddedTransport:
         limit = DEFAULT_MEMORY_BYTES if memory_limit is None else memory_limit
         config = WorkerConfig(0, workers, "", self._claim.data_dir, self._run_dir, self._claim.epoch,
                               memory_limit=limit // workers, spark=False)
+        self._closing = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="noria", daemon=True)
         self._thread.start()
@@ -79,7 +80,9 @@ class EmbeddedTransport:
             raise ConnectionError("the database is closed")
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-        except CancelledError:  # by `close` of another thread
+        except CancelledError:
+            if not self._closing:
+                raise
             raise ConnectionError("the database is closed") from None
 
     # ------------------------------------------------------------ the API's questions
@@ -134,6 +137,7 @@ class EmbeddedTransport:
 
     def close(self) -> None:
         if self._thread.is_alive():
+            self._closing = True
             self._run(self._feeds.close())
             self._run(self._link.close())
             self._run(_cancelled())
