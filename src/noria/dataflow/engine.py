@@ -104,10 +104,12 @@ class Engine:
             out = tick(node, deltas)
             stats = node.stats
             stats.ticks += 1
-            stats.rows_in += sum(len(d) for d in deltas if d is not None)
-            if out is None or not len(out):
+            for rows in deltas:
+                if rows is not None:
+                    stats.rows_in += len(rows)
+            if out is None or not (rows_out := len(out)):
                 continue
-            stats.rows_out += len(out)
+            stats.rows_out += rows_out
             if node.parents and node in wanted:
                 watched[node] = out
             if self.trace is not None:

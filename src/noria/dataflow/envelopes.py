@@ -41,5 +41,8 @@ def runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
             return packets.Between
         return body.view if isinstance(body, packets.Read) and not wrong(body) else at
 
+    if len(envelopes) == 1:
+        yield [*envelopes]
+        return
     for _, run in itertools.groupby(enumerate(envelopes), key=together):
         yield [e for _, e in run]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from noria.core.types import TableDef
@@ -34,16 +35,21 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     packets.Fit: {"request": _INT, "table": (TableDef,)},
     packets.SetLimit: {"nbytes": _INT, "request": _INT},
 }
+_FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # at once: they are two and more
 _MOST = 2**62  # of any number in these fields
 
 
 def wrong(body: Any) -> str:
     """What is wrong with the fields that a worker relies on before it handles a packet; empty for a good one.  No front
     end sends such a packet: it says that the sender is broken."""
-    for name, types in _NEEDS.get(type(body), {}).items():
-        value = getattr(body, name)
-        if not isinstance(value, types) or (isinstance(value, int) and not 0 <= value < _MOST):
-            return f"{type(body).__name__}.{name} is no {' or '.join(t.__name__ for t in types)} of a packet"
-        if type(value) in _NEEDS and (why := wrong(value)):
+    packet = type(body)
+    if packet not in _NEEDS:
+        return ""
+    for value, (name, types) in zip(_FIELDS[packet](body), _NEEDS[packet].items(), strict=True):
+        kind = type(value)
+        if (kind not in types and not isinstance(value, types)) or (
+                int in types and value is not None and not 0 <= value < _MOST):
+            return f"{packet.__name__}.{name} is no {' or '.join(t.__name__ for t in types)} of a packet"
+        if kind in _NEEDS and (why := wrong(value)):
             return why
     return ""

@@ -139,7 +139,7 @@ class Worker:
             if self._peers is not None:
                 self._peers.shards.settle()
         self.around.began(0)
-        out += self._build(0)
+        out += self._build(0, self._goes_on())
         self._steps += 1
         if self._steps % STEPS_PER_CHECK == 0:
             self.hold_limit()
@@ -147,9 +147,9 @@ class Worker:
             leaving.give_back()
         return out
 
-    def _build(self, budget_ms: int) -> list[Envelope]:
-        """Some of what is built in the background, and the replies that waited for it."""
-        if self._peers is None and not (self._late or self._deferred or self._goes_on()):
+    def _build(self, budget_ms: int, going: bool) -> list[Envelope]:
+        """Some of what is built in the background, and the replies that waited for it.  going: as of `_goes_on`."""
+        if self._peers is None and not (going or self._late or self._deferred):
             return []
         self._deferred.build(budget_ms)
         self._scans.step(budget_ms)
@@ -273,15 +273,15 @@ class Worker:
         with self._telling():
             if self._grows:
                 self.hold_limit()
-            self._grows = self._goes_on()
+            self._grows = going = self._goes_on()
             self.engine.advance()
             untidy = [self._store.tidy(), leaving.give_back(), self.engine.views.tidy()]
-            replies = self._build(budget_ms)
+            replies = self._build(budget_ms, going)
             return replies, any(untidy) or self._goes_on()
 
     def _goes_on(self) -> bool:
         """Is there something to do in slices?"""
-        return bool(self.engine.builds) or bool(self._scans) or bool(self.engine.lookups)
+        return bool(self._scans or self.engine.lookups or self.engine.builds)
 
     def close(self) -> None:
         self._store.close()

@@ -221,10 +221,9 @@ class ChangeQueue:
             return False
         self.flying.remove(flight)
         self._careful = self._careful and any(not f.sent for f in self.flying)
-        if isinstance(flight.body, Prepare) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
-            self.held = ""
-        if isinstance(flight.body, Decide) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
-            self.held = flight.body.group  # it will be asked again
+        body = flight.body
+        if isinstance(body, (Prepare, Decide)) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
+            self.held = body.group if isinstance(body, Decide) else ""  # it will be asked again
         flight.answer(reply)
         return True
 
@@ -323,6 +322,8 @@ class ReplyBook:
 
     def take(self, body: Packet) -> bool:
         """Hand a reply to whom it belongs; False when nobody waits for it."""
+        if isinstance(body, Wrote):
+            return self.changes.answered(body.seq, body)
         if isinstance(body, Rows | Done) and body.request > FIRST_REQUEST:
             asked = self.asks.get(body.request)
             if asked is None:
@@ -336,7 +337,7 @@ class ReplyBook:
             return self._recovery is not None
         if isinstance(body, Done):
             return self.changes.answered(body.request, body)
-        return isinstance(body, Wrote | Migrated) and self.changes.answered(body.seq, body)
+        return isinstance(body, Migrated) and self.changes.answered(body.seq, body)
 
     def patient(self) -> list[Asked]:
         """Questions that are to be put to the next worker."""
