@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import pymysql
 
 from noria.spark.hosting.session import import_path
+from ports import free_port
 
 T = TypeVar("T")
 START_S = 300  # a server may take so long on a busy machine, when its kernels have to be compiled first
@@ -96,7 +97,7 @@ class Served:
             self.options = (*options, "--batch-spark", "when-needed")
         self.log_path = data.parent / f"{data.name}.log"
         self.tag = f"NORIA_TEST_{os.getpid()}_{time.monotonic_ns()}"  # inherited by every process of it
-        self._port = 0
+        self._port = free_port()  # its clients find the next one where this one was
         self.start()
 
     # ------------------------------------------------------------ life
@@ -124,7 +125,6 @@ class Served:
             self._kill_all()
             raise AssertionError(f"no ready line but {line!r}; the log ends:\n{self.log()[-4000:]}")
         self.mysql_port, self.url = int(found[1]), f"http://{found[2]}"
-        self._port = self.mysql_port  # clients find the next one where this one was
 
     def stop(self) -> None:
         """As an operator does; fails if anything of it stays."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
 
 from e2e.serving import alive, until
 from noria.spark.hosting.session import find_java
+from ports import free_port
 
 HOME = Path(pyspark.__file__).parent
 ELSEWHERE = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$@"', "sh")  # another host's memory
@@ -26,9 +26,7 @@ class Standalone:
     def __init__(self, place: Path):
         self.place = place
         place.mkdir()
-        with closing(socket.socket()) as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.url = f"spark://127.0.0.1:{port}"
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         self.master = self._run("master", "127.0.0.1", (), "org.apache.spark.deploy.master.Master", "--host",

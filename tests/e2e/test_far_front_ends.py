@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from e2e.serving import Served, execute, rows, until
 from e2e.standalone import ELSEWHERE, can_hide_memory
 from noria.runtime.resources import private_bytes
 from noria.spark.hosting.session import import_path
+from ports import free_port
 from runtime.test_elsewhere import certificate
 
 READY = re.compile(r"noria front-end ready mysql=127\.0\.0\.1:(\d+)\n")
@@ -51,12 +51,6 @@ def front_end(*options: str) -> subprocess.Popen[str]:
     elsewhere = ELSEWHERE if can_hide_memory() else ()
     return subprocess.Popen([*elsewhere, sys.executable, "-m", "noria", "front-end", *options], text=True,
                             stdout=subprocess.PIPE, stderr=sys.stderr, env={**os.environ, "PYTHONPATH": import_path()})
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 class Load:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 
 from e2e.serving import Served, execute, rows, until
 from noria.spark.hosting.session import import_path
+from ports import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "search_index.py"
 PROGRAM = ("CREATE TABLE stories (id INT PRIMARY KEY, title VARCHAR(40))",
@@ -57,9 +57,7 @@ class Index:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    return free_port()
 
 
 def test_a_search_index(tmp_path: Path, port: int) -> None:

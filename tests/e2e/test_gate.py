@@ -23,6 +23,7 @@ import noria
 from e2e import browser
 from e2e.serving import Served, execute, rows, until
 from noria.client.transport import HttpTransport
+from ports import free_port
 from server import tls_files
 
 pytestmark = pytest.mark.spark
@@ -32,9 +33,7 @@ class Early:
     """A client that connects as soon as the port is there, long before the server is ready."""
 
     def __init__(self) -> None:
-        with socket.socket() as chosen:
-            chosen.bind(("127.0.0.1", 0))
-            self.port = int(chosen.getsockname()[1])
+        self.port = free_port()
         self.greeting = b""
         self.connected, self.stop = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._run)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from e2e.serving import until
+from ports import free_port
 
 JARS = Path("/usr/share/java")
 TICK_MS = 500  # a session of two to twenty of them
@@ -23,9 +24,7 @@ def zookeeper(place: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     java = shutil.which("java")
     if java is None or not (JARS / "zookeeper.jar").exists():
         pytest.skip("needs Debian's zookeeper")
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     place.mkdir()
     config = place / "zoo.cfg"
     config.write_text(f"tickTime={TICK_MS}\ndataDir={place}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"

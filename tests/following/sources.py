@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -25,15 +24,10 @@ from noria.following.snapshot import RangeReader, _spark_schema
 from noria.server.source.follows import Follows
 from noria.server.source.writes import Writes
 from noria.spark.source.writer import Sink
+from ports import free_port
 from server.local_services import LocalServices
 
 DATABASE = "shop"
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 class SourceDb:

@@ -24,9 +24,10 @@ import pytest
 
 from e2e.mariadb import INSTALLED
 from e2e.serving import Served, until
-from following.sources import SourceDb, free_port
+from following.sources import SourceDb
 from following.test_exactly_once import write
 from noria.spark.hosting.session import import_path
+from ports import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.mariadb,
               pytest.mark.skipif(not INSTALLED, reason="MariaDB is not installed")]
