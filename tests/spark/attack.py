@@ -14,6 +14,7 @@ import pwd
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -148,15 +149,17 @@ def attempts(port: int, blocks: Iterable[str]) -> list[str]:
         "a command to the JVM": command_jvm, "a Python process": get_process}
     for block in blocks:
         tried[f"the block {block}"] = lambda line, block=block: fetch_block(line, block)  # type: ignore[misc]
-    found = []
-    for what, attempt in tried.items():
+
+    def succeeded(attempt: Callable[[socket.socket], bool]) -> bool:
         with socket.create_connection(("127.0.0.1", port), ANSWER_S) as line:
             try:
-                if attempt(line):
-                    found.append(f"port {port} gives {what}")
+                return attempt(line)
             except OSError:
-                continue
-    return found
+                return False
+
+    with ThreadPoolExecutor(len(tried)) as at_once:  # most refuse by saying nothing
+        return [f"port {port} gives {what}" for what, done in zip(tried, at_once.map(succeeded, tried.values()),
+                                          strict=True) if done]
 
 
 def readable(directories: Iterable[Path]) -> list[str]:
