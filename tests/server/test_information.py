@@ -126,6 +126,24 @@ def test_groups_and_queries_within(db: Database) -> None:
     assert rows(db, "SELECT * FROM information_schema.check_constraints") == []
 
 
+def test_what_there_is_none_of_has_its_columns(db: Database) -> None:
+    """mariadb-dump asks, and does not go on where a table is not there."""
+    for text in (
+            "SELECT TRIGGER_NAME FROM INFORMATION_SCHEMA.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND "
+            "EVENT_OBJECT_TABLE = 'thing'",
+            "SELECT routine_name, routine_definition, definer FROM information_schema.routines",
+            "SELECT parameter_name FROM information_schema.parameters ORDER BY ordinal_position",
+            "SELECT event_name, interval_value, status FROM information_schema.events"):
+        assert rows(db, text) == []
+
+
+def test_a_view_is_the_users_that_there_is(db: Database) -> None:
+    """All that mariadb-dump asks of a view is text: it ends at NULL."""
+    assert rows(db, "SELECT CHECK_OPTION, DEFINER, SECURITY_TYPE, CHARACTER_SET_CLIENT, COLLATION_CONNECTION FROM "
+                    "information_schema.views WHERE table_name='dear' AND table_schema='noria'") == [
+        ("NONE", "root@%", "DEFINER", "utf8mb4", "utf8mb4_0900_ai_ci")]
+
+
 @pytest.mark.parametrize("text, code, said", [
     ("SELECT * FROM information_schema.nothing", 1109, "there are check_constraints, columns, engines"),
     ("SELECT * FROM information_schema.tables JOIN thing ON label = table_name", 1235, "ask for each by itself"),

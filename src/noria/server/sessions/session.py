@@ -245,7 +245,7 @@ class Session:
         if isinstance(command, sql.SelectItems):
             return inspection.select_items(command, self)
         if isinstance(command, sql.Information):
-            return await self._limited(information.answer(command, self._executor.program))
+            return await self._limited(information.answer(command, self._executor.program, self.user))
         if isinstance(command, sql.Kill):
             self._processes.kill(command.number, command.connection)
             return Ok()

@@ -25,7 +25,7 @@ from noria.sql.text.refusals import refuse
 SCHEMA = "information_schema"
 _NUMBERS = frozenset("""table_rows avg_row_length data_length auto_increment character_maximum_length
     character_octet_length numeric_precision numeric_scale datetime_precision ordinal_position
-    position_in_unique_constraint non_unique seq_in_index cardinality sub_part""".split())
+    position_in_unique_constraint non_unique seq_in_index cardinality sub_part action_order originator""".split())
 _COLUMNS = {
     "schemata": "catalog_name schema_name default_character_set_name default_collation_name sql_path",
     "tables": "table_catalog table_schema table_name table_type engine version row_format table_rows avg_row_length "
@@ -49,6 +49,24 @@ _COLUMNS = {
     "views": "table_catalog table_schema table_name view_definition check_option is_updatable definer security_type "
              "character_set_client collation_connection",
     "engines": "engine support comment transactions xa savepoints",
+    "triggers": "trigger_catalog trigger_schema trigger_name event_manipulation event_object_catalog "
+                "event_object_schema event_object_table action_order action_condition action_statement "
+                "action_orientation action_timing action_reference_old_table action_reference_new_table "
+                "action_reference_old_row action_reference_new_row created sql_mode definer character_set_client "
+                "collation_connection database_collation",
+    "routines": "specific_name routine_catalog routine_schema routine_name routine_type data_type "
+                "character_maximum_length character_octet_length numeric_precision numeric_scale datetime_precision "
+                "character_set_name collation_name dtd_identifier routine_body routine_definition external_name "
+                "external_language parameter_style is_deterministic sql_data_access sql_path security_type created "
+                "last_altered sql_mode routine_comment definer character_set_client collation_connection "
+                "database_collation",
+    "parameters": "specific_catalog specific_schema specific_name ordinal_position parameter_mode parameter_name "
+                  "data_type character_maximum_length character_octet_length numeric_precision numeric_scale "
+                  "datetime_precision character_set_name collation_name dtd_identifier routine_type",
+    "events": "event_catalog event_schema event_name definer time_zone event_body event_definition event_type "
+              "execute_at interval_value interval_field sql_mode starts ends status on_completion created "
+              "last_altered last_executed event_comment originator character_set_client collation_connection "
+              "database_collation",
 }
 RELATIONS = {
     name: TableDef(name, tuple(Column(c.upper(), BIGINT if c in _NUMBERS else TEXT) for c in columns.split()))
