@@ -166,23 +166,6 @@ def test_decimals_keep_their_scale(value: Decimal) -> None:
     assert Decimal(shown) == value and len(shown.partition(".")[2]) == 6
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_doubles_read_back(value: float) -> None:
-    assert float(rows.format_double(value)) == value
-
-
-@pytest.mark.parametrize(("value", "shown"), [
-    (0.0, "0"), (1.0, "1"), (-1.5, "-1.5"), (0.1, "0.1"), (1e14, "100000000000000"), (1e15, "1e15"),
-    (1.5e15, "1.5e15"), (123456789012345680.0, "1.2345678901234568e17"), (1e-4, "0.0001"), (1e-5, "0.00001"),
-    (1e-15, "0.000000000000001"), (1e-16, "1e-16"), (-2.5e-7, "-0.00000025"), (1e300, "1e300"),
-    (999999999999999.9, "999999999999999.9"), (4432483935774388.5, "4432483935774388.5"),
-    (1234567890123456.0, "1.234567890123456e15"), (1.7976931348623157e308, "1.7976931348623157e308"),
-    (5e-324, "5e-324"),
-])
-def test_doubles_look_as_mysql_prints_them(value: float, shown: str) -> None:
-    assert rows.format_double(value) == shown
-
-
 def test_a_row_of_more_than_16_mb() -> None:
     value = "é" * (9 * 2**20)
     for binary in (False, True):

@@ -28,6 +28,7 @@ from noria.core.expressions.coerce import (
     coerce,
     listed_text,
     parse_time,
+    show_double,
     show_time,
 )
 from noria.core.expressions.library import json
@@ -395,7 +396,7 @@ def show(value: Any, type: SqlType) -> str:
         fraction = f".{value.microsecond:06d}"[: type.scale + 1] if type.scale else ""
         return f"{value:%Y-%m-%d %H:%M:%S}{fraction}"
     if isinstance(value, float):
-        return _show_float(value) if type.bits == 32 else _show_double(value)
+        return show_float(value) if type.bits == 32 else show_double(value)
     if isinstance(value, timedelta):
         return show_time(value, type.scale)
     if type.declared == "year":
@@ -403,19 +404,9 @@ def show(value: Any, type: SqlType) -> str:
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
-def _show_float(value: float) -> str:
+def show_float(value: float) -> str:
     """A FLOAT to its six digits."""
-    return _show_double(float(f"{value:.6g}"))
-
-
-def _show_double(value: float) -> str:
-    """Shortest digits, as MySQL has them: 3, 0.1, 1e15, 1.5e-7."""
-    digits, _, exponent = f"{Decimal(repr(value)):e}".lower().partition("e")
-    size = int(exponent or 0)
-    if -15 <= size < 15:
-        shown = f"{Decimal(repr(value)):f}"
-        return shown.rstrip("0").rstrip(".") if "." in shown else shown
-    return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits}e{size}"
+    return show_double(float(f"{value:.6g}"))
 
 
 def texts(codes: Codes, symbols: Symbols) -> list[str]:

@@ -183,13 +183,34 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "1" if value else "0"
     if isinstance(value, float):
-        shown = repr(value)
-        return (shown[:-2] if shown.endswith(".0") else shown).replace("e+", "e")
+        return show_double(value)
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, timedelta):
         return show_time(value, 6 if value.microseconds else 0)
     return str(value)  # datetime: '2020-01-02 03:04:05'
+
+
+def show_double(value: float) -> str:
+    """The shortest digits that read back as the same double, as MySQL and MariaDB lay them out: by an exponent beyond
+    15 places before the point, unless there are digits behind it, and from the 15th place behind it on.
+
+    >>> [show_double(v) for v in (1.0, 1e15, 1000000000000000.5, 1.5e-10, 1e-15, 1e-16)]
+    ['1', '1e15', '1000000000000000.5', '0.00000000015', '0.000000000000001', '1e-16']
+    """
+    shortest = repr(value)
+    if 1e-4 <= abs(value) < 1e15 or not value:
+        return shortest.removesuffix(".0") if value else "0"
+    mantissa, _, exponent = shortest.partition("e")
+    sign, mantissa = ("-", mantissa[1:]) if mantissa[0] == "-" else ("", mantissa)
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction.rstrip("0")).lstrip("0").rstrip("0")
+    point = len(whole) + int(exponent or 0)  # the value is 0.digits * 10**point
+    if 0 < point < len(digits):
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if point > 15 or point < -14:
+        return f"{sign}{digits[0]}{'.' if digits[1:] else ''}{digits[1:]}e{point - 1}"
+    return f"{sign}0.{'0' * -point}{digits}"
 
 
 def _bytes(value: Any, column: Column, row: int) -> bytes:

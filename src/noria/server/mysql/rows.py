@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from noria.core.expressions.casts import show
-from noria.core.expressions.coerce import MICROSECOND, show_time
+from noria.core.expressions.coerce import MICROSECOND, show_double, show_time
 from noria.core.limits import MAX_ALIAS_CHARS
 from noria.core.types import Field, Kind, SqlType
 from noria.server.mysql import codec
@@ -196,7 +196,7 @@ def _text_encoder(kind: SqlType) -> Encoder:
     if kind.kind is Kind.INT:
         return _integers
     if kind.kind is Kind.DOUBLE:
-        return lambda values: [codec.lenenc(format_double(float(v)).encode()) for v in values]
+        return lambda values: [codec.lenenc(show_double(float(v)).encode()) for v in values]
     if kind.kind is Kind.DECIMAL:
         return lambda values: [codec.lenenc(format_decimal(v, scale).encode()) for v in values]
     if kind.kind is Kind.DATE:
@@ -233,27 +233,6 @@ def _texts(values: Sequence[str | bytes]) -> list[bytes]:
     length, lenenc = codec.SHORT, codec.lenenc
     return [length[len(data)] + data if len(data) < 251 else lenenc(data)
             for data in [v if isinstance(v, bytes) else v.encode() for v in values]]
-
-
-def format_double(value: float) -> str:
-    """The shortest digits that read back as the same double, as MySQL lays them out.
-
-    >>> format_double(1.0), format_double(1e15), format_double(1.5e-7), format_double(1e-15)
-    ('1', '1e15', '0.00000015', '0.000000000000001')
-    """
-    shortest = repr(value)
-    if 1e-4 <= abs(value) < 1e15 or not value:
-        return shortest.removesuffix(".0") if value else "0"
-    mantissa, _, exponent = shortest.partition("e")
-    sign, mantissa = ("-", mantissa[1:]) if mantissa[0] == "-" else ("", mantissa)
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction.rstrip("0")).lstrip("0").rstrip("0")
-    point = len(whole) + int(exponent or 0)  # the value is 0.digits * 10**point
-    if 0 < point < len(digits):
-        return f"{sign}{digits[:point]}.{digits[point:]}"
-    if point > 15 or point < -14:
-        return f"{sign}{digits[0]}{'.' if digits[1:] else ''}{digits[1:]}e{point - 1}"
-    return f"{sign}0.{'0' * -point}{digits}"
 
 
 def format_decimal(value: object, scale: int) -> str:
