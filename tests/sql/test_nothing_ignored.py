@@ -21,6 +21,8 @@ HARMLESS = {
     "SELECT HIGH_PRIORITY a FROM t": "statements have no priorities",
     "SELECT SQL_SMALL_RESULT a FROM t": "the size of a result is a hint",
     "REPLACE LOW_PRIORITY INTO t VALUES (1, 1, 'x')": "statements have no priorities",
+    "CREATE ALGORITHM=TEMPTABLE VIEW v AS SELECT a FROM t": "a way to read a view, of which there is one",
+    "CREATE DEFINER=root SQL SECURITY DEFINER VIEW v AS SELECT a FROM t": "there is one user, who may read all",
     # what keeps, not what is kept
     "CREATE TABLE x (a INT) ENGINE=InnoDB": "there is one engine; what it promises beyond rows is refused where it is asked",
     "CREATE TABLE x (a INT) ROW_FORMAT=DYNAMIC": "a form on disk",
@@ -60,7 +62,6 @@ REFUSED = [
     "CREATE TABLE x (s VARCHAR(9), UNIQUE KEY (s(3)))", "CREATE TABLE x (a INT, KEY ((a + 1)))",
     "CREATE TABLE x (a DATETIME ON UPDATE 5)", "CREATE TABLE x (a INT DEFAULT (1 + id))", "CREATE TABLE x (s VARCHAR(9)) CHARSET=koi8r",
     "CREATE TABLE x (a INT) DATA DIRECTORY='/tmp'", "CREATE TABLE x (a INT) ENCRYPTION='Y'", "CREATE TABLE x (a INT) TABLESPACE z",
-    "CREATE ALGORITHM=TEMPTABLE DEFINER=root SQL SECURITY DEFINER VIEW v AS SELECT a FROM t",
     "CREATE VIEW v AS SELECT a FROM t WITH CHECK OPTION", "CREATE MATERIALIZED TABLE v (a INT)", "CREATE MATERIALIZED MATERIALIZED VIEW v AS SELECT a FROM t",
     "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET a = 1", "CREATE FUNCTION f() RETURNS INT RETURN 1", "DROP TEMPORARY TABLE t",
     "DROP TABLE t CASCADE CONSTRAINTS", "DROP INDEX IF EXISTS i ON t", "FLUSH TABLES WITH READ LOCK", "FLUSH STATUS", "LOCK INSTANCE FOR BACKUP",

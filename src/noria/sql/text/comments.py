@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 
 VERSION = 80_040  # the MySQL that we are like; what is for a later one stays a comment
+_QUOTED = r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`[^`]*`"""
+WITHIN = rf"(?>(?:{_QUOTED}|/\*.*?\*/|(?!\*/).)*)"  # a conditional comment ends neither in quotes nor with one in it
 _PARTS = re.compile(
-    r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`[^`]*`|\#[^\n]*|--(?=\s|$)[^\n]*|/\*!(\d{5,6}|)(.*?)\*/|/\*.*?\*/""",
-    re.DOTALL)
+    rf"{_QUOTED}|\#[^\n]*|--(?=\s|$)[^\n]*|/\*!(\d{{5,6}}|)({WITHIN})\*/|/\*.*?\*/", re.DOTALL)
 
 
 def opened(text: str) -> str:

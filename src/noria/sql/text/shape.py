@@ -13,6 +13,8 @@ import re
 from decimal import Decimal
 from typing import Any
 
+from noria.sql.text.comments import WITHIN
+
 # The first character decides by a set, which the regular expression engine skips to; what it was is looked at
 # after.  A sign stays in the shape: whether it is one, or a minus, is for the parser to say.
 _LITERAL = re.compile(
@@ -24,7 +26,8 @@ _QUOTED_NAME = re.compile(r"`[\w$]+`")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _SPLIT = re.compile(
-    r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`[^`]*`|/\*.*?\*/|#[^\n]*|--(?=[\s]|$)[^\n]*|(;)""", re.DOTALL)
+    r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`[^`]*`|/\*!""" + WITHIN +
+    r"""\*/|/\*.*?\*/|#[^\n]*|--(?=[\s]|$)[^\n]*|(;)""", re.DOTALL)
 LONGEST = 16_384  # characters; a longer text is parsed
 
 

@@ -2,6 +2,7 @@
 
 * `INTERNAL` in CREATE VIEW, FEED in the place of VIEW, and REPLACE INTO are taken out of the tokens before parsing and
   noted.
+* What MySQL writes before VIEW is taken out: there is one way to keep a view's rows and one user, whose all views are.
 * A `?` knows its ordinal in the statement, an expression the text it was written as.
 * What sqlglot would take for a command of another system is an error here.
 
@@ -156,9 +157,10 @@ def statements_of(tokens: Sequence[Token]) -> list[list[Token]]:
 
 def parse_tokens(tokens: list[Token], text: str) -> Statement:
     """The tree of one statement's tokens; positions are those in `text`."""
+    text = opened(text)
     _check_tokens(tokens, text)
     _check_joins(tokens)
-    tokens, feed = _view_for_feed(_without_index_type(tokens))
+    tokens, feed = _view_for_feed(_without_index_type(_without_view_options(tokens, text)))
     tokens, internal = _without_internal(tokens)
     tokens, replace = _insert_for_replace(tokens)
     try:
@@ -181,8 +183,15 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
         raise too_deep()
     nodes = [node for level in levels for node in level]
     parameters = _number_parameters(nodes)
-    source = text[tokens[0].start : tokens[-1].end + 1]
+    source = _source(tokens, text)
     return Statement(tree, nodes, source, parameters, internal or feed, replace, _body(tree, tokens, text), feed)
+
+
+def _source(tokens: Sequence[Token], text: str) -> str:
+    """The statement as written, but for what is taken out before the word VIEW."""
+    view = next((i for i, t in enumerate(tokens[:5]) if t.token_type is TokenType.VIEW), 0)
+    head = "".join(f"{text[t.start : t.end + 1]} " for t in tokens[:view])
+    return head + text[tokens[view].start : tokens[-1].end + 1]
 
 
 def _body(tree: exp.Expr, tokens: list[Token], text: str) -> str:
@@ -295,6 +304,42 @@ def _without_internal(tokens: list[Token]) -> tuple[list[Token], bool]:
         if words[at + 1 : at + 2] == ["VIEW"] and words[1:at] in ([], ["OR", "REPLACE"]):
             return tokens[:at] + tokens[at + 1 :], True
     return tokens, False
+
+
+_OPTIONS = {"ALGORITHM": ("=", ("UNDEFINED", "MERGE", "TEMPTABLE")), "SQL SECURITY": ("", ("DEFINER", "INVOKER"))}
+
+
+def _without_view_options(tokens: list[Token], text: str) -> list[Token]:
+    """CREATE [OR REPLACE] [ALGORITHM = a] [DEFINER = user] [SQL SECURITY s] VIEW   →   CREATE [OR REPLACE] VIEW"""
+    words = [t.text.upper() for t in tokens[:20]]
+    at = 3 if words[:3] == ["CREATE", "OR", "REPLACE"] else 1
+    if words[0] != "CREATE" or "VIEW" not in words[at:]:
+        return tokens
+    rest = at
+    while (word := "".join(words[rest : rest + 1])) in ("DEFINER", *_OPTIONS):
+        if word == "DEFINER":
+            rest += _length_of_user(tokens[rest:], text)
+            continue
+        sign, known = _OPTIONS[word]
+        value = rest + 1 + len(sign)
+        if words[rest + 1 : value] != [*sign] or "".join(words[value : value + 1]) not in known:
+            raise parse_error(f"{word} takes {', '.join(known)}, near '{text[tokens[rest].start :][:SHOWN]}'")
+        rest = value + 1
+    if rest == at:
+        return tokens
+    if words[rest : rest + 1] != ["VIEW"]:
+        raise parse_error(f"VIEW is missing, near '{text[tokens[at].start :][:SHOWN]}'")
+    return [*tokens[:at], *tokens[rest:]]
+
+
+def _length_of_user(tokens: Sequence[Token], text: str) -> int:
+    """How many tokens DEFINER = name[@host] and DEFINER = CURRENT_USER[()] have."""
+    words = [t.text for t in tokens[:5]]
+    if words[1:2] == ["="] and len(words) > 3:
+        if words[2].upper() == "CURRENT_USER":
+            return 5 if words[3:5] == ["(", ")"] else 3
+        return 5 if words[3] == "@" else 3
+    raise parse_error(f"DEFINER takes a user, near '{text[tokens[0].start :][:SHOWN]}'")
 
 
 def _view_for_feed(tokens: list[Token]) -> tuple[list[Token], bool]:
