@@ -10,34 +10,45 @@ from dataclasses import replace
 from noria.control.holding import Holding, has_columns, reading
 from noria.control.names import fold
 from noria.control.published import columns_asked
-from noria.control.recipe import stored
-from noria.core.errors import SqlError
+from noria.control.recipe import stored, stored_text
+from noria.core.errors import KeptAsText, SqlError
 from noria.core.types import TableDef
 from noria.plan.mir import Mir, tables_of
 from noria.plan.optimizer import essence, kept_top
 from noria.plan.view import ViewDef
+from noria.sql.statements.text_views import TextView
 from noria.sql.whole.exported import Kept, text_of_now
 
 log = logging.getLogger(__name__)
 
 
 class Relations:
-    """What can be selected from, by folded names: tables, and named views in the order of their creation."""
+    """What can be selected from, by folded names: tables, and named views in the order of their creation; apart from
+    these, views that are only their text, which `view` refuses."""
 
-    def __init__(self, tables: dict[str, TableDef], views: dict[str, ViewDef]):
-        self._tables, self._views = tables, views
+    def __init__(self, tables: dict[str, TableDef], views: dict[str, ViewDef], as_text: dict[str, TextView]):
+        self._tables, self._views, self._as_text = tables, views, as_text
 
     def table(self, name: str) -> TableDef | None:
         return self._tables.get(fold(name))
 
     def view(self, name: str) -> ViewDef | None:
-        return self._views.get(fold(name))
+        found = self._views.get(fold(name))
+        if found is None and (waits := self._as_text.get(fold(name))) is not None:
+            raise KeptAsText(waits.name, waits.text)
+        return found
+
+    def text_view(self, name: str) -> TextView | None:
+        return self._as_text.get(fold(name))
 
     def tables(self) -> Iterable[TableDef]:
         return self._tables.values()
 
     def views(self) -> Iterable[ViewDef]:
         return self._views.values()
+
+    def text_views(self) -> Iterable[TextView]:
+        return self._as_text.values()
 
 
 class Catalog(Relations):
@@ -51,7 +62,7 @@ class Catalog(Relations):
     """
 
     def __init__(self) -> None:
-        super().__init__({}, {})
+        super().__init__({}, {}, {})
         self._texts: dict[str, str] = {}  # named view -> its CREATE VIEW
         self._uses: dict[str, set[str]] = {}  # named view -> named views its text reads
         self._as_of: dict[str, int] = {}  # named view -> after how many changes of columns its text was written
@@ -79,7 +90,7 @@ class Catalog(Relations):
 
     def now(self) -> Relations:
         """The tables and views of this moment, whatever changes since."""
-        return Relations(dict(self._tables), dict(self._views))
+        return Relations(dict(self._tables), dict(self._views), dict(self._as_text))
 
     def adhoc(self) -> Iterable[ViewDef]:
         return self._adhoc.values()
@@ -118,6 +129,7 @@ class Catalog(Relations):
         views that have one from now on."""
         kept = [stored(self._texts[n], self._as_of[n], n in self._readerless and n not in read)
                 for n in self._views if n not in without]
+        kept += [stored_text(v.name, v.text) for n, v in self._as_text.items() if n not in without]
         return (*kept, stored(more, self.schema, unread)) if more else tuple(kept)
 
     @property

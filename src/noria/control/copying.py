@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from noria.control.names import copy_of, fold, without_numbers
-from noria.control.program import Change
 from noria.control.recipe import stamped
+from noria.control.texts import Change
 from noria.control.truncating import Run, Truncating
 from noria.core.errors import SqlError, table_exists, view_changed
 from noria.core.types import TableDef

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from noria.control.adhoc import TOO_LONG
@@ -24,8 +24,9 @@ from noria.control.bringing import brought_back
 from noria.control.names import Recorder, beside, fold, without_numbers
 from noria.control.origin import instead
 from noria.control.published import published
-from noria.control.readers import Readers, quoted
-from noria.control.recipe import AsOf, Instead, read, stamped
+from noria.control.readers import quoted
+from noria.control.recipe import AsOf, Instead, read, read_text, stamped
+from noria.control.texts import Change, Texts
 from noria.core import limits
 from noria.core.errors import (
     INDEX_NEEDED,
@@ -50,14 +51,7 @@ log = logging.getLogger(__name__)
 ALL = ""  # all views at once
 
 
-@dataclass(frozen=True)
-class Change:
-    """What a change did: warnings as (level, code, message), the explanation of each new view."""
-
-    warnings: tuple[tuple[str, int, str], ...] = ()
-
-
-class Program(Readers):
+class Program(Texts):
     """The catalog and its changes.  hold_ms: how long the worker may take to make an ad-hoc view."""
 
     def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
@@ -72,7 +66,7 @@ class Program(Readers):
         self._kinds: dict[type, Callable[[Any], Awaitable[Change]]] = {
             commands.CreateTable: self._create_table, commands.CreateView: self._create_view,
             commands.DropTable: self._drop_tables, commands.DropView: self._drop_views,
-            commands.RenameTables: self._rename_tables}
+            commands.RenameTables: self._rename_tables, commands.CreateTextView: self._create_text_view}
 
     # ------------------------------------------------------------ named changes
     async def define(self, command: commands.Command) -> Change:
@@ -81,6 +75,10 @@ class Program(Readers):
         return await self._given_up_whole(asyncio.ensure_future(self._define(command)))
 
     async def _define(self, command: commands.Command) -> Change:
+        change = await self._defined(command)
+        return replace(change, warnings=(*change.warnings, *await self._made_of_texts())) if self._as_text else change
+
+    async def _defined(self, command: commands.Command) -> Change:
         if isinstance(command, commands.CreateView) and command.or_replace and not command.view.internal:
             old = self._views.get(fold(command.view.name))
             answers = old is not None and not old.internal and self.reader_now(old) is not None
@@ -106,7 +104,7 @@ class Program(Readers):
         name = fold(command.table.name)
         if name in self._tables and command.if_not_exists:
             return Change((("Note", 1050, f"Table '{command.table.name}' already exists"),))
-        if name in self._tables or name in self._views:
+        if self._taken(name):
             raise table_exists(command.table.name)
         self._last_table_id += 1
         table = replace(command.table, table_id=self._last_table_id, made=self.schema)
@@ -189,7 +187,7 @@ class Program(Readers):
         name, to = fold(command.was.name), fold(command.table.name)
         if self._tables.get(name) != command.was:
             raise view_changed(command.was.name)  # since the statement was planned
-        if to != name and (to in self._tables or to in self._views):
+        if to != name and self._taken(to):
             raise table_exists(command.table.name)
         self._refuse_if_needed(command)
         table = stamped(command.was, command.table, self.schema + 1, self._as_of.values())
@@ -217,7 +215,7 @@ class Program(Readers):
             was = tables.get(fold(old))
             if was is None:
                 raise unknown_table(old)
-            if fold(new) in tables or fold(new) in self._views:
+            if fold(new) in tables or fold(new) in self._views or fold(new) in self._as_text:
                 raise table_exists(new)
             del tables[fold(old)]
             tables[fold(new)] = stamped(was, replace(was, name=new), change, self._as_of.values())
@@ -250,12 +248,13 @@ class Program(Readers):
         used, as_of = self._checked(command), self.schema
         old = [name] if name in self._views else []
         parting, begins = self._parting(old, (view,)), self._beginning(view, command.materialized)
-        recipe = self.recipe(old, command.text, begins.readerless, parting.read)
+        recipe = self.recipe([name], command.text, begins.readerless, parting.read)
         steps = (*parting.steps, begins.step, *(() if begins.readerless else self._yielding(view)))
         make = isinstance(begins.step, packets.AddView)
         with self._making([begins.view]):
             reply = await (self._with_room(steps, recipe, True) if make else self._migrate(steps, recipe))
         self._parted(parting, old)
+        self._as_text.pop(name, None)
         self._remember(begins.view, used, command.text, as_of, begins.readerless)
         if begins.adopted is not None:
             self._given_reader(begins.view, begins.adopted)
@@ -268,7 +267,7 @@ class Program(Readers):
     def _checked(self, command: commands.CreateView) -> set[str]:
         """The names of the views that the text reads, if the view may be made."""
         name = fold(command.view.name)
-        if name in self._tables or (name in self._views and not command.or_replace):
+        if name in self._tables or (self._taken(name) and not command.or_replace):
             raise table_exists(command.view.name)
         if (error := outdated(command.view.plan, {t.name: t for t in self._tables.values()})) is not None:
             raise error
@@ -367,13 +366,14 @@ class Program(Readers):
 
     async def _drop_views(self, command: commands.DropView) -> Change:
         known = [n for n in command.names if fold(n) in self._views]
-        warnings = self._unknown([n for n in command.names if n not in known], command.if_exists)
-        gone = [fold(n) for n in known]
+        texts = [fold(n) for n in command.names if fold(n) in self._as_text and not command.feeds]
+        missing = [n for n in command.names if n not in known and fold(n) not in texts]
+        warnings, gone = self._unknown(missing, command.if_exists), [fold(n) for n in known]
         self._refuse_of_another_kind(gone, command.feeds)
         self._refuse_if_used(gone, "drop")
         if known:
             parting = self._parting(gone)
-            recipe = self.recipe(gone, read=parting.read)
+            recipe = self.recipe((*gone, *texts), read=parting.read)
             reply = await (self._with_room(parting.steps, recipe, True) if parting.orphans else
                            self._migrate(parting.steps, recipe))
             self._parted(parting, gone)
@@ -381,6 +381,9 @@ class Program(Readers):
             self._planned(reply)
             for name in gone if command.feeds else ():
                 self.on_feed_dropped(name)
+        elif texts:
+            await self._migrate((), self.recipe(texts))
+        self._forget_texts(texts)
         return Change(warnings)
 
     def _unknown(self, names: list[str], if_exists: bool) -> tuple[tuple[str, int, str], ...]:
@@ -427,8 +430,8 @@ class Program(Readers):
         for name in [*self._views, *self._adhoc]:
             self._forget(name)
         self._deaths = deaths
-        for statement in hello.recipe:
-            text, as_of, unread = read(statement)
+        self._as_text = {fold(v.name): v for v in map(read_text, hello.recipe) if v is not None}
+        for text, as_of, unread in [read(s) for s in hello.recipe if read_text(s) is None]:
             for command in self._parse_recipe(text, as_of):
                 used = self._names_in(command.view.text, as_of)
                 self._remember(self._as_made(command.view), used, text, as_of, unread)

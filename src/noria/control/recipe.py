@@ -2,7 +2,7 @@
 
 Each begins with the number of changes of columns that there were when it was written, if there were any: `SELECT *`
 means the columns of then, and a name that was clear then is clear.  A view without a reader, as nobody has read it, is
-noted as such: one that has been read keeps its reader across restarts.
+noted as such: one that has been read keeps its reader across restarts.  One that is only its text comes with its name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from noria.core.expressions.coerce import coerce
 from noria.core.types import NOW, Column, Past, TableDef
 from noria.plan.view import ViewDef
 from noria.sql.query.context import Catalog
+from noria.sql.statements.text_views import TextView
+from noria.sql.whole.written import quoted
 
+_TEXT = re.compile(r"TEXT `((?:[^`]|``)*)`: ")
 _STORED = re.compile(r"(?:AS OF (\d+): )?(UNREAD: )?", re.ASCII)
 
 
@@ -37,6 +40,16 @@ def read(statement: str) -> Stored:
     found = _STORED.match(statement)
     assert found is not None
     return Stored(statement[found.end():], int(found[1] or 0), found[2] is not None)
+
+
+def stored_text(name: str, text: str) -> str:
+    return f"TEXT {quoted(name)}: {text}"
+
+
+def read_text(statement: str) -> TextView | None:
+    """Of a view that is only its text."""
+    found = _TEXT.match(statement)
+    return found and TextView(found[1].replace("``", "`"), statement[found.end():])
 
 
 def stamped(was: TableDef, table: TableDef, change: int, views: Iterable[int]) -> TableDef:

@@ -57,6 +57,16 @@ def too_many_columns(most: int) -> SqlError:
     return SqlError(1117, "HY000", f"Too many columns; at most {most}")
 
 
+class KeptAsText(SqlError):
+    """Of a view that is only its text (`sql/statements/text_views.py`).  text: its CREATE VIEW."""
+
+    def __init__(self, name: str, text: str):
+        super().__init__(1356, "HY000", f"View '{name}' has no FROM, or reads a view that has none: it stands in for "
+                                        "what is still to come. Read the columns of one without FROM by themselves; "
+                                        "what reads it is there when it was dropped and made with a FROM")
+        self.text = text
+
+
 class Poisoned(SqlError):
     """A request that ended a worker too often to be tried again."""
 

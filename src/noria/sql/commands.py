@@ -67,6 +67,15 @@ class CreateView:
 
 
 @dataclass(frozen=True)
+class CreateTextView:
+    """A view that is only its text (`statements/text_views.py`)."""
+
+    name: str
+    text: str
+    or_replace: bool = False
+
+
+@dataclass(frozen=True)
 class DropView:
     """feeds: they are feeds; else none of them is."""
 
@@ -278,9 +287,9 @@ class LockTables:
     tables: tuple[tuple[str, bool], ...] = ()
 
 
-Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | DropView | Select | Timed
-           | SelectItems | Information | Explain | Show | SetVariable | Use | CreateDatabase | DropDatabase
-           | Transaction | Kill | Nothing | LockTables | Insert | Update | Delete)
+Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreateTextView | DropView
+           | Select | Timed | SelectItems | Information | Explain | Show | SetVariable | Use | CreateDatabase
+           | DropDatabase | Transaction | Kill | Nothing | LockTables | Insert | Update | Delete)
 
 
 def tables_changed(command: Command) -> tuple[str, ...]:

@@ -14,12 +14,22 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
-from noria.core.errors import SqlError, not_supported, parse_error
-from noria.sql.commands import Command, CreateView, Explain, Nothing, Prepared, Select, Timed, bound_select
+from noria.core.errors import KeptAsText, SqlError, not_supported, parse_error
+from noria.sql.commands import (
+    Command,
+    CreateTextView,
+    CreateView,
+    Explain,
+    Nothing,
+    Prepared,
+    Select,
+    Timed,
+    bound_select,
+)
 from noria.sql.expressions import clock
 from noria.sql.query.context import Catalog, Context
 from noria.sql.query.purposes import block_of, select_of
-from noria.sql.statements import alterations, definitions, information, session, writes
+from noria.sql.statements import alterations, definitions, information, session, text_views, writes
 from noria.sql.statements.database import check_names, check_parts
 from noria.sql.statements.without_from import select_items
 from noria.sql.text import literal_rows
@@ -40,7 +50,7 @@ def parse(text: str, catalog: Catalog, complete: bool = False) -> list[Command]:
         return [_nothing(text)]
     planned = [_planned(tokens, text, catalog) for tokens in statements]
     for p in planned:
-        if complete and p.parameters and not isinstance(p.command, CreateView | Explain):
+        if complete and p.parameters and not isinstance(p.command, CreateView | CreateTextView | Explain):
             raise parse_error(f"{p.parameters} parameters (?) without values: prepare the statement, or give values")
     return [p.command for p in planned]
 
@@ -201,7 +211,13 @@ def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Com
         given = [None] * statement.parameters
         return (select_items(Context(catalog, block_of, "batch", given), tree),
                 lambda values: select_items(Context(catalog, block_of, "batch", values), tree))
-    select = select_of(statement, tree, catalog)
+    try:
+        select = select_of(statement, tree, catalog)
+    except KeptAsText as e:
+        found = text_views.read(e.text, statement)
+        if found is None:
+            raise
+        return _fixed(found)
     if select.view is None:
         if not statement.parameters:
             return _fixed(select)

@@ -56,6 +56,9 @@ def _tables(program: Relations) -> Iterator[Values]:
 
 def _columns(program: Relations) -> Iterator[Values]:
     for names, name, _ in _named(program):
+        as_text = program.text_view(name)
+        if as_text is not None and not as_text.fields:
+            continue  # it has columns when it is there
         for at, (field, column, table) in enumerate(inspection.columns_of(name, program)):
             yield {**names, **_of_type(field), **_of_column(column), "column_name": field.name,
                    "ordinal_position": at + 1, "is_nullable": "YES" if field.nullable else "NO",
@@ -139,8 +142,9 @@ def _key_column_usage(program: Relations) -> Iterator[Values]:
 
 
 def _views(program: Relations) -> Iterator[Values]:
-    for view in (v for v in program.views() if not v.feed):
-        yield {"table_catalog": "def", "table_schema": DATABASE, "table_name": view.name, "view_definition": view.text,
+    there = [(v.name, v.text) for v in program.views() if not v.feed]
+    for name, text in [*there, *((v.name, v.text) for v in program.text_views())]:
+        yield {"table_catalog": "def", "table_schema": DATABASE, "table_name": name, "view_definition": text,
                "check_option": "NONE", "is_updatable": "NO", "security_type": "DEFINER",
                "character_set_client": "utf8mb4", "collation_connection": _COLLATION}
 

@@ -22,6 +22,7 @@ from noria.server.sessions.variables import SERVER_VERSION, VARIABLES
 from noria.sql.commands import Item, SelectItems, Show
 from noria.sql.statements.database import DATABASE
 from noria.sql.statements.show_conditions import holding
+from noria.sql.statements.text_views import TextView
 from noria.sql.whole.written import now_text, quoted, table_text
 
 ENGINE = "NORIA"
@@ -136,8 +137,12 @@ def like(pattern: str) -> Callable[[str], bool]:
 def relations(program: Relations) -> list[tuple[str, str]]:
     """Names and kinds of what is to be selected from: feeds are not."""
     found = [(t.name, "BASE TABLE") for t in program.tables()]
-    found += [(v.name, "VIEW") for v in program.views() if not v.feed]
+    found += [(name, "VIEW") for name in (*(v.name for v in program.views() if not v.feed), *_as_text(program))]
     return sorted(found)
+
+
+def _as_text(program: Relations) -> list[str]:
+    return [v.name for v in program.text_views()]
 
 
 def _tables(command: Show, program: Program, about: About) -> ResultSet:
@@ -147,7 +152,7 @@ def _tables(command: Show, program: Program, about: About) -> ResultSet:
 
 
 def _views(command: Show, program: Program, about: About) -> ResultSet:
-    return texts(["View"], sorted((v.name,) for v in program.views()))
+    return texts(["View"], sorted((n,) for n in (*(v.name for v in program.views()), *_as_text(program))))
 
 
 def columns_of(name: str, program: Relations) -> list[tuple[Field, Column | None, TableDef | None]]:
@@ -155,7 +160,8 @@ def columns_of(name: str, program: Relations) -> list[tuple[Field, Column | None
     table = program.table(name)
     if table is not None:
         return [(c.field, c, table) for c in (table.columns[i] for i in table.shown)]
-    view = program.view(name)
+    as_text = program.text_view(name)
+    view: ViewDef | TextView | None = as_text if as_text is not None and as_text.fields else program.view(name)
     if view is None:
         raise unknown_table(name)
     return [(f, None, None) for f in view.fields]
@@ -214,11 +220,15 @@ def _create_database(command: Show, program: Program, about: About) -> ResultSet
 
 
 def _create_view(command: Show, program: Program, about: About) -> ResultSet:
-    view = program.view(command.target)
-    if view is None:
+    as_text = program.text_view(command.target)
+    if as_text is not None:
+        name, text = as_text.name, as_text.text
+    elif (view := program.view(command.target)) is not None:
+        name, text = view.name, program.create_text(view)
+    else:
         raise unknown_table(command.target)
     return texts(["View", "Create View", "character_set_client", "collation_connection"],
-                 [(view.name, program.create_text(view), "utf8mb4", "utf8mb4_0900_ai_ci")])
+                 [(name, text, "utf8mb4", "utf8mb4_0900_ai_ci")])
 
 
 def _index(command: Show, program: Program, about: About) -> ResultSet:

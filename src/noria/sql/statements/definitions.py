@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.errors import SqlError, name_too_long, parse_error, too_many_columns
+from noria.core.errors import KeptAsText, SqlError, name_too_long, parse_error, too_many_columns
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
 from noria.core.types import Collation, Column, IndexDef, Kind, SqlType, TableDef
@@ -19,6 +19,7 @@ from noria.sql.commands import (
     Command,
     CreateDatabase,
     CreateTable,
+    CreateTextView,
     CreateView,
     DropDatabase,
     DropTable,
@@ -28,6 +29,7 @@ from noria.sql.expressions.scalars import literal_value
 from noria.sql.expressions.types import collation, column_type
 from noria.sql.query.context import Catalog
 from noria.sql.query.purposes import view_of
+from noria.sql.statements.text_views import body_of, has_no_from, items_of
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import Statement, only, rendered, snippet
 
@@ -73,13 +75,22 @@ def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Co
         raise refuse("options of CREATE VIEW", tree)
     if tree.expression is None:
         raise parse_error(f"CREATE VIEW without a SELECT, near '{snippet(tree)}'")
-    body, query = statement, tree.expression
-    name = tree.this
-    if isinstance(name, exp.Schema):
-        query = _with_names(query, [c.name for c in name.expressions])
+    query, names = body_of(tree)
+    name = check_name((tree.this.this if isinstance(tree.this, exp.Schema) else tree.this).name)
+    as_text = CreateTextView(name, statement.text, bool(tree.args.get("replace")))
+    if has_no_from(query) and not (options or statement.internal or statement.parameters):
+        _check_names([i.field.name for i in items_of(query, names)])
+        return as_text
+    body = statement
+    if names:
+        query = _with_names(query, names)
         body = replace(statement, body=rendered(query))
-        name = name.this
-    view = view_of(body, check_name(name.name), query, catalog)
+    try:
+        view = view_of(body, name, query, catalog)
+    except KeptAsText:
+        if statement.feed:
+            raise
+        return as_text
     _check_names([f.name for f in view.fields])
     return CreateView(view, bool(tree.args.get("replace")), statement.text, bool(options))
 

@@ -1,0 +1,102 @@
+"""Views that are only their text: those without FROM, and those that read such a one.
+
+    CREATE VIEW v AS SELECT NULL AS a, 1 AS b     its row is in its text: SELECT b FROM v has it
+    CREATE VIEW w AS SELECT a FROM v              waits for v: error 1356, until there is a v that has a FROM
+
+There is nothing to keep of either.  A dump makes all views without FROM first, so that any may name any other one, then
+each as it is, after a DROP VIEW: so one may be made before what it reads is.
+
+Keeps true: the columns and the row of a view without FROM are those of its SELECT; more than its columns is asked of it
+in vain (1356).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError, unknown_column
+from noria.core.types import Field
+from noria.sql.commands import Item, SelectItems
+from noria.sql.query.context import Context
+from noria.sql.query.purposes import block_of
+from noria.sql.statements.without_from import select_items
+from noria.sql.text.refusals import refuse
+from noria.sql.text.syntax import Statement, parse_tokens, tokenize
+
+
+@dataclass(frozen=True)
+class TextView:
+    """text: its CREATE VIEW."""
+
+    name: str
+    text: str
+
+    @cached_property
+    def items(self) -> tuple[Item, ...]:
+        """Its columns with their values; none where it reads a view."""
+        statement = parse_tokens(tokenize(self.text), self.text)
+        query, names = body_of(statement.tree)
+        return items_of(query, names) if has_no_from(query) else ()
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return tuple(i.field for i in self.items)
+
+
+class _Nothing:
+    """The `Catalog` of constants."""
+
+    def table(self, name: str) -> None: ...
+
+    def view(self, name: str) -> None: ...
+
+
+def body_of(tree: exp.Expr) -> tuple[exp.Expr, list[str]]:
+    """The SELECT of a CREATE VIEW, and the names that it gives the columns, if it does."""
+    name = tree.this
+    return tree.expression, [c.name for c in name.expressions] if isinstance(name, exp.Schema) else []
+
+
+def has_no_from(query: exp.Expr) -> bool:
+    return isinstance(query, exp.Select) and query.args.get("from_") is None
+
+
+def items_of(query: exp.Expr, names: list[str]) -> tuple[Item, ...]:
+    """The columns of a SELECT without FROM: constants, each by its own name."""
+    assert isinstance(query, exp.Select)
+    found = select_items(Context(_Nothing(), block_of, "batch", ()), query)
+    if found.limit is not None or any(i.kind != "value" for i in found.items):
+        raise refuse("a view without FROM of anything but constants", query)
+    if names and len(names) != len(found.items):
+        raise SqlError(1353, "HY000", "View's SELECT and view's field list have different column counts")
+    names = names or [i.field.name for i in found.items]
+    return tuple(_called(item, name) for item, name in zip(found.items, names, strict=True))
+
+
+def read(text: str, statement: Statement) -> SelectItems | None:
+    """The row that a SELECT asks of a view without FROM; None where it asks for more than its columns."""
+    tree = statement.tree
+    items, asked = TextView("", text).items, {n for n, value in tree.args.items() if value not in (None, False, [])}
+    if not items or not isinstance(tree, exp.Select) or not asked <= {"expressions", "from_"}:
+        return None
+    known = {i.field.name.lower(): i for i in items}
+    out: list[Item] = []
+    for node in tree.expressions:
+        column = node.unalias()
+        if isinstance(column, exp.Star):
+            out += items
+        elif not isinstance(column, exp.Column) or column.table:
+            return None
+        elif column.name.lower() not in known:
+            raise unknown_column(column.name, "field list")
+        else:
+            item = known[column.name.lower()]
+            out.append(_called(item, node.alias) if isinstance(node, exp.Alias) else item)
+    return SelectItems(tuple(out))
+
+
+def _called(item: Item, name: str) -> Item:
+    return Item(Field(name, item.field.type, item.field.nullable), value=item.value)
