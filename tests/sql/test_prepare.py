@@ -165,11 +165,22 @@ def test_long_inserts_are_read_as_the_parser_reads_them(rows: list[tuple[Any, ..
         assert a[:2] == b[:2] and float(a[2]) == float(b[2])
 
 
-@pytest.mark.parametrize("tail", [", (1 + 1, 'x', 2)", ", (NOW(), 'x', 2)", ", (?, 'x', 2)", ", (1, x'41', 2)",
+@pytest.mark.parametrize("tail", [", (1 + 1, 'x', 2)", ", (NOW(), 'x', 2)", ", (?, 'x', 2)", ", (1, x'4', 2)",
                                   ", (1, 'x', 2) RETURNING id", "; DELETE FROM t", ", (1, 'x', 2) /* c */"])
 def test_what_is_no_literal_goes_to_the_parser(tail: str) -> None:
     text = "INSERT INTO t VALUES (1, 'x', 2)" + tail + " " * values.SHORTEST
     assert values.insert(text, lambda head: prepare(head, CATALOG)) is None
+
+
+def test_bytes_in_long_inserts_are_what_they_are_in_short_ones() -> None:
+    catalog = DictCatalog("CREATE TABLE b (id INT PRIMARY KEY, x BLOB, y VARBINARY(9))")
+    text = r"INSERT INTO b VALUES (1, X'00fF', 0x4142), (2, x'', _binary 'a\'b'), (3, _BINARY'', 'x')"
+    quick = values.insert(text + " " * values.SHORTEST, lambda head: prepare(head, catalog))
+    (slow,) = parse(text, catalog)
+    assert quick == slow and quick is not None and quick.rows[0] == (1, b"\0\xff", b"AB")
+    for odd in ("0x1", "X'f'", "_binary X'00'", "0xg1"):
+        text = f"INSERT INTO b VALUES (1, {odd}, '')" + " " * values.SHORTEST
+        assert values.insert(text, lambda head: prepare(head, catalog)) is None
 
 
 def test_ten_thousand_rows_with_an_update() -> None:

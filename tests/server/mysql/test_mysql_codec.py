@@ -143,6 +143,26 @@ def test_text_is_utf8_or_error_1300() -> None:
     assert caught.value.code == 1300
 
 
+@pytest.mark.parametrize(("sent", "read"), [
+    (b"SELECT 'a\xc3\xa9'", "SELECT 'aé'"),
+    (rb"INSERT INTO t VALUES ('1', '\0" + b"\xff" + rb"\'\n''', " + b'"\xfe""")',
+     "INSERT INTO t VALUES ('1', X'00ff270a27', X'fe22')"),
+    (b" replace into t values (_binary '\xff', `\xc3\xa9`)", " replace into t values (X'ff', `é`)"),
+])
+def test_bytes_of_a_dump(sent: bytes, read: str) -> None:
+    """mariadb-dump writes those of a BLOB as they are, with escapes, between quotes."""
+    assert codec.statement(sent) == read
+
+
+@pytest.mark.parametrize("sent", [
+    b"SELECT '\xff'", b"INSERT INTO t VALUES (1, /* '\xff' */ 2)", b"INSERT INTO `\xff` VALUES (1)",
+    b"INSERT INTO t VALUES ('\xff", b"UPDATE t SET b = '\xff'"])
+def test_what_is_no_utf8_elsewhere_is_error_1300(sent: bytes) -> None:
+    with pytest.raises(SqlError) as caught:
+        codec.statement(sent)
+    assert caught.value.code == 1300
+
+
 @pytest.mark.parametrize("deprecate_eof", [False, True])
 def test_more_results_is_patched_into_the_last_packet(deprecate_eof: bool) -> None:
     body = codec.frame(b"rows", 1)

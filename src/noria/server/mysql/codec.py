@@ -10,6 +10,7 @@ out in several packets, the last one shorter than that.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from enum import IntFlag
 
 from noria.core import limits
 from noria.core.errors import SqlError
+from noria.sql.text.shape import literal_of
 
 MAX_PAYLOAD = 0xFFFFFF
 UTF8MB4 = 255  # utf8mb4_0900_ai_ci, the default collation
@@ -273,6 +275,34 @@ def text(data: bytes) -> str:
     except UnicodeDecodeError as error:
         raise SqlError(1300, "HY000", f"Invalid utf8mb4 character string: '{data[error.start:][:6].hex().upper()}'"
                                       "; send text as UTF-8 (SET NAMES utf8mb4)") from None
+
+
+_QUOTED = re.compile(
+    rb"""(?:_binary\s*)?('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")|`[^`]*`|/\*.*?\*/|\#[^\n]*|--(?=\s)[^\n]*""",
+    re.DOTALL | re.IGNORECASE)
+_ROWS = re.compile(rb"\s*(?:INSERT|REPLACE)\b", re.IGNORECASE)
+
+
+def statement(data: bytes) -> str:
+    """A statement.  What an INSERT or REPLACE has in quotes may be no UTF-8, as dumps write bytes: text columns do not
+    take it.  Elsewhere it comes from a client of another character set: error 1300.
+
+    >>> statement(b"INSERT INTO t VALUES ('a', 'b\\xff')")
+    "INSERT INTO t VALUES ('a', X'62ff')"
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return text(_QUOTED.sub(_as_hex, data) if _ROWS.match(data) else data)
+
+
+def _as_hex(part: re.Match[bytes]) -> bytes:
+    try:
+        part[0].decode()
+    except UnicodeDecodeError:
+        if part[1] is not None:
+            return b"X'%s'" % literal_of(part[1].decode("latin-1")).encode("latin-1").hex().encode()
+    return part[0]
 
 
 # --- Connecting ----------------------------------------------------------------------------------------------

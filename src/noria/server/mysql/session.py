@@ -254,7 +254,7 @@ class Conversation:
         sql = payload[1:]
         key = sql, session.status << 1 | self._deprecate_eof
         kept = self._kept(session, key)
-        return kept or self._when(session.query(codec.text(sql), self._multi, self._finish), key, binary=False)
+        return kept or self._when(session.query(codec.statement(sql), self._multi, self._finish), key, binary=False)
 
     def _kept(self, session: Session, key: Hashable) -> bytes | None:
         """What was sent to whoever asked the same, if it is still true."""

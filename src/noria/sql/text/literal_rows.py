@@ -18,8 +18,9 @@ from noria.sql.text.shape import literal_of
 
 _HEAD = re.compile(r"\s*(?:INSERT|REPLACE)\b[^'\"?;()#*/-]*?(?:\([^'\"?;()#*/-]*\)\s*)?\bVALUES?\s*(?=\()",
                    re.IGNORECASE)
-_LITERAL = (r"('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-            r"|(?:NULL|TRUE|FALSE|DEFAULT)\b)")
+_LITERAL = (  # what dumps write of bytes, too
+    r"('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+    r"|(?:NULL|TRUE|FALSE|DEFAULT)\b|X'(?:[0-9A-F]{2})*'|0x(?:[0-9A-F]{2})+\b|_binary\s*'(?:[^'\\]|\\.|'')*')")
 _FIRST = re.compile(r"\s*\(")
 _VALUE = re.compile(rf"\s*{_LITERAL}\s*([,)])", re.IGNORECASE | re.DOTALL)
 _COMMA = re.compile(r"\s*,")
@@ -103,4 +104,9 @@ def _value(token: str) -> Any:
     if token.isdigit():
         return int(token)
     word = _WORDS.get(token.upper(), _WORDS)
-    return literal_of(token) if word is _WORDS else word
+    if word is not _WORDS:
+        return word
+    first = token[0]
+    if first in "xX" or (first == "0" and token[1:2] in "xX"):
+        return bytes.fromhex(token[2:].rstrip("'"))
+    return literal_of(token) if first != "_" else literal_of(token[token.index("'"):]).encode()
