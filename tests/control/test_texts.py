@@ -83,6 +83,14 @@ def test_a_view_that_comes_before_what_it_reads_waits_for_it(tmp_path: Path) -> 
         assert rows(db, "SELECT * FROM b") == [(4,)]
 
 
+def test_they_are_no_part_of_a_program_as_a_text(tmp_path: Path) -> None:
+    with noria.open(tmp_path / "data") as db:
+        for text in (DUMP[2], DUMP[3], DUMP[6]):
+            db.sql(text)
+        (said,) = [r[0] for r in db.sql("SHOW NORIA PROGRAM").rows]
+        assert said.startswith("CREATE TABLE `t`")
+
+
 def test_one_that_cannot_be_made_says_why_and_waits_on(tmp_path: Path) -> None:
     with noria.open(tmp_path / "data") as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, author INT)")

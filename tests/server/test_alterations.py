@@ -412,6 +412,22 @@ def test_members_are_written_as_they_are_read(tmp_path: Path) -> None:
             db.sql("DROP TABLE t")
 
 
+def test_what_a_dump_is_told_of_a_table(tmp_path: Path) -> None:
+    """Its counter, as SHOW CREATE TABLE has it, and that a view has no keys."""
+    with noria.open(tmp_path / "data") as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, a INT)")
+        assert db.sql("SHOW CREATE TABLE t").rows[0][1].endswith("\n)")
+        db.sql("INSERT INTO t VALUES (7, 1)")
+        db.sql("DELETE FROM t")
+        assert db.sql("SHOW CREATE TABLE t").rows[0][1].endswith("\n) AUTO_INCREMENT=8")
+        db.sql("CREATE VIEW v AS SELECT a FROM t WHERE id = ?")
+        assert not db.sql("SHOW KEYS FROM v").rows
+        assert db.sql("SHOW CREATE DATABASE noria").rows[0][1] == "CREATE DATABASE `noria`"
+        text = db.sql("SHOW CREATE DATABASE IF NOT EXISTS noria").rows[0][1]
+        assert text == "CREATE DATABASE /*!32312 IF NOT EXISTS*/ `noria`"
+        db.sql(text)
+
+
 def numbered_by_hand(db: Database, table: str) -> None:
     """As it is done where a column is there already."""
     db.sql(f"ALTER TABLE {table} ADD COLUMN id INT FIRST")

@@ -6,6 +6,8 @@ from __future__ import annotations
 import pytest
 
 from noria.core.errors import SqlError
+from noria.core.types import JSON
+from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
 from sql.catalogs import DictCatalog
 
@@ -56,6 +58,8 @@ REFUSED = [
     "DELETE FROM t RETURNING id", "TRUNCATE TABLE t, u",
     "CREATE TEMPORARY TABLE x (a INT)", "CREATE TABLE x LIKE t", "CREATE TABLE x AS SELECT a FROM t",
     "CREATE TABLE x (a INT) PARTITION BY HASH (a)", "CREATE TABLE x (a INT, CHECK (a > 0))", "CREATE TABLE x (a INT CHECK (a > 0))",
+    "CREATE TABLE x (a LONGTEXT, b LONGTEXT CHECK (json_valid(a)))", "CREATE TABLE x (a VARCHAR(9) CHECK (json_valid(a)))",
+    "CREATE TABLE x (a LONGTEXT CHECK (json_valid(a) AND a <> ''))",
     "CREATE TABLE x (a INT REFERENCES t (id))", "CREATE TABLE x (a INT, FOREIGN KEY (a) REFERENCES t (id))",
     "CREATE TABLE x (a INT, b INT GENERATED ALWAYS AS (a + 1))", "CREATE TABLE x (a INT, b INT AS (a + 1) STORED)",
     "CREATE TABLE x (a INT INVISIBLE)", "CREATE TABLE x (a INT ZEROFILL)", "CREATE TABLE x (s TEXT, FULLTEXT KEY (s))",
@@ -68,6 +72,14 @@ REFUSED = [
     "EXPLAIN FORMAT=JSON SELECT a FROM t", "SHOW FULL VARIABLES", "SHOW GLOBAL TABLES", "SHOW ENGINES LIKE 'x'", "SET PASSWORD = 'x'",
     "BEGIN NOT ATOMIC", "COMMIT RELEASE", "START TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET @a := (SELECT 1)",
 ]
+
+
+def test_a_text_that_is_checked_to_be_json_is_json() -> None:
+    """What MariaDB's SHOW CREATE TABLE says of a JSON column."""
+    (made,) = parse("CREATE TABLE x (id INT PRIMARY KEY, `j` longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT "
+                    "'{\"b\":1}' CHECK (json_valid(`j`)))", DictCatalog())
+    assert isinstance(made, CreateTable) and made.table.columns[1].type == JSON
+    assert made.table.columns[1].default == '{"b": 1}'
 
 
 def said(text: str) -> str:

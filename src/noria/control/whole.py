@@ -30,6 +30,7 @@ from noria.control.rewriting import Rewriting
 from noria.control.target import Becoming, NewView, Target, target
 from noria.core import limits
 from noria.core.errors import SqlError, is_gone
+from noria.core.types import TableDef
 from noria.dataflow import packets
 from noria.plan.mir import tables_of
 from noria.sql.commands import AlterTable
@@ -70,16 +71,21 @@ class WholeProgram(Rewriting):
         """The program as a text that `apply` takes, and that makes the same one where there is nothing."""
         counters = await self._counters()
         views = [Kept(n, self._texts[n], self._as_of[n]) for n in self._views]
-        return await asyncio.to_thread(program_text, list(self._tables.values()), views, counters)
+        text = await asyncio.to_thread(program_text, list(self._tables.values()), views, counters)
+        return text + "".join(_left_out(v.text) for v in self._as_text.values())
 
     async def _counters(self) -> Mapping[str, int]:
         """What AUTO_INCREMENT gives next."""
-        found = {}
-        for table in [t for t in self._tables.values() if t.auto_increment is not None]:
-            reply: packets.Done = await self._link.ask(packets.Ask(0, "table", table.name), retry=True)
-            if reply.error is None:  # else it was dropped meanwhile, or is damaged
-                found[table.name] = reply.value["auto_increment"] + 1
-        return found
+        numbered = [t for t in self._tables.values() if t.auto_increment is not None]
+        return {t.name: await self.next_number(t) for t in numbered}
+
+    async def next_number(self, table: TableDef) -> int:
+        """What AUTO_INCREMENT gives next; 1 without it."""
+        if table.auto_increment is None:
+            return 1
+        reply: packets.Done = await self._link.ask(packets.Ask(0, "table", table.name), retry=True)
+        number = 1 if reply.error is not None else reply.value["auto_increment"] + 1  # dropped meanwhile, or damaged
+        return int(number)
 
     async def history(self) -> Sequence[packets.Noted]:
         """The last changes, the oldest first."""
@@ -280,7 +286,8 @@ class WholeProgram(Rewriting):
                 *(packets.DropTable(self._tables[fold(n)].name) for n in t.difference.tables_dropped))
 
     def _recipe_of(self, t: Target, parting: Parting) -> tuple[str, ...]:
-        return (*self.recipe(self._going(t), read=parting.read), *(v.recipe for v in t.views))
+        going = {*self._going(t), *(fold(v.view.name) for v in t.views)}
+        return (*self.recipe(going, read=parting.read), *(v.recipe for v in t.views))
 
     def _become(self, t: Target, adhoc: Sequence[str], parting: Parting) -> None:
         """What the worker has acknowledged."""
@@ -294,6 +301,7 @@ class WholeProgram(Rewriting):
             self._note_altered(a.table)
         for name in t.difference.tables_dropped:
             del self._tables[fold(name)]
+        self._forget_texts([fold(v.view.name) for v in t.views])
         for v in t.views:
             self._remember(v.view, set(v.used), v.text, v.as_of, v.unread)
         self.version += 1
@@ -313,6 +321,11 @@ class WholeProgram(Rewriting):
         except SqlError as e:
             raise SqlError(e.code, e.state, f"The program is changed, but not all of it could be filled: {e.message}"
                            ) from e
+
+
+def _left_out(text: str) -> str:
+    """A view that is only its text is no part of a program."""
+    return "".join(f"-- {line}\n" for line in ["without FROM, or reads a view that is:", *text.splitlines()]) + "\n"
 
 
 def _beside(v: NewView) -> str:

@@ -208,15 +208,14 @@ def key_of(at: int, table: TableDef | None) -> str:
     return ""
 
 
-def _create_table(command: Show, program: Program, about: About) -> ResultSet:
-    table = program.table(command.target)
-    if table is not None:
-        return texts(["Table", "Create Table"], [(table.name, table_text(table))])
-    return _create_view(command, program, about)
+def create_table(table: TableDef, next_number: int) -> ResultSet:
+    return texts(["Table", "Create Table"], [(table.name, table_text(table, next_number))])
 
 
 def _create_database(command: Show, program: Program, about: About) -> ResultSet:
-    return texts(["Database", "Create Database"], [(DATABASE, f"CREATE DATABASE {quoted(DATABASE)}")])
+    """full: IF NOT EXISTS was asked for, as dumps do."""
+    exists = "/*!32312 IF NOT EXISTS*/ " if command.full else ""
+    return texts(["Database", "Create Database"], [(DATABASE, f"CREATE DATABASE {exists}{quoted(DATABASE)}")])
 
 
 def _create_view(command: Show, program: Program, about: About) -> ResultSet:
@@ -233,11 +232,12 @@ def _create_view(command: Show, program: Program, about: About) -> ResultSet:
 
 def _index(command: Show, program: Program, about: About) -> ResultSet:
     table = program.table(command.target)
-    if table is None:
+    if table is None and program.text_view(command.target) is None and program.view(command.target) is None:
         raise unknown_table(command.target)
-    rows = [(table.name, int(not unique), name, n + 1, table.columns[c].name, "A", None, None, None,
-             "YES" if table.columns[c].nullable else "", "BTREE", "", "")
-            for name, unique, columns in keys_of(table) for n, c in enumerate(columns)]
+    rows = [] if table is None else [
+        (table.name, int(not unique), name, n + 1, table.columns[c].name, "A", None, None, None,
+         "YES" if table.columns[c].nullable else "", "BTREE", "", "")
+        for name, unique, columns in keys_of(table) for n, c in enumerate(columns)]
     return texts(["Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name", "Collation", "Cardinality",
                   "Sub_part", "Packed", "Null", "Index_type", "Comment", "Index_comment"], rows)
 
@@ -291,7 +291,7 @@ _SHOW: dict[str, Callable[[Show, Program, About], ResultSet]] = {
     "columns": _columns,
     "fields": _columns,
     "create database": _create_database,
-    "create table": _create_table,
+    "create table": _create_view,  # a table's needs its counter
     "create view": _create_view,
     "index": _index,
     "indexes": _index,

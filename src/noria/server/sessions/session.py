@@ -264,6 +264,8 @@ class Session:
     async def _show(self, command: sql.Show) -> ResultSet:
         if command.what == "processlist":
             return inspection.processlist(self._processes.rows(command.full))
+        if command.what == "create table" and (table := self._executor.program.table(command.target)) is not None:
+            return inspection.create_table(table, await self._executor.program.next_number(table))
         if command.what.startswith("noria "):
             return await self._explainer.show(command)
         return inspection.show(command, self._executor.program, self)

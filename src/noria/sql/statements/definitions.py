@@ -14,7 +14,7 @@ from sqlglot import exp
 from noria.core.errors import KeptAsText, SqlError, name_too_long, parse_error, too_many_columns
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
-from noria.core.types import Collation, Column, IndexDef, Kind, SqlType, TableDef
+from noria.core.types import JSON, Collation, Column, IndexDef, Kind, SqlType, TableDef
 from noria.sql.commands import (
     Command,
     CreateDatabase,
@@ -308,6 +308,18 @@ def _column_charset(draft: _Draft, c: Column, node: exp.Expr) -> Column:
     return _binary(draft, c, node) if node.this.name.lower() == "binary" else c
 
 
+def _check(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    """MariaDB's JSON: a text that is checked to be one.  Other conditions would not be held to."""
+    asked = node.this
+    json = isinstance(asked, exp.Anonymous) and asked.name.lower() == "json_valid" and len(asked.expressions) == 1 and (
+        isinstance(asked.expressions[0], exp.Column) and asked.expressions[0].name.lower() == c.name.lower())
+    if not json or c.type.declared != "longtext":
+        what, instead = NOT_ENFORCED[exp.CheckColumnConstraint]
+        raise refuse(what, node, instead)
+    column = replace(c, type=JSON)
+    return replace(column, default=coerce(c.default, column, 1)) if c.default is not None else column
+
+
 def _ignored(draft: _Draft, c: Column, node: exp.Expr) -> Column:
     return c
 
@@ -317,11 +329,10 @@ _CONSTRAINTS: dict[type, Callable[[_Draft, Column, exp.Expr], Column]] = {
     exp.AutoIncrementColumnConstraint: _auto_increment, exp.PrimaryKeyColumnConstraint: _inline_primary_key,
     exp.UniqueColumnConstraint: _inline_unique, exp.CollateColumnConstraint: _collate,
     exp.BinaryColumnConstraint: _binary, exp.CharacterSetColumnConstraint: _column_charset,
-    exp.CommentColumnConstraint: _ignored, exp.OnUpdateColumnConstraint: _on_update,
+    exp.CheckColumnConstraint: _check, exp.CommentColumnConstraint: _ignored, exp.OnUpdateColumnConstraint: _on_update,
 }
 _REFUSED: dict[type, tuple[str, str]] = {
     exp.Reference: ("REFERENCES", "leave it out, and keep the tables consistent in the application"),
-    exp.CheckColumnConstraint: ("CHECK", "leave it out, and check in the application"),
     exp.ComputedColumnConstraint: ("generated columns", "compute the value in a view"),
     exp.ZeroFillColumnConstraint: ("ZEROFILL", "format numbers in the application"),
 }

@@ -222,7 +222,8 @@ def _show(r: _Reader) -> Command:
     _check_said(r, said, what)
     if what == "count":
         return _show_count(r)
-    show = Show(what, _target(r, what), None, "FULL" in said, scope)
+    full = "FULL" in said or (what == "create database" and r.take("IF", "NOT", "EXISTS"))
+    show = Show(what, _target(r, what), None, full, scope)
     return _conditions(r, show)
 
 
@@ -237,7 +238,6 @@ def _check_said(r: _Reader, said: set[str], what: str) -> None:
 def _target(r: _Reader, what: str) -> str:
     """The table, view or database that the answer is of."""
     if what == "create database":
-        r.take("IF", "NOT", "EXISTS")
         name = r.name()
         check_database(name)
         return name
