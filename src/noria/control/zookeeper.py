@@ -3,7 +3,9 @@
 It is kazoo's lock: an ephemeral node of the session, which goes when the session ends; who waits longest is next.
 
 Keeps true: who has lost the lease is told before ZooKeeper gives it to another, also where ZooKeeper cannot be reached
-any more: after a part of a session's time without an answer it counts as lost.  A lease that was lost does not come
+any more, and not before that.  ZooKeeper keeps a node for a session's time after it has last heard of its process,
+which it has at the earliest when the last question that it answered was sent: so a thread asks again and again whether
+the node is there, and a little before that time is over the lease counts as lost.  A lease that was lost does not come
 back; the process that had it ends, as if it had crashed.
 """
 
@@ -12,8 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import CancelledError, KazooException
@@ -22,9 +27,8 @@ from kazoo.recipe.lock import Lock
 
 SESSION_S = 3.0  # how long ZooKeeper keeps the node of a process that died; it makes at least two of its ticks of it
 CONNECT_S = 10.0
-# kazoo says that a connection is lost after two thirds of the session's time without an answer: then so much of it may
-# pass before the lease does.
-SILENCE_SHARE = 1 / 4
+ASK_SHARE = 1 / 6  # of the session's time, between two questions
+SURE_SHARE = 11 / 12  # of the session's time, for which an answer is good
 _ADDRESS = re.compile(r"zk://([\w.:,\[\]-]+)((?:/[\w.-]+)*)/?")
 
 
@@ -54,9 +58,10 @@ class Lease:
     def __init__(self, address: Address, holder: str, note: Callable[[str], None], session_s: float = SESSION_S):
         self._address, self._holder, self._note = address, holder, note
         self._client = KazooClient(address.hosts, timeout=session_s, connection_retry={"max_tries": -1, "max_delay": 1})
-        self._silence_s = session_s * SILENCE_SHARE
+        self._ask_s, self._sure_s = session_s * ASK_SHARE, session_s * SURE_SHARE
         self._lock: Lock | None = None
-        self._silence: asyncio.TimerHandle | None = None
+        self._end: asyncio.TimerHandle | None = None  # of what the last answer is good for
+        self._ended = threading.Event()  # for who asks
         self.held = False
 
     # ------------------------------------------------------------ to be had
@@ -64,6 +69,7 @@ class Lease:
         """Wait until it is ours."""
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[str] = self._loop.create_future()  # why, once it is lost
+        self._sure: asyncio.Future[None] = self._loop.create_future()  # the first answer
         try:
             await asyncio.to_thread(self._client.start, CONNECT_S)
         except KazooTimeoutError as e:
@@ -76,15 +82,18 @@ class Lease:
             if not await self._in_thread(self._at_once) and not await self._in_thread(self._in_turn):
                 continue
             self.held = True
-            self._take_state(self._client.state)
+            threading.Thread(target=self._ask, name="lease", daemon=True).start()
+            first: set[asyncio.Future[Any]] = {self._sure, self.lost}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if self.lost.done():  # while the answer was on its way
                 raise LeaseUnavailable(f"the lease was lost as it came: {self.lost.result()}")
 
     async def release(self) -> None:
         """Let the next one have it at once."""
         self.held = False
-        if self._silence is not None:
-            self._silence.cancel()
+        self._ended.set()
+        if self._end is not None:
+            self._end.cancel()
         await asyncio.to_thread(self._stop)
 
     def _stop(self) -> None:
@@ -119,24 +128,48 @@ class Lease:
             return False
 
     # ------------------------------------------------------------ to be lost
+    def _ask(self) -> None:
+        """In a thread of its own.  A question waits while there is no connection; then the next one is sent at once."""
+        assert self._lock is not None
+        sent = -self._ask_s
+        while not self._ended.wait(max(sent + self._ask_s - time.monotonic(), 0)):
+            sent = time.monotonic()
+            with contextlib.suppress(KazooException):  # `_heard` is told of it as well
+                there = self._client.exists(f"{self._lock.path}/{self._lock.node}") is not None
+                self._in_loop(self._answered, sent, there)
+
+    def _answered(self, sent: float, there: bool) -> None:
+        """sent: when, of the monotonic clock."""
+        if not self.held:
+            return
+        if self._end is not None:
+            self._end.cancel()
+        if there:
+            self._end = self._loop.call_later(sent + self._sure_s - time.monotonic(), self._lose,
+                                              "ZooKeeper does not answer")
+            if not self._sure.done():
+                self._sure.set_result(None)
+        else:
+            self._lose("ZooKeeper has its node no more")
+
     def _heard(self, state: str) -> None:
         """In kazoo's thread."""
+        self._in_loop(self._take_state, state)
+
+    def _in_loop(self, do: Callable[..., None], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._take_state, state)
+            self._loop.call_soon_threadsafe(do, *args)
 
     def _take_state(self, state: str) -> None:
-        if self._silence is not None:
-            self._silence.cancel()
-            self._silence = None
         if not self.held:
             return
         if state == KazooState.LOST:
             self._lose("ZooKeeper has ended the session")
         elif state == KazooState.SUSPENDED:
-            self._note("ZooKeeper does not answer")
-            self._silence = self._loop.call_later(self._silence_s, self._lose, "ZooKeeper does not answer")
+            self._note("no connection to ZooKeeper")
 
     def _lose(self, why: str) -> None:
         self.held = False
+        self._ended.set()
         if not self.lost.done():
             self.lost.set_result(why)
