@@ -3,9 +3,7 @@ whole with error 1021, nothing acknowledged is lost, and with space again it goe
 
 from __future__ import annotations
 
-import contextlib
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from disks import occupy, small_disk
 from e2e.serving import Served, execute, rows, serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -23,18 +22,8 @@ ROWS = 200
 @pytest.fixture(scope="module")
 def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
     """For the data and for the run directory: 96 MB each."""
-    mounted: list[Path] = []
-    try:
-        for name in ("d", "r"):
-            mount = tmp_path_factory.mktemp(name)
-            made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(mount)], capture_output=True)
-            if made.returncode:
-                pytest.skip(f"cannot mount a small tmpfs: {made.stderr.decode().strip()}")
-            mounted.append(mount)
-        yield mounted[0], mounted[1]
-    finally:
-        for mount in mounted:
-            subprocess.run(["umount", "-l", str(mount)], check=True)
+    with (small_disk(tmp_path_factory.mktemp("d"), 96) as data, small_disk(tmp_path_factory.mktemp("r"), 96) as run):
+        yield data, run
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +33,6 @@ def served(disks: tuple[Path, Path]) -> Iterator[Served]:
                  "CREATE MATERIALIZED VIEW parts AS SELECT part, COUNT(*) AS n FROM t GROUP BY part",
                  run_root=disks[1]) as server:
         yield server
-
-
-def occupy(directory: Path) -> Path:
-    """Take all the space that is left."""
-    path = directory / "others"
-    with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(2**16))
-    return path
 
 
 def body(id: int) -> str:

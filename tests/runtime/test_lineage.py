@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from noria.control.leases import Claim, DirectoryInUse
+from noria.control.leases import CannotClaim, Claim
 from noria.runtime import wire
 from noria.runtime.lineage import Fence, Fenced, Lineage, LockBusy, Process
 from runtime.processes import DEADLINE_S, config, finish, spawn
@@ -90,15 +90,18 @@ def test_a_process_is_more_than_its_number() -> None:
 
 def test_one_front_end_a_directory_and_epochs_that_grow(tmp_path: Path) -> None:
     first = Claim(tmp_path / "data")
-    with pytest.raises(DirectoryInUse, match=f"in use by process {os.getpid()}"):
+    with pytest.raises(CannotClaim, match=f"in use by process {os.getpid()}"):
         Claim(tmp_path / "data")
     first.release()
     second = Claim(tmp_path / "data")
-    assert (first.epoch, second.epoch) == (1, 2)
-    second.release()
+    assert (first.next_epoch(), second.next_epoch(), second.next_epoch()) == (1, 2, 3)
     (tmp_path / "data" / "epoch").write_text("garbage")
-    with pytest.raises(DirectoryInUse, match="holds no number"):
-        Claim(tmp_path / "data")
+    with pytest.raises(CannotClaim, match="holds no number"):
+        second.next_epoch()
+    second.release()
+    (tmp_path / "none").write_text("")
+    with pytest.raises(CannotClaim, match="none cannot be used: File exists"):
+        Claim(tmp_path / "none")
 
 
 def test_a_worker_that_hears_nothing_ends_by_its_lease_and_frees_the_lock(tmp_path: Path) -> None:

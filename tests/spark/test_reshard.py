@@ -75,7 +75,7 @@ def read(db: Database) -> list[list[Any]]:
 def to(path: Path, workers: int, spark: Callable[[], Any] | None = None, again: bool = False) -> str:
     claim = Claim(path)
     try:
-        return Resharding(path, workers, claim.epoch, lambda *step: None, spark or _none, again).run()
+        return Resharding(path, workers, claim.next_epoch(), lambda *step: None, spark or _none, again).run()
     finally:
         claim.release()
 
@@ -120,7 +120,7 @@ def test_again_brings_rows_to_their_workers(tmp_path: Path) -> None:
     ids = [i for i in range(1001, 1021) if int(shard_of([np.array([i])], [INT], 2)[0])]
     claim = Claim(data)
     store = RocksStore(str(data / "worker-0" / "base"), PlainSymbols())
-    store.write([Insert("numbers", (0, 1), [(i, 3) for i in ids])], claim.epoch, 1)
+    store.write([Insert("numbers", (0, 1), [(i, 3) for i in ids])], claim.next_epoch(), 1)
     store.close()
     claim.release()
     with noria.open(data, workers=2) as db:

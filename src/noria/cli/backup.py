@@ -30,7 +30,7 @@ def command(
 
     from noria import __version__
     from noria.cli.progress import copying
-    from noria.control.leases import DirectoryInUse
+    from noria.control.leases import CannotClaim
     from noria.storage import backup
     from noria.storage.errors import StoreError
 
@@ -40,7 +40,7 @@ def command(
         made = datetime.now(UTC).isoformat(timespec="seconds")
         with (_stopped(data_dir) if data_dir else _running(url)) as checkpoint, copying("copying") as progress:
             about = backup.make(checkpoint, target, made, __version__, progress)
-    except (StoreError, DirectoryInUse) as e:
+    except (StoreError, CannotClaim, OSError) as e:
         sys.exit(f"noria backup: {e}")
     rows = sum(about.tables.values())
     print(f"{target}: {len(about.tables)} tables, {rows:,} rows, {about.nbytes:,} bytes; noria restore {target} DIR")

@@ -23,14 +23,14 @@ def command(
 
     Status 0: all is whole; 1: what is not is listed, with table, index and file.
     """
-    from noria.control.leases import Claim, DirectoryInUse
+    from noria.control.leases import CannotClaim, Claim
     from noria.storage import shards
     from noria.storage.errors import StoreError
 
     try:
         found = shards.bases(data_dir)
         claim = Claim(data_dir)
-    except (DirectoryInUse, StoreError) as e:
+    except (CannotClaim, StoreError) as e:
         sys.exit(f"noria check: {e}")
     try:
         reports = [_checked(base, accept_loss, w, len(found)) for w, base in enumerate(found)]

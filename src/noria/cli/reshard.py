@@ -24,7 +24,7 @@ def command(
     Interrupted, the old ones are as they were; run again, it goes on with the tables that are missing.
     """
     from noria.cli.interrupts import Interrupted, interruptible
-    from noria.control.leases import Claim, DirectoryInUse
+    from noria.control.leases import CannotClaim, Claim
     from noria.server.settings import SettingsError, check_workers
     from noria.spark.hosting.session import SparkUnavailable
     from noria.storage import resharding
@@ -40,11 +40,11 @@ def command(
         sys.exit(f"noria reshard: {data_dir} is no data directory of noria")
     try:
         claim = Claim(data_dir)
-    except DirectoryInUse as e:
+    except CannotClaim as e:
         sys.exit(f"noria reshard: {e}")
     try:
         with interruptible():
-            said = _resharded(data_dir, workers, claim.epoch, again)
+            said = _resharded(data_dir, workers, claim.next_epoch(), again)
         if drop_old:
             resharding.forget(data_dir)
         kept = (data_dir / BEFORE).exists()
@@ -55,7 +55,7 @@ def command(
               + ("the new stores are what counts: run it again before the server" if resharding.is_switching(data_dir)
                  else "the data is as it was, and another run goes on from here"), file=sys.stderr)
         raise typer.Exit(128 + e.number) from None
-    except (StoreError, SparkUnavailable, OSError) as e:
+    except (CannotClaim, StoreError, SparkUnavailable, OSError) as e:
         sys.exit(f"noria reshard: {e}")
     finally:
         claim.release()

@@ -43,9 +43,14 @@ REPLY_BYTES = 0  # kept replies are MySQL packets, which nobody asks for here
 class EmbeddedTransport:
     def __init__(self, path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1):
         self._claim = Claim(Path(path).absolute())
-        self._run_dir = make_run_dir(self._claim.data_dir)
+        try:
+            epoch = self._claim.next_epoch()
+            self._run_dir = make_run_dir(self._claim.data_dir)
+        except BaseException:
+            self._claim.release()
+            raise
         limit = DEFAULT_MEMORY_BYTES if memory_limit is None else memory_limit
-        config = WorkerConfig(0, workers, "", self._claim.data_dir, self._run_dir, self._claim.epoch,
+        config = WorkerConfig(0, workers, "", self._claim.data_dir, self._run_dir, epoch,
                               memory_limit=limit // workers, spark=False)
         self._closing = False
         self._loop = asyncio.new_event_loop()

@@ -1,7 +1,7 @@
 """Who owns a data directory, and the epoch that goes with it.
 
-One front end at a time holds a directory's `lock`; each takes the next epoch, written durably before anything is
-started with it.  Workers number their own incarnations (`runtime/lineage.py`): a worker that is started again
+One front end at a time holds a directory's `lock`; who changes it takes the next epoch, written durably before anything
+is started with it.  Workers number their own incarnations (`runtime/lineage.py`): a worker that is started again
 under the same front end keeps its epoch, because unanswered changes are told apart by (epoch, seq).
 
 Keeps true: two claims of a directory never hold at once; no epoch is given twice.
@@ -9,15 +9,18 @@ Keeps true: two claims of a directory never hold at once; no epoch is given twic
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from noria.runtime.lineage import Process
+from noria.storage.disk import sync
 
 
-class DirectoryInUse(Exception):
-    """Another front end serves this directory: which, and what to do."""
+class CannotClaim(Exception):
+    """The directory cannot be ours, for another front end serves it or it cannot be written: which, and what to do."""
 
 
 class Claim:
@@ -25,26 +28,27 @@ class Claim:
     have what decides that (`zookeeper`); a process of this machine that does still is killed."""
 
     def __init__(self, data_dir: Path, wrest: bool = False):
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.data_dir = data_dir
-        self._lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            self._take(wrest)
-            self.epoch = self._next_epoch()
-        except BaseException:
-            os.close(self._lock)
-            raise
+        with _usable(data_dir):
+            data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self._take(wrest)
+            except BaseException:
+                self.release()
+                raise
 
     def _take(self, wrest: bool) -> None:
         if not self._locked():
             holder = os.pread(self._lock, 200, 0).decode(errors="replace").split()
             if not wrest or not _killed(holder) or not self._locked():
-                raise DirectoryInUse(f"the data directory {self.data_dir} is in use by process "
+                raise CannotClaim(f"the data directory {self.data_dir} is in use by process "
                                      f"{holder[0] if holder else 'unknown'}: stop that server or use another directory")
         us = Process.of(os.getpid())
         assert us is not None, "we live"
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{us.pid} {us.started} {us.space}".encode(), 0)
+        said = f"{us.pid} {us.started} {us.space}".encode()
+        os.pwrite(self._lock, said, 0)  # where the last one's was, for which there is room
+        os.ftruncate(self._lock, len(said))
 
     def _locked(self) -> bool:
         try:
@@ -53,29 +57,37 @@ class Claim:
             return False
         return True
 
-    def _next_epoch(self) -> int:
+    def next_epoch(self) -> int:
+        """For what is started now, and nothing that was before."""
         path = self.data_dir / "epoch"
         try:
             epoch = int(path.read_text()) + 1 if path.exists() else 1
         except ValueError as e:
-            raise DirectoryInUse(f"{path} holds no number, so this is no data directory of noria, or a damaged "
-                                 f"one: restore the file (any number above all it ever held) or use another "
-                                 f"directory") from e
+            raise CannotClaim(f"{path} holds no number, so this is no data directory of noria, or a damaged "
+                              f"one: restore the file (any number above all it ever held) or use another "
+                              f"directory") from e
         fresh = path.with_suffix(".new")
-        with fresh.open("w") as f:
-            f.write(str(epoch))
-            f.flush()
-            os.fsync(f.fileno())
-        fresh.replace(path)
-        directory = os.open(self.data_dir, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        with _usable(self.data_dir):
+            try:
+                fresh.write_text(str(epoch))
+                sync(str(fresh))
+                fresh.replace(path)
+            except OSError:
+                fresh.unlink(missing_ok=True)
+                raise
+            sync(str(self.data_dir))
         return epoch
 
     def release(self) -> None:
         os.close(self._lock)
+
+
+@contextlib.contextmanager
+def _usable(data_dir: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise CannotClaim(f"the data directory {data_dir} cannot be used: {e.strerror}") from e
 
 
 def _killed(holder: list[str]) -> bool:

@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 import uvloop
 
-from noria.control.leases import Claim, DirectoryInUse
+from noria.control.leases import CannotClaim, Claim
 from noria.control.supervisor import Event, Supervisor
 from noria.control.whole import WholeProgram
 from noria.control.zookeeper import LeaseUnavailable
@@ -105,7 +105,7 @@ def serve(settings: Settings, log_level: str) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))
-    except (CannotListen, CannotServe, StartFailed, DirectoryInUse, StoreError, SparkUnavailable, SettingsError,
+    except (CannotListen, CannotServe, StartFailed, CannotClaim, StoreError, SparkUnavailable, SettingsError,
             LeaseUnavailable) as e:
         print(f"noria serve: {e}", file=sys.stderr)
         return 1
@@ -181,6 +181,7 @@ class Node:
         settings = self.settings
         claim = Claim(settings.data_dir, wrest=bool(settings.lease))
         self._closers.append(("data directory", claim.release))
+        epoch = claim.next_epoch()
         check_workers(settings.data_dir, settings.workers)
         ports = self._ports()
         self._fronts: Fronts | None = None
@@ -191,16 +192,16 @@ class Node:
         hosts = Hosts(settings, run_dir)
         hub = await hosts.start()
         self._closers.append(("tunnel", hosts.close))
-        self.links = [WorkerLink(link_endpoint(run_dir, w, several), claim.epoch, w, note=log.info,
+        self.links = [WorkerLink(link_endpoint(run_dir, w, several), epoch, w, note=log.info,
                                  doing=doing_path(run_dir, w), heard=HeardBy(heard_path(run_dir, w), several),
                                  elsewhere=hosts.elsewhere)
                       for w in range(several)]
-        self.link: Link = self.links[0] if several == 1 else ShardedLink(self.links, claim.epoch)
+        self.link: Link = self.links[0] if several == 1 else ShardedLink(self.links, epoch)
         self.link.on_hello = self._hello
         self.program = WholeProgram(self.link)
         await self.link.start()
         worker_bytes = int(settings.memory_bytes * WORKER_MEMORY_SHARE) // several
-        workers = WorkerConfig(0, several, self.links[0].endpoint, settings.data_dir, run_dir, claim.epoch,
+        workers = WorkerConfig(0, several, self.links[0].endpoint, settings.data_dir, run_dir, epoch,
                                memory_limit=worker_bytes, hub=hub, certificate=settings.cluster_cert,
                                key=settings.cluster_key)
         if not settings.lease:
