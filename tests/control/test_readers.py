@@ -46,7 +46,7 @@ def shown(db: Database) -> dict[str, tuple[str, str]]:
             for r in result.rows}
 
 
-UNREAD = ("none", "not read yet: it keeps nothing")
+UNREAD = ("none", "not looked up in yet: it keeps nothing")
 
 
 def test_a_view_that_is_not_read_has_no_node(db: Database) -> None:

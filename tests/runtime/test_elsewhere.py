@@ -37,17 +37,19 @@ from runtime.processes import run, spawn, within
 SECRET = Between(b"s" * 32)
 
 
-def certificate(place: Path, name: str) -> tuple[Path, Path]:
+def certificate(place: Path, name: str, begins: float = -1, ends: float = 9) -> tuple[Path, Path]:
+    """begins, ends: in days from now."""
     key = ec.generate_private_key(ec.SECP256R1())
     who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
     made = (x509.CertificateBuilder().subject_name(who).issuer_name(who).public_key(key.public_key())
-            .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(1))
-            .not_valid_after(now + datetime.timedelta(9)).sign(key, hashes.SHA256()))
+            .serial_number(x509.random_serial_number()).not_valid_before(now + datetime.timedelta(begins))
+            .not_valid_after(now + datetime.timedelta(ends)).sign(key, hashes.SHA256()))
     paths = place / f"{name}.pem", place / f"{name}.key"
     paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
     paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
                                            serialization.NoEncryption()))
+    paths[1].chmod(0o600)
     return paths
 
 
@@ -291,12 +293,53 @@ def test_another_certificate_is_not_ours(tmp_path: Path) -> None:
     run(test)
 
 
+def test_a_certificate_is_changed_while_all_run(tmp_path: Path) -> None:
+    async def test() -> None:
+        ours = Between(SECRET.secret, *certificate(tmp_path, "ours"))
+        server = Host(tmp_path / "s", between=ours)
+        host, port = await server.start()
+        came = await server.listens("link-1")
+        certificate(tmp_path, "ours")
+        await proof.connected(host, port, ours, b"link link-1")
+        await within(came.get())
+        assert not server.said
+        await server.tunnel.close()
+
+    run(test)
+
+
+def test_a_certificate_that_no_end_would_take(tmp_path: Path) -> None:
+    """Who has it is told so, rather than the others that they are not reached."""
+    readable = certificate(tmp_path, "readable")
+    readable[1].chmod(0o640)
+    for files, why in ((certificate(tmp_path, "old", ends=-0.5), "is not valid since 20"),
+                       (certificate(tmp_path, "new", begins=1), "is not valid before 20"),
+                       (readable, f"can be read by others than its owner: chmod 600 {readable[1]}")):
+        for server in (True, False):
+            with pytest.raises(NoProof, match=why):
+                proof.tls(Between(SECRET.secret, *files), server)
+
+
+def test_who_expects_no_tls_is_told_of_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        server = Host(tmp_path / "s", between=Between(SECRET.secret, *certificate(tmp_path, "ours")))
+        with pytest.raises(proof.Closed, match="before it proved anything: does it want TLS, --cluster-cert and"):
+            await proof.connected(*await server.start(), SECRET, b"link link-1")
+        await server.tunnel.close()
+
+    run(test)
+
+
 def test_the_secret_is_the_owners(tmp_path: Path) -> None:
     made = proof.secret_of(tmp_path)
     assert len(made) == 32 and proof.secret_of(tmp_path) == made
     (tmp_path / "workers.secret").chmod(0o640)
     with pytest.raises(NoProof, match="its owner alone can read: remove it"):
         proof.secret_of(tmp_path)
+    for path, why in ((tmp_path / "workers.secret", "its owner alone can read: copy workers.secret"),
+                      (tmp_path / "none", "none cannot be read: No such file or directory: copy workers.secret")):
+        with pytest.raises(NoProof, match=why):
+            proof.secret_in(path)
 
 
 def test_the_servers_tunnel_comes_back(tmp_path: Path) -> None:

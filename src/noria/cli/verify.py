@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,10 +27,16 @@ def command(
         if "view" not in step:
             console.print(str(step.get("step", "")), style="dim")
             continue
-        agree = agree and bool(step["agrees"])
-        verdict = "[green]agrees[/]" if step["agrees"] else "[red]DIFFERS[/]"
-        console.print(f"{step['view']}: {verdict}, compared {step['compared']}")
+        agree = agree and step["agrees"] is not False
+        console.print(f"{step['view']}: {_verdict(step)}")
         for difference in step.get("differences", []):
             console.print(f"    {difference}", markup=False)
     if not agree:
         raise typer.Exit(3)
+
+
+def _verdict(step: dict[str, Any]) -> str:
+    compared = str(step["compared"])
+    if step["agrees"] is None:
+        return compared.replace("nothing", "nothing to compare", 1)
+    return f"{'[green]agrees[/]' if step['agrees'] else '[red]DIFFERS[/]'}, compared {compared}"

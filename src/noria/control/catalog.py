@@ -109,7 +109,7 @@ class Catalog(Relations):
         mine = self._views[fold(view)]
         donor = self.match(mine)
         if donor is None:
-            return "not read yet: it keeps nothing"
+            return "not looked up in yet: it keeps nothing"
         some = reading(donor, mine)
         return f"its rows are those of {donor.name}" if some is None else (
             f"its rows are found in those of {donor.name}: {some.show(donor)}")

@@ -454,8 +454,7 @@ class Worker:
         graph, stored = self.engine.graph.nodes, self._store.memory()
         excess, adhoc = evict.excess_of_adhoc(self.engine, self.memory_limit)
         return {
-            "worker": self.worker, "tick": self.engine.tick_number,
-            "memory": evict.memory(self.engine) + stored + leaving.nbytes,
+            "tick": self.engine.tick_number, "memory": evict.memory(self.engine) + stored + leaving.nbytes,
             "memory_limit": self.memory_limit, "symbols": self._symbols.memory(), "storage": stored,
             "essential": evict.essential(self.engine), "adhoc_excess": excess, "adhoc_views": adhoc,
             "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),

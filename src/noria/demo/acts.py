@@ -324,8 +324,10 @@ def verify(stage: Stage) -> bool:
             if "view" not in step:
                 tell(step.get("done", 0), step.get("total", 0), str(step.get("step", "")))
                 continue
+            if step["agrees"] is None:  # nothing was there to compare
+                continue
             compared += 1
-            agreed = agreed and bool(step["agrees"])
+            agreed = agreed and step["agrees"]
             say = screen.good if step["agrees"] else screen.bad
             say(f"{step['view']}: {'agrees' if step['agrees'] else 'DIFFERS'}, {step.get('rows', 0):,} rows compared")
             for difference in step.get("differences", []):

@@ -80,11 +80,11 @@ def _rehearsed(each: Sequence[Rehearsal]) -> Rehearsal:
 
 def _stats(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Sums, but for what each worker has the same of."""
-    found: dict[str, Any] = {"worker": 0}
+    found: dict[str, Any] = {}
     for name in values[0]:
         each = [v[name] for v in values]
         if name in ("tables", "adhoc_views"):
             found[name] = {t: sum(v.get(t, 0) for v in each) for t in dict.fromkeys(t for v in each for t in v)}
-        elif name != "worker":
+        else:
             found[name] = max(each) if name in _MOST else sum(each)
     return found

@@ -24,7 +24,10 @@ import secrets
 import socket
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+
+from cryptography import x509
 
 MAGIC = b"noria\x00\x00\x01"
 PROOF_S = 5.0
@@ -34,6 +37,7 @@ KEEP_S = 5  # for which a host may say nothing at all, on any connection, before
 _NUMBER = _PROOF = 32
 _SECRET_BYTES = 32
 _SECRET_FILE = "workers.secret"
+_COPY = f"copy {_SECRET_FILE} of the server's data directory, with mode 600"
 _YES, _NO = b"+", b"-"
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -80,11 +84,13 @@ def secret_of(data_dir: Path) -> bytes:
 
 
 def secret_in(path: Path) -> bytes:
-    """Of a copy of that file.  NoProof or OSError."""
-    found = _secret_in(path)
+    """Of a copy of that file."""
+    try:
+        found = _secret_in(path)
+    except OSError as e:
+        raise NoProof(f"{path} cannot be read: {e.strerror}: {_COPY}") from e
     if found is None:
-        raise NoProof(f"{path} is no secret of {_SECRET_BYTES} bytes that its owner alone can read: copy "
-                      f"{_SECRET_FILE} of the server's data directory, with mode 600")
+        raise NoProof(f"{path} is no secret of {_SECRET_BYTES} bytes that its owner alone can read: {_COPY}")
     return found
 
 
@@ -94,7 +100,7 @@ def _secret_in(path: Path) -> bytes | None:
 
 
 def tls(between: Between, server: bool) -> ssl.SSLContext | None:
-    """NoProof where the files are no certificate with its key."""
+    """NoProof where the files are no certificate with its key that the other end would take."""
     if between.certificate is None or between.key is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
@@ -104,12 +110,26 @@ def tls(between: Between, server: bool) -> ssl.SSLContext | None:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # itself, whoever signed it
     try:
         context.load_cert_chain(between.certificate, between.key, password=lambda: "")
-        own = between.certificate.read_text().partition("-----END CERTIFICATE-----")
-        context.load_verify_locations(cadata="".join(own[:2]))
+        own = "".join(between.certificate.read_text().partition("-----END CERTIFICATE-----")[:2])
+        context.load_verify_locations(cadata=own)
+        mode = between.key.stat().st_mode
     except (OSError, ssl.SSLError, ValueError) as e:
         raise NoProof(f"{between.certificate} and {between.key} are no certificate with its key (PEM, no passphrase) "
                       f"on {socket.gethostname()}: {e}") from e
+    if mode & 0o077:
+        raise NoProof(f"{between.key} can be read by others than its owner: chmod 600 {between.key}")
+    _check_valid(between.certificate, own)
     return context
+
+
+def _check_valid(path: Path, certificate: str) -> None:
+    found, now = x509.load_pem_x509_certificate(certificate.encode()), datetime.now(UTC)
+    if now > found.not_valid_after_utc:
+        raise NoProof(f"the certificate {path} is not valid since {found.not_valid_after_utc}: give a new one to all "
+                      "hosts")
+    if now < found.not_valid_before_utc:
+        raise NoProof(f"the certificate {path} is not valid before {found.not_valid_before_utc}, and here it is "
+                      f"{now:%Y-%m-%d %H:%M:%S}: is the clock right?")
 
 
 def kept_alive(line: socket.socket) -> None:
@@ -146,9 +166,13 @@ async def connected(host: str, port: int, between: Between, wish: bytes) -> Stre
         if isinstance(e, ssl.SSLError):
             raise NoProof(f"{host}:{port} takes no certificate of ours: {e}") from e
         if isinstance(e, asyncio.IncompleteReadError):
-            raise Closed(f"{host}:{port} has closed the connection before it proved anything") from e
+            raise Closed(f"{host}:{port} has closed the connection before it proved anything{_wants(between)}") from e
         raise
     return reader, writer
+
+
+def _wants(between: Between) -> str:
+    return "" if between.certificate else ": does it want TLS, --cluster-cert and --cluster-key?"
 
 
 async def wish_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, between: Between) -> bytes:

@@ -98,7 +98,7 @@ class Tunnel:
     async def start(self) -> int:
         """The port."""
         told = self._told
-        self._tls = proof.tls(told.between, server=True)
+        proof.tls(told.between, server=True)  # not with the first connection only
         self._server = await asyncio.start_server(self._each(self._accepted), told.host, told.port, limit=PIECE_BYTES)
         port: int = self._server.sockets[0].getsockname()[1]
         if told.hub is not None:
@@ -250,8 +250,9 @@ class Tunnel:
             self._unproved[me] = (writer.get_extra_info("peername") or ("",))[0]
             self._make_room()
             try:
-                if self._tls is not None:  # by us, not by asyncio: who does not go on with it is one of the unproved
-                    await writer.start_tls(self._tls, ssl_handshake_timeout=proof.PROOF_S)
+                if (tls := proof.tls(self._told.between, server=True)) is not None:
+                    # By us, not by asyncio: who does not go on with it is one of the unproved.
+                    await writer.start_tls(tls, ssl_handshake_timeout=proof.PROOF_S)
                 wish = await proof.wish_of(reader, writer, self._told.between)
             except asyncio.CancelledError:
                 writer.transport.abort()

@@ -346,8 +346,9 @@ class Bulk:
 
     # ------------------------------------------------------------ verify
     async def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Steps of progress, then one line a view with `view`, `agrees` and what differs; and one for each table with
-        rows at wrong workers: of those that the wanted views derive from, of all, if none is named."""
+        """Steps of progress, then one line a view with `view`, `agrees` (None: nothing was there to compare) and what
+        differs; and one for each table with rows at wrong workers: of those that the wanted views derive from, of all,
+        if none is named."""
         wanted = [str(v) for v in request.get("views", ())]
         for name in wanted:
             if self._program.view(name) is None:
@@ -386,7 +387,7 @@ class Bulk:
                    "compared": "the worker of each row of the table, and what is UNIQUE",
                    "differences": [str(m) for m in report.misplaced if m.table == table]}
         for name, why in unread:
-            yield {"view": name, "agrees": True, "rows": 0, "keys": 0, "of": 0, "derived": 0, "differences": [],
+            yield {"view": name, "agrees": None, "rows": 0, "keys": 0, "of": 0, "derived": 0, "differences": [],
                    "compared": f"nothing: {why}"}
 
     def _below(self, views: Iterable[ViewDef]) -> list[TableDef]:

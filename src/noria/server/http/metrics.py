@@ -35,7 +35,6 @@ DESCRIPTIONS: dict[str, str] = {
     "front_memory": "resident memory of the front end's process",
     "spark_memory": "resident memory of Spark's driver and its JVM, beside the memory limit",
     "memory_warnings_total": "times that what cannot be evicted was found to exceed the memory limit",
-    "worker_worker": "the worker's number",
     "worker_tick": "ticks so far; they are also the clock of reads",
     "worker_memory": "memory of states, views, symbols and RocksDB, which the limit bounds",
     "worker_memory_limit": "the worker's part of the memory limit; 0: none",
@@ -75,7 +74,7 @@ FRONT_END_DESCRIPTIONS: dict[str, str] = {
     "reads_total": "SELECTs that it answered itself, from shared memory or with a kept reply",
     "connections": "MySQL clients connected to it",
     "private_bytes": "its memory that no other process shares",
-    "starts_total": "processes started in its place",
+    "starts_total": "processes that were started in its place, the first one among them",
 }
 
 
