@@ -16,7 +16,7 @@ from noria.core.errors import SqlError
 from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
-from noria.core.statements import Delete, Insert
+from noria.core.statements import Delete, Insert, Update
 from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
 from noria.storage.engine import BALLAST, Memory
 from noria.storage.errors import StoreError, disk_full
@@ -199,4 +199,42 @@ def test_rows_and_tables_go_from_a_full_disk(disk: Path) -> None:
     store._engine._unchecked_bytes = 2**62
     results, _ = store.write([Insert("other", (0, 1), rows_of(last + 3))], 1, last + 3)
     assert results[0].affected == ROWS and ballast.exists()
+    store.close()
+
+
+def test_what_is_decided_is_done_with_the_ballast(disk: Path) -> None:
+    """Others have taken all room since it was prepared: whoever waits for it waits no longer for that."""
+    store = RocksStore(str(disk / "data"), PlainSymbols(), memory=memory(2**20))
+    store.create_table(TABLE)
+    store.set_recipe([], 1, 1)
+    for seq in range(2, 22):
+        store.write([Insert("t", (0, 1), rows_of(seq))], 1, seq)
+    assert store.prepare([Insert("t", (0, 1), rows_of(22))], "g", 1, 1, 22)[0].error is None
+    rest(store)
+    occupy(disk / "others")
+    store._engine._unchecked_bytes = 2**62
+    results, deltas = store.decide("g", True, 1, 23)
+    assert (results[0].error, results[0].affected) == (None, ROWS) and len(deltas["t"]) == ROWS
+    assert not (disk / "data" / BALLAST).exists()
+    check(store, 22)
+    store.close()
+
+
+def test_what_would_not_fit_is_not_prepared(disk: Path) -> None:
+    """Of an UPDATE, which takes little itself, all the rows that it changes count."""
+    store = RocksStore(str(disk / "data"), PlainSymbols(), memory=memory(2**20))
+    store.create_table(TABLE)
+    store.set_recipe([], 1, 1)
+    for seq in range(2, 14):
+        store.write([Insert("t", (0, 1), rows_of(seq))], 1, seq)
+    update = Update("t", ((1, call("concat", col(1, TEXT_BIN), const("!", TEXT_BIN))),), None)
+    with open(disk / "others", "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, store._engine._free_bytes() - 3 * 2**20)
+    results = store.prepare([update], "g", 1, 1, 14)
+    assert results[0].error is not None and results[0].error.code == 1021
+    assert store.groups() == ((), ())
+    check(store, 13)
+    (disk / "others").unlink()
+    assert store.prepare([update], "g", 1, 1, 15)[0].affected == 12 * ROWS
+    assert store.decide("g", True, 1, 16)[0][0].affected == 12 * ROWS
     store.close()

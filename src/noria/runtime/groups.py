@@ -207,6 +207,7 @@ class Groups:
         """At all of these; one that finds its disk full is asked until it does not.  What a damaged file keeps from
         being done stays prepared there: the worker's next start tries it again."""
         async def one(w: int) -> Sequence[WriteResult]:
+            said = False
             while (name, w) not in self._settled:
                 reply: Wrote = await self._links[w].submit(Decide(name, commit))
                 if (name, w) in self._settled:
@@ -218,7 +219,9 @@ class Groups:
                 if error.code == _DAMAGED:
                     self._links[w].release(name)  # it keeps its table, and no other
                     return [WriteResult(error=_unfinished(w, error)) for _ in reply.results]
-                log.warning("worker %d cannot commit what is decided (%s): again", w, error)
+                if not said:
+                    log.warning("worker %d cannot commit what is decided, which is tried each second: %s", w, error)
+                    said = True
                 await asyncio.sleep(AGAIN_S)
             if told is not None:
                 told[w] = None  # it did so before it had its graph (`Flight.early`)

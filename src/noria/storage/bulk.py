@@ -69,7 +69,7 @@ def take(engine: Engine, table: Table, load: Load, staged: dict[str, list[str]],
     batch = WriteBatch(raw_mode=True)
     meta.put(engine, batch, _INTENT, json.dumps(intent).encode())
     more(batch)
-    engine.commit(batch)
+    engine.commit(batch, ballast=bool(group))  # then it is decided
     try:
         _take(engine, table, intent)
     except SqlError as e:

@@ -38,15 +38,15 @@ class Committing:
                                      f"{self.last_epoch}.{self.last_seq} and its results are not kept")
         return done
 
-    def _commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool, shrinks: bool = False) -> None:
+    def _commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool, ballast: bool = False) -> None:
         """Commit what `fill` puts into a batch, as (epoch, seq)."""
         engine = self._engine
         try:
-            engine.commit(self._batch(fill, done), sync, shrinks)
+            engine.commit(self._batch(fill, done), sync, ballast)
         except SqlError:
             if not engine.in_doubt:
                 raise
-            self._commit_again(fill, done, shrinks)
+            self._commit_again(fill, done, ballast)
         self._done[done.seq % meta.RECENT_RESULTS] = done
         self.last_epoch, self.last_seq = done.epoch, done.seq
 
@@ -56,15 +56,15 @@ class Committing:
         meta.put_done(self._engine, batch, done)
         return batch
 
-    def _commit_again(self, fill: Callable[[WriteBatch], object], done: Done, shrinks: bool) -> None:
-        """The disk was full.  If it is no longer, or the batch makes room: see whether it is there, else write it."""
+    def _commit_again(self, fill: Callable[[WriteBatch], object], done: Done, ballast: bool) -> None:
+        """The disk was full.  If it is no longer, or the ballast may go: see whether it is there, else write it."""
         engine = self._engine
         try:
-            if not shrinks:
+            if not ballast:
                 engine.check_space(0)
             engine.settle()
             if done not in meta.read_done(engine).values():
-                engine.commit(self._batch(fill, done), True, shrinks)
+                engine.commit(self._batch(fill, done), True, ballast)
         except SqlError:
             self._refused = done if engine.in_doubt else None
             raise

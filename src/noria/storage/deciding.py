@@ -1,7 +1,7 @@
 """A store's part of statements over several shards: tried and kept until it is decided, or worked out only.
 
 Keeps true: what is prepared is done as it was tried, because nothing else is written to its tables before it is
-decided.
+decided; it is prepared where there is room for what it will write, and done with the ballast's where others took that.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Deciding(Loading):
         raise NotImplementedError
 
     def _commit_stages(self, stages: dict[str, Stage], done: Done, more: Callable[[WriteBatch], object], sync: bool,
-                       shrinks: bool) -> dict[str, Batch] | SqlError:
+                       ballast: bool) -> dict[str, Batch] | SqlError:
         raise NotImplementedError
 
     def _stage(self, name: str, stages: dict[str, Stage], work: Work | None) -> Stage:
@@ -64,7 +64,7 @@ class Deciding(Loading):
         if (repeated := self._repeated(epoch, seq)) is not None:
             return list(repeated.results)
         self._refuse_undecided()
-        results, kept = self._tried(statements, group, work)
+        results, kept, nbytes = self._tried(statements, group, work)
         failed = next((r for r in results if r.error is not None), None)
         if failed is not None:
             results = only_errors(results)
@@ -75,6 +75,8 @@ class Deciding(Loading):
                 prepared.put_prepared(self._engine, batch, group, tried)
 
         try:
+            if failed is None:
+                self._engine.make_ready(nbytes)
             self._commit(fill, Done(epoch, seq, tuple(results)), failed is None)
         except SqlError as full:
             return [WriteResult(error=bare(full)) for _ in statements]
@@ -83,14 +85,16 @@ class Deciding(Loading):
         return results
 
     def _tried(self, statements: Sequence[Statement], group: str, work: Work | None
-               ) -> tuple[list[WriteResult], tuple[Statement, ...]]:
-        """What the statements would do, and what is to be kept of them."""
+               ) -> tuple[list[WriteResult], tuple[Statement, ...], int]:
+        """What the statements would do, what is to be kept of them, and how many bytes they would write."""
         if not isinstance(load := statements[0], Load):
-            return self._run_all(statements, {}, work), tuple(statements)
+            stages: dict[str, Stage] = {}
+            results = self._run_all(statements, stages, work)
+            return results, tuple(statements), sum(stage.nbytes for stage in stages.values())
         try:
-            return [result_of(load)], (self._staged(load, group),)
+            return [result_of(load)], (self._staged(load, group),), 0
         except SqlError as error:
-            return [WriteResult(error=bare(error))], ()
+            return [WriteResult(error=bare(error))], (), 0
 
     def decide(self, group: str, commit: bool, epoch: int, seq: int) -> tuple[list[WriteResult], dict[str, Batch]]:
         if (repeated := self._repeated(epoch, seq)) is not None:
@@ -114,7 +118,7 @@ class Deciding(Loading):
                                                         f"{list(tried.results)} when it was prepared")
         committed = self._commit_stages(
             stages, Done(epoch, seq, tuple(results)),
-            lambda batch: prepared.forget_prepared(self._engine, batch, group), tried is not None, not commit)
+            lambda batch: prepared.forget_prepared(self._engine, batch, group), tried is not None, ballast=True)
         if isinstance(committed, SqlError):
             return [WriteResult(error=bare(committed)) for _ in results], {}
         self._groups.prepared.pop(group, None)

@@ -266,9 +266,9 @@ class Engine:
     def handle(self, name: str) -> ColumnFamily:
         return self._handles[name]
 
-    def create_family(self, name: str, shrinks: bool = False) -> None:
-        """Make an empty family; what a failed attempt left of it goes first.  shrinks: for what will take less room."""
-        self._make_room(0, shrinks)
+    def create_family(self, name: str, ballast: bool = False) -> None:
+        """Make an empty family; what a failed attempt left of it goes first.  ballast: as of `commit`."""
+        self._make_room(0, ballast)
         self.settle()
         if name in self._families:
             self.drop_family(name)
@@ -381,10 +381,10 @@ class Engine:
         return table_damaged(self.table_of(name), self.damage.families[name])
 
     # ---------------------------------------------------------------- writing
-    def commit(self, batch: WriteBatch, sync: bool = True, shrinks: bool = False) -> None:
-        """Write the batch whole; SqlError 1021 and nothing written if the disk is full.  shrinks: it makes room in the
-        end, so it may use the ballast."""
-        self._ready_for(batch.size_in_bytes(), shrinks)
+    def commit(self, batch: WriteBatch, sync: bool = True, ballast: bool = False) -> None:
+        """Write the batch whole; SqlError 1021 and nothing written if the disk is full.  ballast: it may use the room
+        that the ballast takes, for it makes room in the end, or is decided and waited for."""
+        self.make_ready(batch.size_in_bytes(), ballast)
         self._guarded(lambda: self._db.write(batch, self._synced if sync else self._unsynced))
         if sync:
             self._mark.reach(self._db.latest_sequence_number())
@@ -392,19 +392,20 @@ class Engine:
     def put_unlogged(self, batch: WriteBatch) -> None:
         """Write past the log, so that no commit waits for these bytes to be synced: on disk when `begin_flush` of the
         family is done, and perhaps gone in another one of `lives`."""
-        self._ready_for(batch.size_in_bytes(), False)
+        self.make_ready(batch.size_in_bytes())
         self._guarded(lambda: self._db.write(batch, self._unlogged))
 
-    def _ready_for(self, nbytes: int, shrinks: bool) -> None:
+    def make_ready(self, nbytes: int, ballast: bool = False) -> None:
+        """For so many bytes that are to be written now, or once they are decided; SqlError 1021 as of `commit`."""
         self._unchecked_bytes += nbytes
         if self.in_doubt or self._unchecked_bytes > self.memory.reserve_bytes // 16:
-            self._make_room(nbytes, shrinks)
+            self._make_room(nbytes, ballast)
             self._unchecked_bytes = 0
         self.settle()
 
-    def _make_room(self, nbytes: int, shrinks: bool) -> None:
-        """Refuse without space; what shrinks the data may go on with the room that the ballast takes."""
-        if not shrinks or self.has_space(nbytes):
+    def _make_room(self, nbytes: int, ballast: bool) -> None:
+        """Refuse without space; with the ballast's where that may be used."""
+        if not ballast or self.has_space(nbytes):
             self.check_space(nbytes)
             self._fill_ballast()
             return

@@ -153,6 +153,12 @@ class Stage:
             self.work.check()
 
     # ---------------------------------------------------------------- to disk and to the data-flow
+    @property
+    def nbytes(self) -> int:
+        """Of keys and values that would be written."""
+        return sum(sum(map(len, some)) for effect in self.effects for change in effect.changes
+                   for some in (change.removed, change.keys, change.values))
+
     def fill(self, batch: WriteBatch) -> None:
         for effect in self.effects:
             for change in effect.changes:

@@ -144,7 +144,7 @@ class RocksStore(Deciding):
         made = Table(definition, self._symbols, list({i.family: i for i in indexes}.values()))
         made.counters = made.counters._replace(auto_increment=definition.first_id - 1)
         for family in (made.family, *(i.family for i in made.indexes)):
-            self._engine.create_family(family, shrinks=table.is_passing)
+            self._engine.create_family(family, ballast=table.is_passing)
         self._tables[table.name] = made
 
     def alter_table(self, table: TableDef, fits: bool = False) -> None:
@@ -285,7 +285,7 @@ class RocksStore(Deciding):
         return results, committed
 
     def _commit_stages(self, stages: dict[str, Stage], done: Done, more: Callable[[WriteBatch], object], sync: bool,
-                       shrinks: bool) -> dict[str, Batch] | SqlError:
+                       ballast: bool) -> dict[str, Batch] | SqlError:
         """The net delta of each table, or why nothing could be committed.  more: what else is in the batch."""
         def fill(batch: WriteBatch) -> None:
             for stage in stages.values():
@@ -295,7 +295,7 @@ class RocksStore(Deciding):
             more(batch)
 
         try:
-            self._commit(fill, done, sync or any(stage.effects for stage in stages.values()), shrinks)
+            self._commit(fill, done, sync or any(stage.effects for stage in stages.values()), ballast)
         except SqlError as full:
             return full
         deltas = {}
