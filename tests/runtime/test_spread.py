@@ -306,6 +306,13 @@ def test_routes_follow_the_program(beside: Beside) -> None:
         split(Read(0, "other", [("é",)]), beside.routes, replace(view, name="other"))
 
 
+def test_owners_of_many_are_those_of_each(beside: Beside) -> None:
+    for name, keys in (("by_id", [(i,) for i in range(-50, 50)]), ("by_id", [(2**63 - 1,), (None,), (True,)]),
+                       ("by_id", [(2**64,), (1,)]), ("by_name", [("a",), (None,), ("É",)])):
+        view = defined(beside, name)
+        assert list(beside.routes.owners(view, keys)) == [beside.routes.owner(view, key) for key in keys]
+
+
 def test_keys_of_another_definition_are_nobodys(beside: Beside) -> None:
     """They may be of other types, and fewer than tell whose they are now."""
     view, two = replace(defined(beside, "by_name"), definition=7), replace(defined(beside, "by_two"), definition=8)

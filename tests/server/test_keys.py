@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from noria.core.errors import SqlError
-from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, TEXT, Field, SqlType, decimal
-from noria.server.answering.keys import key_of
+from noria.core.types import BIGINT, BYTES, DATE, DATETIME, DOUBLE, TEXT, Field, SqlType, decimal
+from noria.server.answering.keys import NO_ROW, _are_stored, _comparable, key_of
 
 
 def one(value: Any, kind: SqlType) -> Any:
@@ -53,3 +53,16 @@ def test_one_impossible_column_is_enough() -> None:
     fields = [Field("a", BIGINT), Field("b", TEXT)]
     assert key_of([1, "x"], fields) == (1, "x")
     assert key_of([1, None], fields) is None
+
+
+@pytest.mark.parametrize(("values", "kind", "stored"), [
+    ((1, 2**63 - 1), BIGINT, True), ((1, 2**63), BIGINT, False), ((1, True), BIGINT, False), ((1, None), BIGINT, False),
+    ((1, "2"), BIGINT, False), ((), BIGINT, False), ((1,), DOUBLE, False), (("a", "É"), TEXT, True),
+    (("a", b"b"), TEXT, False), (("a", None), TEXT, False), (("a",), BYTES, False), ((1,), TEXT, False),
+])
+def test_values_that_are_stored_as_they_are(values: tuple[Any, ...], kind: SqlType, stored: bool) -> None:
+    """Of many, all are looked at in one go: none of them is another value then."""
+    field = Field("c", kind)
+    assert _are_stored(values, field) is stored
+    if stored:
+        assert [_comparable(v, field) for v in values] == list(values) and NO_ROW not in values

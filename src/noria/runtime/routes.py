@@ -8,6 +8,7 @@ that was defined anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +18,8 @@ import pyarrow as pa
 from noria.core.batch import Codes
 from noria.core.errors import view_changed
 from noria.core.keys import hasher, shard_of, shard_of_key
-from noria.core.types import Field, SqlType
+from noria.core.limits import NULL_CODE
+from noria.core.types import Field, Kind, SqlType
 from noria.dataflow.packets import DropView, Migrated, MigrationStep, RenameView
 
 Hash = Callable[[Any], int]
@@ -110,6 +112,11 @@ class Routes:
         if route is None or not route.by or not number:
             return np.zeros(number, np.int64)
         if not arrow:
+            if all(t.kind is Kind.INT for t in route.types):
+                with suppress(OverflowError):  # else some are no keys of any row
+                    codes = [np.array([NULL_CODE if k[i] is None else int(k[i]) for k in keys], np.int64)
+                             for i in route.by]
+                    return shard_of(codes, route.types, self.workers)
             return np.array([self.owner(view, key) for key in keys], np.int64)
         columns = [keys.column(i) for i in route.by]
         plain = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]

@@ -109,11 +109,21 @@ def _check_number(value: Any, field: Field) -> None:
 
 def _choices(lookup: Lookup, field: Field) -> list[Any]:
     """The distinct values of one key column that a bound lookup allows."""
-    if isinstance(lookup, NullSafe) and lookup.values == (None,):
+    values = lookup.values
+    if isinstance(lookup, NullSafe) and values == (None,):
         return [None]
-    values = [_comparable(v, field) for v in lookup.values]
+    if not _are_stored(values, field):
+        values = tuple(_comparable(v, field) for v in values)
     by = {fold(v) if field.type.folds and isinstance(v, str) else v: v for v in values if v is not NO_ROW}
     return list(by.values())
+
+
+def _are_stored(values: Sequence[Any], field: Field) -> bool:
+    """Are they all such that the column holds them as they are?  Thousands are looked at in one go, then."""
+    if field.type.kind is Kind.INT:
+        return set(map(type, values)) == {int} and min(values) >= MIN_INT and max(values) <= MAX_INT
+    plain = field.type.is_text and not field.type.is_bytes and not field.type.is_json
+    return plain and set(map(type, values)) == {str}
 
 
 def _comparable(value: Any, field: Field) -> Any:
