@@ -44,6 +44,9 @@ TABLES = (
     "CREATE TABLE keyless (a INT, b DOUBLE)",
     "INSERT INTO keyless VALUES (1, 0.1), (1, 0.1), (NULL, 1894074821961724.8)",
     "CREATE TABLE nothing (id INT PRIMARY KEY AUTO_INCREMENT, a INT)",
+    "CREATE TABLE bytes (id INT PRIMARY KEY, b BLOB)",
+    "INSERT INTO bytes VALUES " + ", ".join(f"({i}, 0x{bytes((i + j) % 256 for j in range(60)).hex()})"
+                                            for i in range(2_000)),
     "CREATE TABLE many (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(40))",
     "INSERT INTO many (v) VALUES " + ", ".join(f"('value {i}')" for i in range(30_000)),
 )
@@ -61,8 +64,8 @@ OURS = (
     "CREATE MATERIALIZED VIEW made AS SELECT COUNT(*) AS n FROM every",
     "CREATE INTERNAL VIEW within AS SELECT a, COUNT(*) AS n FROM pairs GROUP BY a",
 )
-NAMES = ("every", "js", "pairs", "keyless", "nothing", "many", "z_counts", "b_over", "a_over", "joined", "constants",
-         "odd")
+NAMES = ("every", "js", "pairs", "keyless", "nothing", "bytes", "many", "z_counts", "b_over", "a_over", "joined",
+         "constants", "odd")
 OPTIONS = ([], ["--single-transaction", "--routines", "--triggers", "--events"], ["--hex-blob", "--databases"])
 
 

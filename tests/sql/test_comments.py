@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from noria.core.errors import SqlError
+from noria.server.mysql import codec
 from noria.sql.commands import CreateTable, CreateView, Nothing, Select, SetVariable
 from noria.sql.parse import parse
 from noria.sql.text.comments import opened
@@ -20,11 +23,29 @@ CATALOG = DictCatalog("CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(20))")
     ("SELECT '/*!40101 x */', `/*! y */` /* /*!1 */", "SELECT '/*!40101 x */', `/*! y */` /* /*!1 */"),
     ("/*!99999 SET a = 1 */", "/*!99999 SET a = 1 */"),
     ("/*!50001 SELECT '*/;', \"*/\" /* one */ */, 2", "         SELECT '*/;', \"*/\" /* one */   , 2"),
-    ("/*! don't */ + 1", "    don't    + 1"),
+    ("/*!99999 don't */ + 1", "/*!99999 don't */ + 1"),
     ("SELECT 1 -- /*! x */\n/*! + 1 */", "SELECT 1 -- /*! x */\n    + 1   "),
 ])
 def test_opened(text: str, want: str) -> None:
     assert opened(text) == want and len(want) == len(text)
+
+
+@pytest.mark.parametrize("text", [
+    "/*! don't */ + 1", "SELECT 1 /*!", "SELECT 1 /*! + 1", "/*! /* */ SELECT 1", "/*!50001 `*/"])
+def test_what_does_not_end_is_refused(text: str) -> None:
+    with pytest.raises(SqlError, match="a comment that does not end"):
+        opened(text)
+
+
+@pytest.mark.parametrize("piece", ["/*!", "/*! '", "/*! /* */", "/*!\"*/", "'\\", "'a''b\\", "`", "/*", "_binary '"])
+def test_no_text_takes_more_than_its_length(piece: str) -> None:
+    """Of a megabyte: it would be hours, if the end of each beginning was sought."""
+    text = piece * (1_000_000 // len(piece))
+    assert len(split(";" + text)) <= 2
+    with suppress(SqlError):
+        opened("/*!*/" + text)
+    with suppress(SqlError):
+        codec.statement(b"INSERT " + text.encode() + b"\xff")
 
 
 def test_what_stands_in_them_is_run() -> None:

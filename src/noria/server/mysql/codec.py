@@ -18,6 +18,7 @@ from enum import IntFlag
 
 from noria.core import limits
 from noria.core.errors import SqlError
+from noria.sql.text.comments import COMMENT, ENDED, NAME, STRING
 from noria.sql.text.shape import literal_of
 
 MAX_PAYLOAD = 0xFFFFFF
@@ -277,9 +278,7 @@ def text(data: bytes) -> str:
                                       "; send text as UTF-8 (SET NAMES utf8mb4)") from None
 
 
-_QUOTED = re.compile(
-    rb"""(?:_binary\s*)?('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")|`[^`]*`|/\*.*?\*/|\#[^\n]*|--(?=\s)[^\n]*""",
-    re.DOTALL | re.IGNORECASE)
+_QUOTED = re.compile(rf"(?:_binary\s*)?({ENDED})|{STRING}|{NAME}|{COMMENT}".encode(), re.DOTALL | re.IGNORECASE)
 _ROWS = re.compile(rb"\s*(?:INSERT|REPLACE)\b", re.IGNORECASE)
 
 
@@ -290,19 +289,26 @@ def statement(data: bytes) -> str:
     >>> statement(b"INSERT INTO t VALUES ('a', 'b\\xff')")
     "INSERT INTO t VALUES ('a', X'62ff')"
     """
+    return text(_QUOTED.sub(_as_hex, data) if has_bytes(data) else data)
+
+
+def has_bytes(data: bytes) -> bool:
+    """Is it an INSERT or REPLACE that is no UTF-8?  What it has in quotes takes a microsecond each to read."""
+    return _ROWS.match(data) is not None and not _is_utf8(data)
+
+
+def _is_utf8(data: bytes) -> bool:
     try:
-        return data.decode()
+        data.decode()
     except UnicodeDecodeError:
-        return text(_QUOTED.sub(_as_hex, data) if _ROWS.match(data) else data)
+        return False
+    return True
 
 
 def _as_hex(part: re.Match[bytes]) -> bytes:
-    try:
-        part[0].decode()
-    except UnicodeDecodeError:
-        if part[1] is not None:
-            return b"X'%s'" % literal_of(part[1].decode("latin-1")).encode("latin-1").hex().encode()
-    return part[0]
+    if part[1] is None or _is_utf8(part[0]):
+        return part[0]
+    return b"X'%s'" % literal_of(part[1].decode("latin-1")).encode("latin-1").hex().encode()
 
 
 # --- Connecting ----------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from asyncio import Future
+from asyncio import Future, to_thread, wait
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -254,7 +254,17 @@ class Conversation:
         sql = payload[1:]
         key = sql, session.status << 1 | self._deprecate_eof
         kept = self._kept(session, key)
+        if kept is None and len(sql) > limits.OFF_LOOP_CHARACTERS and codec.has_bytes(sql):
+            return self._when(self._read_beside(session, sql), None, binary=False)
         return kept or self._when(session.query(codec.statement(sql), self._multi, self._finish), key, binary=False)
+
+    async def _read_beside(self, session: Session, sql: bytes) -> Answer:
+        """Of a long INSERT with bytes, as dumps have them."""
+        answer = session.query(await to_thread(codec.statement, sql), self._multi, self._finish)
+        if isinstance(answer, Later):
+            await wait((answer.future,))
+            return answer.then(answer.future)
+        return await answer if inspect.isawaitable(answer) else answer
 
     def _kept(self, session: Session, key: Hashable) -> bytes | None:
         """What was sent to whoever asked the same, if it is still true."""

@@ -13,7 +13,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from noria.sql.text.comments import WITHIN
+from noria.sql.text.comments import COMMENT, NAME, STRING, WITHIN
 
 # The first character decides by a set, which the regular expression engine skips to; what it was is looked at
 # after.  A sign stays in the shape: whether it is one, or a minus, is for the parser to say.
@@ -25,9 +25,7 @@ _DOUBTFUL = re.compile(
 _QUOTED_NAME = re.compile(r"`[\w$]+`")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
-_SPLIT = re.compile(
-    r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`[^`]*`|/\*!""" + WITHIN +
-    r"""\*/|/\*.*?\*/|#[^\n]*|--(?=[\s]|$)[^\n]*|(;)""", re.DOTALL)
+_SPLIT = re.compile(rf"{STRING}|{NAME}|/\*!{WITHIN}(?:\*/|\Z)|{COMMENT}|(;)", re.DOTALL)
 LONGEST = 16_384  # characters; a longer text is parsed
 
 

@@ -24,11 +24,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from noria.core.errors import SqlError, not_supported, parse_error
 from noria.core.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS, MAX_OPEN_JOINS, MAX_TERMS
-from noria.sql.text.comments import opened
+from noria.sql.text.comments import SHOWN, opened
 from noria.sql.text.trees import levels_of
 
 FEW_TERMS = 8  # of AND and OR that stay as they were written
-SHOWN = 80  # characters of the text in an error
 _NESTING = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1, TokenType.CASE: 1, TokenType.END: -1}
 _JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
 _WITHOUT_ON = {TokenType.CROSS, TokenType.NATURAL, TokenType.FOR}  # before JOIN

@@ -14,7 +14,8 @@ from noria.core.types import TableDef
 from noria.plan.view import ViewDef
 from noria.sql.commands import AlterTable, Command, CreateTable, CreateView, Nothing
 from noria.sql.parse import parse
-from noria.sql.text.syntax import SHOWN, statements_of, tokenize
+from noria.sql.text.comments import SHOWN
+from noria.sql.text.syntax import statements_of, tokenize
 
 
 @dataclass(frozen=True)
