@@ -57,7 +57,7 @@ class Texts(Readers):
     async def _made_of_texts(self) -> tuple[Warning_, ...]:
         """Views that waited for others are made when these are there.  The warnings of those that cannot be."""
         wrong: dict[str, SqlError] = {}
-        while (found := self._first_there([n for n in self._as_text if n not in wrong], wrong)) is not None:
+        while (found := self._first_there([n for n in self._waiting() if n not in wrong], wrong)) is not None:
             name = fold(found.view.name)
             try:
                 await self._defined(replace(found, or_replace=True))
@@ -67,6 +67,10 @@ class Texts(Readers):
                     async with self._lock:
                         await self._create_text_view(commands.CreateTextView(found.view.name, found.text))
         return tuple(_waits(self._as_text[n].name, e.message) for n, e in wrong.items() if n in self._as_text)
+
+    def _waiting(self) -> list[str]:
+        """Those that read a view: one without FROM is there as it is."""
+        return [name for name, view in self._as_text.items() if not view.items]
 
     def _first_there(self, names: Iterable[str], wrong: dict[str, SqlError]) -> commands.CreateView | None:
         """What makes the first of them that can be made."""
