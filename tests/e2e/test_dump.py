@@ -13,6 +13,7 @@ import pytest
 
 from e2e.mariadb import INSTALLED, MariaDb
 from e2e.serving import Served, execute, rows
+from seeds import kinds
 
 pytestmark = [
     pytest.mark.spark, pytest.mark.mariadb, pytest.mark.timeout(600),
@@ -69,7 +70,7 @@ NAMES = ("every", "js", "pairs", "keyless", "nothing", "bytes", "many", "z_count
 OPTIONS = ([], ["--single-transaction", "--routines", "--triggers", "--events"], ["--hex-blob", "--databases"])
 
 
-@pytest.fixture(scope="module", params=["1", "3"])
+@pytest.fixture(scope="module", params=kinds("1", "3"))
 def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Served]:
     server = Served(tmp_path_factory.mktemp("dumped") / "data", "--workers", request.param)
     try:
