@@ -10,13 +10,14 @@ import pytest
 from noria.control.supervisor import Supervisor
 from noria.spark.hosting.session import SparkSettings
 from runtime.processes import run, within
+from seeds import kinds
 from spark import attack
 from spark.hosted import START_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.skipif(os.getuid() != 0, reason="only root can try as another user")]
 
 
-@pytest.mark.parametrize("master", ["local[2]", "local-cluster[1,2,1024]"])
+@pytest.mark.parametrize("master", kinds("local[2]", "local-cluster[1,2,1024]"))
 def test_ports_of_a_driver_give_nothing_to_nobody(tmp_path: Path, master: str) -> None:
     async def test() -> None:
         settings = SparkSettings(master, workers=0, scratch_dir=tmp_path / "scratch")
