@@ -23,10 +23,8 @@ def small_disk(mount: Path, megabytes: int) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
-def occupy(directory: Path) -> Path:
-    """Take all the space that is left."""
-    path = directory / "others"
+def occupy(path: Path) -> None:
+    """Take all space that is left, by this file."""
     with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(2**16))
-    return path

@@ -18,7 +18,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         with noria.open(disk / "data") as db:
             db.sql("CREATE TABLE t (id INT PRIMARY KEY, g INT, KEY (g))")
             db.sql("INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)")
-        occupy(disk)
+        occupy(disk / "others")
         yield disk / "data"
 
 

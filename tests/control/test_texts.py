@@ -30,7 +30,9 @@ def test_a_view_without_from_has_one_row(tmp_path: Path) -> None:
         assert rows(db, "SELECT column_name FROM information_schema.columns WHERE table_name = 'named'") == [
             ("a",), ("b",)]
         for text in ("SELECT COUNT(*) FROM k", "SELECT one + 1 FROM k", "SELECT * FROM k WHERE one = 1",
-                     "SELECT * FROM k a JOIN k b ON a.one = b.one"):
+                     "SELECT * FROM k a JOIN k b ON a.one = b.one",
+                     "SELECT one FROM (SELECT one FROM k WHERE one > 5) d",
+                     "SELECT one FROM (SELECT s AS one FROM k) d", "SELECT one FROM (SELECT one FROM k LIMIT 0) d"):
             with pytest.raises(SqlError, match="has no FROM") as e:
                 db.sql(text)
             assert e.value.code == 1356

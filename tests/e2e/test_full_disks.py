@@ -80,7 +80,8 @@ def test_a_full_directory(served: Served, disks: tuple[Path, Path], which: str) 
         acknowledged = {r[0] for r in rows(connection, "SELECT part FROM parts")}
         assert fill(connection, acknowledged, 3) is None
         check(connection, acknowledged)
-        others = occupy(disks[0] if which == "data" else disks[1])
+        others = disks[which == "run"] / "others"
+        occupy(others)
         error = fill(connection, acknowledged, 400)
         print(f"{which}: {len(acknowledged)} parts, then {error!r}")
         assert error is not None and error.args[0] == DISK_FULL and "Disk full" in error.args[1], error

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from disks import occupy, small_disk
 from noria.core.errors import SqlError
 from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import call
@@ -31,13 +30,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 16 MB."""
     mount = tmp_path / "disk"
     mount.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(mount)], capture_output=True)
-    if made.returncode:
-        pytest.skip(f"cannot mount a small tmpfs: {made.stderr.decode().strip()}")
-    try:
+    with small_disk(mount, 16):
         yield mount
-    finally:
-        subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
 def memory(reserve_bytes: int) -> Memory:
@@ -66,13 +60,6 @@ def check(store: RocksStore, seq: int) -> None:
     assert store.row_count("t") == len(batch)
     found, _ = store.lookup("t", (1,), batch.columns[1:, ::50])
     assert found.columns[0].tolist() == batch.columns[0, ::50].tolist()
-
-
-def occupy(path: Path) -> None:
-    """Take all space that is left."""
-    with open(path, "wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(2**16))
 
 
 @pytest.mark.parametrize("way", ["stopped before", "hit"])

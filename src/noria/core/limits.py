@@ -7,7 +7,7 @@ MAX_INT = 2**63 - 1
 MAX_DECIMAL_DIGITS = 18  # what an int64 holds for every digit pattern
 
 ADHOC_FULL_ROWS = 200_000  # an ad-hoc SELECT never creates full state over more base rows than this
-LOOKUP_KEYS = 10_000  # a SELECT whose IN lists ask for more of one view is answered by Spark: others wait 0.15 s for it
+LOOKUP_KEYS = 10_000  # a SELECT whose IN lists ask for more of one view is answered by Spark: others wait 0.03 s for it
 TOP_ROWS = 10_000  # LIMIT and OFFSET up to so many rows are kept in order; beyond, all rows are kept
 AFTER_SYMBOL_BYTES = 64 * 2**20  # texts that a front end keeps to compare looked-up rows; then it starts anew
 ONE_SHOTS = 1  # so often is a SELECT answered without a view; asked again, it becomes one

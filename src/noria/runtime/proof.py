@@ -25,6 +25,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
@@ -100,30 +101,40 @@ def _secret_in(path: Path) -> bytes | None:
 
 
 def tls(between: Between, server: bool) -> ssl.SSLContext | None:
-    """NoProof where the files are no certificate with its key that the other end would take."""
-    if between.certificate is None or between.key is None:
+    """Of the files as they are; NoProof where they are no certificate with its key that the other end would take."""
+    certificate, key = between.certificate, between.key
+    if certificate is None or key is None:
         return None
+    try:
+        stats = [os.stat(path) for path in (certificate, key)]
+        versions = tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in stats)
+        context, found = _loaded(certificate, key, server, versions)
+    except (OSError, ssl.SSLError, ValueError) as e:
+        raise NoProof(f"{certificate} and {key} are no certificate with its key (PEM, no passphrase) "
+                      f"on {socket.gethostname()}: {e}") from e
+    if stats[1].st_mode & 0o077:
+        raise NoProof(f"{key} can be read by others than its owner: chmod 600 {key}")
+    _check_valid(certificate, found)
+    return context
+
+
+@lru_cache(maxsize=8)
+def _loaded(certificate: Path, key: Path, server: bool, versions: tuple[object, ...]
+            ) -> tuple[ssl.SSLContext, x509.Certificate]:
+    """Once for each version of the files: it takes a millisecond, before the other end has said a byte."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # it is one certificate, whichever host shows it
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # itself, whoever signed it
-    try:
-        context.load_cert_chain(between.certificate, between.key, password=lambda: "")
-        own = "".join(between.certificate.read_text().partition("-----END CERTIFICATE-----")[:2])
-        context.load_verify_locations(cadata=own)
-        mode = between.key.stat().st_mode
-    except (OSError, ssl.SSLError, ValueError) as e:
-        raise NoProof(f"{between.certificate} and {between.key} are no certificate with its key (PEM, no passphrase) "
-                      f"on {socket.gethostname()}: {e}") from e
-    if mode & 0o077:
-        raise NoProof(f"{between.key} can be read by others than its owner: chmod 600 {between.key}")
-    _check_valid(between.certificate, own)
-    return context
+    context.load_cert_chain(certificate, key, password=lambda: "")
+    own = "".join(certificate.read_text().partition("-----END CERTIFICATE-----")[:2])
+    context.load_verify_locations(cadata=own)
+    return context, x509.load_pem_x509_certificate(own.encode())
 
 
-def _check_valid(path: Path, certificate: str) -> None:
-    found, now = x509.load_pem_x509_certificate(certificate.encode()), datetime.now(UTC)
+def _check_valid(path: Path, found: x509.Certificate) -> None:
+    now = datetime.now(UTC)
     if now > found.not_valid_after_utc:
         raise NoProof(f"the certificate {path} is not valid since {found.not_valid_after_utc}: give a new one to all "
                       "hosts")

@@ -78,9 +78,11 @@ def items_of(query: exp.Expr, names: list[str]) -> tuple[Item, ...]:
 
 def read(text: str, statement: Statement) -> SelectItems | None:
     """The row that a SELECT asks of a view without FROM; None where it asks for more than its columns."""
-    tree = statement.tree
-    items, asked = TextView("", text).items, {n for n, value in tree.args.items() if value not in (None, False, [])}
-    if not items or not isinstance(tree, exp.Select) or not asked <= {"expressions", "from_"}:
+    tree, items = statement.tree, TextView("", text).items
+    if not items or not isinstance(tree, exp.Select) or not _asked(tree) <= {"expressions", "from_"}:
+        return None
+    source = tree.args["from_"].this
+    if not isinstance(source, exp.Table) or not _asked(source) <= {"this", "db", "alias", "hints"}:
         return None
     known = {i.field.name.lower(): i for i in items}
     out: list[Item] = []
@@ -96,6 +98,10 @@ def read(text: str, statement: Statement) -> SelectItems | None:
             item = known[column.name.lower()]
             out.append(_called(item, node.alias) if isinstance(node, exp.Alias) else item)
     return SelectItems(tuple(out))
+
+
+def _asked(node: exp.Expr) -> set[str]:
+    return {name for name, value in node.args.items() if value not in (None, False, [])}
 
 
 def _called(item: Item, name: str) -> Item:
