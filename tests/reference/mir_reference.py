@@ -463,7 +463,7 @@ def _cast(e: Call, v: Any) -> Any:
         return _number(exact, target)
     if target.kind is Kind.INT:
         half = 2 ** (target.bits - 1)
-        low, high = (0, min(2 * half - 1, MAX_INT)) if target.unsigned else (max(-half, MIN_INT), half - 1)
+        low, high = (0, 2 * half - 1) if target.unsigned else (-half, half - 1)
     else:
         high = 10**target.precision - 1
         low = 0 if target.unsigned else -high
@@ -473,7 +473,9 @@ def _cast(e: Call, v: Any) -> Any:
     if scaled < 0 and target.unsigned:
         return ERROR
     scaled = min(max(scaled, low), high)
-    return scaled if target.kind is Kind.INT else Decimal(scaled).scaleb(-target.scale)
+    if target.kind is Kind.INT:
+        return scaled if MIN_INT <= scaled <= MAX_INT else ERROR
+    return Decimal(scaled).scaleb(-target.scale)
 
 
 def _as_moment(v: Any, target: SqlType) -> Any:

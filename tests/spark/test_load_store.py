@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from noria.core.errors import SqlError
 from noria.core.statements import Insert
-from noria.core.types import BIGINT, INT, TEXT, TEXT_BIN, Column, IndexDef, TableDef
+from noria.core.types import BIGINT, INT, TEXT, TEXT_BIN, Column, IndexDef, Kind, SqlType, TableDef
 from noria.core.values import decode
 from noria.spark.loading import load as loading
 from noria.spark.loading import merging
@@ -142,6 +142,19 @@ def test_numbers_are_given_after_those_in_the_files(spark: SparkSession, tmp_pat
     assert report.auto_increment == 53
     to.store.write([Insert("t", (1,), [(6,)])], 1, 100)
     assert to.rows()[-1] == (54, 6)
+
+
+def test_numbers_end_where_the_column_ends(spark: SparkSession, tmp_path: Path) -> None:
+    tiny = SqlType(Kind.INT, bits=8)
+    to = Stored(tmp_path, Column("id", tiny, False, auto_increment=True), Column("b", INT), key=(0,))
+    fits, too_many = tmp_path / "fits.csv", tmp_path / "too_many.csv"
+    fits.write_text("id,b\n124,1\n,2\n,3\n,4\n")
+    too_many.write_text("id,b\n124,1\n,2\n,3\n,4\n,5\n")
+    with pytest.raises(SqlError) as e:
+        load(spark, spec=to.spec([str(too_many)]))
+    assert e.value.code == 1467
+    to.load(spark, [str(fits)])
+    assert [r[0] for r in to.rows()] == [124, 125, 126, 127]
 
 
 def test_indexes_are_built_and_unique_ones_kept(spark: SparkSession, tmp_path: Path, many_ranges: None) -> None:

@@ -12,7 +12,7 @@ Every write is durable and visible in the views when the call returns.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from noria.client.attached import SharedView
+from noria.client.rows import Rows, array, as_table
 from noria.client.transport import Transport
 from noria.core.errors import SqlError
 
@@ -127,30 +128,17 @@ class Table:
     def primary_key(self) -> tuple[str, ...]:
         return tuple(self._about["primary_key"])
 
-    def insert(self, rows: pa.Table | pa.RecordBatch | Mapping[str, Any] | Iterable[Sequence[Any]],
-               columns: Sequence[str] | None = None, on_duplicate: str = "error") -> int:
-        """Insert rows; returns how many were affected.  rows: an Arrow table or a dictionary (columns by name),
-        or tuples in the order of `columns` (all columns by default).  on_duplicate: error, replace or ignore."""
-        table = self._as_table(rows, columns)
+    def insert(self, rows: Rows, columns: Sequence[str] | None = None, on_duplicate: str = "error") -> int:
+        """Insert rows; returns how many were affected.
+
+        rows: an Arrow table, a dictionary of columns by name, a list of tuples in the order of `columns` (all columns
+        by default), or a list of dictionaries, each a row by name.  Columns that are not named get their default.
+        on_duplicate: error, replace or ignore.  ValueError or TypeError for what is no row, before any is sent."""
+        table = as_table(rows, columns, self.columns)
         affected = 0
         for start in range(0, max(table.num_rows, 1), INSERT_ROWS):
             affected += self._transport.insert(self.name, table.slice(start, INSERT_ROWS), on_duplicate)
         return affected
-
-    def _as_table(self, rows: Any, columns: Sequence[str] | None) -> pa.Table:
-        if isinstance(rows, pa.Table):
-            return rows
-        if isinstance(rows, pa.RecordBatch):
-            return pa.Table.from_batches([rows])
-        if isinstance(rows, Mapping):
-            return pa.table(dict(rows))
-        names = list(columns or self.columns)
-        rows = list(rows)
-        if any(len(r) != len(names) for r in rows):
-            bad = next(i for i, r in enumerate(rows) if len(r) != len(names))
-            raise ValueError(f"row {bad} has {len(rows[bad])} values for {len(names)} columns: {', '.join(names)}")
-        values = list(zip(*rows, strict=True)) if rows else [()] * len(names)
-        return pa.Table.from_arrays([pa.array(list(v)) for v in values], names=names)
 
     def changes(self, since: str = "start") -> Iterator[Changes]:
         """See `View.changes`."""
@@ -229,9 +217,9 @@ class View:
         if not names:  # one key, (): as many rows as were asked for
             return pa.table({"": pa.nulls(len(keys))})
         if len(names) == 1:
-            return pa.Table.from_arrays([pa.array([_key(k, self.key)[0] for k in keys])], names=names)
+            return pa.Table.from_arrays([array([_key(k, self.key)[0] for k in keys])], names=names)
         values = zip(*(_key(k, self.key) for k in keys), strict=True)
-        return pa.Table.from_arrays([pa.array(list(v)) for v in values] or [pa.array([])] * len(names), names=names)
+        return pa.Table.from_arrays([array(list(v)) for v in values] or [pa.array([])] * len(names), names=names)
 
 
 def _key(key: Any, columns: Sequence[str]) -> list[Any]:

@@ -19,6 +19,7 @@ from noria.core.errors import SqlError, used_up
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr
 from noria.core.expressions.points import bounded
+from noria.core.integers import span
 from noria.core.keys import shard_of
 from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
@@ -259,7 +260,7 @@ def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Ins
         return statement, brings
     if len(wanted) == len(codes):
         first = numbers.next(table, len(codes))
-        given = np.arange(first, first + len(codes))
+        given = span(first, len(codes))
         return _with_column(statement, at, given)._replace(numbered=range(len(codes))), 0
     codes = codes.copy()
     above = 0

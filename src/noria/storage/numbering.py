@@ -15,6 +15,7 @@ from rocksdict import WriteBatch
 from noria.core.batch import Codes
 from noria.core.errors import used_up
 from noria.core.expressions.coerce import integer_bounds
+from noria.core.integers import span
 from noria.core.types import TableDef
 from noria.storage.catalog import family_of
 from noria.storage.engine import Engine
@@ -46,7 +47,7 @@ class Numbering:
             if first + len(new) - 1 > self._most:
                 raise used_up(self._name)
             self.next = first + len(new)
-            numbers[new] = np.arange(first, self.next)
+            numbers[new] = span(first, len(new))
             self._change([keys[r] for r in new.tolist()], [_NUMBER.pack(n) for n in numbers[new].tolist()])
         rows[self._column] = numbers
 

@@ -20,6 +20,7 @@ from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes, Texts
 from noria.core.errors import SqlError, table_exists, unknown_table
+from noria.core.integers import codes_of
 from noria.core.statements import Clear, Delete, Insert, Load, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
@@ -426,7 +427,7 @@ class RocksStore(Deciding):
         if access is None:
             raise KeyError(f"no index of {table} on column {column}: add_index first")
         family = source.family if access[0] is None else access[0].family
-        first, last = source.columns_key([np.array([low, high])], (column,))
+        first, last = source.columns_key([codes_of((low, high))], (column,))
         return self._engine.keys_between(family, first, last, descending)
 
     def positions(self, table: str, rows: Batch) -> list[bytes] | None:

@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from noria.core.batch import Codes
-from noria.core.errors import SqlError, duplicate_entry
-from noria.core.limits import NULL_CODE
+from noria.core.errors import SqlError, duplicate_entry, null_not_allowed, value_overflow
+from noria.core.integers import codes_of, span
+from noria.core.limits import ERROR_CODE, MIN_INT, NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import BIGINT, TableDef
 from noria.core.values import decode, encode, recode_all
@@ -131,10 +132,22 @@ class Table:
         return keys_of([columns[c] for c in self.key], self.key_types, self._symbols)
 
     def bag_keys(self, first: int, rows: int) -> list[bytes]:
-        return keys_of([np.arange(first, first + rows, dtype=np.int64)], (BIGINT,), self._symbols)
+        return keys_of([span(first, rows)], (BIGINT,), self._symbols)
 
     def rows(self, columns: Codes) -> list[bytes]:
+        """Packed rows.  SqlError 1048 where a key or NOT NULL column is NULL and 1690 where a value is an evaluation
+        error, whatever computed the row: no such row is ever stored."""
+        if columns.shape[1] and columns.item(columns.argmin()) < MIN_INT:
+            self._refuse_absent(columns)
         return rows_of(columns, self.types, self._symbols)
+
+    def _refuse_absent(self, columns: Codes) -> None:
+        for at, column in enumerate(self.definition.columns):
+            required = not column.dropped and (not column.nullable or at in self.key)
+            if required and (columns[at] == NULL_CODE).any():
+                raise null_not_allowed(column.name)
+            if (columns[at] == ERROR_CODE).any():
+                raise value_overflow(f"The value of column '{column.name}'")
 
     def columns_key(self, keys: Sequence[Codes], columns: Sequence[int]) -> list[bytes]:
         """Keys, or prefixes of keys, made of some columns' codes."""
@@ -173,8 +186,8 @@ class Table:
 
     def _defaults(self) -> Codes:
         """Values of columns that a row on disk does not have yet."""
-        return np.array([NULL_CODE if c.initial is None else encode(c.initial, c.type, self._symbols)
-                         for c in self.definition.columns], np.int64)
+        return codes_of(NULL_CODE if c.initial is None else encode(c.initial, c.type, self._symbols)
+                        for c in self.definition.columns)
 
     def duplicate(self, index: Index | None, row: Codes) -> SqlError:
         """MySQL's error for a row whose key (or entry in a UNIQUE index) is taken."""

@@ -30,6 +30,7 @@ from noria.core.errors import (
 )
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr, substitute
+from noria.core.integers import codes_of, span
 from noria.core.limits import NULL_CODE
 from noria.core.statements import (
     NEW,
@@ -243,7 +244,7 @@ class _Insert:
     def generated_ids(self) -> list[int]:
         """For each row the AUTO_INCREMENT value that was generated, or 0."""
         assert self.ids is not None
-        made, rows = np.zeros(len(self.ids), np.int64), np.array(self._numbered(), np.int64)
+        made, rows = np.zeros(len(self.ids), np.int64), codes_of(self._numbered())
         made[rows] = self.ids[rows]
         return made.tolist()
 
@@ -293,7 +294,7 @@ class _Insert:
         if mark > integer_bounds(column)[1]:
             raise used_up(column.name)
         if len(wanted) == len(codes):
-            codes[:] = np.arange(mark + 1 - len(codes), mark + 1)
+            codes[:] = span(mark + 1 - len(codes), len(codes))
         self.generated = wanted.tolist()
         self.stage.counters = self.stage.counters._replace(auto_increment=mark)
 

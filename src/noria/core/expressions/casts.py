@@ -243,6 +243,11 @@ def _limited(codes: Codes, digits: int, target: SqlType) -> Codes:
     return np.where(((scaled < low) | (scaled > high)) & (scaled > ERROR_CODE), ERROR_CODE, scaled)
 
 
+def _own_bounds(target: SqlType) -> tuple[int, int]:
+    """What a value that does not fit an INT is made in MySQL; a code may be too small for it."""
+    return (0, 2**target.bits - 1) if target.unsigned else (-(2 ** (target.bits - 1)), 2 ** (target.bits - 1) - 1)
+
+
 def _whole(number: Decimal, target: SqlType, rounding: str = ROUND_HALF_UP) -> int:
     low, high = _bounds(target)
     if number.adjusted() > 40:
@@ -251,7 +256,11 @@ def _whole(number: Decimal, target: SqlType, rounding: str = ROUND_HALF_UP) -> i
         code = int(_WIDE.scaleb(number, target.scale).to_integral_value(rounding, _WIDE)) if number else 0
     if low <= code <= high:
         return code
-    return ERROR_CODE if not clips(target) or (code < 0 and low == 0) else high if code > high else low
+    if target.kind is Kind.INT:
+        low, high = _own_bounds(target)
+    clipped = high if code > high else low
+    held = clips(target) and MIN_INT <= clipped <= MAX_INT and not (code < 0 and low == 0)
+    return clipped if held and not low <= code <= high else ERROR_CODE
 
 
 def _from_doubles(values: npt.NDArray[np.float64], target: SqlType) -> Codes:

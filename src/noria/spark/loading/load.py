@@ -24,7 +24,8 @@ from datetime import UTC, datetime
 import pyspark.sql.functions as F
 from pyspark.sql import DataFrame, SparkSession
 
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, used_up
+from noria.core.expressions.coerce import integer_bounds
 from noria.core.types import TableDef
 from noria.spark.jobs.progress import Progress, quiet, stages
 from noria.spark.loading import checking, files, rejects
@@ -172,6 +173,9 @@ def _numbered(spark: SparkSession, job: Job, mark: int) -> Job:
     for r in sorted(found, key=lambda r: r["split"]):
         firsts[r["split"]] = most + 1
         most += r["asks"]
+    column = job.table.columns[job.table.auto_increment or 0]
+    if most > integer_bounds(column)[1]:
+        raise used_up(column.name)
     return job.with_numbers(firsts)
 
 

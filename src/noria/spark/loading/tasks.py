@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from noria.core.batch import Codes
+from noria.core.integers import span
 from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import BIGINT, TableDef
@@ -259,7 +260,7 @@ def _given_numbers(batch: pa.RecordBatch, table: TableDef, next_number: int) -> 
     if not count:
         return batch, next_number
     codes = codes.copy()
-    codes[asking] = np.arange(next_number, next_number + count)
+    codes[asking] = span(next_number, count)
     return batch.set_column(auto, table.columns[auto].name, pa.array(codes)), next_number + count
 
 
