@@ -18,9 +18,9 @@ from e2e.mariadb import DAEMON, INSTALL
 from e2e.serving import until
 from noria.following import follower as follower_module
 from noria.following.address import Address
-from noria.following.follower import Follower, Wanted
+from noria.following.follower import Alive, Follower, Wanted
 from noria.following.schema import SourceTable
-from noria.following.snapshot import RangeReader, _spark_schema
+from noria.following.snapshot import RangeReader, Reports, _spark_schema
 from noria.server.source.follows import Follows
 from noria.server.source.writes import Writes
 from noria.spark.source.writer import Sink
@@ -136,12 +136,13 @@ class Followed(LocalServices):
         return {t: sorted(map(tuple, self.all(f"SELECT * FROM `{t}`")), key=repr) for t in tables}
 
 
-def load_here(address: Address, url: str, tables: Sequence[SourceTable]) -> None:
+def load_here(address: Address, url: str, tables: Sequence[SourceTable], run: str, alive: Alive) -> None:
     """What Spark's tasks do, in this process."""
     for table in tables:
         sink = Sink({"url": url, "table": table.name}, _spark_schema(table), False)
-        reader = RangeReader(address, table)
+        reader = RangeReader(address, table, Reports(url, address.name, run))
         staged = [sink.staged(reader.read(part)) for part in reader.partitions()]
+        alive()
         sink.done(staged, 0, f"follow.{address.name}.{table.name.encode().hex()}")
 
 

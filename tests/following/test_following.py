@@ -49,6 +49,7 @@ def test_rows_and_changes(source: SourceDb, target: Followed) -> None:
     with following(source, target) as now:
         now.caught_up()
         assert target.rows(["votes"]) == source.rows()
+        assert target.all("SHOW NORIA FOLLOWING")[0][8] == 1000  # of the first load
         source.run("INSERT INTO votes VALUES (1000, 'a', 1), (1000, 'b', NULL)",
                    "UPDATE votes SET v = v + 1 WHERE story < 20", "DELETE FROM votes WHERE story = 3",
                    "UPDATE votes SET story = story + 5000 WHERE story = 4",

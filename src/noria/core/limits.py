@@ -170,6 +170,7 @@ FOLLOW_BATCH_ROWS = 10_000  # changes of whole transactions of a followed databa
 FOLLOW_PIECE_ROWS = 20_000  # of one larger transaction, in one commit: its rest comes in others
 FOLLOW_QUEUE_ROWS = 200_000  # changes that were read of a followed database's binlog and wait to be applied
 FOLLOW_RANGE_ROWS = 200_000  # of a followed table that a task of Spark reads for its first load
+FOLLOW_LOST_S = 15  # a follower that has sent nothing for so long is reported as lost; it reports each second
 FOLLOW_FORGET = 256  # positions that a follower has passed are forgotten together: that is a commit, too
 WAITS_TOLD = 1_000  # lines of what a worker's requests wait for
 ONCE_KEPT = 10_000  # of so many writers is remembered what they did last, to be done once

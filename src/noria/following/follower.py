@@ -30,10 +30,13 @@ from noria.following.source import IN_FILE, Place, Source, shown
 from noria.following.target import Target
 
 TELL_S = 1.0  # between two looks at how far the source is
+SAY_S = 2.0  # between two lines on how far the first load is
 IDLE_S = 10.0  # a position without rows is remembered this late
 AGAIN_S = 1.0  # before another run
 Say = Callable[[str], None]
-Load = Callable[[Address, str, Sequence[SourceTable]], None]  # the first rows into the tables at this server
+Alive = Callable[[], None]  # called at least each second while the first rows are loaded
+# The first rows into the tables at this server; the text is the name of the follower's run, by which tasks report.
+Load = Callable[[Address, str, Sequence[SourceTable], str, Alive], None]
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,18 @@ class Run:
         self._target.tell({"state": "loading"})
         self._make(self._tables)
         self._say(f"loading {', '.join(self._tables)}")
-        self._follower.load(self._wanted.address, self._wanted.url, list(self._tables.values()))
+        began = said = time.monotonic()
+
+        def alive() -> None:
+            nonlocal said
+            rows = self._target.tell({"state": "loading"})
+            if (now := time.monotonic()) - said >= SAY_S:
+                said = now
+                self._say(f"loading for {now - began:.0f} s, {rows:,} rows so far"
+                          + ("" if rows else "; Spark is starting"))
+
+        tables = list(self._tables.values())
+        self._follower.load(self._wanted.address, self._wanted.url, tables, self._target.run, alive)
         self._note(loaded=True, consistent=self._source.end().number)
 
     def _note(self, **changed: Any) -> None:

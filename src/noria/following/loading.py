@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -15,15 +15,20 @@ from noria.following.address import Address, Refused
 from noria.following.schema import SourceTable
 
 PR_SET_PDEATHSIG = 1
+ALIVE_S = 1.0
 
 
-def load_apart(address: Address, url: str, tables: Sequence[SourceTable], master: str = "") -> None:
+def load_apart(address: Address, url: str, tables: Sequence[SourceTable], run: str, alive: Callable[[], None],
+               master: str = "") -> None:
+    """alive: called each second meanwhile; what it raises ends the load."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_load, args=(there, address, url, list(tables), master), daemon=True)
+    process = context.Process(target=_load, args=(there, address, url, list(tables), run, master), daemon=True)
     process.start()
     there.close()
     try:
+        while not here.poll(ALIVE_S):
+            alive()
         problem = here.recv()
     except EOFError:
         raise ConnectionError("the process that loads the first rows ended") from None
@@ -34,7 +39,7 @@ def load_apart(address: Address, url: str, tables: Sequence[SourceTable], master
         raise Refused(f"the first rows could not be loaded: {problem}")
 
 
-def _load(to: Connection, address: Address, url: str, tables: list[SourceTable], master: str) -> None:
+def _load(to: Connection, address: Address, url: str, tables: list[SourceTable], run: str, master: str) -> None:
     """Says what went wrong, "" if nothing did.  Ends when the process that wants the rows is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     from pyspark.errors import PySparkException
@@ -49,7 +54,7 @@ def _load(to: Connection, address: Address, url: str, tables: list[SourceTable],
         try:
             spark = build_session(SparkSettings(master or f"local[{slots}]", 0, Path(scratch) / "spark",
                                                 "noria-follow", batch_slots=1))
-            load(spark, address, url, tables)
+            load(spark, address, url, tables, run)
             to.send("")
             spark.stop()
         except (PySparkException, SparkUnavailable) as e:

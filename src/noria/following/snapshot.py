@@ -10,9 +10,10 @@ following they are), however often the load is begun.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -24,9 +25,10 @@ from pyspark.sql.types import StructType
 
 from noria.core.limits import FOLLOW_RANGE_ROWS
 from noria.following import values
-from noria.following.address import Address
+from noria.following.address import Address, Refused
 from noria.following.schema import SourceTable, quoted, sql_type
 from noria.following.source import connected, refusing
+from noria.following.target import Target
 from noria.spark.source import register
 from noria.spark.source.types import arrow_schema, as_spark, schema_of
 
@@ -51,7 +53,20 @@ class SourceRows(DataSource):  # type: ignore[misc]
         return _spark_schema(_table(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return RangeReader(Address(**json.loads(self.options["address"])), _table(self.options))
+        address = Address(**json.loads(self.options["address"]))
+        report = Reports(self.options["url"], address.name, self.options["run"])
+        return RangeReader(address, _table(self.options), report)
+
+
+class Reports:
+    """Tells the server how many rows a task has read.  A report that fails is left out: the load goes on."""
+
+    def __init__(self, url: str, name: str, run: str):
+        self._whose = url, name, run
+
+    def __call__(self, rows: int) -> None:
+        with contextlib.suppress(ConnectionError, Refused):
+            Target(*self._whose).tell({"loaded": rows})
 
 
 def _table(options: Mapping[str, str]) -> SourceTable:
@@ -64,8 +79,8 @@ def _spark_schema(table: SourceTable) -> StructType:
 
 
 class RangeReader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, address: Address, table: SourceTable):
-        self._address, self._table = address, table
+    def __init__(self, address: Address, table: SourceTable, report: Callable[[int], object] = lambda _: None):
+        self._address, self._table, self._report = address, table, report
 
     def partitions(self) -> list[InputPartition]:
         connection = connected(self._address)
@@ -85,6 +100,7 @@ class RangeReader(DataSourceReader):  # type: ignore[misc]
                 cursor.execute(*_select(table, partition))
                 while rows := cursor.fetchmany(BATCH_ROWS):
                     yield as_spark(values.arrays(table, places, rows, converts), schema)
+                    self._report(len(rows))
         finally:
             connection._force_close()
 
@@ -118,12 +134,13 @@ def _select(table: SourceTable, part: Range) -> tuple[str, tuple[Any, ...]]:
     return text + ("" if not where else " WHERE " + " AND ".join(t for t, _ in where)), tuple(v for _, v in where)
 
 
-def load(spark: SparkSession, address: Address, url: str, tables: Sequence[SourceTable]) -> None:
-    """The rows of these tables, which are there and empty, or have been loaded."""
+def load(spark: SparkSession, address: Address, url: str, tables: Sequence[SourceTable], run: str) -> None:
+    """The rows of these tables, which are there and empty, or have been loaded.  run: the follower's."""
     register(spark)
     spark.dataSource.register(SourceRows)
     for table in tables:
         read = spark.read.format(FORMAT).options(
-            address=json.dumps(vars(address)), table=table.name, columns=json.dumps(table.as_json())).load()
+            address=json.dumps(vars(address)), table=table.name, columns=json.dumps(table.as_json()), url=url,
+            run=run).load()
         scope = f"follow.{address.name}.{hashlib.sha256(table.name.encode()).hexdigest()[:16]}"
         read.write.format("noria").options(url=url, table=table.name, id=scope).mode("append").save()

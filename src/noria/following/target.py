@@ -23,8 +23,10 @@ _SCHEMA = pa.schema([("table", pa.string()), ("on", pa.string()), ("rows", pa.la
 
 
 class Target:
-    def __init__(self, url: str, name: str):
-        self.server, self.name, self.run = wire.Server.of({"url": url}), name, uuid.uuid4().hex
+    """run: the name of a follower's run; a new one by default."""
+
+    def __init__(self, url: str, name: str, run: str = ""):
+        self.server, self.name, self.run = wire.Server.of({"url": url}), name, run or uuid.uuid4().hex
 
     def _post(self, what: str, body: dict[str, Any] | None = None) -> Any:
         return self._asked(f"/follows/{self.name}/{what}", json.dumps({"run": self.run, **(body or {})}).encode())
@@ -53,8 +55,9 @@ class Target:
     def sql(self, statement: str) -> None:
         self._post("sql", {"sql": statement})
 
-    def tell(self, told: dict[str, Any]) -> None:
-        self._post("tell", {"told": told})
+    def tell(self, told: dict[str, Any]) -> int:
+        """Report how far this run is; returns how many rows of the first load have been read."""
+        return int(self._post("tell", {"told": told})["loaded"])
 
     def apply(self, position: int, changes: Iterable[tuple[str, str, pa.RecordBatch]]) -> bool:
         some = [{"table": table, "on": on, "rows": _stream(pa.Table.from_batches([r]))} for table, on, r in changes]

@@ -1,20 +1,24 @@
 """Which tables follow another database, so that nobody else writes them, and how far behind they are.
 
-Keeps true: a followed table is written by its follower only, whatever way a write comes.
+Keeps true: a followed table is written by its follower only, whatever way a write comes; a follower that has sent
+nothing for FOLLOW_LOST_S and waits for no answer is shown as lost, whatever state it reported last.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from noria.core.errors import SqlError
+from noria.core.limits import FOLLOW_LOST_S
 
 READ_ONLY = 1290
+WAITING, FOLLOWING, STOPPED = "waiting for its follower", "following", "stopped"
 _writer: ContextVar[str] = ContextVar("follower", default="")
 
 
@@ -30,11 +34,12 @@ def written_by(follower: str) -> Iterator[None]:
 
 @dataclass
 class Status:
-    """What a follower last told.  current: the moment (`time.monotonic`) as of whose source the tables are, as far as
-    that is known; None: nothing was heard since the server started."""
+    """What a follower last reported.  current: the moment (`time.monotonic`) as of whose source the tables are; None:
+    no report since the server started.  heard: the moment of its last request; requests: how many of them are under
+    way; loaded: rows of the first load so far."""
 
     source: str
-    state: str = "waiting for its follower"
+    state: str = WAITING
     position: str = ""
     end: str = ""
     behind_bytes: int = 0
@@ -42,18 +47,34 @@ class Status:
     transactions: int = 0
     rows: int = 0
     error: str = ""
+    loaded: int = 0
+    heard: float = 0.0
+    requests: int = 0
 
-    @property
-    def lag_s(self) -> float | None:
-        return None if self.current is None else max(time.monotonic() - self.current, 0.0)
+    def silent_s(self, now: float) -> float:
+        """Since its last request ended."""
+        return 0.0 if self.requests else now - self.heard
+
+    def is_lost(self, now: float) -> bool:
+        return self.state not in (WAITING, STOPPED) and self.silent_s(now) >= FOLLOW_LOST_S
+
+    def shown_state(self, now: float) -> str:
+        if not self.is_lost(now):
+            return self.state
+        since = datetime.fromtimestamp(time.time() - self.silent_s(now), UTC)
+        return f"lost since {since:%Y-%m-%d %H:%M:%S} UTC"
+
+    def lag_s(self, now: float) -> float | None:
+        return None if self.current is None else max(now - self.current, 0.0)
 
 
 @dataclass
 class Followed:
-    """tables: by folded name, its follower; statuses: by follower."""
+    """tables: by folded name, its follower; statuses: by follower; now: seconds of a clock that only goes forward."""
 
     tables: dict[str, str] = field(default_factory=dict)
     statuses: dict[str, Status] = field(default_factory=dict)
+    now: Callable[[], float] = time.monotonic
 
     def follow(self, name: str, source: str, tables: Iterable[str]) -> None:
         self.tables |= {t.lower(): name for t in tables}
@@ -73,14 +94,18 @@ class Followed:
 
     def shown(self) -> list[tuple[Any, ...]]:
         """A row for each follower, as SHOW NORIA FOLLOWING has it."""
-        return [(s.source, ", ".join(t for t, n in sorted(self.tables.items()) if n == name), s.state, s.position,
-                 s.end, None if s.lag_s is None else f"{s.lag_s:.1f}", s.behind_bytes, s.transactions, s.rows, s.error)
+        now = self.now()
+        return [(s.source, ", ".join(t for t, n in sorted(self.tables.items()) if n == name), s.shown_state(now),
+                 s.position, s.end, None if (lag := s.lag_s(now)) is None else f"{lag:.1f}", s.behind_bytes,
+                 s.transactions, s.loaded + s.rows, s.error)
                 for name, s in sorted(self.statuses.items(), key=lambda item: item[1].source)]
 
     def numbers(self) -> list[Mapping[str, Any]]:
         """For /metrics."""
-        return [{"source": s.source, "following": s.state == "following", "lag_seconds": s.lag_s,
-                 "lag_bytes": s.behind_bytes, "transactions_total": s.transactions, "rows_total": s.rows}
+        now = self.now()
+        return [{"source": s.source, "following": s.state == FOLLOWING and not s.is_lost(now),
+                 "lag_seconds": s.lag_s(now), "lag_bytes": s.behind_bytes, "transactions_total": s.transactions,
+                 "rows_total": s.loaded + s.rows}
                 for s in self.statuses.values()]
 
 

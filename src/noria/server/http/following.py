@@ -28,7 +28,7 @@ from noria.server.http.bodies import ARROW, JSON
 KEYS = {"run": "the run's name", "record": "what is followed", "sql": "a statement", "told": "how far it is"}
 TOLD: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("state", "position", "end", "error"), (str,)),
-    **dict.fromkeys(("behind_bytes", "transactions", "rows"), (int,)), "current_s": (int, float, type(None))}
+    **dict.fromkeys(("behind_bytes", "transactions", "rows", "loaded"), (int,)), "current_s": (int, float, type(None))}
 Change = tuple[str, str, pa.Table]
 
 
@@ -45,7 +45,7 @@ class Follows(Protocol):
 
     async def apply(self, name: str, run: str, position: int, changes: Sequence[Change]) -> bool: ...
 
-    def tell(self, name: str, run: str, told: dict[str, Any]) -> None: ...
+    def tell(self, name: str, run: str, told: dict[str, Any]) -> int: ...
 
     async def release(self, name: str) -> None: ...
 
@@ -89,8 +89,7 @@ class FollowApi:
         told = body.get("told")
         if not isinstance(told, dict) or any(type(value) not in TOLD.get(key, ()) for key, value in told.items()):
             raise bodies.wrong(f'"told" has {", ".join(TOLD)}: texts, numbers')
-        self._follows().tell(name, run, told)
-        return JSONResponse({})
+        return JSONResponse({"loaded": self._follows().tell(name, run, told)})
 
     async def release(self, request: Request) -> Response:
         bodies.parse(await bodies.read(request, JSON), {}, empty=True)

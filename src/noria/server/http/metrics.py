@@ -80,12 +80,12 @@ FRONT_END_DESCRIPTIONS: dict[str, str] = {
 
 # Of every database that tables follow (`noria follow`), with the label `source`.
 FOLLOW_DESCRIPTIONS: dict[str, str] = {
-    "following": "1 where the tables are a past moment of the source, 0 while they are loaded, caught up, or nobody "
-                 "follows",
+    "following": "1 while a follower runs and the tables are a past moment of the source; 0 while they are loaded or "
+                 "caught up, and when the follower has stopped or is lost",
     "lag_seconds": "how old that moment is; it grows while no follower runs, and is absent until one was heard",
     "lag_bytes": "of the source's binlog that are to be applied yet",
     "transactions_total": "transactions applied since the server started",
-    "rows_total": "changes of rows applied since the server started",
+    "rows_total": "rows of the first load and changes of rows applied since the server started",
 }
 
 

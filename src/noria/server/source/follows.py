@@ -15,25 +15,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from noria.core.errors import SqlError, table_exists, unknown_table
-from noria.core.limits import FOLLOW_FORGET, FOLLOWS
+from noria.core.limits import FOLLOW_FORGET, FOLLOW_LOST_S, FOLLOWS
 from noria.core.statements import Delete, Insert
 from noria.dataflow.packets import Ask, Write
 from noria.runtime.link import Link
 from noria.server.answering.executor import Executor
-from noria.server.answering.followed import written_by
+from noria.server.answering.followed import STOPPED, WAITING, Status, written_by
 from noria.server.source.writes import FOLLOW, ONCE, Writes, most_rows
 
 RECORD, POSITION = "follow:", "followed:"
 OTHER_RUN = 1836  # the error of a follower that is not the last one that began
 Run = Callable[[str], Awaitable[object]]  # a statement of SQL
+log = logging.getLogger("noria")
 
 
 @dataclass
@@ -48,6 +50,7 @@ class _Follow:
     run: str = ""
     unsure: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    watch: asyncio.TimerHandle | None = None  # looks whether the follower is lost; None: it was reported as lost
 
 
 class Follows:
@@ -85,11 +88,13 @@ class Follows:
             if record is None:
                 return {"record": None, "at": 0}
             follow = await self._made(name, record)
-        async with follow.turn:
-            follow.run = run
-            if follow.unsure:
-                await self._find(name, follow)
-            return {"record": follow.record, "at": follow.at}
+        with self._heard(name):
+            async with follow.turn:
+                follow.run = run
+                if follow.unsure:
+                    await self._find(name, follow)
+                log.info("following %s: a follower began behind position %s", follow.record["source"], follow.at)
+                return {"record": follow.record, "at": follow.at}
 
     async def _made(self, name: str, record: dict[str, Any]) -> _Follow:
         if len(self._follows) >= FOLLOWS:
@@ -118,6 +123,10 @@ class Follows:
     async def note(self, name: str, run: str, record: dict[str, Any]) -> None:
         """Another record in the place of the one that there is."""
         follow = self._of(name, run)
+        with self._heard(name):
+            await self._noted(name, follow, record)
+
+    async def _noted(self, name: str, follow: _Follow, record: dict[str, Any]) -> None:
         async with follow.turn:
             self._check_new(t for t in record["tables"] if t not in follow.record["tables"])
             record = {**record, "n": int(follow.record["n"]) + 1}
@@ -136,6 +145,9 @@ class Follows:
             gone += [*await self._names(f"{POSITION}{name}/"), *await self._names(f"{ONCE}{FOLLOW}.{name}.")]
             await self._link.change(Write((), forget=tuple(gone)))
             follow.run = ""
+            if follow.watch is not None:
+                follow.watch.cancel()
+            log.info("following %s ended: its tables are ordinary ones", follow.record["source"])
             self._followed.release(name)
             self._follows.pop(name, None)
 
@@ -150,14 +162,19 @@ class Follows:
     async def run(self, name: str, run: str, statement: str) -> None:
         """A statement on a followed table (CREATE, TRUNCATE), as its follower."""
         follow = self._of(name, run)
-        async with follow.turn:
-            with written_by(name):
+        with self._heard(name), written_by(name):
+            async with follow.turn:
                 await self._run(statement)
 
     async def apply(self, name: str, run: str, position: int, changes: Sequence[tuple[str, str, pa.Table]]) -> bool:
         """Do what is there to do, (table, "delete" or "replace", rows) one after the other, and remember the position;
         0: there is none yet, because more of the same transaction comes.  False: it had been done before."""
         follow = self._of(name, run)
+        with self._heard(name):
+            return await self._in_turn(name, run, follow, position, changes)
+
+    async def _in_turn(self, name: str, run: str, follow: _Follow, position: int,
+                       changes: Sequence[tuple[str, str, pa.Table]]) -> bool:
         async with follow.turn:
             self._of(name, run)
             if follow.unsure:
@@ -200,15 +217,52 @@ class Follows:
         await self._executor.catch_up(self._executor.written(done))
 
     # ------------------------------------------------------------ how far it is
-    def tell(self, name: str, run: str, told: dict[str, Any]) -> None:
-        """For SHOW and /metrics.  current_s: how old the moment of the source is that the tables are at."""
+    def tell(self, name: str, run: str, told: dict[str, Any]) -> int:
+        """For SHOW and /metrics; returns how many rows of the first load have been read.  current_s: how old the moment
+        of the source is that the tables are at; loaded: rows of the first load that were read since the last report."""
         self._of(name, run)
-        status = self._followed.statuses[name]
-        for key in ("state", "position", "end", "behind_bytes", "transactions", "rows", "error"):
-            if key in told:
-                setattr(status, key, told[key])
-        if told.get("current_s") is not None:
-            status.current = time.monotonic() - float(told["current_s"])
+        with self._heard(name) as status:
+            if told.get("state", status.state) == STOPPED != status.state:
+                why = f": {told['error']}" if told.get("error") else ""
+                log.info("following %s: the follower stopped%s", status.source, why)
+            for key in ("state", "position", "end", "behind_bytes", "transactions", "rows", "error"):
+                if key in told:
+                    setattr(status, key, told[key])
+            status.loaded += int(told.get("loaded", 0))
+            if told.get("current_s") is not None:
+                status.current = self._followed.now() - float(told["current_s"])
+            return status.loaded
+
+    @contextmanager
+    def _heard(self, name: str) -> Iterator[Status]:
+        """A request of the follower is under way."""
+        status, follow = self._followed.statuses[name], self._follows[name]
+        status.requests += 1
+        try:
+            yield status
+        finally:
+            status.requests -= 1
+            status.heard = self._followed.now()
+            if follow.watch is None:
+                follow.watch = asyncio.get_running_loop().call_later(FOLLOW_LOST_S, self._look, name, follow)
+
+    def _look(self, name: str, follow: _Follow) -> None:
+        """Log a lost follower, once; else look again when it could be lost."""
+        follow.watch = None
+        status, now = self._followed.statuses.get(name), self._followed.now()
+        if status is None or status.state in (WAITING, STOPPED):
+            return
+        if status.is_lost(now):
+            log.warning("following %s: the follower has sent nothing for %.0f s; the tables stay at %s until `noria "
+                        "follow` runs again", status.source, status.silent_s(now), status.position or "their start")
+            return
+        again = max(FOLLOW_LOST_S - status.silent_s(now), 0.1)
+        follow.watch = asyncio.get_running_loop().call_later(again, self._look, name, follow)
+
+    def close(self) -> None:
+        for follow in self._follows.values():
+            if follow.watch is not None:
+                follow.watch.cancel()
 
 
 async def records(executor: Executor) -> list[dict[str, Any]]:

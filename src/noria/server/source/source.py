@@ -26,5 +26,6 @@ class SparkSource:
         self.load = self.writes.load
 
     async def close(self) -> None:
+        self.follows.close()
         await self.reads.close()
         await self.writes.close()

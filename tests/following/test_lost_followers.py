@@ -1,0 +1,124 @@
+"""A follower that ends without a word is shown as lost; one that works or waits for an answer is not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from following.sources import Followed
+from noria.core.limits import FOLLOW_LOST_S
+from noria.following.target import Target
+
+SOURCE = "mysql://127.0.0.1:3306/shop"
+RECORD = {"name": "shop", "n": 0, "source": SOURCE, "tables": {}}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.s = 1000.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+class Lost(Followed):
+    """A server whose clock the test moves; the watch over its follower runs when the test says so."""
+
+    def __init__(self, directory: Path):
+        super().__init__(directory)
+        self.follows = self.source().follows
+        self.clock = self.follows._followed.now = Clock()
+
+    def passes(self, seconds: float) -> None:
+        self.clock.s += seconds
+
+        async def look() -> None:
+            follow = self.follows._follows["shop"]
+            if follow.watch is not None:
+                follow.watch.cancel()
+                self.follows._look("shop", follow)
+
+        self._embedded._run(look())
+
+    def state(self) -> str:
+        return str(self.all("SHOW NORIA FOLLOWING")[0][2])
+
+    def metric(self) -> Any:
+        return self.follows._followed.numbers()[0]["following"]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Lost]:
+    with Lost(tmp_path) as local:
+        yield local
+
+
+@pytest.fixture
+def follower(server: Lost) -> Target:
+    target = Target(server.url, "shop")
+    target.begin(RECORD)
+    return target
+
+
+def test_a_silent_follower_is_lost_and_comes_back(server: Lost, follower: Target,
+                                                  caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "noria")
+    follower.tell({"state": "following", "position": "b:1", "current_s": 0.0})
+    server.passes(FOLLOW_LOST_S - 1)
+    assert server.state() == "following" and server.metric()
+    server.passes(1)
+    assert server.state().startswith("lost since 2") and not server.metric()
+    for _ in range(3):
+        server.passes(100)
+    lost = [r for r in caplog.records if "has sent nothing for 15 s" in r.message]
+    assert len(lost) == 1 and SOURCE in lost[0].message and "stay at b:1" in lost[0].message
+    follower.tell({"state": "following"})
+    assert server.state() == "following" and server.metric()
+    server.passes(FOLLOW_LOST_S)
+    assert server.state().startswith("lost since") and len(caplog.records) == 2
+
+
+def test_a_follower_that_said_goodbye_is_stopped(server: Lost, follower: Target,
+                                                 caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "noria")
+    follower.tell({"state": "following"})
+    for _ in range(2):
+        follower.tell({"state": "stopped", "error": "the source is another one"})
+    server.passes(FOLLOW_LOST_S * 10)
+    assert server.state() == "stopped" and not server.metric()
+    assert [r.message for r in caplog.records] == [
+        f"following {SOURCE}: the follower stopped: the source is another one"]
+
+
+def test_a_follower_that_waits_for_an_answer_is_not_lost(server: Lost, follower: Target) -> None:
+    follower.tell({"state": "following"})
+    turn = server.follows._follows["shop"].turn
+
+    async def take() -> None:
+        await turn.acquire()
+
+    async def waits() -> None:
+        task = asyncio.ensure_future(server.follows.note("shop", follower.run, RECORD))
+        await asyncio.sleep(0)
+        server.clock.s += 1000
+        assert server.follows._followed.statuses["shop"].shown_state(server.clock()) == "following"
+        turn.release()
+        await task
+
+    server._embedded._run(take())
+    server._embedded._run(waits())
+    assert server.state() == "following"
+
+
+def test_rows_of_the_first_load_are_counted_as_they_are_read(server: Lost, follower: Target) -> None:
+    assert follower.tell({"state": "loading"}) == 0
+    task = Target(server.url, "shop", follower.run)
+    assert task.tell({"loaded": 10_000}) == 10_000 and task.tell({"loaded": 5}) == 10_005
+    assert server.all("SHOW NORIA FOLLOWING")[0][8] == 10_005 and server.state() == "loading"
+    follower.tell({"state": "following", "rows": 3})
+    assert server.all("SHOW NORIA FOLLOWING")[0][8] == 10_008
