@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from noria.core.types import INT, Column, TableDef
 from noria.plan.mir import Base, UnionAll
 from noria.plan.view import ViewDef
 from noria.server.bulk.jobs import RUNNING, WAITING, Bulk
+from noria.server.bulk.reporting import logged
 
 
 class FakeSupervisor:
@@ -159,3 +161,94 @@ def test_what_is_verified_of_a_view_is_what_it_derives_from(tmp_path: Path) -> N
     bulk = Bulk(None, None, SimpleNamespace(tables=lambda: tables), tmp_path / "snapshots")  # type: ignore[arg-type]
     view = ViewDef("v", UnionAll(Base(tables[0]), Base(tables[2])), (), 1)
     assert bulk._below([view]) == [tables[0], tables[2]]
+
+
+class DyingSupervisor:
+    """Drivers that die under so many jobs; then one that answers."""
+
+    state = "up"
+
+    def __init__(self, *errors: Exception):
+        self.errors, self.jobs = list(errors), list[str]()
+
+    async def run_job(self, function: str, *, on_end: Callable[[], None], **_: Any) -> Any:
+        self.jobs.append(function)
+        on_end()
+        if self.errors:
+            raise self.errors.pop(0)
+        return "report"
+
+
+def steps_of(supervisor: DyingSupervisor, out: Path) -> list[dict[str, Any]]:
+    async def run() -> list[dict[str, Any]]:
+        bulk = Bulk(supervisor, None, None, out.parent / "snapshots")  # type: ignore[arg-type]
+        return [step async for step in bulk._again("m:load", str(out))]
+
+    return asyncio.run(run())
+
+
+def test_a_job_under_which_the_driver_dies_begins_again_once(tmp_path: Path) -> None:
+    out = tmp_path / "sst"
+    out.mkdir()
+    spark = DyingSupervisor(DriverGone("the Spark batch driver ended while the job was running"))
+    first, last = steps_of(spark, out)
+    assert first["step"] == "Spark's driver ended; the job begins again with the next one"
+    assert last == {"result": "report"} and spark.jobs == ["m:load"] * 2 and not out.exists()
+
+
+@pytest.mark.parametrize("errors, code, said, jobs", [
+    ((DriverGone("it ended: killed"),) * 2, 1041, "it ended: killed", 2),
+    ((NoDriver("there has been no Spark batch driver for 240 s"),), 1041, "no Spark batch driver for 240 s", 1),
+    ((JobError("load", "a bad file", ""),), 1105, "a bad file", 1)])
+def test_a_job_that_cannot_be_done_says_why(tmp_path: Path, errors: tuple[Exception, ...], code: int, said: str,
+                                            jobs: int) -> None:
+    spark = DyingSupervisor(*errors)
+    with pytest.raises(SqlError, match=said) as e:
+        steps_of(spark, tmp_path / "sst")
+    assert e.value.code == code and len(spark.jobs) == jobs
+
+
+def test_a_job_that_waits_for_a_driver_says_so(tmp_path: Path) -> None:
+    spark = DyingSupervisor()
+    spark.state = "starting"
+    assert steps_of(spark, tmp_path / "sst")[0] == {"step": "waiting for Spark, which is starting"}
+
+
+def line_of(caplog: pytest.LogCaptureFixture, *steps: dict[str, Any], error: Exception | None = None, taken: int = 99
+            ) -> str:
+    """What the log says of a job of these steps, of which the client takes so many."""
+    async def job() -> Any:
+        for step in steps:
+            yield step
+        if error is not None:
+            raise error
+
+    async def run() -> None:
+        reported = logged("a job", job())
+        for _ in range(taken):
+            if await anext(reported, None) is None:
+                return
+        await reported.aclose()  # type: ignore[attr-defined]
+
+    caplog.set_level(logging.INFO, "noria")
+    with suppress(SqlError):
+        asyncio.run(run())
+    [record] = caplog.records
+    return record.getMessage()
+
+
+def test_each_job_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    found = line_of(caplog, {"step": "reading"}, {"step": "done", "rows": 48_000, "rejected": 2})
+    assert found.startswith("a job: done, 48,000 rows, 2 rejected, after 0.")
+
+
+def test_a_verification_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    views = [{"view": v, "agrees": a, "rows": 5} for v, a in (("a", True), ("b", None), ("c", False))]
+    assert line_of(caplog, *views).startswith("a job: done, 2 compared, 1 differ, after 0.")
+
+
+def test_a_job_that_fails_or_is_left_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    error = SqlError(1041, "HY000", "Spark is gone")
+    assert line_of(caplog, {"step": "reading"}, error=error).startswith("a job: failed: Spark is gone, after 0.")
+    caplog.clear()
+    assert line_of(caplog, {"step": "reading"}, {"step": "done", "rows": 1}, taken=1).startswith("a job: cancelled, ")

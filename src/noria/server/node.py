@@ -49,6 +49,7 @@ from noria.server.applying import applied
 from noria.server.bulk.indexes import Indexes
 from noria.server.bulk.jobs import Bulk
 from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, make_token
+from noria.server.bulk.reporting import logged
 from noria.server.feeding import Feeds
 from noria.server.fronts.controller import CannotServe, Fronts
 from noria.server.fronts.messages import Begin
@@ -452,19 +453,19 @@ class Node:
 
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         self.executor.locks.followed.check(str(request.get("table", "")))
-        return self._source.load(request)
+        return logged(f"load into {request.get('table')}", self._source.load(request))
 
     def export_permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:
         return self._permit.check_export(request, raw, proof)
 
     def export_rows(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        return self._source.export(request)
+        return logged(f"export to {request.get('directory')}", self._source.export(request))
 
     def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        return self.bulk.backup(request)
+        return logged("backup", self.bulk.backup(request), closed="its checkpoint is released")
 
     def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        return self.bulk.verify(request)
+        return logged("verify", self.bulk.verify(request))
 
     def source(self) -> SparkSource:
         return self._source

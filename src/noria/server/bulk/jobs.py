@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ from noria.runtime.link import Link
 from noria.server.bulk.loading import keep_rejects
 from noria.server.bulk.merging import Put, merged
 from noria.server.bulk.places import removed
+from noria.server.bulk.reporting import failed
 from noria.server.bulk.snapshots import Snapshots, taken
 from noria.server.rows import python_rows
 from noria.sql.commands import BatchQuery
@@ -54,6 +56,7 @@ if TYPE_CHECKING:  # at run time they are imported by the jobs that need them: p
 
 
 WAITING, RUNNING = "waiting for a Spark slot", "running on Spark"  # what SHOW PROCESSLIST says of a query
+log = logging.getLogger("noria")
 Tell = Callable[[str], None]
 Run = Callable[[str], Awaitable[object]]  # a statement of SQL
 
@@ -156,7 +159,7 @@ class Bulk:
                 await self._run("noria.spark.jobs.export:export", checkpoint=checkpoint, plan=batch.plan, files=files,
                                 tables=list(self._program.tables()), visible=batch.visible, out=str(out))
             except (JobError, DriverGone) as e:
-                raise SqlError(1105, "HY000", str(e)) from e
+                raise failed(e) from e
 
     async def write(self, batch: BatchQuery, form: str, out: str) -> AsyncIterator[dict[str, Any]]:
         """Steps of progress, then what was written: the rows of a query over a snapshot of now, in a new directory."""
@@ -250,7 +253,7 @@ class Bulk:
                             sources)
             merges = request.get("on_duplicate", "error") != "error"
             job, report = "merging:rows" if merges else "load:load", None
-            async for step in self._steps(f"noria.spark.loading.{job}", spec=spec):
+            async for step in self._again(f"noria.spark.loading.{job}", spec.out, spec=spec):
                 if "result" in step:
                     report = step["result"]
                 else:
@@ -285,8 +288,27 @@ class Bulk:
         if done.error is not None:
             raise done.error
 
-    async def _steps(self, job: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
+    async def _again(self, job: str, out: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
+        """As `_steps`, of a job that may begin again when the driver dies under it.  out: what it writes, "" for
+        nothing."""
+        for left in reversed(range(limits.SPARK_TRIES)):
+            try:
+                async with aclosing(self._steps(job, **arguments)) as steps:
+                    async for step in steps:
+                        yield step
+                return
+            except SqlError as e:
+                if not isinstance(e.__cause__, DriverGone) or isinstance(e.__cause__, NoDriver) or not left:
+                    raise
+                log.warning("%s begins again: %s", job.rpartition(":")[2], e.__cause__)
+                yield {"step": "Spark's driver ended; the job begins again with the next one"}
+                if out:
+                    await asyncio.to_thread(shutil.rmtree, out, True)
+
+    async def _steps(self, job: str, **arguments: Any) -> AsyncGenerator[dict[str, Any], None]:
         """The progress of a job as it goes, then its result; closing the iterator cancels the job."""
+        if self._supervisor.state != "up":
+            yield {"step": "waiting for Spark, which is starting"}
         steps: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
         def tell(done: int, total: int, what: str) -> None:
@@ -371,7 +393,7 @@ class Bulk:
             states = [(views[n], _states(state)) for n, state in snapshot["views"].items() if n in chosen]
             maintained = [await asyncio.to_thread(_written, place, i, *s) for i, s in enumerate(states)]
             report: VerifyReport | None = None
-            async for step in self._steps("noria.spark.jobs.verify:verify", checkpoint=str(path),
+            async for step in self._again("noria.spark.jobs.verify:verify", "", checkpoint=str(path),
                                           tables=tables, views=maintained):
                 if "result" in step:
                     report = step["result"]
@@ -403,9 +425,12 @@ class Bulk:
 
     async def _derive(self, checkpoint: Path, views: list[ViewDef]) -> dict[str, int]:
         """Have the worker derive some keys of these views; how many of each."""
-        keys: dict[str, list[Any]] = await self._supervisor.run_job(
-            "noria.spark.jobs.verify:sample", checkpoint=str(checkpoint), tables=self._below(views), views=views,
-            most=limits.VERIFY_KEYS)
+        try:
+            keys: dict[str, list[Any]] = await self._run(
+                "noria.spark.jobs.verify:sample", checkpoint=str(checkpoint), tables=self._below(views), views=views,
+                most=limits.VERIFY_KEYS)
+        except (JobError, DriverGone) as e:
+            raise failed(e) from e
         derived = {}
         for view in views:
             asked = keys.get(view.name, []) if view.key else [()]
@@ -434,8 +459,10 @@ async def _told(task: asyncio.Future[Any]) -> Any:
 
     try:
         return await task
-    except (BadFile, LoadRefused, JobError) as e:
+    except (BadFile, LoadRefused) as e:
         raise SqlError(1105, "HY000", str(e)) from e
+    except (JobError, DriverGone) as e:
+        raise failed(e) from e
 
 
 State = tuple[pa.Table, pa.Table | None]  # of a view at one worker: rows and present keys

@@ -1,0 +1,50 @@
+"""What the log and the client are told of a bulk job: a load, an export, a backup or a verification.
+
+Keeps true: each job has one line in the log, written when it is over, whatever ended it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from noria.control.supervisor import DriverGone, JobError
+from noria.core.errors import SqlError
+
+Step = dict[str, Any]
+TOLD = ("rows", "rejected", "files")  # of a job's last step
+log = logging.getLogger("noria")
+
+
+def failed(error: JobError | DriverGone) -> SqlError:
+    """The client's error for a job that failed on Spark, or under which Spark's driver ended."""
+    return SqlError(1041 if isinstance(error, DriverGone) else 1105, "HY000", str(error))
+
+
+async def logged(what: str, steps: AsyncIterator[Step], closed: str = "cancelled") -> AsyncIterator[Step]:
+    """The job's steps.  Its line says what it was, how it ended, what its last step counted, and its seconds.  closed:
+    how it ended if the client went before its last step."""
+    began, counted, outcome = time.monotonic(), dict[str, int](), closed
+    try:
+        async with aclosing(steps):  # type: ignore[type-var]  # an async generator
+            async for step in steps:
+                _count(counted, step)
+                yield step
+        outcome = "done"
+    except Exception as e:
+        outcome = f"failed: {e}"
+        raise
+    finally:
+        more = "".join(f", {n:,} {name}" for name, n in counted.items())
+        log.info("%s: %s%s, after %.1f s", what, outcome, more, time.monotonic() - began)
+
+
+def _count(counted: dict[str, int], step: Step) -> None:
+    if "agrees" in step:  # a line of a verification: of one view, or of one table with misplaced rows
+        for name, counts in (("compared", step["agrees"] is not None), ("differ", step["agrees"] is False)):
+            counted[name] = counted.get(name, 0) + counts
+    elif step.get("step") == "done":
+        counted |= {name: int(step[name]) for name in TOLD if isinstance(step.get(name), int)}
