@@ -11,6 +11,7 @@ from noria.core.errors import SqlError, duplicate_entry, unknown_table
 from noria.core.types import BIGINT, TEXT, Column, Field, TableDef
 from noria.plan.mir import Base
 from noria.plan.view import ViewDef
+from noria.server.logins import LoginGuard
 from noria.server.outcomes import Ok, Outcome, ResultSet
 
 TABLE = TableDef("Words", (Column("id", BIGINT, False), Column("word", TEXT)), (0,), table_id=1)
@@ -20,6 +21,7 @@ VIEW = ViewDef("ById", Base(TABLE), (0,), 2, text="SELECT id, word FROM Words WH
 class FakeServices:
     def __init__(self, password: str | None = None) -> None:
         self.user, self.password = "root", password
+        self.guard = LoginGuard()
         self.rows: dict[int, str | None] = {}
         self.statements: list[tuple[str, list[Any]]] = []
         self.up = True

@@ -30,7 +30,7 @@ class LocalServices:
         self.user, self.password = "root", password
         self._embedded = EmbeddedTransport(directory / "data")
         self._executor, self._program = self._embedded._executor, self._embedded._program
-        self.feeds = self._embedded._feeds
+        self.feeds, self.guard = self._embedded._feeds, self._embedded._sessions.guard
         self._permit = LoadPermit([directory], b"token")
         self.http = HttpServer(make_app(self), None, bounds)
         self._embedded._run(self._start())

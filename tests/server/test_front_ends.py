@@ -204,3 +204,41 @@ def test_what_a_replica_was_told_of_own_writes() -> None:
     replica.forget("v")
     replica.routes.learn((("v", (0,), 2),))
     assert not replica.has(0, "v", {1: (5, None)})
+
+
+def test_logins_are_counted_for_all_and_addresses_blocked_by_all(server: LocalServer) -> None:
+    guard = server._embedded._sessions.guard
+    with closing(server.at(0)) as a, closing(server.at(1)) as b:
+        assert rows(b, "SELECT @@max_connect_errors, @@GLOBAL.max_connect_errors") == [(100, 100)]
+        rows(a, "SET GLOBAL max_connect_errors = 2")
+        assert rows(b, "SHOW VARIABLES LIKE 'max_connect_errors'") == [("max_connect_errors", "2")]
+        fronts = server._mysql
+        assert isinstance(fronts, LocalFronts)
+        for front in fronts.fronts.values():
+            assert front.sessions.guard.max_connect_errors == 2
+            front.sessions.guard.interrupted("10.0.0.1")
+            front.sessions.guard.interrupted("10.0.0.1")
+            with pytest.raises(SqlError, match="is blocked"):
+                front.sessions.guard.check_host("10.0.0.1")
+        with pytest.raises(pymysql.MySQLError, match="Access denied"):
+            pymysql.connect(host="127.0.0.1", port=fronts.address[1], user="root", password="wrong", ssl_disabled=True)
+        for front in fronts.fronts.values():
+            server._embedded._run(counted(front))
+        rows(b, "FLUSH HOSTS")
+        rows(a, "SELECT 1"), rows(b, "SELECT 1")
+        assert guard.numbers["login_failures_total"] == 1
+        assert guard.numbers["blocked_connections_total"] == 2
+        for front in fronts.fronts.values():
+            front.sessions.guard.check_host("10.0.0.1")
+        for text, code in (("SET max_connect_errors = 3", 1229), ("SET GLOBAL max_connect_errors = 'x'", 1232)):
+            with pytest.raises(pymysql.MySQLError) as refused:
+                rows(a, text)
+            assert refused.value.args[0] == code
+        rows(a, "SET GLOBAL max_connect_errors = 0")
+        assert rows(a, "SHOW WARNINGS") == [("Warning", 1292, "Truncated incorrect max_connect_errors value: '0'")]
+        rows(a, "SET GLOBAL max_connect_errors = DEFAULT")
+        assert guard.max_connect_errors == 100
+
+
+async def counted(front: Any) -> None:
+    front._count()

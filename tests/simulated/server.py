@@ -27,6 +27,7 @@ from noria.server.answering.executor import Executor
 from noria.server.fronts import messages
 from noria.server.fronts.controller import Fronts
 from noria.server.fronts.process import FrontEnd
+from noria.server.logins import LoginGuard
 from noria.server.mysql import account
 from noria.server.mysql.auth import Directory
 from noria.server.mysql.session import Conversation
@@ -77,7 +78,7 @@ class SimFront(FrontEnd):
 
     def connect(self) -> Conversation:
         number, self._next = self._next, self._next + self._step
-        return Conversation(self.sessions, self.accounts, number, "here", bytes(20))
+        return Conversation(self.sessions, self.accounts, number, "here", bytes(20), LoginGuard())
 
     def die(self) -> None:
         if self._all.get(self._number) is self:

@@ -72,6 +72,14 @@ STORY_ROWS = 16  # of a larger delta it knows the number of rows only
 
 BACKLOG = 1_024  # connections that wait while the server starts, or is slow to take them
 MYSQL_CONNECTIONS = 4_096  # max_connections: one more is refused with error 1040
+LOGIN_BURST = 10  # wrong passwords of one user from one address that are checked at once
+LOGIN_AGAIN_S = 1  # then one more in each period of this length: some 86,000 guesses a day instead of millions
+LOGIN_WAIT_S = 3  # a login waits so long for its turn, MYSQL_HANDSHAKE_S included; beyond, it is refused unchecked
+LOGIN_PAIRS = 10_000  # of a user and an address, whose latest wrong passwords are remembered
+LOGIN_HOSTS = 10_000  # addresses whose broken connections are counted, the latest ones
+LOGIN_LOG_S = 60  # a period in which a refused user at an address has one line in the log
+LOGIN_LOG_LINES = 50  # of refused logins in such a period, whoever they are of
+MAX_CONNECT_ERRORS = 100  # max_connect_errors: MySQL's own default
 MYSQL_STATEMENTS = 16_382  # prepared statements of one session (MySQL's own default for a server): error 1461
 MYSQL_HANDSHAKE_BYTES = 64 * 2**10  # a packet of somebody who has not proved his password yet
 MYSQL_HANDSHAKE_S = 10  # connect_timeout: a client that has not logged in by then is hung up on

@@ -218,6 +218,7 @@ class Node:
                                  lambda w: attach(str(views_dir(run_dir, w, several)), OFF_LOOP_ROWS), self.bulk,
                                  reply_bytes(settings.memory_bytes) if settings.front_ends == 1 else 0)
         self.sessions = Sessions(self.executor)
+        self.guard = self.sessions.guard
         self.feeds = Feeds(self.program, feeds_dir(workers), self.run_sql)
         self._source = SparkSource(self.executor, self.bulk, self.link, settings.data_dir / "snapshots",
                                    lambda text: self.run_sql(text, []))
@@ -280,7 +281,7 @@ class Node:
             self.mysql = self._fronts
         else:
             self.mysql = await listen(mysql, self.sessions, self._users(), None, self.certificates,
-                                      settings.tls_require)
+                                      settings.tls_require, guard=self.guard)
         self.sessions.processes.hang_up = self._hang_up
         policy = Policy.of([*settings.http_names, settings.http_host], settings.tls_require)
         self.http = HttpServer(make_app(self, policy), self.certificates)
@@ -344,7 +345,7 @@ class Node:
                 "why": "" if up else self.link.why}
 
     async def stats(self) -> dict[str, Any]:
-        numbers = self.executor.stats()
+        numbers = self.executor.stats() | self.guard.numbers
         fronts = {front for front in (self.mysql, self._fronts) if front is not None}
         numbers.update(connections=sum(len(front.connections) for front in fronts),
                        worker_restarts_total=self._restarts(),

@@ -272,6 +272,11 @@ class Kill:
 
 
 @dataclass(frozen=True)
+class FlushHosts:
+    """Addresses that were blocked for broken connections may connect again."""
+
+
+@dataclass(frozen=True)
 class Nothing:
     """A statement that there is nothing to do for: FLUSH PRIVILEGES, ANALYZE, OPTIMIZE, a comment; `what` is its word,
     tables those that it names."""
@@ -289,7 +294,7 @@ class LockTables:
 
 Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreateTextView | DropView
            | Select | Timed | SelectItems | Information | Explain | Show | SetVariable | Use | CreateDatabase
-           | DropDatabase | Transaction | Kill | Nothing | LockTables | Insert | Update | Delete)
+           | DropDatabase | Transaction | Kill | FlushHosts | Nothing | LockTables | Insert | Update | Delete)
 
 
 def tables_changed(command: Command) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import uvloop
 from noria.core.errors import SqlError, parse_error
 from noria.core.types import BIGINT, TEXT, Field
 from noria.server.listening import listening
+from noria.server.logins import LoginGuard
 from noria.server.mysql import Account, Bounds, MysqlServer, account, listen
 from noria.server.outcomes import (
     AUTOCOMMIT,
@@ -147,7 +148,8 @@ class Serving:
 
     def __init__(self, backend: FakeBackend, users: dict[str, Account] | None = None,
                  bounds: Bounds | None = None, certificates: Certificates | None = None,
-                 tls_required: bool = False) -> None:
+                 tls_required: bool = False, guard: LoginGuard | None = None) -> None:
+        self.guard = guard
         self.backend, self.users, self.bounds = backend, users or USERS, bounds
         self.certificates, self.tls_required = certificates, tls_required
         self.loop = uvloop.new_event_loop()
@@ -161,7 +163,7 @@ class Serving:
             asyncio.set_event_loop(self.loop)
             self.server = self.loop.run_until_complete(
                 listen(listening("127.0.0.1", 0, ""), self.backend, self.users, self.bounds, self.certificates,
-                       self.tls_required))
+                       self.tls_required, guard=self.guard))
             self.port = self.server.address[1]
             started.set()
             self.loop.run_forever()

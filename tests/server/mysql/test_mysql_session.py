@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.types import BIGINT, TEXT, Field
+from noria.server.logins import LoginGuard
 from noria.server.mysql import auth, codec, encode_result
 from noria.server.mysql.codec import Packet
 from noria.server.mysql.session import Conversation, State, Waiting
@@ -27,7 +28,7 @@ FIELDS = [Field("n", BIGINT, nullable=False)]
 
 def greeted(backend: FakeBackend) -> Conversation:
     directory = auth.Directory(fakes.USERS, auth.ServerKey())
-    return Conversation(backend, directory, 7, "here", NONCE)
+    return Conversation(backend, directory, 7, "here", NONCE, LoginGuard())
 
 
 def ready(backend: FakeBackend, flags: int = fakes.BASE) -> Conversation:

@@ -75,6 +75,7 @@ class Fronts:
         self._ready = loop.create_future()
         self.executor.program.on_version = self._version
         self._here, self.executor.program.on_forget = self.executor.program.on_forget, self._forget
+        self.sessions.guard.on_change = self._hosts
         self._watching = asyncio.ensure_future(self._watch())
         if not self.number:
             return
@@ -184,7 +185,8 @@ class Fronts:
 
     def _begins(self, line: Line, first: int, step: int) -> None:
         line.version = self.executor.program.version
-        line.send(replace(self._begin, first=first, step=step, version=line.version))
+        line.send(replace(self._begin, first=first, step=step, version=line.version,
+                          max_connect_errors=self.sessions.guard.max_connect_errors))
 
     def _far_joined(self, line: Line, join: messages.Join) -> None:
         place = self._far.free()
@@ -229,6 +231,9 @@ class Fronts:
     def _say(self, message: Any) -> None:
         for line in self._all():
             line.send(message)
+
+    def _hosts(self, flushed: bool) -> None:
+        self._say(messages.Hosts(self.sessions.guard.max_connect_errors, flushed))
 
     def _version(self, version: int) -> None:
         for line in self._all():

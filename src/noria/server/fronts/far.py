@@ -207,8 +207,9 @@ class FarFront:
         self._why = ""
         self._does: dict[type, Callable[[Any], object]] = {
             messages.Version: self._version, messages.Forget: self._forget, messages.Beat: lambda m: None,
-            messages.Bound: lambda m: None, messages.Reload: lambda m: None,
-            messages.Reply: lambda m: self.sessions.replied(m), messages.Looked: lambda m: self.looks.take(m),
+            messages.Hosts: lambda m: self.sessions.hosts(m), messages.Bound: lambda m: None,
+            messages.Reload: lambda m: None, messages.Reply: lambda m: self.sessions.replied(m),
+            messages.Looked: lambda m: self.looks.take(m),
             messages.HangUp: lambda m: self.hang_up_soon(m.connection), messages.Refuse: self._refused,
             messages.Stop: self._stopped}
 
@@ -306,6 +307,7 @@ class FarFront:
         self.replica = Replica(begin.version, len(begin.views))
         self.link = cast(Link, NoLink(self.replica))
         users = {"": account("")} if begin.password is None else {begin.user: account(begin.password)}
+        self.sessions.guard.set_most_errors(begin.max_connect_errors)
         passed = max(0, self._last_id + 1 - begin.first + begin.step - 1) // begin.step
         ids = self._ids(begin.first + passed * begin.step, begin.step)
         if self._server is None:
@@ -330,7 +332,8 @@ class FarFront:
         if s.tls_cert is not None and s.tls_key is not None:
             self._certificates = Certificates(s.tls_cert, s.tls_key)
         bound = listening(s.mysql_host, s.mysql_port, "--mysql-host, --mysql-port")
-        return await listen(bound, self.sessions, users, None, self._certificates, s.tls_require, ids)
+        return await listen(bound, self.sessions, users, None, self._certificates, s.tls_require, ids,
+                            self.sessions.guard)
 
     def reload(self) -> None:
         """Read the certificate again."""
@@ -359,7 +362,8 @@ class FarFront:
             await asyncio.sleep(REPORT_S)
             selects, self.selects = self.selects, 0
             clients = 0 if self._server is None else len(self._server.connections)
-            self.send(messages.Count(selects, 0, {}, clients, 0, private_bytes(os.getpid())))
+            self.send(messages.Count(selects, 0, {}, clients, 0, private_bytes(os.getpid()),
+                                     self.sessions.guard.taken()))
 
 
 def _settle(answer: asyncio.Future[Any], result: Callable[[], Any]) -> None:

@@ -212,6 +212,7 @@ class Line(asyncio.Protocol):
         executor.reads.had_elsewhere(count.lookups)
         self.reply_bytes, self.connections = count.reply_bytes, count.connections
         self.private_bytes = count.private_bytes
+        self._fronts.sessions.guard.add(count.logins)
         self._fronts.answered(self, count.selects + count.kept)
 
     # ------------------------------------------------------------ sessions

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from noria.core import limits
 from noria.core.errors import SqlError
 from noria.dataflow.packets import Own
 from noria.server.answering.hits import Known
@@ -42,6 +43,7 @@ class Begin:
     tls_key: Path | None = None
     tls_require: bool = False
     log_level: int = logging.INFO
+    max_connect_errors: int = limits.MAX_CONNECT_ERRORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,14 @@ class Bound:
     """Kept replies may take so many bytes."""
 
     reply_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Block addresses after so many broken connections from now on.  flush: unblock those that are blocked."""
+
+    max_connect_errors: int
+    flush: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +166,9 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What it did since the last time: SELECTs it answered, kept replies it gave, lookups in shared memory by view; and
-    what it has: clients, bytes of kept replies; of a far one, bytes that no other process of its host shares, and it is
-    said every second, so that it is known to be there."""
+    """What it did since the last time: SELECTs it answered, kept replies it gave, lookups in shared memory by view,
+    logins by its `LoginGuard`; and what it has: clients, bytes of kept replies; of a far one, bytes that no other
+    process of its host shares, and it is said every second, so that it is known to be there."""
 
     selects: int
     kept: int
@@ -166,6 +176,7 @@ class Count:
     connections: int
     reply_bytes: int
     private_bytes: int = 0
+    logins: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class FrontEnd(asyncio.Protocol):
         self._does: dict[type, Callable[[Any], None]] = {
             messages.Begin: self._begin, messages.Version: self._version,
             messages.Forget: self._forget, messages.Bound: lambda m: self.replies.bound(m.reply_bytes),
-            messages.Reply: lambda m: self.sessions.replied(m),
+            messages.Reply: lambda m: self.sessions.replied(m), messages.Hosts: lambda m: self.sessions.hosts(m),
             messages.HangUp: self._hang_up, messages.Reload: self._reload,
             messages.Stop: lambda m: self._soon(self._stop())}
 
@@ -128,6 +128,7 @@ class FrontEnd(asyncio.Protocol):
         self.reads = Reads(self.link, lambda w: attach(begin.views[w], OFF_LOOP_ROWS), READ_HOLD_MS)
         self.reads.on_forget = self.replies.forget
         self.sessions = RemoteSessions(self)
+        self.sessions.guard.set_most_errors(begin.max_connect_errors)
         self._soon(self._listen(begin))
 
     async def _listen(self, begin: messages.Begin) -> None:
@@ -140,7 +141,7 @@ class FrontEnd(asyncio.Protocol):
             self.send(messages.Ready(failure=str(e)))
             return
         self._server = await listen(bound, self.sessions, users, None, self._certificates, begin.tls_require,
-                                    itertools.count(begin.first, begin.step))
+                                    itertools.count(begin.first, begin.step), self.sessions.guard)
         self.send(messages.Ready(*self._server.address))
         self._soon(self._report())
         self._soon(self._refresh())
@@ -190,8 +191,9 @@ class FrontEnd(asyncio.Protocol):
         kept, self._kept_told = self.replies.hits - self._kept_told, self.replies.hits
         selects, self.selects = self.selects, 0
         clients = 0 if self._server is None else len(self._server.connections)
-        count = messages.Count(selects, kept, dict(new), clients, self.replies.nbytes)
-        if count != self._told or selects or kept:
+        logins = self.sessions.guard.taken()
+        count = messages.Count(selects, kept, dict(new), clients, self.replies.nbytes, logins=logins)
+        if count != self._told or selects or kept or any(logins.values()):
             self.send(count)
         self._told = count
 

@@ -20,6 +20,7 @@ from noria.server.answering.hits import TOUCH_EVERY, Known
 from noria.server.answering.replies import ReplyCache
 from noria.server.fronts import messages
 from noria.server.fronts.replica import Replica
+from noria.server.logins import LoginGuard
 from noria.server.mysql.session import Finisher
 from noria.server.outcomes import (
     AUTOCOMMIT,
@@ -60,11 +61,12 @@ class Handle:
 
 
 class RemoteSessions:
-    """Implements `outcomes.Backend`."""
+    """Implements `outcomes.Backend`.  guard: of the logins at this front end."""
 
     def __init__(self, front: Front):
         self._front = front
         self.replies = front.replies
+        self.guard = LoginGuard()
         self._open: dict[int, RemoteSession] = {}
 
     def connect(self, client: Client) -> RemoteSession:
@@ -85,6 +87,11 @@ class RemoteSessions:
         session = self._open.get(reply.connection)
         if session is not None:  # else the client has gone meanwhile
             session.replied(reply)
+
+    def hosts(self, told: messages.Hosts) -> None:
+        self.guard.set_most_errors(told.max_connect_errors)
+        if told.flush:
+            self.guard.flush_hosts()
 
     def __len__(self) -> int:
         return len(self._open)

@@ -59,12 +59,13 @@ from noria.runtime.link import WorkerGone
 from noria.server.applying import KEYS as APPLY_KEYS
 from noria.server.bulk.loading import EXPORT_KEYS, LOAD_KEYS, PROOF_HEADER
 from noria.server.feeding import GONE, Feeds
-from noria.server.http import bodies, feeds, gate, wire
+from noria.server.http import bodies, feeds, wire
 from noria.server.http.bodies import ARROW, JSON
 from noria.server.http.following import FollowApi
-from noria.server.http.gate import Policy, Refused
+from noria.server.http.gate import Gate, Policy, Refused
 from noria.server.http.metrics import CONTENT_TYPE, render
 from noria.server.http.source import Source, SourceApi
+from noria.server.logins import LoginGuard
 from noria.server.outcomes import Outcome, ResultSet
 from noria.server.sessions.inspection import about_table, about_view
 
@@ -79,6 +80,7 @@ class Services(Protocol):
     user: str
     password: str | None
     feeds: Feeds
+    guard: LoginGuard
 
     def health(self) -> dict[str, Any]: ...
 
@@ -128,8 +130,8 @@ class Services(Protocol):
 
 
 def make_app(services: Services, policy: Policy | None = None) -> Starlette:
-    policy = policy or Policy()
-    routes = [Route(path, _guard(services, policy, path, handler), methods=[method])
+    gate = Gate(policy or Policy(), services.guard)
+    routes = [Route(path, _guard(services, gate, path, handler), methods=[method])
               for method, path, handler in Api(services).routes()]
 
     async def none(request: Request, e: Exception) -> Response:
@@ -140,20 +142,20 @@ def make_app(services: Services, policy: Policy | None = None) -> Starlette:
         async def told(_: Request) -> Response:
             raise Refused(e.status_code, 1105, "HY000", f"{request.scope['path'][:100]}: {what}", dict(e.headers or {}))
 
-        return await _guard(services, policy, "", told)(request)
+        return await _guard(services, gate, "", told)(request)
 
     app = Starlette(routes=routes, exception_handlers={HTTPException: none})
     app.router.redirect_slashes = False  # a redirect would go to wherever Host says
     return app
 
 
-def _guard(services: Services, policy: Policy, path: str, handler: Handler) -> Handler:
+def _guard(services: Services, gate: Gate, path: str, handler: Handler) -> Handler:
     """The gate first, then errors as JSON."""
     login = None if services.password is None or path == "/health" else (services.user, services.password)
 
     async def guarded(request: Request) -> Response:
         try:
-            gate.check(request, policy, login)
+            await gate.check(request, login)
             return await handler(request)
         except Refused as e:
             return JSONResponse(wire.json_error(e), e.status, e.headers)

@@ -14,13 +14,16 @@ from __future__ import annotations
 import base64
 import hmac
 import ipaddress
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from noria.core import limits
 from noria.core.errors import SqlError
+from noria.server.logins import Attempt, LoginGuard, TooManyLogins
 
 
 class Refused(SqlError):
@@ -43,8 +46,8 @@ class Policy:
         return cls(frozenset(n.lower().rstrip(".") for n in names), tls_required)
 
 
-def check(request: Request, policy: Policy, login: tuple[str, str] | None) -> None:
-    """Raises Refused.  login: the user and password that are wanted."""
+def check(request: Request, policy: Policy) -> None:
+    """Everything but the password.  Raises Refused."""
     host = _one(request, "host")
     if host is not None and not _is_ours(host, request, policy):
         raise Refused(403, 1105, "HY000", f"this server is not known as '{host[:100]}': use its address, or start it "
@@ -55,9 +58,51 @@ def check(request: Request, policy: Policy, login: tuple[str, str] | None) -> No
     if policy.tls_required and request.scope["scheme"] != "https":
         raise Refused(403, 3159, "HY000", "Connections using insecure transport are prohibited: this server was "
                                           "started with --tls-require; use https://")
-    if login is not None and not _is_allowed(request, login):
-        raise Refused(401, 1045, "28000", "a user and a password are needed (HTTP Basic)",
-                      {"WWW-Authenticate": 'Basic realm="noria"'})
+
+
+class Gate:
+    """The whole check of requests to one server.  login: the user and the password that it wants."""
+
+    def __init__(self, policy: Policy, guard: LoginGuard):
+        self._policy, self._guard = policy, guard
+        self._proven: OrderedDict[tuple[str, int], None] = OrderedDict()  # connections by which the password came
+
+    async def check(self, request: Request, login: tuple[str, str] | None) -> None:
+        """Raises Refused."""
+        check(request, self._policy)
+        if login is not None:
+            await self._log_in(request, login)
+
+    async def _log_in(self, request: Request, login: tuple[str, str]) -> None:
+        """A connection that has proved the password before does not wait for others' wrong ones."""
+        given = _given(request)
+        if given is None:
+            raise _unauthorized("a user and a password are needed (HTTP Basic)")
+        peer = (request.client.host, request.client.port) if request.client is not None else ("", 0)
+        right = hmac.compare_digest(given, ":".join(login).encode())
+        if right and peer in self._proven:
+            return
+        self._proven.pop(peer, None)
+        attempt = self._turn(peer[0], given.partition(b":")[0].decode(errors="replace"))
+        if attempt.wait_s:
+            await self._guard.sleep(attempt.wait_s)
+        if not right:
+            attempt.failed("HTTP", given.partition(b":")[2] != b"")
+            raise _unauthorized("wrong user or password")
+        attempt.passed()
+        self._proven[peer] = None
+        if len(self._proven) > limits.HTTP_CONNECTIONS:
+            self._proven.popitem(last=False)
+
+    def _turn(self, address: str, user: str) -> Attempt:
+        try:
+            return self._guard.attempt(address, user)
+        except TooManyLogins as e:
+            raise Refused(429, e.code, e.state, e.message, {"Retry-After": str(e.again_s)}) from None
+
+
+def _unauthorized(why: str) -> Refused:
+    return Refused(401, 1045, "28000", why, {"WWW-Authenticate": 'Basic realm="noria"'})
 
 
 def _one(request: Request, name: str) -> str | None:
@@ -102,15 +147,15 @@ def _is_same(origin: str, host: str | None) -> bool:
     return scheme in ("http", "https") and host is not None and place == host.lower()
 
 
-def _is_allowed(request: Request, login: tuple[str, str]) -> bool:
+def _given(request: Request) -> bytes | None:
+    """`user:password` of the request; None where it has none that can be read."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
-        return False
+        return None
     try:
-        decoded = base64.b64decode(given.strip(), validate=True)
+        return base64.b64decode(given.strip(), validate=True)
     except ValueError:  # also of letters beyond ASCII
-        return False
-    return hmac.compare_digest(decoded, ":".join(login).encode())
+        return None
 
 
-__all__ = ["Policy", "Refused", "check", "host_name"]
+__all__ = ["Gate", "Policy", "Refused", "host_name"]

@@ -22,6 +22,7 @@ from typing import Any, cast
 
 from noria.core import limits
 from noria.core.errors import SqlError, internal_error
+from noria.server.logins import LoginGuard
 from noria.server.mysql import auth, codec
 from noria.server.mysql.auth import Account
 from noria.server.mysql.session import Conversation, Reply, Secrecy, Waiting
@@ -52,8 +53,9 @@ class MysqlServer:
 
     def __init__(self, backend: Backend, users: Mapping[str, Account], bounds: Bounds,
                  certificates: Certificates | None = None, tls_required: bool = False,
-                 ids: Iterator[int] | None = None) -> None:
+                 ids: Iterator[int] | None = None, guard: LoginGuard | None = None) -> None:
         self.backend, self.bounds, self.certificates = backend, bounds, certificates
+        self.guard = guard or LoginGuard()
         offered = Secrecy.REQUIRED if tls_required else Secrecy.OFFERED
         self.secrecy = Secrecy.NONE if certificates is None else offered
         self.key = auth.ServerKey()
@@ -112,11 +114,11 @@ class MysqlServer:
 
 async def listen(bound: socket.socket, backend: Backend, users: Mapping[str, Account], bounds: Bounds | None = None,
                  certificates: Certificates | None = None, tls_required: bool = False,
-                 ids: Iterator[int] | None = None) -> MysqlServer:
+                 ids: Iterator[int] | None = None, guard: LoginGuard | None = None) -> MysqlServer:
     """Serve the backend to MySQL clients that connect, or have connected, to a listening socket.  `users`: name ->
     `auth.account(password)`; the name "" is for everybody who has no account under his own name.  ids: the numbers of
-    connections; None: from 1."""
-    server = MysqlServer(backend, users, bounds or Bounds(), certificates, tls_required, ids)
+    connections; None: from 1.  guard: of the logins of several servers together."""
+    server = MysqlServer(backend, users, bounds or Bounds(), certificates, tls_required, ids, guard)
     if any(a.salted is not None for a in users.values()):
         await asyncio.get_running_loop().run_in_executor(None, server.key.prepare)
     await server.start(bound)
@@ -153,17 +155,28 @@ class Connection(asyncio.Protocol):
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server, peer = self._server, transport.get_extra_info("peername")
-        self._conversation = Conversation(server.backend, server.directory, next(server.ids),
-                                          str(peer[0]) if peer else "localhost", auth.nonce(), server.secrecy)
-        crowded = len(server.connections) >= server.bounds.connections
+        address = str(peer[0]) if peer else "localhost"
+        self._conversation = Conversation(server.backend, server.directory, next(server.ids), address, auth.nonce(),
+                                          server.guard, server.secrecy)
+        failure = self._refusal()
         server.joined(self)
-        if crowded:
-            failure = SqlError(1040, "08004", "Too many connections; close some, or wait for others to")
+        if failure is not None:
             self._transport.write(codec.frame(codec.error(failure), 0))
+            self._conversation.judged = True
             self._hang_up()
             return
         self._transport.write(self._conversation.greeting())
         self._set_timer(server.bounds.handshake_s, self.look)
+
+    def _refusal(self) -> SqlError | None:
+        """Why this connection is not greeted."""
+        if len(self._server.connections) >= self._server.bounds.connections:
+            return SqlError(1040, "08004", "Too many connections; close some, or wait for others to")
+        try:
+            self._server.guard.check_host(self._conversation.address)
+        except SqlError as blocked:
+            return blocked
+        return None
 
     def data_received(self, data: bytes) -> None:
         conversation = self._conversation
@@ -200,6 +213,8 @@ class Connection(asyncio.Protocol):
                 timer.cancel()
         self._conversation.close()
         self._server.left(self)
+        if not self._conversation.judged and not self._finishing:
+            self._server.guard.interrupted(self._conversation.address)
 
     def pause_writing(self) -> None:
         self._full = True
@@ -271,6 +286,7 @@ class Connection(asyncio.Protocol):
     def _admit(self) -> None:
         """The client has proved his password: other bounds hold from now on."""
         self._admitted = True
+        self._server.guard.connected(self._conversation.address)
         self._unframer.limit = self._server.bounds.packet_bytes
         self._set_timer(self._server.bounds.idle_s, self.look)
 
@@ -296,10 +312,12 @@ class Connection(asyncio.Protocol):
             self._bug(bug)
             return
         self._transport.write(reply)
+        if self._conversation.ready and not self._admitted:
+            self._admit()
         if self._unread is not None and self._full:  # there is more to read now than at the last look
             self._unread.cancel()
             self._watch_reader()
-        if self._finishing:
+        if self._finishing or self._conversation.closed:
             self._hang_up()
         elif not self._unframer.clean:
             self._pump()

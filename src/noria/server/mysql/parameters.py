@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -16,6 +17,7 @@ from math import isfinite
 
 from noria.core.errors import SqlError
 from noria.server.mysql.codec import Reader, malformed, text
+from noria.server.outcomes import Prepared
 
 _INTEGERS = {1: 1, 2: 2, 3: 4, 8: 8, 9: 4, 13: 2}  # tiny, short, long, longlong, int24, year -> bytes
 _LETTERS = {1: "b", 2: "h", 3: "i", 4: "f", 5: "d", 8: "q", 9: "i", 13: "h"}  # of `struct`
@@ -26,6 +28,17 @@ _DECIMALS = (0, 246)
 _STRINGS = (15, 247, 248, 253, 254)  # varchar, enum, set, var_string, string
 _BLOBS = (16, 249, 250, 251, 252, 255)  # bit, the blobs, geometry
 _UNSIGNED = 0x80
+
+
+@dataclass(slots=True)
+class Statement:
+    """A prepared statement: what is remembered of its executions."""
+
+    prepared: Prepared
+    count: int
+    types: bytes | None = None
+    long_data: dict[int, bytearray] = field(default_factory=dict)
+    failure: SqlError | None = None  # of COM_STMT_SEND_LONG_DATA, which has no reply: told at the execution
 
 
 def canonical(data: bytes, count: int, types: bytes | None) -> tuple[bytes, bytes]:

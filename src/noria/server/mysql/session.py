@@ -24,7 +24,7 @@ import inspect
 import itertools
 from asyncio import Future, to_thread, wait
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, partial
 from typing import Any, TypeVar, cast
@@ -32,8 +32,10 @@ from typing import Any, TypeVar, cast
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.types import Field
+from noria.server.logins import Attempt, LoginGuard
 from noria.server.mysql import auth, codec, parameters, rows
 from noria.server.mysql.codec import MORE_RESULTS, Capability, HandshakeResponse, Packet
+from noria.server.mysql.parameters import Statement
 from noria.server.outcomes import (
     AUTOCOMMIT,
     Answer,
@@ -84,17 +86,6 @@ class Secrecy(Enum):
     TLS = "everything"
 
 
-@dataclass(slots=True)
-class Statement:
-    """A prepared statement: what is remembered of its executions."""
-
-    prepared: Prepared
-    count: int
-    types: bytes | None = None
-    long_data: dict[int, bytearray] = field(default_factory=dict)
-    failure: SqlError | None = None  # of COM_STMT_SEND_LONG_DATA, which has no reply: told at the execution
-
-
 @dataclass(frozen=True, slots=True)
 class Finisher:
     """Makes replies of a session's results of many rows (`outcomes.Finish`)."""
@@ -113,8 +104,9 @@ class Conversation:
     """See the module's docstring.  `state` is public; only `receive` and `command` change it."""
 
     def __init__(self, backend: Backend, directory: auth.Directory, connection_id: int, address: str,
-                 nonce: bytes, secrecy: Secrecy = Secrecy.NONE) -> None:
-        self.state, self.secrecy = State.GREETED, secrecy
+                 nonce: bytes, guard: LoginGuard, secrecy: Secrecy = Secrecy.NONE) -> None:
+        self.state, self.secrecy, self._guard = State.GREETED, secrecy, guard
+        self.judged = False  # the client was let in or refused
         self.connection_id, self.address, self.user = connection_id, address, ""
         self._backend, self._directory, self._nonce = backend, directory, nonce
         self._replies = backend.replies
@@ -169,6 +161,7 @@ class Conversation:
     def refuse(self, failure: SqlError) -> bytes:
         """The error as a reply.  Whoever breaks the protocol, or is not connected yet, is hung up on."""
         if isinstance(failure, codec.ProtocolError) or self.state is not State.READY:
+            self.judged = self.judged or not isinstance(failure, codec.ProtocolError)
             self.state = State.CLOSED
         return codec.frame(codec.error(failure), self._seq)
 
@@ -181,7 +174,7 @@ class Conversation:
 
     # --- Connecting ------------------------------------------------------------------------------------------
 
-    def _connect(self, payload: bytes) -> bytes:
+    def _connect(self, payload: bytes) -> Reply:
         if self.state is State.GREETED:
             if self.secrecy is not Secrecy.TLS and self._goes_secret(payload):
                 return b""
@@ -191,7 +184,7 @@ class Conversation:
             return self._begin(response)
         if self._exchange is None:
             raise codec.out_of_order()
-        return self._proceed(self._exchange.step(payload))
+        return self._in_turn(partial(self._exchange.step, payload))
 
     def _goes_secret(self, payload: bytes) -> bool:
         """Does the client ask for TLS?  Then nothing but TLS may follow, which is the socket's business."""
@@ -205,30 +198,44 @@ class Conversation:
                                           "--require_secure_transport=ON (the server was started with --tls-require)")
         return asked
 
-    def _begin(self, response: HandshakeResponse) -> bytes:
+    def _begin(self, response: HandshakeResponse) -> Reply:
         self.state, self._response = State.PROVING, response
-        self._exchange, payloads = auth.Exchange.begin(self._directory, self._nonce, response,
-                                                       self.secrecy is Secrecy.TLS)
-        return self._proceed(payloads)
 
-    def _proceed(self, payloads: list[bytes]) -> bytes:
+        def begun() -> list[bytes]:
+            self._exchange, payloads = auth.Exchange.begin(self._directory, self._nonce, response,
+                                                           self.secrecy is Secrecy.TLS)
+            return payloads
+
+        return self._in_turn(begun)
+
+    def _in_turn(self, step: Callable[[], list[bytes]]) -> Reply:
+        """A step of the exchange, which wrong passwords before it may hold up."""
+        assert self._response is not None
+        attempt = self._guard.attempt(self.address, self._response.user)
+        if not attempt.wait_s:
+            return self._proceed(step(), attempt)
+        return Waiting(self._guard.sleep(attempt.wait_s), lambda done: self._proceed(step(), attempt), self.refuse)
+
+    def _proceed(self, payloads: list[bytes], attempt: Attempt) -> bytes:
         exchange, response = self._exchange, self._response
         assert exchange is not None and response is not None
         sent = codec.frame_all(payloads, self._seq)
         self._seq += len(payloads)
         self._expected = self._seq & 255
-        if exchange.granted is None:
-            return sent
-        if not exchange.granted:
+        if exchange.granted is False:
+            attempt.failed("MySQL", exchange.used_password)
             raise SqlError(1045, "28000", f"Access denied for user '{exchange.user}'@'{self.address}' "
                                           f"(using password: {'YES' if exchange.used_password else 'NO'})")
+        attempt.passed()
+        if exchange.granted is None:
+            return sent
         self._session = self._backend.connect(Client(
             response.user, response.database, self.connection_id, self.address,
             Capability.FOUND_ROWS in self._capabilities, True, response.attributes))
         self.user, self._exchange, self._response = response.user, None, None
         self._finish, self._finish_binary = (Finisher(b, self._deprecate_eof, self._session) for b in (False, True))
         self._multi = Capability.MULTI_STATEMENTS in self._capabilities
-        self.state = State.READY
+        self.state, self.judged = State.READY, True
         return sent + self._ok()
 
     # --- Commands --------------------------------------------------------------------------------------------
@@ -302,7 +309,7 @@ class Conversation:
         self._multi = option == 0
         return codec.frame(self._end(), self._seq)
 
-    def _change_user(self, session: Session, payload: bytes) -> bytes:
+    def _change_user(self, session: Session, payload: bytes) -> Reply:
         response = codec.decode_change_user(payload, self._capabilities)
         self._drop_statements(session)
         self._session = None

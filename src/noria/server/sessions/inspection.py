@@ -7,7 +7,7 @@ is not known is refused, not made up.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from noria.control.catalog import Relations
@@ -40,6 +40,10 @@ class About(Protocol):
     variables: dict[str, Any]
     user_variables: dict[str, Any]
     warnings: Sequence[tuple[str, int, str]]
+
+    @property
+    def server_variables(self) -> Mapping[str, Any]:
+        """System variables that all sessions share."""
 
 
 def texts(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> ResultSet:
@@ -80,8 +84,12 @@ def _item(item: Item, about: About) -> Any:
     return function(about)
 
 
+def known_variables(scope: str, about: About) -> Mapping[str, Any]:
+    return {**(VARIABLES if scope == "global" else about.variables), **about.server_variables}
+
+
 def variable(name: str, scope: str, about: About) -> Any:
-    known = VARIABLES if scope == "global" else about.variables
+    known = known_variables(scope, about)
     if name.lower() not in known:
         raise SqlError(1193, "HY000", f"Unknown system variable '{name}'")
     return known[name.lower()]
@@ -249,7 +257,7 @@ def keys_of(table: TableDef) -> list[tuple[str, bool, tuple[int, ...]]]:
 
 
 def _variables(command: Show, program: Program, about: About) -> ResultSet:
-    known = VARIABLES if command.scope == "global" else about.variables
+    known = known_variables(command.scope, about)
     return texts(["Variable_name", "Value"], sorted((k, _shown(k, v)) for k, v in known.items()))
 
 

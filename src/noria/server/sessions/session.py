@@ -10,7 +10,7 @@ dropped or redefined on the way is planned again, so that no client is told of v
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -27,6 +27,7 @@ from noria.runtime.own_writes import together
 from noria.server.answering import zones
 from noria.server.answering.executor import Executor
 from noria.server.answering.statements import Compiled
+from noria.server.logins import LoginGuard
 from noria.server.outcomes import (
     AUTOCOMMIT,
     IN_TRANSACTION,
@@ -46,7 +47,7 @@ from noria.server.sessions import information, inspection
 from noria.server.sessions.explain import Explainer
 from noria.server.sessions.running import Processes, Running, hinted_ms
 from noria.server.sessions.transaction import Transaction
-from noria.server.sessions.variables import VARIABLES, changes
+from noria.server.sessions.variables import VARIABLES, changes, most_errors
 from noria.sql import commands as sql
 from noria.sql.statements.database import DATABASE, check_database, not_created, not_dropped
 from noria.sql.text.shape import split
@@ -60,7 +61,9 @@ _DEFINITIONS = (sql.CreateTable, sql.AlterTable, sql.RenameTables, sql.Truncate,
 class Session:
     """Implements `outcomes.Session`."""
 
-    def __init__(self, executor: Executor, processes: Processes, explainer: Explainer, client: Client):
+    def __init__(self, executor: Executor, processes: Processes, explainer: Explainer, client: Client,
+                 guard: LoginGuard):
+        self._guard = guard
         self._executor, self._processes, self._explainer, self._client = executor, processes, explainer, client
         self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
         if client.database:
@@ -88,6 +91,11 @@ class Session:
     def _set_status(self) -> None:
         self.status = (AUTOCOMMIT if self.variables["autocommit"] else 0) | (
             IN_TRANSACTION if self._transaction.open else 0)
+
+    @property
+    def server_variables(self) -> Mapping[str, Any]:
+        """Those that all sessions share."""
+        return self._guard.variables()
 
     @property
     def keepable(self) -> bool:
@@ -367,6 +375,8 @@ class Session:
             return _drop_database(command)
         if isinstance(command, sql.Use):
             self.database = command.database
+        elif isinstance(command, sql.FlushHosts):
+            self._guard.flush_hosts()
         elif isinstance(command, sql.Nothing):
             for name in command.tables:
                 self._known(name)
@@ -406,6 +416,10 @@ class Session:
         if a.scope == "user":
             self.user_variables[a.name] = value
             return ()
+        if a.scope == "global" and a.name == "max_connect_errors":
+            number, cut = most_errors(value)
+            self._guard.set_most_errors(number)
+            return [("Warning", 1292, text) for text in cut]
         if a.scope == "global":
             raise not_supported("SET GLOBAL", "set the variable in each session, or start the server with options")
         kept, warnings = changes(a.name, value, VARIABLES)

@@ -13,6 +13,7 @@ from typing import Any
 
 from noria.core.errors import SqlError
 from noria.server.answering.executor import Executor
+from noria.server.logins import LoginGuard
 from noria.server.outcomes import Client, Failed, Later, Outcome
 from noria.server.sessions import inspection
 from noria.server.sessions.explain import Explainer
@@ -24,16 +25,17 @@ _PARAMETERS = (int, float, Decimal, str, bytes, bytearray, date, time, timedelta
 
 
 class Sessions:
-    """Implements `outcomes.Backend`."""
+    """Implements `outcomes.Backend`.  guard: of this process's logins."""
 
     def __init__(self, executor: Executor):
         self._executor = executor
         self._explainer = Explainer(executor)
         self.processes = Processes()
+        self.guard = LoginGuard()
         self.replies = executor.replies
 
     def connect(self, client: Client) -> Session:
-        return Session(self._executor, self.processes, self._explainer, client)
+        return Session(self._executor, self.processes, self._explainer, client, self.guard)
 
     async def run(self, text: str, parameters: Sequence[Any]) -> list[Outcome]:
         """The statements of a text in a session of their own; raises the first error."""

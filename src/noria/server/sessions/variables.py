@@ -31,6 +31,7 @@ _STRICT_MODES = {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES", "TRADITIONAL"}
 _OFFSET = re.compile(r"[+-](\d{1,2}):([0-5]\d)")
 _UTC = ("SYSTEM", "UTC", "ETC/UTC", "GMT", "+00:00", "-00:00", "+0:00")
 _ISOLATION = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
+_OF_THE_SERVER = ("max_connect_errors",)
 _NO_LIMIT = 2**63 - 1
 _ONE_BY_ONE = "Noria runs and commits each statement by itself"
 
@@ -45,8 +46,9 @@ VARIABLES: dict[str, Any] = {
     "collation_database": "utf8mb4_0900_ai_ci", "collation_server": "utf8mb4_0900_ai_ci", "default_storage_engine":
     "NORIA", "foreign_key_checks": 1, "have_ssl": "DISABLED", "init_connect": "", "interactive_timeout":
     limits.MYSQL_IDLE_S, "license": "Apache-2.0", "lower_case_table_names": 2, "max_allowed_packet":
-    limits.MAX_PACKET_BYTES, "max_execution_time": limits.MAX_EXECUTION_MS,
-    "net_buffer_length": 16384, "net_write_timeout": 60, "performance_schema": 0,
+    limits.MAX_PACKET_BYTES, "max_connect_errors": limits.MAX_CONNECT_ERRORS,
+    "max_execution_time": limits.MAX_EXECUTION_MS, "net_buffer_length": 16384, "net_write_timeout": 60,
+    "performance_schema": 0,
     "query_cache_size": 0, "query_cache_type": "OFF", "sql_auto_is_null": 0, "sql_mode":
     "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO",
     "sql_notes": 1, "sql_safe_updates": 0, "sql_select_limit": 2**63 - 1, "system_time_zone": "UTC", "time_zone": "UTC",
@@ -71,6 +73,8 @@ def changes(name: str, value: Value, known: Mapping[str, Value]) -> tuple[dict[s
         return _transaction(str(value))
     if name == "sql_mode" and isinstance(value, str):
         value = _appended(value, known.get(name, ""))
+    if name in _OF_THE_SERVER:
+        raise SqlError(1229, "HY000", f"Variable '{name}' is a GLOBAL variable and should be set with SET GLOBAL")
     names = _TOGETHER.get(name, (name,))
     check = _CHECKS.get(names[0])
     if check is None and name in known:
@@ -79,6 +83,18 @@ def changes(name: str, value: Value, known: Mapping[str, Value]) -> tuple[dict[s
         raise SqlError(1193, "HY000", f"Unknown system variable '{name}'")
     kept, warning = check(name, value)
     return dict.fromkeys(names, kept), [warning] if warning else []
+
+
+def most_errors(value: Value) -> tuple[int, list[str]]:
+    """SET GLOBAL max_connect_errors: the number, and the warnings that it earns.
+
+    >>> most_errors(0)
+    (1, ["Truncated incorrect max_connect_errors value: '0'"])
+    """
+    if str(value).upper() == "DEFAULT":
+        return limits.MAX_CONNECT_ERRORS, []
+    number, _ = _number("max_connect_errors", value)
+    return max(1, number), [f"Truncated incorrect max_connect_errors value: '{number}'"] if number < 1 else []
 
 
 def _transaction(characteristics: str) -> tuple[dict[str, Value], list[str]]:

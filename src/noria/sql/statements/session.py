@@ -17,6 +17,7 @@ from noria.core.types import TEXT, Field
 from noria.sql.commands import (
     Assignment,
     Command,
+    FlushHosts,
     Item,
     Kill,
     LockTables,
@@ -398,7 +399,7 @@ def _flush(r: _Reader) -> Command:
     what = r.near_all().upper()
     if what not in _FLUSHED:
         raise not_supported(f"FLUSH {r.near()[:40]}", f"there are FLUSH {', '.join(_FLUSHED[:4])}")
-    return Nothing("flush")
+    return FlushHosts() if what == "HOSTS" else Nothing("flush")
 
 
 def _upkeep(r: _Reader) -> Command:
