@@ -62,7 +62,7 @@ async def told_what_is_down(db: Several, absent: int) -> None:
     """Whoever waits for a key of the worker that is away, for longer than he wants."""
     other = db.sessions.connect(Client("root", "noria", 79, "localhost", False))
     await asked(other, "SET max_execution_time = 300")
-    why = r"exceeded \(300 ms\), while this was down: worker 1: its process \d+ has ended; SET"
+    why = r"exceeded \(300 ms\); meanwhile worker 1 is down \(its process \d+ has ended\); SET"
     with pytest.raises(SqlError, match=why):
         await asked(other, READ, absent)
 
@@ -84,6 +84,26 @@ def test_a_session_that_has_written_waits_for_the_worker_that_it_reads(tmp_path:
             db.spawn(1)
             assert await reading == [(key, 2)]
             assert await db.sql(READ, key) == [(key, 2)]
+        finally:
+            await db.stop()
+
+    run(test, 300)
+
+
+def test_who_waits_for_a_worker_that_dies_again_and_again_is_told_so(tmp_path: Path) -> None:
+    async def test() -> None:
+        db, ids, (key, absent) = Several(tmp_path, 2), at(0, 4), at(1, 2)
+        try:
+            await begun(db, ids, key)
+            down = db.sessions._executor.away()
+            assert down() == ""
+            for times in ("1 time", "2 times"):
+                await lost(db, 1)
+                assert f"worker 1 was lost {times} (the last time: its process" in down() and "restarted" in down()
+                db.spawn(1)
+                await within(db.links[1].up(), 100)
+            assert down().endswith("has ended) and serves again") and db.sessions._executor.away()() == ""
+            assert await db.sql(READ, absent) == []
         finally:
             await db.stop()
 

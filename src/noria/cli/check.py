@@ -21,11 +21,12 @@ def command(
     """Read every block of every file and of the write-ahead log, and compare every index with its table.
     Among several workers, rows that lie at another worker than the one that they belong to are told, too.
 
-    Status 0: all is whole; 1: what is not is listed, with table, index and file.
+    Status 0: all is whole; 1: what is not is listed, with table, index and file; 2: a newer version wrote it, and
+    nothing was checked.
     """
     from noria.control.leases import CannotClaim, Claim
     from noria.storage import shards
-    from noria.storage.errors import StoreError
+    from noria.storage.errors import StoreError, StoreNewer
 
     try:
         found = shards.bases(data_dir)
@@ -34,6 +35,9 @@ def command(
         sys.exit(f"noria check: {e}")
     try:
         reports = [_checked(base, accept_loss, w, len(found)) for w, base in enumerate(found)]
+    except StoreNewer as e:
+        print(f"noria check: {e}", file=sys.stderr)
+        raise typer.Exit(2) from None
     except StoreError as e:
         sys.exit(f"noria check: {e}")
     finally:

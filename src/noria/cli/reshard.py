@@ -27,7 +27,8 @@ def command(
     from noria.control.leases import CannotClaim, Claim
     from noria.server.settings import SettingsError, check_workers
     from noria.spark.hosting.session import SparkUnavailable
-    from noria.storage import resharding
+    from noria.storage import recovery, resharding, shards
+    from noria.storage.engine import table_options
     from noria.storage.errors import StoreError
     from noria.storage.shards import BEFORE
 
@@ -43,6 +44,8 @@ def command(
     except CannotClaim as e:
         sys.exit(f"noria reshard: {e}")
     try:
+        for base in shards.bases(data_dir) if not resharding.is_switching(data_dir) else ():
+            recovery.check_format(str(base), table_options)
         with interruptible():
             said = _resharded(data_dir, workers, claim.next_epoch(), again)
         if drop_old:

@@ -167,8 +167,8 @@ def interrupted() -> SqlError:
 
 
 def took_too_long(limit_ms: int, down: str = "") -> SqlError:
-    """down: which workers are away, and why."""
-    away = f", while this was down: {down}" if down else ""
+    """down: which workers are away or were lost meanwhile, and why."""
+    away = f"; meanwhile {down}" if down else ""
     return SqlError(3024, "HY000", "Query execution was interrupted, maximum statement execution time exceeded "
                                    f"({limit_ms} ms){away}; SET max_execution_time to another number of ms, "
                                    f"{'or try again' if down else 'or ask for less'}")

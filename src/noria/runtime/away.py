@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from noria.core.errors import SqlError, interrupted
 from noria.core.limits import CHANGE_WAIT_S
@@ -17,7 +17,23 @@ from noria.dataflow.packets import Ask, Done, Migrate
 from noria.runtime.answers import as_one
 from noria.runtime.changes import WorkerGone
 from noria.runtime.following import SomeLink
-from noria.runtime.link import LinkState
+from noria.runtime.link import Link, LinkState
+from noria.runtime.member import Losses
+
+
+def told(link: Link, before: Losses) -> str:
+    """Which workers were lost since, or do not serve now, and why; "" where all serve all the time."""
+    parts = []
+    each: Sequence[SomeLink] = getattr(link, "links", None) or (cast(SomeLink, link),)
+    for one in each:
+        number, why = one.losses().get(one.worker, (0, ""))
+        times = number - before.get(one.worker, (0, ""))[0]
+        if times > 0:
+            parts.append(f"worker {one.worker} was lost {times} time{'s' * (times > 1)} (the last time: {why}) and "
+                         + ("serves again" if one.state is LinkState.UP else "is being restarted"))
+        elif one.state is not LinkState.UP:
+            parts.append(f"worker {one.worker} is {one.state.value} ({one.why})")
+    return "; ".join(parts)
 
 
 class Away:

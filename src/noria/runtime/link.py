@@ -36,7 +36,7 @@ from noria.dataflow.packets import (
 from noria.runtime import wire
 from noria.runtime.changes import Change, Hold, ReplyBook, WorkerGone
 from noria.runtime.lineage import Elsewhere, Process
-from noria.runtime.member import LinkState, Member, Unwritten
+from noria.runtime.member import LinkState, Losses, Member, Unwritten
 from noria.runtime.pauses import Pauses
 from noria.runtime.pulse import Computing, Doing, Heart
 from noria.runtime.routes import Routes
@@ -86,6 +86,9 @@ class Link(Protocol):
     async def up(self) -> None: ...
 
     def settled(self) -> bool: ...
+
+    def losses(self) -> Losses:
+        """Of its workers, since the start."""
 
     def submit(self, body: Change) -> asyncio.Future[Any]: ...
 
@@ -147,7 +150,7 @@ class WorkerLink(Member):
         self.endpoint, self.epoch, self.worker = endpoint, epoch, worker
         self.on_hello, self.on_lost = on_hello, on_lost
         self.state, self.since, self.why = LinkState.DOWN, clock(), "no worker has appeared yet"
-        self.stats, self.routes = LinkStats(), Routes(1)
+        self.stats, self.routes, self._last_loss = LinkStats(), Routes(1), ""
         self.hello: Hello | None = None
         self._note: Note = note or (lambda text: None)
         self._clock, self._lease_s = clock, lease_ms / 1000
@@ -188,6 +191,9 @@ class WorkerLink(Member):
     async def up(self) -> None:
         """Wait until a worker serves."""
         await self._up.wait()
+
+    def losses(self) -> Losses:
+        return {self.worker: (self.stats.losses, self._last_loss)}
 
     def settled(self) -> bool:
         """Is every change answered that was submitted?"""
@@ -412,7 +418,7 @@ class WorkerLink(Member):
         self._newest = self._peer.incarnation + 1
         self._together.clear()
         self._forget_peer()
-        self.stats.losses += 1
+        self.stats.losses, self._last_loss = self.stats.losses + 1, why
         self._enter(LinkState.DOWN, why)
         self._book.worker_gone(WorkerGone(self._down_text()))
         if self.on_lost is not None:

@@ -14,6 +14,8 @@ from noria.dataflow.packets import Migrate, Migrated, Own, Packet, Write
 from noria.runtime.changes import Change, Flight, Hold, ReplyBook, WorkerGone
 from noria.runtime.pauses import Pauses
 
+Losses = Mapping[int, tuple[int, str]]  # of each worker: how often it was lost, and why the last time
+
 
 class Unwritten(Protocol):
     """How a table is written that nobody else writes."""
@@ -53,6 +55,9 @@ class Member:
 
     def _send(self, body: Packet, seq: int) -> None:
         raise NotImplementedError
+
+    def losses(self) -> Losses:
+        return {}
 
     def has(self, worker: int, view: str, writes: Own) -> bool:
         return True

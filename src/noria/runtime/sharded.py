@@ -60,7 +60,7 @@ from noria.runtime.cut import Cut
 from noria.runtime.following import Doing, SomeLink, adopt, follow, take_back, taking_back
 from noria.runtime.groups import Groups
 from noria.runtime.link import LinkState, LinkStats, OnHello
-from noria.runtime.member import Unwritten
+from noria.runtime.member import Losses, Unwritten
 from noria.runtime.mirror import Mirror, catalog_only, of_views, yielding
 from noria.runtime.numbering import How, Numbering
 from noria.runtime.own_writes import OwnWrites
@@ -137,6 +137,9 @@ class ShardedLink:
         each = [link.stats for link in self.links]
         return replace(self._asked, groups=sum(s.groups for s in each), workers=sum(s.workers for s in each),
                        losses=sum(s.losses for s in each), dropped=sum(s.dropped for s in each))
+
+    def losses(self) -> Losses:
+        return {w: loss for link in self.links for w, loss in link.losses().items()}
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()

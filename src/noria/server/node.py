@@ -36,7 +36,6 @@ from noria.core.types import TableDef
 from noria.dataflow.packets import Ask, Done, Evict, Hello, SetLimit
 from noria.dataflow.render import size
 from noria.plan.view import ViewDef
-from noria.runtime import warm
 from noria.runtime.heard import HeardBy, heard_path
 from noria.runtime.link import Link, LinkState, WorkerLink
 from noria.runtime.pulse import doing_path
@@ -71,6 +70,7 @@ from noria.server.settings import (
 )
 from noria.server.source.source import SparkSource
 from noria.server.standby import deposed, kept_warm, lease_of, scratch_of
+from noria.server.starting import StartFailed, warm_up, worker_up
 from noria.server.tls import Certificates
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable
 from noria.spark.hosting.workers import WARM
@@ -82,13 +82,8 @@ from noria.views.reader import attach
 log = logging.getLogger("noria")
 CLIENTS_STOP_S = 5  # running statements get so long to end when the server stops
 WORKER_MEMORY_SHARE = 0.9  # of the limit; the rest is for kept replies
-UP_TOLD_S = 15  # between two lines that a worker is still waited for
 MEMORY_WATCH_S = 10  # between two looks at what cannot be evicted
 LEAST_LIMIT = 2**20  # bytes that a limit set while the server runs may be
-
-
-class StartFailed(Exception):
-    """The server cannot start: why, and what to do."""
 
 
 def reply_bytes(limit: int) -> int:
@@ -160,7 +155,7 @@ class Node:
         self._make_supervisor(None)
         self._closers += [("lease", lease.release), ("Spark driver", self.supervisor.stop)]
         self.settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await self._warm_up(None)
+        await warm_up(self.supervisor, None)
         workers = partial(self.supervisor.run_job, WARM, workers=self.settings.workers)
         async with kept_warm(workers):
             await lease.take()
@@ -173,10 +168,6 @@ class Node:
         self.spark = SparkSettings(settings.master, settings.workers, scratch_of(settings), sockets_dir=sockets_dir)
         self._spark_log = settings.data_dir / "spark.log"
         self.supervisor = Supervisor(self.spark.hosting(), log_path=self._spark_log, on_event=_log_event)
-
-    async def _warm_up(self, place: Path | None) -> None:
-        """A first compilation must not hold up a lease or a client; Spark starts meanwhile."""
-        await asyncio.gather(self.supervisor.start(), asyncio.to_thread(warm.kernels, place and str(place)))
 
     async def start(self) -> None:
         settings = self.settings
@@ -226,8 +217,8 @@ class Node:
         hosts.hosted_by(self.supervisor)
         self.supervisor.host(workers)
         if not settings.lease:
-            await self._warm_up(run_dir)
-        await self._worker_up()
+            await warm_up(self.supervisor, run_dir)
+        await worker_up(self.link, self.links, self.supervisor)
         await self._source.follows.recover()
         self.feeds.sweep()
         (self.batch.start_when_needed if settings.batch_spark == "when-needed" else self.batch.start_soon)()
@@ -237,19 +228,6 @@ class Node:
             indexing = asyncio.ensure_future(Indexes(self.bulk, link).run())
             self._closers.append(("making of indexes", partial(_stopped, indexing)))
         await self._listen(*ports)
-
-    async def _worker_up(self) -> None:
-        """Wait for the worker; `StartFailed` if it cannot open the store, which no further try would change."""
-        up, unusable = asyncio.ensure_future(self.link.up()), self.supervisor.unusable
-        assert unusable is not None, "the supervisor has started"
-        try:
-            while not (await asyncio.wait((up, unusable), timeout=UP_TOLD_S, return_when=asyncio.FIRST_COMPLETED))[0]:
-                log.info("the worker is not up yet (the first start of a release compiles for a minute or two); "
-                         "spark.log in the data directory has what it says")
-            if unusable.done() and not up.done():
-                raise StartFailed(unusable.result())
-        finally:
-            up.cancel()
 
     def _ports(self) -> tuple[socket.socket, socket.socket]:
         """Of MySQL and of HTTP: ours from now on, though nobody is answered yet."""

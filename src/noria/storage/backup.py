@@ -20,11 +20,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from noria.storage import meta, reading
+from noria.storage import meta, reading, recovery
+from noria.storage.catalog import FORMAT as STORE_FORMAT
 from noria.storage.catalog import Done, family_of, table_from_json
 from noria.storage.disk import sync
-from noria.storage.engine import META, open_read_only
-from noria.storage.errors import StoreError
+from noria.storage.engine import META, open_read_only, table_options
+from noria.storage.errors import StoreError, refuse_newer
 from noria.storage.mark import Mark
 from noria.storage.shards import note_workers, shards_of
 from noria.storage.table import Counters
@@ -116,6 +117,7 @@ def _describe(base: Path, made: str, version: str, files: dict[str, list[Any]]) 
     db = open_read_only(str(base), [META])
     try:
         family = db.get_column_family(META)
+        refuse_newer(str(base), family.get(recovery.FORMAT_KEY), STORE_FORMAT)
         stored = family.get(b"catalog")
         tables = [table_from_json(t) for t in json.loads(stored)["tables"]] if stored else []
         rows = {t.name: Counters.from_bytes(family.get(b"counters:" + family_of(t).encode()) or bytes(24)).rows
@@ -124,6 +126,8 @@ def _describe(base: Path, made: str, version: str, files: dict[str, list[Any]]) 
         last = max(((d.epoch, d.seq) for d in done), default=(0, 0))
         fence = int(family.get(meta.FENCE) or b"0")
         sequence = int(db.latest_sequence_number())
+    except StoreError:
+        raise
     except Exception as e:  # rocksdict raises bare Exceptions
         raise BackupError(f"the catalog of the copy cannot be read: {e}") from e
     finally:
@@ -137,13 +141,13 @@ def read(source: Path) -> About:
     """What a backup says of itself.  BackupError if it is none, or of a newer version."""
     try:
         data = json.loads((source / NAME).read_bytes())
+        if (found := int(data["format"])) > FORMAT:
+            raise BackupError(f"{source} was made by a newer version (format {found}, this one reads {FORMAT})")
         about = About(**{**data, "applied": tuple(data["applied"])})
     except FileNotFoundError:
         raise BackupError(f"{source} is no whole backup: it has no {NAME}") from None
     except (OSError, ValueError, TypeError, KeyError) as e:
         raise BackupError(f"{source / NAME} cannot be read: {e}; take another backup") from e
-    if about.format > FORMAT:
-        raise BackupError(f"{source} was made by a newer version (format {about.format}, this one reads {FORMAT})")
     return about
 
 
@@ -171,6 +175,8 @@ def restore(source: Path, data_dir: Path, progress: Progress) -> About:
             found = _copied(source / BASE / name, to, _after(progress, done, total))
             _expect(source / BASE / name, about.files[name], found)
             done += about.files[name][0]
+        for base in bases:
+            recovery.check_format(str(base), table_options, str(source))
         _owned(building, about)
         note_workers(building, count)
         for base in bases:

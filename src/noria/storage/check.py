@@ -5,6 +5,8 @@ multiset is compared with the one that the index holds by count and sums of hash
 bounded by a slice, whatever the size.  Only where they differ are entries looked up one by one, for examples.  Filter
 blocks are not read: a damaged one costs time, never rows.
 
+A store of a newer format is refused (`StoreNewer`).
+
 Keeps true: nothing is changed but the record of damaged tables (`damage`), which the next start goes by; counters
 only where `mend` is asked for, and only to what the rows say.
 """
@@ -32,7 +34,7 @@ from noria.storage.damage import Damage, is_damage
 from noria.storage.encoding import Part, key_parts_of_arrow, pack_keys, unpack_parts
 from noria.storage.engine import DEFAULT, META, table_options
 from noria.storage.entries_hash import Sums
-from noria.storage.errors import StoreError, one_line, opening_error
+from noria.storage.errors import StoreError, StoreNewer, one_line, opening_error
 from noria.storage.mark import Mark
 from noria.storage.shards import owners
 from noria.storage.snapshot import column_array
@@ -76,6 +78,8 @@ class Check:
             self._damage = Damage(self.path)
             names = [n for n in Rdict.list_cf(self.path, Options(raw_mode=True)) if n != DEFAULT]
             self._db = _read_only(self.path, names)
+        except StoreNewer:
+            raise
         except StoreError as e:
             self.report.findings.append(str(e))
             return self.report

@@ -26,6 +26,17 @@ class StoreFenced(StoreError):
     """A later owner has opened the data directory: this one must not write."""
 
 
+class StoreNewer(StoreError):
+    """A newer release wrote what is on disk."""
+
+
+def refuse_newer(path: str, stored: bytes | None, known: int) -> None:
+    """StoreNewer for a format, as the catalog says it, above the one that this release knows."""
+    if stored is not None and stored.isdigit() and int(stored) > known:
+        raise StoreNewer(f"the data directory {path} was written by a newer version of Noria (format {int(stored)}, "
+                         f"this one reads {known}): use that version, for this command too")
+
+
 def disk_full(path: str, detail: str) -> SqlError:
     return SqlError(1021, "HY000", f"Disk full ({path}): {detail}; the statement changed nothing, "
                                    "free some space and send it again (DELETE and DROP TABLE may use a small "

@@ -22,13 +22,14 @@ from rocksdict import WriteBatch
 from noria.core.limits import HISTORY_CHANGES, HISTORY_CHARACTERS
 from noria.core.types import TableDef
 from noria.dataflow.packets import Note, Noted
+from noria.storage import recovery
 from noria.storage.catalog import FORMAT, Done, family_of, table_from_json, table_to_json
 from noria.storage.engine import META, Engine
-from noria.storage.errors import StoreDamaged, StoreError, StoreFenced
+from noria.storage.errors import StoreDamaged, StoreError, StoreFenced, refuse_newer
 from noria.storage.table import Counters, Index, Table
 
 RECENT_RESULTS = 1024  # so many writes may be unacknowledged at a time and still be resent
-_FORMAT, FENCE, _CATALOG = b"format", b"fence", b"catalog"
+_FORMAT, FENCE, _CATALOG = recovery.FORMAT_KEY, b"fence", b"catalog"
 _INDEX, _COUNTERS, _DONE, _HISTORY = b"index:", b"counters:", b"done:", b"history:"
 
 
@@ -54,9 +55,7 @@ def check_format(engine: Engine, path: str) -> None:
     elif not stored.isdigit():
         raise StoreDamaged(f"the data directory {path} is damaged: its format version reads {stored!r}; "
                            "restore it from a backup")
-    elif int(stored) > FORMAT:
-        raise StoreError(f"the data directory {path} was written by a newer version (format {int(stored)}, "
-                         f"this one reads {FORMAT}): start that version")
+    refuse_newer(path, stored, FORMAT)
 
 
 def check_fence(engine: Engine, path: str, fence: int | None) -> None:

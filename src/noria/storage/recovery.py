@@ -4,6 +4,9 @@ The store is opened for reading only, with none of its tables: RocksDB then chec
 has another size, reads every record of the logs with its checksum, and tells the last sequence number; nothing on
 disk changes, so a log that was moved away can be brought back.
 
+A store that a newer release wrote is refused here too (`StoreNewer`), before anything of it is read otherwise or
+changed: whoever opens one comes by.
+
 Keeps true: nothing acknowledged is missing of what `open` is then asked to recover, or `StoreDamaged` says what is.
 """
 
@@ -17,8 +20,10 @@ from pathlib import Path
 from rocksdict import AccessType, DBRecoveryMode, Options, Rdict
 
 from noria.storage import mark, wal
-from noria.storage.errors import StoreDamaged, StoreError, damaged, opening_error
+from noria.storage.catalog import FORMAT
+from noria.storage.errors import StoreDamaged, StoreError, damaged, opening_error, refuse_newer
 
+FORMAT_KEY = b"format"  # in the family meta: the version of everything on disk
 MARKED = b"marked"  # in the family meta: this store has a mark, so a missing one was removed
 _META = "meta"
 _MISSING = re.compile(r"Missing WAL with log number: (\d+)")
@@ -47,11 +52,14 @@ def check_log(path: str, family: Callable[[], Options]) -> None:
         raise _log_error(path, e) from e
     try:
         reached = int(db.latest_sequence_number())
-        marked = db.get_column_family(_META).get(MARKED) is not None
+        catalog = db.get_column_family(_META)
+        marked, stored = catalog.get(MARKED) is not None, catalog.get(FORMAT_KEY)
     except Exception as e:
         raise damaged(path, f"its catalog cannot be read ({e})") from e
     finally:
+        catalog = None
         db.close()
+    refuse_newer(path, stored, FORMAT)
     if wanted is None and marked:
         raise _lost(path, f"its file {mark.FILE}, which says how far it had synced, is gone, so whether the "
                           "write-ahead log is whole cannot be told")
@@ -60,9 +68,27 @@ def check_log(path: str, family: Callable[[], Options]) -> None:
                           f"{wanted - reached} changes of rows, index entries and counters are missing: {_logs(path)}")
 
 
+def check_format(path: str, family: Callable[[], Options], shown: str = "") -> None:
+    """StoreNewer if a newer release wrote it, whatever the log has lost; of one that cannot be read nothing is known.
+    shown: the path for the error, where it is another one."""
+    options = tracked_options()
+    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    options.set_keep_log_file_num(2)
+    try:
+        db = Rdict(path, options, {_META: family()}, AccessType.read_only(False))
+    except Exception:  # rocksdict raises bare Exceptions
+        return
+    try:
+        stored = db.get_column_family(_META).get(FORMAT_KEY)
+    finally:
+        db.close()
+    refuse_newer(shown or path, stored, FORMAT)
+
+
 def accept_loss(path: str, family: Callable[[], Options]) -> int:
     """Go on with what the logs hold up to the first gap or damage; how many acknowledged changes that leaves out, as
     far as the mark tells.  What it leaves out is gone after this."""
+    check_format(path, family)
     try:
         wanted = mark.read(path) or 0
     except StoreDamaged:

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -37,7 +38,8 @@ from noria.dataflow.packets import Ask, Done, Own, Write, Wrote
 from noria.plan.lookups import Range
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
-from noria.runtime.link import Link, LinkState
+from noria.runtime import away
+from noria.runtime.link import Link
 from noria.server.answering import clock
 from noria.server.answering.hits import TOUCH_EVERY, Known
 from noria.server.answering.keys import are_one_key, key_of, keys_of, range_of
@@ -377,11 +379,9 @@ class Executor:
             (key,), _ = compiled.through.of([key])
         return None if key is None else self._link.routes.owner(reader, key)
 
-    def away(self) -> str:
-        """Which workers do not serve, and why; "" where all do."""
-        if self._link.state is LinkState.UP:
-            return ""
-        return self._link.why if self._link.workers > 1 else f"worker 0: {self._link.why}"
+    def away(self) -> Callable[[], str]:
+        """Says later which workers were lost from now on, or do not serve then, and why."""
+        return partial(away.told, self._link, self._link.losses())
 
     async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
         """Returns when the view, at this worker, or whatever is read next (""), has these writes."""

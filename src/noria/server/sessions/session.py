@@ -300,7 +300,7 @@ class Session:
     async def _limited(self, answer: Awaitable[ResultSet]) -> ResultSet:
         hinted = hinted_ms(self.running.text)
         limit = int(self.variables["max_execution_time"]) if hinted is None else hinted
-        self.running.limit(limit, self._executor.away)
+        self.running.limit(limit, self._executor.away())
         return await answer
 
     async def _seen_select(self, compiled: Compiled, values: Sequence[Any], view: str, worker: int | None) -> ResultSet:

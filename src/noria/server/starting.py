@@ -1,0 +1,83 @@
+"""What a start of the server waits for, in words: kernels that are compiled, Spark's driver, workers.
+
+Keeps true: "compiles" is said only while kernels are compiled, which their cache tells: numba writes each one there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from noria.control.supervisor import Supervisor
+from noria.runtime import warm
+from noria.runtime.link import Link, LinkState, WorkerLink
+
+log = logging.getLogger("noria")
+TOLD_S = 15  # between two lines about what is waited for
+
+
+class StartFailed(Exception):
+    """The server cannot start: why, and what to do."""
+
+
+class Compiling:
+    """Looks at the cache of kernels.  count: how many there are."""
+
+    def __init__(self, count: Callable[[], int] | None = None) -> None:
+        self._count = count or _kernels
+        self._before = self._last = self._count()
+
+    def now(self) -> str:
+        """What was compiled since the last look; "" for nothing."""
+        last, self._last = self._last, self._count()
+        if self._last == last:
+            return ""
+        return (f"kernels are being compiled, {self._last - self._before} so far: the first start of a release does "
+                "that, for a minute or two")
+
+
+def _kernels() -> int:
+    place = os.environ.get("NUMBA_CACHE_DIR")
+    return sum(1 for _ in Path(place).rglob("*.nbc")) if place else 0
+
+
+def waited_for(compiling: str, links: Iterable[WorkerLink], spark: str) -> str:
+    """The first of: what compiles, Spark's driver that is not up, the workers that do not serve."""
+    if compiling:
+        return compiling
+    if spark != "up":
+        return f"Spark's driver is {spark}"
+    return "; ".join(f"worker {link.worker} is {link.state.value} ({link.why})" for link in links
+                     if link.state is not LinkState.UP)
+
+
+async def warm_up(supervisor: Supervisor, place: Path | None) -> None:
+    """A first compilation must not hold up a lease or a client; Spark starts meanwhile."""
+    compiling = Compiling()
+    both = asyncio.gather(supervisor.start(), asyncio.to_thread(warm.kernels, place and str(place)))
+    try:
+        while not (await asyncio.wait((both,), timeout=TOLD_S))[0]:
+            log.info("starting: %s", waited_for(compiling.now(), (), supervisor.state) or "kernels are being loaded")
+        await both
+    finally:
+        both.cancel()
+
+
+async def worker_up(link: Link, links: Iterable[WorkerLink], supervisor: Supervisor) -> None:
+    """Returns when all workers serve; `StartFailed` if one cannot open its store, which no further try would change."""
+    up, unusable, compiling = asyncio.ensure_future(link.up()), supervisor.unusable, Compiling()
+    assert unusable is not None, "the supervisor has started"
+    try:
+        while not (await asyncio.wait((up, unusable), timeout=TOLD_S, return_when=asyncio.FIRST_COMPLETED))[0]:
+            log.info("starting: %s; spark.log in the data directory says more",
+                     waited_for(compiling.now(), links, supervisor.state))
+        if unusable.done() and not up.done():
+            raise StartFailed(unusable.result())
+    finally:
+        up.cancel()
+
+
+__all__ = ["StartFailed", "warm_up", "worker_up"]
