@@ -49,6 +49,7 @@ from noria.server.sessions.running import Processes, Running, hinted_ms
 from noria.server.sessions.transaction import Transaction
 from noria.server.sessions.variables import VARIABLES, changes, most_errors
 from noria.sql import commands as sql
+from noria.sql.query.readable import warnings_of
 from noria.sql.statements.database import DATABASE, check_database, not_created, not_dropped
 from noria.sql.text.shape import split
 
@@ -289,7 +290,8 @@ class Session:
         with asked(f"{self.user}@{self.address}", self._said):
             change = await self._executor.program.define(command)
         await self._executor.told()
-        return Ok(warnings=change.warnings)
+        unreadable = warnings_of(command.view) if isinstance(command, sql.CreateView) else ()
+        return Ok(warnings=(*change.warnings, *unreadable))
 
     # ------------------------------------------------------------ reads
     async def _in_time(self, answer: Awaitable[ResultSet]) -> ResultSet:

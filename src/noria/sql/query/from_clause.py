@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from sqlglot import exp
@@ -19,6 +20,7 @@ from noria.core.types import TableDef
 from noria.plan.after import filter_of
 from noria.plan.lookups import Key, Lookup
 from noria.plan.mir import Base, Mir, Project, TopK
+from noria.plan.view import ViewDef
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.context import Context
 from noria.sql.query.ends import limits_of
@@ -29,6 +31,7 @@ from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
 
 _JOIN = frozenset({"this", "side", "kind", "on", "using", "method"})
+_MADE_UP = re.compile(r"key\d+")  # the name of an expression that a view is looked up by (`assembly`)
 _TABLE = frozenset({"this", "alias", "db", "catalog", "hints", "joins"})
 
 
@@ -69,8 +72,8 @@ def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] 
         inner = inner.this
     joins = inner.args.get("joins") or []
     if inner is node and not joins:
-        alias, plan, found, hidden, order = _relation(context, node, keys is not None)
-        source = scope.add(alias, plan, len(found) + hidden, order)
+        alias, plan, found, hidden, order, named = _relation(context, node, keys is not None)
+        source = scope.add(alias, plan, len(found) + hidden, order, named)
         if keys is not None:
             keys += [Key(by, source.column(plan.width - len(found) + i)) for i, by in enumerate(found)]
         return unit_of(source)
@@ -103,9 +106,10 @@ def with_queries(context: Context, tree: exp.Expr) -> Context:
 _Order = tuple[tuple[int, bool], ...]
 
 
-def _relation(context: Context, node: exp.Expr, top: bool) -> tuple[str, Mir, list[Lookup], int, _Order]:
+def _relation(context: Context, node: exp.Expr, top: bool
+              ) -> tuple[str, Mir, list[Lookup], int, _Order, tuple[int, ...]]:
     """The alias and plan of a relation, what its last columns are looked up by, how many more hidden ones there are,
-    and the order of a view."""
+    and of a view its order and its hidden keys."""
     if isinstance(node, exp.Subquery):
         only(node, frozenset({"this", "alias"}), "FROM")
         if not isinstance(node.this, (exp.Select, exp.SetOperation)):
@@ -113,12 +117,12 @@ def _relation(context: Context, node: exp.Expr, top: bool) -> tuple[str, Mir, li
         if not node.alias:
             raise SqlError(1248, "42000", "Every derived table must have its own alias")
         plan, keys = _derived(context, node.this) if top else (relation_plan(context.inner(), node.this), [])
-        return node.alias, _renamed(plan, node.args["alias"], len(keys)), keys, 0, ()
+        return node.alias, _renamed(plan, node.args["alias"], len(keys)), keys, 0, (), ()
     if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
         raise refuse("this in FROM", node)
     only(node, _TABLE, "FROM")
-    plan, hidden, order = _named(context, node.name)
-    return node.alias_or_name, plan, [], hidden, order
+    plan, hidden, order, named = _named(context, node.name)
+    return node.alias_or_name, plan, [], hidden, order, named
 
 
 def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Lookup]]:
@@ -149,37 +153,55 @@ def _shown(table: TableDef) -> Mir:
                    tuple(f.name for f in fields))
 
 
-def _named(context: Context, name: str) -> tuple[Mir, int, _Order]:
+def _named(context: Context, name: str) -> tuple[Mir, int, _Order, tuple[int, ...]]:
     """A query of WITH, a table, or a view by its plan without parameters: equal plans are shared.  Columns that a view
-    is ordered by and does not show are the last, and hidden."""
+    is looked up or ordered by and does not show are the last, and hidden; then its order, and where its hidden keys
+    are."""
     if name.lower() in context.named:
-        return context.named[name.lower()], 0, ()
+        return context.named[name.lower()], 0, (), ()
     table = context.catalog.table(name)
     if table is not None:
-        return _shown(table), 0, ()
+        return _shown(table), 0, (), ()
     view = context.catalog.view(name)
     if view is None:
         raise unknown_table(name)
+    if (why := unreadable(view)) is not None:
+        raise SqlError(1235, "42000", f"Noria does not support reading the view '{name}' in FROM yet: {why}")
     plan = view.plan
     if isinstance(plan, TopK) and view.limit is not None:  # what a lookup shows of each key
         plan = TopK(plan.input, plan.group, plan.order, view.limit, view.offset)
-    elif view.limit is not None or view.offset or (view.asks is not None and (view.asks.limit or view.asks.offset)):
-        raise SqlError(1235, "42000", f"Noria does not support reading the view '{name}' in FROM yet: it has a LIMIT, "
-                                      "which applies to each lookup; select from what it selects from")
-    if view.empty_row is not None or (view.after is not None and filter_of(view.after) is None):
-        raise SqlError(1235, "42000", f"Noria does not support reading the view '{name}' in FROM yet: it aggregates "
-                                      "for each parameter; give it a GROUP BY")
-    if view.after is not None:  # a filter: its columns are the plan's
-        return visible_only(plan, view.visible), 0, ()
-    more = [c for c, _ in view.order if c >= view.visible]
+    order = () if view.after is not None else view.order  # a filter: its columns are the plan's
+    keys = [k for k in view.key if k >= view.visible]
+    more = [*dict.fromkeys((*keys, *(c for c, _ in order if c >= view.visible)))]
     place = {c: i for i, c in enumerate((*range(view.visible), *more))}
-    order = tuple((place[c], descending) for c, descending in view.order)
-    if not more:
-        return visible_only(plan, view.visible), 0, order
-    fields = [plan.fields[c] for c in place]
-    shown = Project(plan, tuple(Col(f.type, f.nullable, c) for c, f in zip(place, fields, strict=True)),
-                    tuple(f.name for f in fields))
-    return shown, len(more), order
+    return (_chosen(plan, tuple(place)), len(more), tuple((place[c], descending) for c, descending in order),
+            tuple(place[k] for k in keys if can_be_named(view, k)))
+
+
+def unreadable(view: ViewDef) -> str | None:
+    """Why a view cannot be read in FROM, and what to do instead; None for one that can."""
+    top = isinstance(view.plan, TopK) and view.limit is not None
+    ends = view.limit is not None or view.offset or (view.asks is not None and (view.asks.limit or view.asks.offset))
+    if ends and not top:
+        return "it has a LIMIT, which applies to each lookup; select from what it selects from"
+    if view.empty_row is not None or (view.after is not None and filter_of(view.after) is None):
+        return "it aggregates for each parameter; give it a GROUP BY"
+    return None
+
+
+def can_be_named(view: ViewDef, key: int) -> bool:
+    """May conditions of queries that read the view name this hidden key: has it a name, and has it alone this one?"""
+    name = view.plan.fields[key].name.lower()
+    others = [f.name.lower() for f in (*view.fields, *(view.plan.fields[k] for k in view.key if k != key))]
+    return _MADE_UP.fullmatch(name) is None and name not in others
+
+
+def _chosen(plan: Mir, columns: tuple[int, ...]) -> Mir:
+    if columns == tuple(range(plan.width)):
+        return plan
+    fields = [plan.fields[c] for c in columns]
+    return Project(plan, tuple(Col(f.type, f.nullable, c) for c, f in zip(columns, fields, strict=True)),
+                   tuple(f.name for f in fields))
 
 
 def _renamed(plan: Mir, alias: exp.Expr, hidden: int = 0) -> Mir:

@@ -93,6 +93,9 @@ def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
 
 
 def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: bool = False) -> Select:
+    whole = _whole_view(tree, catalog)
+    if whole is not None:
+        return Select(replace(whole, name="select", text=_shape_text(statement.text), adhoc=True, definition=0), ())
     query = _plan(Context(catalog, block_of, "adhoc", constant=constant), tree)
     found = sorted(query.keys, key=lambda k: k.column)  # a canonical order: equal queries find the same view
     lookups = tuple(k.lookup for k in found)
@@ -107,6 +110,25 @@ def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: boo
                    ranged=_ranged(lookups))
     return Select(view, lookups, limit=limit, offset=offset,
                   instead=partial(_adhoc, statement, tree, catalog, True) if query.varied else None)
+
+
+def _whole_view(tree: exp.Expr, catalog: Catalog) -> ViewDef | None:
+    """The view of `SELECT * FROM v` that is all rows of a view without parameters: what answers it is the view itself,
+    in its order and within its LIMIT, whatever columns these need."""
+    if not isinstance(tree, exp.Select) or not _has_only(tree, "expressions", "from_", "kind"):
+        return None
+    items, source = tree.expressions, tree.args.get("from_")
+    star = len(items) == 1 and isinstance(items[0], exp.Star) and _has_only(items[0])
+    table = source.this if star and source is not None else None
+    if not isinstance(table, exp.Table) or not _has_only(table, "this", "alias"):
+        return None
+    view = catalog.view(table.name) if catalog.table(table.name) is None else None
+    plain = view is not None and not (view.key or view.asks is not None or view.internal or view.feed)
+    return view if plain else None
+
+
+def _has_only(node: exp.Expr, *names: str) -> bool:
+    return not any(value for name, value in node.args.items() if name not in names)
 
 
 def _ranged(lookups: tuple[Lookup, ...]) -> bool:

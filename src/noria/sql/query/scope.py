@@ -14,13 +14,16 @@ from noria.core.expressions.expr import Col
 from noria.core.types import Field
 from noria.plan.mir import Mir, unique_keys
 
+_CONDITIONS = ("where clause", "on clause")
+
 
 @dataclass
 class Source:
     """A relation of FROM.  `outer`: it can be NULL-extended, so its columns can be NULL.  `merged`: columns that
     USING or NATURAL made one with a column of another relation, which stands for both.  `given`: of a subquery, which
     no name means: the columns that it has at most one row for.  `hidden`: how many of its last columns no name means,
-    keys that are looked up and what a view is ordered by.  `order`: of a view, (column, descending)."""
+    keys that are looked up and what a view is ordered by.  `order`: of a view, (column, descending).  `keys`: of a
+    view, positions of its keys that it does not show: conditions alone may name them."""
 
     alias: str
     plan: Mir
@@ -30,6 +33,7 @@ class Source:
     given: frozenset[int] | None = None
     hidden: int = 0
     order: tuple[tuple[int, bool], ...] = ()
+    keys: tuple[int, ...] = ()
 
     @property
     def end(self) -> int:
@@ -66,8 +70,9 @@ class Scope:
     def end(self) -> int:
         return self.sources[-1].end if self.sources else self.start
 
-    def add(self, alias: str, plan: Mir, hidden: int = 0, order: tuple[tuple[int, bool], ...] = ()) -> Source:
-        source = Source(alias, plan, self.end, hidden=hidden, order=order)
+    def add(self, alias: str, plan: Mir, hidden: int = 0, order: tuple[tuple[int, bool], ...] = (),
+            keys: tuple[int, ...] = ()) -> Source:
+        source = Source(alias, plan, self.end, hidden=hidden, order=order, keys=keys)
         self._take(source)
         self.shown += range(source.offset, source.end - hidden)
         return source
@@ -118,8 +123,14 @@ class Scope:
         return [s.column(i) for s in self.sources if s.given is None and not (table and s.alias.lower() != table)
                 for i in s.named.get(name, ()) if table or i not in s.merged]
 
+    def _keys(self, name: str, table: str) -> list[Col]:
+        """Keys of this name that views do not show."""
+        name, table = name.lower(), table.lower()
+        return [s.column(i) for s in self.sources if not (table and s.alias.lower() != table)
+                for i in s.keys if s.plan.fields[i].name.lower() == name]
+
     def resolve(self, name: str, table: str, clause: str) -> Col:
-        found = self.find(name, table)
+        found = self.find(name, table) or (self._keys(name, table) if clause in _CONDITIONS else [])
         shown = f"{table}.{name}" if table else name
         if not found:
             raise unknown_column(shown, clause)

@@ -1,0 +1,30 @@
+"""What of a new view no SELECT can read, and how it can be read: the warnings of CREATE VIEW."""
+
+from __future__ import annotations
+
+from noria.plan.view import ViewDef
+from noria.sql.query.from_clause import can_be_named, unreadable
+
+Warning_ = tuple[str, int, str]
+UNREADABLE = 1235  # ER_NOT_SUPPORTED_YET, as the SELECT's error has it
+UNNAMED = 1054  # ER_BAD_FIELD_ERROR, likewise
+
+
+def warnings_of(view: ViewDef) -> tuple[Warning_, ...]:
+    """One for a view that FROM refuses, else one for each key that conditions cannot name."""
+    if view.internal or view.feed or not (view.key or view.asks):  # `SELECT * FROM v` is the view itself
+        return ()
+    how = f"POST /views/{view.name}/lookup, or view('{view.name}').lookup in Python, reads it by its key"
+    if (why := unreadable(view)) is not None:
+        return (("Warning", UNREADABLE, f"No SELECT … FROM {view.name} can read the view: {why}.  The view's own "
+                                        f"SELECT, with values for its parameters, is answered from it; {how}"),)
+    return tuple(("Warning", UNNAMED, f"SELECT … FROM {view.name} cannot name what the view is looked up by, "
+                                       f"{_shown(view, k)}, which it does not select: select it under a name of its "
+                                       f"own; {how}")
+                 for k in view.key if k >= view.visible and not can_be_named(view, k))
+
+
+def _shown(view: ViewDef, key: int) -> str:
+    place = view.key.index(key) + 1
+    name = view.plan.fields[key].name
+    return f"column {name}" if not name.startswith("key") else f"the expression of parameter {place}"
