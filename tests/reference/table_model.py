@@ -67,19 +67,22 @@ class TableModel:
             if value is None and not column.nullable:
                 raise Refused(1048)
 
-    def insert(self, given: list[Row], mode: str, assign: Assign | None = None) -> tuple[int, int, int]:
-        """(affected rows, the first generated id of a row that came, the last row's id)."""
+    def insert(self, given: list[Row], mode: str, assign: Assign | None = None
+               ) -> tuple[int, int, int, int]:
+        """(affected rows, the first generated id of a row that came, the last row's id, rows that were to update others
+        and met one)."""
         rows, auto = self.numbered(given), self.table.auto_increment
-        affected = first = last = 0
+        affected = first = last = met = 0
         for row in rows:
             self.check(row)
         for row, own in zip(rows, given, strict=True):
             more, stands = self.insert_one(row, mode, assign)
             affected += more
+            met += mode == "update" and stands is not row
             if auto is not None:
                 last = row[auto] if stands is None else stands[auto]
                 first = first or (last if own[auto] in (None, 0) and stands is row else 0)
-        return affected, first, last
+        return affected, first, last, met
 
     def numbered(self, given: list[Row]) -> list[Row]:
         auto, rows = self.table.auto_increment, []

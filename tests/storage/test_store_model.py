@@ -172,7 +172,7 @@ class StoreMachine(RuleBasedStateMachine):
         except Refused as refused:
             return (-refused.code,)
         if isinstance(statement, Insert):
-            return (answer[0], answer[1], 0, answer[2])
+            return (answer[0], answer[1], answer[3], answer[2])
         return (answer[0], 0, answer[1], 0) if isinstance(statement, Update) else (answer, 0, 0, 0)
 
     # ---------------------------------------------------------------- what must hold

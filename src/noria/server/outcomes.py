@@ -40,7 +40,7 @@ class Client:
     database: str  # as asked for at connect, "" for none
     connection_id: int
     address: str
-    found_rows: bool  # an UPDATE's affected rows are the matched ones, not the changed ones
+    found_rows: bool  # rows that a statement leaves as they are count as affected (`sessions/counting.py`)
     keeps: bool = False  # the front keeps replies: it wants to know what a result stands on
     attributes: Mapping[str, str] = field(default_factory=dict)
 

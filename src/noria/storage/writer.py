@@ -232,10 +232,11 @@ class _Insert:
         return any(column in keys for column, _ in self.statement.assignments)
 
     def _result(self, affected: int) -> WriteResult:
+        met = len(self.met_rows) if self.statement.on_duplicate == "update" else 0
         if self.ids is None:
-            return WriteResult(affected)
+            return WriteResult(affected, matched=met)
         first = next((r for r in self._numbered() if r not in self.met_rows), None)
-        return WriteResult(affected, 0 if first is None else int(self.ids[first]), row_id=int(self.ids[-1]))
+        return WriteResult(affected, 0 if first is None else int(self.ids[first]), met, row_id=int(self.ids[-1]))
 
     def _numbered(self) -> Sequence[int]:
         """The rows whose AUTO_INCREMENT value was generated, here or where they were placed."""

@@ -44,6 +44,7 @@ from noria.server.outcomes import (
     Warning_,
 )
 from noria.server.sessions import information, inspection
+from noria.server.sessions.counting import counted
 from noria.server.sessions.explain import Explainer
 from noria.server.sessions.running import Processes, Running, hinted_ms
 from noria.server.sessions.transaction import Transaction
@@ -357,10 +358,9 @@ class Session:
         self._transaction.wrote(result.affected, bool(self.variables["autocommit"]))
         if result.last_insert_id:
             self.last_insert_id = result.last_insert_id
-        matched = isinstance(command, Update) and self._client.found_rows
-        affected = result.matched if matched else result.affected
+        affected, info = counted(command, result, self._client.found_rows)
         self.row_count = affected
-        return Ok(affected, result.insert_id, (), _info(command, result.matched, result.affected))
+        return Ok(affected, result.insert_id, (), info)
 
     # ------------------------------------------------------------ what is the session's own
     def _session_command(self, command: sql.Command) -> Sequence[Warning_]:
@@ -450,12 +450,3 @@ def _drop_database(command: sql.DropDatabase) -> Sequence[Warning_]:
     if not command.if_exists:
         raise refusal
     return (("Note", refusal.code, refusal.message),)
-
-
-def _info(command: Insert | Update | Delete, matched: int, affected: int) -> str:
-    """The line that MySQL's OK packet carries."""
-    if isinstance(command, Update):
-        return f"Rows matched: {matched}  Changed: {affected}  Warnings: 0"
-    if isinstance(command, Insert) and len(command.rows) > 1:
-        return f"Records: {len(command.rows)}  Duplicates: {max(0, affected - len(command.rows))}  Warnings: 0"
-    return ""

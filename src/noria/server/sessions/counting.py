@@ -1,0 +1,29 @@
+"""Affected rows, and the line of words beside them, as MySQL counts them: with CLIENT_FOUND_ROWS and without.
+
+                                   without        with the flag
+    UPDATE                         rows changed   rows found
+    ON DUPLICATE KEY UPDATE, row   1 inserted, 2 changed, 0 unchanged; with the flag 1 unchanged
+"""
+
+from __future__ import annotations
+
+from noria.core.statements import Delete, Insert, Update, WriteResult
+
+
+def counted(command: Insert | Update | Delete, result: WriteResult, found_rows: bool) -> tuple[int, str]:
+    """The affected rows, and the line of the OK packet."""
+    if isinstance(command, Update):
+        info = f"Rows matched: {result.matched}  Changed: {result.affected}  Warnings: 0"
+        return result.matched if found_rows else result.affected, info
+    if isinstance(command, Delete):
+        return result.affected, ""
+    rows, affected = len(command.rows), result.affected
+    duplicates = rows - affected if command.on_duplicate == "ignore" else affected - rows
+    if command.on_duplicate == "update":
+        changed = (affected - (rows - result.matched)) // 2
+        affected += (result.matched - changed) * found_rows
+        duplicates = result.matched if found_rows else changed
+    return affected, f"Records: {rows}  Duplicates: {duplicates}  Warnings: 0" if rows > 1 else ""
+
+
+__all__ = ["counted"]
