@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, INT, TEXT, Column, SqlType, TableDef, decimal
-from noria.spark.loading import checking, files
-from noria.spark.loading.files import BadFile, Reading, Reject, Source
-from noria.spark.loading.rejects import FirstLines, placed
+from noria.spark.loading import files
+from noria.spark.loading.files import BadFile, Reject, Source
+from noria.spark.loading.reading import Reading
+from spark.loaded_files import NOW, rows_of
 
-NOW = datetime(2024, 1, 2, 3, 4, 5)
 TABLE = TableDef("t", (
     Column("id", INT, nullable=False), Column("name", SqlType(TEXT.kind, length=5)), Column("price", decimal(8, 2)),
     Column("day", DATE), Column("at", DATETIME), Column("x", DOUBLE), Column("n", BIGINT, has_default=True, default=7)))
@@ -28,20 +28,8 @@ TABLE = TableDef("t", (
 
 def read(path: Path, table: TableDef = TABLE, **reading: Any) -> tuple[list[tuple[Any, ...]], list[Reject]]:
     """The good rows of a file as Python values, and the rejects."""
-    how = Reading(**{"columns": tuple(c.name for c in table.columns), **reading})
-    rows: list[tuple[Any, ...]] = []
-    rejects: list[Reject] = []
-    first = FirstLines()
-    for split in files.plan([Source(str(path), str(path), files.format_of(str(path), how))], how):
-        mapping = checking.map_columns(table, split.names, split.path)
-        columns = {n: table.columns[i] for i, n in enumerate(mapping.names) if n is not None}
-        for chunk in files.read(split, how, columns):
-            fill = checking.defaults(table, NOW)
-            batch, bad = checking.convert(chunk, mapping, table, fill, split.path, split.format == "csv")
-            batch.validate(full=True)
-            rows += list(zip(*(c.to_pylist() for c in batch.columns), strict=True))
-            rejects += [placed(r, split, first) for r in bad]
-    return rows, rejects
+    how = Reading(**reading)
+    return rows_of([Source(str(path), str(path), files.format_of(str(path), how))], table, how)
 
 
 def reasons(rejects: list[Reject]) -> list[str]:

@@ -20,8 +20,9 @@ from pyspark.sql import SparkSession
 
 from noria.spark.jobs.progress import quiet
 from noria.spark.loading.arrays import Lines, NoArray
-from noria.spark.loading.files import BadFile, Reading, Source
+from noria.spark.loading.files import BadFile, Source
 from noria.spark.loading.inferring import infer
+from noria.spark.loading.reading import Reading
 from noria.spark.loading.sources import gathered
 from noria.spark.loading.tasks import LoadRefused
 
@@ -125,9 +126,9 @@ def test_the_table_that_files_would_fit(spark: SparkSession, tmp_path: Path) -> 
         return found.statement.removeprefix("CREATE TABLE `t` (").removesuffix(")")
 
     assert made("a[1].csv", multiline=True) == (
-        "`id` INT, `n` BIGINT, `day` DATE, `at` DATETIME(6), `x` DOUBLE, `yes` TEXT, `odd``name` TEXT")
+        "`id` INT, `n` BIGINT, `day` DATE, `at` DATETIME(6), `x` DECIMAL(18,1), `yes` TEXT, `odd``name` TEXT")
     assert made("b.json.gz", keys=("b", "A")) == (
-        "`a` VARCHAR(255) NOT NULL, `b` BIGINT NOT NULL, `c` BOOL, `d` DOUBLE, PRIMARY KEY (`b`, `A`)")
+        "`a` VARCHAR(255) NOT NULL, `b` INT NOT NULL, `c` BOOL, `d` DECIMAL(18,1), PRIMARY KEY (`b`, `A`)")
     assert made("c.parquet") == "`k` TEXT, `n` SMALLINT, `p` DECIMAL(3,2)"
     for names, keys, says in ((("d.parquet",), (), "the column 'list' is array<bigint>"),
                               (("c.parquet",), ("q",), "--primary-key names 'q'"),

@@ -20,8 +20,9 @@ from noria.core.types import BIGINT, INT, TEXT, TEXT_BIN, Column, IndexDef, Kind
 from noria.core.values import decode
 from noria.spark.loading import load as loading
 from noria.spark.loading import merging
-from noria.spark.loading.files import BadFile, Reading
+from noria.spark.loading.files import BadFile
 from noria.spark.loading.load import LoadReport, LoadSpec, load
+from noria.spark.loading.reading import Reading
 from noria.spark.loading.tasks import LoadRefused
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore

@@ -22,11 +22,36 @@ def command(
         "--format", help="csv, json or parquet; by default what each file's name ends with. JSON is one object a line, "
                          "or, in a file that begins with [, one array of objects.")] = "",
     create: Annotated[bool, typer.Option(
-        "--create", help="Make the table, with Parquet's types or those that Spark infers of CSV and JSON, and print "
-                         "the CREATE TABLE. JSON's columns are ordered by name. Refused if there is such a table. If "
-                         "the load fails the table stays, empty.")] = False,
+        "--create", help="Make the table, with Parquet's types or those that all fields of CSV and JSON fit, and "
+                         "print the CREATE TABLE. JSON's columns are ordered by name. Refused if there is such a "
+                         "table. If the load fails the table stays, empty.")] = False,
     primary_key: Annotated[str, typer.Option(
         "--primary-key", help="With --create: the columns of its primary key, a,b.")] = "",
+    delimiter: Annotated[str | None, typer.Option(
+        "--delimiter", help="What separates the fields of CSV: one character, or \\t for a tab; by default a comma, "
+                            "and a tab in .tsv.")] = None,
+    no_header: Annotated[bool, typer.Option(
+        "--no-header", help="The first line of CSV is a row, and does not name the columns: its fields are the table's "
+                            "columns in order, or those of --columns.")] = False,
+    columns: Annotated[str, typer.Option(
+        "--columns", help="Names for the fields of CSV, a,b,c, in the order of the file; instead of those in a header "
+                          "line, if there is one.")] = "",
+    null: Annotated[str | None, typer.Option(
+        "--null", help="The field of CSV that means NULL where it has no quotes; by default \\N. '' makes every empty "
+                       "field NULL.")] = None,
+    decimal: Annotated[str | None, typer.Option(
+        "--decimal", help="The decimal point of numbers in CSV: . or , (12,50).")] = None,
+    date_format: Annotated[str | None, typer.Option(
+        "--date-format", help="How CSV writes dates, as %d.%m.%Y or '%m/%d/%y %I:%M %p'. Behind a format without a "
+                              "time a DATETIME may have one as SQL writes it.")] = None,
+    encoding: Annotated[str | None, typer.Option(
+        "--encoding", help="Of CSV and JSON: utf-8 (the default), latin-1, windows-1252, utf-16 and what else Python "
+                           "knows.")] = None,
+    quote: Annotated[str | None, typer.Option(
+        "--quote", help="What encloses fields of CSV, by default \"; inside it is doubled. '' for none.")] = None,
+    escape: Annotated[str | None, typer.Option(
+        "--escape", help="What takes the next character's meaning away in CSV; by default there is none. '\\' for "
+                         "files of MySQL's SELECT … INTO OUTFILE and mysqldump --tab.")] = None,
     multiline: Annotated[bool, typer.Option(
         "--multiline", help="Quoted fields of CSV may hold line ends. Each file is then read by one task, "
                             "whole.")] = False,
@@ -53,7 +78,10 @@ def command(
     """
     named = [_absolute(f) for f in files]
     keys = [k.strip() for k in primary_key.split(",") if k.strip()]
-    request: dict[str, Any] = {"table": table, "files": named, "format": format, "multiline": multiline,
+    names = [c.strip() for c in columns.split(",")] if columns else None
+    how = {"delimiter": delimiter, "header": False if no_header else None, "columns": names, "null": null,
+           "decimal": decimal, "date_format": date_format, "encoding": encoding, "quote": quote, "escape": escape}
+    request: dict[str, Any] = {**how, "table": table, "files": named, "format": format, "multiline": multiline,
                                "create": create, "primary_key": keys, "on_duplicate": on_duplicate, "once": once,
                                "max_rejects": max_rejects,
                                "reject": str(reject or _beside(named[0]) / f"{table}.rejected")}

@@ -164,6 +164,7 @@ SNAPSHOT_WAIT_S = 60  # a query waits so long for a worker that takes its snapsh
 SOURCE_PIECE_ROWS = 100_000  # of a table that Spark's source reads in one task, at least: a task has its price
 SOURCE_READS = 32  # reads with a snapshot at once: it takes disk space; beyond, the one that is idle longest ends
 SOURCE_IDLE_S = 600  # a read of which no task has asked for so long is over: its snapshot goes
+INFERRED_PLACES = 9  # behind the point of a DECIMAL that `load --create` makes: numbers with more are printed doubles
 LOAD_FILES = 100_000  # that one name, a directory or a pattern, stands for in a load
 SOURCE_ENDED = 100_000  # reads that are over are remembered, so that none begins anew over another snapshot
 SOURCE_STREAMS = 4  # processes that read snapshots for clients at once; further tasks wait

@@ -40,7 +40,7 @@ from noria.plan.mir import Mir, tables_of
 from noria.plan.optimizer import told
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
-from noria.server.bulk.loading import keep_rejects
+from noria.server.bulk.loading import drop_rejects, keep_rejects
 from noria.server.bulk.merging import Put, merged
 from noria.server.bulk.places import removed
 from noria.server.bulk.reporting import failed
@@ -222,11 +222,10 @@ class Bulk:
         """Steps of progress, the last with `rows` and `rejected`.  request: checked by `loading.LoadPermit`.  run: a
         statement of SQL, with which a table is made that the request wants made.  put: by which rows are written that
         may meet stored ones."""
-        from noria.spark.loading.files import Reading
         from noria.spark.loading.load import LoadSpec
+        from noria.spark.loading.reading import of_request
 
-        name, said = str(request.get("table", "")), ("format", "header", "delimiter", "null", "multiline")
-        reading = Reading(**{k: request[k] for k in said if k in request})
+        name, reading = str(request.get("table", "")), of_request(request)
         if request.get("create") and self._program.table(name) is not None:
             raise SqlError(1050, "42S01", f"Table '{name}' already exists: leave out --create to load into it")
         if self._program.table(name) is None and not request.get("create"):
@@ -266,6 +265,8 @@ class Bulk:
             about_it = {"rejected": report.rejected, "examples": report.examples, "reject_file": reject_file}
             async for step in merged(table, report, request, put) if put and merges else self._taken_in(
                     table.name, report, request):
+                if step["step"] == "done" and not report.rejected and request.get("reject"):
+                    await asyncio.to_thread(drop_rejects, str(request["reject"]))
                 yield {**about_it, **step} if step["step"] == "done" else step
 
     async def _taken_in(self, table: str, report: LoadReport, request: dict[str, Any]

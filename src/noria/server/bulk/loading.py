@@ -32,13 +32,16 @@ from typing import Any
 
 from noria.core.errors import SqlError
 from noria.core.limits import LOAD_FILES
+from noria.spark.loading.reading import of_request
 
 TOKEN_FILE = "load.token"
 PROOF_HEADER = "Noria-Proof"
 LOAD_KEYS = {
     "table": "the table's name", "files": "a list of paths, directories, patterns and URLs",
     "format": "csv, json or parquet",
-    "header": "true or false", "delimiter": "one character", "null": "the text that means NULL",
+    "header": "true or false", "columns": "a list of names for the fields", "delimiter": "one character",
+    "null": "the field that means NULL", "quote": "one character, or nothing", "escape": "one character, or nothing",
+    "decimal": ". or ,", "date_format": "a format as %d.%m.%Y", "encoding": "the name of an encoding",
     "multiline": "true or false",
     "reject": "a path for the rows that do not fit", "max_rejects": "a number",
     "create": "true or false", "primary_key": "a list of columns",
@@ -48,8 +51,10 @@ ON_DUPLICATE = ("error", "ignore", "replace")
 EXPORT_KEYS = {"what": "a table, a view or a SELECT", "to": "parquet, csv or json", "directory": "a path",
                "overwrite": "true or false"}
 _TYPES: dict[str, type] = {"table": str, "format": str, "header": bool, "multiline": bool, "delimiter": str,
-                           "null": str, "reject": str, "max_rejects": int, "create": bool, "primary_key": list,
-                           "on_duplicate": str, "once": str}
+                           "columns": list, "quote": str, "escape": str, "decimal": str, "date_format": str,
+                           "encoding": str, "null": str, "reject": str, "max_rejects": int, "create": bool,
+                           "primary_key": list, "on_duplicate": str, "once": str}
+_MAY_BE_EMPTY = ("null", "quote", "escape")  # where "" says something
 _MARK = {"file", "row", "text", "reason"}  # the keys of a reject file's lines (spark/loading/files.py Reject)
 _MARKS = (_MARK, _MARK | {"line", "column"})  # of earlier versions, and now
 _TOKEN_BYTES = 32
@@ -217,9 +222,14 @@ def _well_formed(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("on_duplicate", "error") not in ON_DUPLICATE:
         raise SqlError(1105, "HY000", f'"on_duplicate" (--on-duplicate) is one of {", ".join(ON_DUPLICATE)}, not '
                                       f"'{request['on_duplicate']}'")
-    if len(request.get("delimiter") or ",") != 1 or not (request.get("delimiter") or ",").isascii():
-        raise SqlError(1105, "HY000", '"delimiter" is one character of ASCII')
-    return {k: v for k, v in request.items() if v is not None and v != ""}
+    if not all(isinstance(c, str) for c in request.get("columns") or ()):
+        raise SqlError(1105, "HY000", '"columns" is a list of names')
+    said = {k: v for k, v in request.items() if v is not None and (v != "" or k in _MAY_BE_EMPTY)}
+    try:
+        of_request(said)
+    except ValueError as e:
+        raise SqlError(1105, "HY000", str(e)) from None
+    return said
 
 
 # ------------------------------------------------------------------ reject files
@@ -264,5 +274,12 @@ def keep_rejects(made: str, target: str) -> None:
             os.unlink(beside)
 
 
-__all__ = ["EXPORT_KEYS", "LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit", "check_reject_file", "fixed_part",
-           "is_url", "keep_rejects", "make_token", "proof"]
+def drop_rejects(target: str) -> None:
+    """Remove the rejects of an earlier load, since this one had none."""
+    if _is_reject_file(target):
+        with contextlib.suppress(OSError):
+            os.unlink(target)
+
+
+__all__ = ["EXPORT_KEYS", "LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit", "check_reject_file", "drop_rejects",
+           "fixed_part",           "is_url", "keep_rejects", "make_token", "proof"]

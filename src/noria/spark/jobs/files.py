@@ -116,6 +116,8 @@ def _csv(rows: DataFrame, fields: Sequence[Field], out: str) -> Written:
 
 
 def _csv_field(column: Column, field: Field) -> Column:
+    if field.type.declared == "year":  # as a text, 0 is 2000
+        return F.lpad(column.cast("string"), 4, "0")
     if field.type.kind not in _TEXTS:
         return column.cast("string")
     return F.concat(F.lit('"'), F.replace(column, F.lit('"'), F.lit('""')), F.lit('"'))

@@ -23,9 +23,9 @@ from pyspark.sql import functions as F
 from noria.core.types import TableDef
 from noria.spark.jobs import snapshot
 from noria.spark.jobs.progress import Progress, quiet, stages
-from noria.spark.loading.files import Reading
 from noria.spark.loading.load import reports
 from noria.spark.loading.ranges import Ranges, quantiles
+from noria.spark.loading.reading import Reading
 from noria.spark.loading.tasks import PARCEL_SCHEMA, ROW_BITS, Batches, Job, Merge, parcelled
 from noria.storage.disk import sync
 from noria.storage.snapshot import Range, read_entries, read_tables, rows_about, split

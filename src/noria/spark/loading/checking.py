@@ -22,7 +22,9 @@ from noria.core.errors import SqlError, no_default, null_not_allowed
 from noria.core.expressions.coerce import MAX_TEXT_BYTES, coerce
 from noria.core.limits import NULL_CODE
 from noria.core.types import Column, Kind, TableDef
-from noria.spark.loading.files import MISSING, BadFile, Chunk, Loose, Reject, blank_is_null
+from noria.spark.loading.fields import Reasons, prepared
+from noria.spark.loading.files import MISSING, BadFile, Chunk, Loose, Reject
+from noria.spark.loading.reading import Reading
 
 NO_SYMBOLS: Any = None  # numbers and dates need none
 
@@ -67,9 +69,9 @@ def defaults(table: TableDef, now: datetime) -> list[pa.Scalar]:
     return out
 
 
-def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa.Scalar], path: str, is_csv: bool
-            ) -> tuple[pa.RecordBatch, list[Reject]]:
-    """The chunk's good rows by the table's names, and its bad ones."""
+def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa.Scalar], path: str,
+            csv: Reading | None = None) -> tuple[pa.RecordBatch, list[Reject]]:
+    """The chunk's good rows by the table's names, and its bad ones.  csv: how its file is read, if it is CSV."""
     arrays: list[pa.Array] = []
     bad: dict[int, tuple[str, str]] = {}
     for c, name, default in zip(table.columns, mapping.names, fill, strict=True):
@@ -77,9 +79,7 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
             arrays.append(pa.repeat(default, chunk.rows))
             continue
         source = chunk.columns[name]
-        if is_csv and not c.type.is_text:
-            source = blank_is_null(source)
-        array, reasons = column(source, c, default)
+        array, reasons = field(source, c, default, csv) if csv else column(source, c, default)
         arrays.append(array)
         for row, reason in reasons.items():
             bad.setdefault(row, (c.name, reason))
@@ -113,11 +113,20 @@ def _rejects(chunk: Chunk, bad: Mapping[int, tuple[str, str]], path: str) -> lis
 
 
 # ------------------------------------------------------------------ one column
-def column(source: Any, c: Column, default: pa.Scalar) -> tuple[pa.Array, dict[int, str]]:
+def field(texts: pa.Array, c: Column, default: pa.Scalar, reading: Reading) -> tuple[pa.Array, Reasons]:
+    """As `column`, of a column of CSV."""
+    spelled, reasons = prepared(texts, c, reading)
+    array, others = column(spelled, c, default)
+    return array, {**others, **reasons}
+
+
+def column(source: Any, c: Column, default: pa.Scalar) -> tuple[pa.Array, Reasons]:
     """The column in its Arrow type, and the reason for each value that does not fit (which is NULL there)."""
     if not isinstance(source, Loose):
         if pa.types.is_dictionary(source.type):
             source = source.dictionary_decode()
+        if pa.types.is_timestamp(source.type) and source.type.unit == "ns":
+            source = pc.round_temporal(source, unit="microsecond").cast(pa.timestamp("us", source.type.tz))
         whole = _text(source, c) if c.type.is_text else _plain(source, c)
         if whole is not None:
             return whole, {}
@@ -145,6 +154,8 @@ def _plain(source: pa.Array, c: Column) -> pa.Array | None:
     """Numbers and dates: text is read if all of it reads plainly; then the table's own conversion."""
     wanted = values.arrow_type(c.type)
     if pa.types.is_string(source.type) or pa.types.is_large_string(source.type):
+        if c.type.kind is Kind.INT and pc.any(pc.match_substring(source, "x", ignore_case=True)).as_py():
+            return None  # 0x10 is 16 to Arrow, and no number to SQL
         try:
             source = source.cast(wanted)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -161,8 +172,8 @@ def _plain(source: pa.Array, c: Column) -> pa.Array | None:
 _AT_ROW = re.compile(r" at row \d+$")
 
 
-def _one_by_one(found: Sequence[Any], c: Column, default: Any) -> tuple[pa.Array, dict[int, str]]:
-    reasons: dict[int, str] = {}
+def _one_by_one(found: Sequence[Any], c: Column, default: Any) -> tuple[pa.Array, Reasons]:
+    reasons: Reasons = {}
     good: list[Any] = []
     for row, value in enumerate(found):
         fitted = None

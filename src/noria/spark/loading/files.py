@@ -9,7 +9,6 @@ reason; a file that cannot be read at all is a `BadFile` that names it, before o
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -19,12 +18,13 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
 from noria.core.types import Column, Kind
+from noria.spark.loading.escapes import Escapes
+from noria.spark.loading.reading import Reading
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
            ".parquet": "parquet"}
@@ -39,34 +39,22 @@ class BadFile(Exception):
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How text files are to be read.  columns: the names of a CSV file without a header, and of JSON lines
-    (the table's, if empty).  null: the field that means NULL.  multiline: quoted fields may hold line ends (the
-    file is then one split)."""
-
-    format: str = ""
-    header: bool = True
-    columns: tuple[str, ...] = ()
-    delimiter: str = ","
-    null: str = "\\N"
-    multiline: bool = False
-
-
-@dataclass(frozen=True)
 class Source:
-    """A plain file: where it is, and what the user calls it.  elements: its lines are the elements of an array."""
+    """A plain file: where it is, and what the user calls it.  lines_before: of a file whose lines are its rows and not
+    the lines of the user's file (the elements of an array, records with escaped line ends), how many precede the
+    first."""
 
     path: str
     shown: str
     format: str
-    elements: bool = False
+    lines_before: int | None = None
 
 
 @dataclass(frozen=True)
 class Split:
     """Bytes start..end of a text file (rows begin in it), or row groups start..end of a Parquet file.
     first_row: of Parquet, the number of the split's first row in the file.  nbytes: its size, uncompressed.
-    shown, elements: as of its `Source`."""
+    shown, lines_before: as of its `Source`."""
 
     number: int
     path: str
@@ -77,7 +65,7 @@ class Split:
     first_row: int
     nbytes: int
     shown: str
-    elements: bool
+    lines_before: int | None
 
 
 @dataclass(frozen=True)
@@ -120,15 +108,15 @@ def format_of(path: str, reading: Reading) -> str:
     return found
 
 
-def plan(sources: Sequence[Source], reading: Reading) -> list[Split]:
-    """Splits of all files, in order."""
+def plan(sources: Sequence[Source], reading: Reading, known: Sequence[str] = ()) -> list[Split]:
+    """Splits of all files, in order.  known: the table's columns, which are those of a file that names none."""
     splits: list[Split] = []
     for source in sources:
         make = {"csv": _plan_csv, "json": _plan_json, "parquet": _plan_parquet}[source.format]
         try:
-            for start, end, names, first, nbytes in make(source, reading):
+            for start, end, names, first, nbytes in make(source, reading, tuple(known)):
                 splits.append(Split(len(splits), source.path, source.format, start, end, names, first, nbytes,
-                                    source.shown, source.elements))
+                                    source.shown, source.lines_before))
         except OSError as e:
             raise BadFile(f"{source.shown}: cannot be read: {e}") from e
     return splits
@@ -137,7 +125,7 @@ def plan(sources: Sequence[Source], reading: Reading) -> list[Split]:
 Range = tuple[int, int, tuple[str, ...], int, int]
 
 
-def _plan_parquet(source: Source, reading: Reading) -> Iterator[Range]:
+def _plan_parquet(source: Source, reading: Reading, known: tuple[str, ...]) -> Iterator[Range]:
     try:
         file = pq.ParquetFile(source.path)
     except (pa.ArrowInvalid, OSError) as e:
@@ -151,29 +139,49 @@ def _plan_parquet(source: Source, reading: Reading) -> Iterator[Range]:
         first += about.num_rows
 
 
-def _plan_csv(source: Source, reading: Reading) -> Iterator[Range]:
-    size, start, names = os.path.getsize(source.path), 0, reading.columns
+def _plan_csv(source: Source, reading: Reading, known: tuple[str, ...]) -> Iterator[Range]:
+    size, start, names = os.path.getsize(source.path), 0, reading.columns or known
     if reading.header:
         with open(source.path, "rb") as f:
             line = f.readline()
             start = f.tell()
-        try:
-            text = line.decode("utf-8-sig").rstrip("\r\n")
-        except UnicodeDecodeError as e:
-            raise BadFile(f"{source.shown}: the header is not UTF-8; convert the file") from e
-        names = tuple(next(csv.reader([text], delimiter=reading.delimiter), []))
-        if not names:
-            raise BadFile(f"{source.shown}: has no header line; say that there is none, or give the file one")
+        header = _header(line.removeprefix(b"\xef\xbb\xbf"), source, reading)
+        names = reading.columns or header
+        if len(names) != len(header):
+            raise BadFile(f"{source.shown}: its header has {len(header)} fields ({', '.join(header)}), --columns names "
+                          f"{len(names)}: name each field, in order")
     step = max(size, 1) if reading.multiline else SPLIT_BYTES
     for at in range(start, max(size, start + 1), step):
         yield at, min(at + step, size), names, 0, min(step, size - at)
 
 
-def _plan_json(source: Source, reading: Reading) -> Iterator[Range]:
+def _header(line: bytes, source: Source, reading: Reading) -> tuple[str, ...]:
+    """The names in a file's first line, read as its other lines are."""
+    line = line.rstrip(b"\r\n")
+    try:
+        line.decode()
+    except UnicodeDecodeError as e:
+        raise BadFile(f"{source.shown}: the header is not {reading.encoding.upper()}: say which --encoding the file has"
+                      ) from e
+    if not line:
+        raise BadFile(f"{source.shown}: has no header line; say that there is none (--no-header), or give the file one")
+    try:
+        fields = pyarrow.csv.read_csv(
+            io.BytesIO(line + b"\n"),
+            pyarrow.csv.ReadOptions(use_threads=False, autogenerate_column_names=True, block_size=len(line) + 2),
+            _parse_options(reading), pyarrow.csv.ConvertOptions(
+                column_types={f"f{i}": pa.string() for i in range(len(line) + 1)}, null_values=[]))
+    except pa.ArrowInvalid as e:
+        raise BadFile(f"{source.shown}: its header is not CSV: {e}") from e
+    escapes = escapes_of(reading)
+    return tuple(str((escapes.unescaped(c.chunk(0)) if escapes else c.chunk(0))[0].as_py()) for c in fields.columns)
+
+
+def _plan_json(source: Source, reading: Reading, known: tuple[str, ...]) -> Iterator[Range]:
     """A line may name any columns: what it does not name gets the default."""
     size = os.path.getsize(source.path)
     for at in range(0, max(size, 1), SPLIT_BYTES):
-        yield at, min(at + SPLIT_BYTES, size), reading.columns, 0, min(SPLIT_BYTES, size - at)
+        yield at, min(at + SPLIT_BYTES, size), known, 0, min(SPLIT_BYTES, size - at)
 
 
 # ------------------------------------------------------------------ reading
@@ -183,7 +191,10 @@ def read(split: Split, reading: Reading, columns: Mapping[str, Column]) -> Itera
         yield from _read_parquet(split)
         return
     for block in _blocks(split, reading):
-        yield _parse_csv(block, split, reading) if split.format == "csv" else _parse_json(block, split, columns)
+        if split.format == "csv":
+            yield _parse_csv(block, split, reading)
+        else:
+            yield _parse_json(block, split, columns, reading.encoding)
 
 
 def _read_parquet(split: Split) -> Iterator[Chunk]:
@@ -234,8 +245,9 @@ def _blocks(split: Split, reading: Reading) -> Iterator[Block]:
             before += block.count(b"\n")
 
 
-def _lines(block: Block, split: Split) -> tuple[list[tuple[int, str]], list[Reject]]:
-    """The block's lines as text, each with its number in the split; those that are not UTF-8 are rejects."""
+def _lines(block: Block, split: Split, encoding: str) -> tuple[list[tuple[int, str]], list[Reject]]:
+    """The block's lines as text, each with its number in the split; those that are not of their encoding are
+    rejects."""
     good, bad = [], []
     for number, line in enumerate(block.data.split(b"\n"), block.before):
         line = line.rstrip(b"\r")
@@ -245,7 +257,7 @@ def _lines(block: Block, split: Split) -> tuple[list[tuple[int, str]], list[Reje
             good.append((number, line.decode()))
         except UnicodeDecodeError:
             text = line.decode(errors="backslashreplace")
-            bad.append(Reject(split.shown, None, text, "the row is not UTF-8", number))
+            bad.append(Reject(split.shown, None, text, f"the row is not {encoding.upper()}", number))
     return good, bad
 
 
@@ -263,7 +275,7 @@ def _parse_csv(block: Block, split: Split, reading: Reading) -> Chunk:
     try:
         table = _csv_table(block.data, split, reading, wrong_arity)
     except pa.ArrowInvalid as e:
-        good, rejects = _lines(block, split)
+        good, rejects = _lines(block, split, reading.encoding)
         if not rejects:
             raise BadFile(f"{split.shown}: is not CSV: {e}; rows begin at byte {split.start}") from e
         wrong.clear()
@@ -275,6 +287,8 @@ def _parse_csv(block: Block, split: Split, reading: Reading) -> Chunk:
         line = known[row.number - 1] if known else None
         rejects.append(Reject(split.shown, row.number if reading.multiline else None, row.text, reason, line))
     columns = {n: table.column(i).combine_chunks() for i, n in enumerate(split.names)}
+    if escapes := escapes_of(reading):
+        columns = {n: escapes.unescaped(c) for n, c in columns.items()}
     skipped = {row.number - 1 for row in wrong}
 
     def of_rows() -> Sequence[int] | None:
@@ -289,11 +303,20 @@ def _csv_table(block: bytes, split: Split, reading: Reading, wrong_arity: Any) -
     return pyarrow.csv.read_csv(
         io.BytesIO(block),
         pyarrow.csv.ReadOptions(use_threads=False, column_names=list(split.names), block_size=len(block) + 1),
-        pyarrow.csv.ParseOptions(delimiter=reading.delimiter, newlines_in_values=reading.multiline,
-                                 invalid_row_handler=wrong_arity),
+        _parse_options(reading, wrong_arity),
         pyarrow.csv.ConvertOptions(column_types={n: pa.string() for n in split.names}, strings_can_be_null=True,
                                    null_values=[reading.null], quoted_strings_can_be_null=False),
     )
+
+
+def _parse_options(reading: Reading, wrong_arity: Any = None) -> pyarrow.csv.ParseOptions:
+    """Escapes are no matter of the parser's: see `Escapes`."""
+    return pyarrow.csv.ParseOptions(delimiter=reading.delimiter, quote_char=reading.quote or False,
+                                    newlines_in_values=reading.multiline, invalid_row_handler=wrong_arity)
+
+
+def escapes_of(reading: Reading) -> Escapes | None:
+    return Escapes(reading.escape, reading.delimiter, reading.quote) if reading.escape else None
 
 
 # ------------------------------------------------------------------ JSON lines
@@ -301,7 +324,7 @@ _JSON = {Kind.INT: pa.int64(), Kind.DOUBLE: pa.float64(), Kind.TEXT: pa.string()
          Kind.DATETIME: pa.string()}
 
 
-def _parse_json(block: Block, split: Split, columns: Mapping[str, Column]) -> Chunk:
+def _parse_json(block: Block, split: Split, columns: Mapping[str, Column], encoding: str) -> Chunk:
     """At once where every line is an object with the table's names and types; else line by line."""
     if all(c.type.kind in _JSON for c in columns.values()):  # decimals would lose digits
         schema = pa.schema([(n, _JSON[columns[n].type.kind]) for n in split.names])
@@ -310,11 +333,11 @@ def _parse_json(block: Block, split: Split, columns: Mapping[str, Column]) -> Ch
                 io.BytesIO(block.data), pyarrow.json.ReadOptions(use_threads=False, block_size=len(block.data) + 1),
                 pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"))
         except pa.ArrowInvalid:
-            return _parse_json_lines(block, split)
+            return _parse_json_lines(block, split, encoding)
         if not any(table.column(n).null_count and _fills(columns[n]) for n in split.names):
-            return Chunk({n: table.column(n).combine_chunks() for n in split.names}, table.num_rows,
-                         lines=lambda: [number for number, line in _lines(block, split)[0] if not line.isspace()])
-    return _parse_json_lines(block, split)
+            return Chunk({n: table.column(n).combine_chunks() for n in split.names}, table.num_rows, lines=lambda: [
+                number for number, line in _lines(block, split, encoding)[0] if not line.isspace()])
+    return _parse_json_lines(block, split, encoding)
 
 
 def _fills(c: Column) -> bool:
@@ -322,9 +345,9 @@ def _fills(c: Column) -> bool:
     return c.default_now or (c.has_default and c.default is not None)
 
 
-def _parse_json_lines(block: Block, split: Split) -> Chunk:
+def _parse_json_lines(block: Block, split: Split, encoding: str) -> Chunk:
     """The exact way: decimals keep their digits, keys ignore case, each bad line is a reject."""
-    lines, rejects = _lines(block, split)
+    lines, rejects = _lines(block, split, encoding)
     known = {n.lower(): n for n in split.names}
     values: dict[str, list[Any]] = {n: [] for n in split.names}
     rows: list[int] = []
@@ -339,6 +362,25 @@ def _parse_json_lines(block: Block, split: Split) -> Chunk:
         for n, column in values.items():
             column.append(row.get(n, MISSING))
     return Chunk({n: Loose(v) for n, v in values.items()}, len(rows), rejects=rejects, lines=lambda: rows)
+
+
+def objects(split: Split, reading: Reading) -> Iterator[list[dict[str, Any]]]:
+    """The objects of a file of JSON, some at a time, with numbers as they are written; without lines that are none."""
+    for block in _blocks(split, reading):
+        lines, _ = _lines(block, split, reading.encoding)
+        yield [o for o in (_object(line) for _, line in lines) if o is not None]
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line, parse_float=Number, parse_int=Number, parse_constant=lambda _: None)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+class Number(str):
+    """Of JSON, as it is written."""
 
 
 def _json_row(line: str, known: dict[str, str]) -> tuple[dict[str, Any], str]:
@@ -374,8 +416,3 @@ class Loose:
 
     def to_pylist(self) -> list[Any]:
         return self.values
-
-
-def blank_is_null(texts: pa.Array) -> pa.Array:
-    """Empty fields as NULL: what they mean in a CSV column that is not text."""
-    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)

@@ -1,4 +1,7 @@
-"""The table that files would fit: CREATE TABLE from Parquet's types, or from what Spark infers of CSV and JSON.
+"""The table that files would fit: CREATE TABLE from Parquet's types, or from all fields of CSV and values of JSON.
+
+Text files are parsed as the load parses them (`files`), and looked at whole by Spark's tasks (`guessing`).  Parquet's
+types are Arrow's, as the load reads them.
 
 Keeps true: what the statement makes takes the files' columns by name; a column that has no place in a table is refused
 with its name.
@@ -6,21 +9,29 @@ with its name.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_type
 
 from noria.spark.jobs.progress import Progress, quiet, stages
-from noria.spark.loading.files import BadFile, Reading, Source
+from noria.spark.loading import files as reading_files
+from noria.spark.loading.files import BadFile, Source, Split
+from noria.spark.loading.guessing import Facts, facts, json_facts, json_type_of, type_of
+from noria.spark.loading.reading import Reading
+from noria.spark.loading.running import collected, numbers
 from noria.spark.loading.sources import gathered
-from noria.spark.loading.tasks import LoadRefused
-from noria.spark.source.types import NoSuchType
+from noria.spark.loading.tasks import Batches, LoadRefused, each
+from noria.spark.source.types import KEY_CHARACTERS, NoSuchType
 from noria.spark.source.writer import created
 
+LOOKED = "name string, facts string"  # of a column of a split
 NAMED = "give the table its columns with CREATE TABLE, and load without --create"
 
 
@@ -36,7 +47,7 @@ def infer(spark: SparkSession, progress: Progress = quiet, *, table: str, files:
           keys: Sequence[str], place: str) -> Inferred:
     sources = gathered(spark, progress, files, reading, place)
     with stages(spark, progress, "looking at the files"):
-        schema = _schema(spark.newSession(), sources, reading, place)
+        schema = _schema(spark, sources, reading, {k.lower() for k in keys})
     if not schema.fields:
         raise BadFile(f"{sources[0].shown}: no columns are found in it: {NAMED}")
     names = {n.lower() for n in schema.names}
@@ -52,34 +63,136 @@ def infer(spark: SparkSession, progress: Progress = quiet, *, table: str, files:
     return Inferred(text.replace("CREATE TABLE IF NOT EXISTS", "CREATE TABLE", 1), sources)
 
 
-def _schema(spark: SparkSession, sources: Sequence[Source], reading: Reading, place: str
-            ) -> T.StructType:
+def _schema(spark: SparkSession, sources: Sequence[Source], reading: Reading, keys: set[str]) -> T.StructType:
     """Of the files of one format, what all of them have; of several formats none is right for all."""
     forms = {s.format for s in sources}
     if len(forms) > 1:
         raise LoadRefused(f"the files are of several formats ({', '.join(sorted(forms))}): {NAMED}")
-    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")  # a text says no time zone
-    paths = [_plainly_named(s.path, os.path.join(place, f"looked-at-{i}")) for i, s in enumerate(sources)]
     (form,) = forms
+    if form == "csv":
+        return _of_csv(spark, sources, reading, keys)
+    return _of_parquet(sources) if form == "parquet" else _of_json(spark, sources, reading, keys)
+
+
+# ------------------------------------------------------------------ CSV
+def _of_csv(spark: SparkSession, sources: Sequence[Source], reading: Reading, keys: set[str]) -> T.StructType:
+    if not reading.header and not reading.columns:
+        raise LoadRefused(f"{sources[0].shown}: no line names the columns (--no-header): name them with --columns")
+    splits = reading_files.plan(sources, reading)
+    _check_names(splits)
+    rows = collected(numbers(spark, len(splits)).mapInArrow(_Look(tuple(splits), reading), LOOKED))
+    names, found = _joined(rows)
+    return T.StructType([T.StructField(n, _kept(type_of(found[low]), found[low], low in keys))
+                         for low, n in names.items()])
+
+
+def looked(found: Mapping[str, Facts]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(list(found), pa.string()),
+                            pa.array([json.dumps(f) for f in found.values()], pa.string())], names=["name", "facts"])
+
+
+def _joined(rows: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], dict[str, Facts]]:
+    """The names, in the order of the files, and the facts, of what the tasks looked at; by the names' lower case."""
+    names: dict[str, str] = {}
+    found: dict[str, Facts] = {}
+    for row in rows:
+        low = row["name"].strip().lower()
+        names.setdefault(low, row["name"].strip())
+        found[low] = found.get(low, Facts()).joined(Facts(*json.loads(row["facts"])))
+    return names, found
+
+
+def _check_names(splits: Sequence[Split]) -> None:
+    for split in splits:
+        if "" in (names := [n.strip() for n in split.names]):
+            raise LoadRefused(f"{split.shown}: field {names.index('') + 1} of its header has no name: name all fields "
+                              "with --columns")
+        low = [n.lower() for n in names]
+        if len(set(low)) < len(low):
+            raise LoadRefused(f"{split.shown}: two columns of the header have one name ({', '.join(names)}): name the "
+                              "fields with --columns")
+
+
+def _kept(kind: T.DataType, seen: Facts, is_key: bool) -> T.DataType:
+    """Of a text in a key, as long as it must be."""
+    long = is_key and isinstance(kind, T.StringType) and seen.longest > KEY_CHARACTERS
+    return T.VarcharType(seen.longest) if long else kind
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Numbers of splits to the facts of their columns."""
+
+    splits: tuple[Split, ...]
+    reading: Reading
+
+    def __call__(self, batches: Batches) -> Batches:
+        for number in each(batches):
+            split = self.splits[number]
+            found = dict.fromkeys(split.names, Facts())
+            for chunk in reading_files.read(split, self.reading, {}):
+                found = {n: found[n].joined(facts(texts, self.reading)) for n, texts in chunk.columns.items()}
+            yield looked(found)
+
+
+# ------------------------------------------------------------------ Parquet
+def _of_parquet(sources: Sequence[Source]) -> T.StructType:
+    schemas = [_parquet_schema(s) for s in sources]
     try:
-        if form == "parquet":
-            return spark.read.option("mergeSchema", True).parquet(*paths).schema
-        if form == "json":
-            return spark.read.option("mode", "DROPMALFORMED").json(paths).schema
-        found = spark.read.csv(paths, header=reading.header, sep=reading.delimiter, inferSchema=True, quote='"',
-                               escape='"', nullValue=reading.null, multiLine=reading.multiline).schema
+        whole = pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException as e:
+        raise LoadRefused(f"the files have different types for one column ({e}): {NAMED}") from e
+    return T.StructType([T.StructField(f.name, _of_arrow(f)) for f in whole])
+
+
+def _parquet_schema(source: Source) -> pa.Schema:
+    try:
+        return pq.read_schema(source.path)
+    except (pa.ArrowException, OSError) as e:
+        raise BadFile(f"{source.shown}: is not a readable Parquet file (truncated?): {e}") from e
+
+
+_LARGER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64(),
+           pa.float16(): pa.float32(), pa.null(): pa.string()}
+
+
+def _of_arrow(field: pa.Field) -> T.DataType:
+    """Spark's type of what the load reads; times of the day are intervals, which make a TIME."""
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+        return T.DayTimeIntervalType()
+    try:
+        spark: T.DataType = from_arrow_type(_LARGER.get(kind, kind))
+        return spark
     except PySparkException as e:
-        raise BadFile(f"{sources[0].shown}: Spark finds no columns: {str(e).splitlines()[0]}") from e
-    return T.StructType([T.StructField(f.name, _of_text(f.dataType)) for f in found.fields])
+        raise LoadRefused(f"the column '{field.name}' is {kind}, which no column can be here; {NAMED}") from e
 
 
-def _plainly_named(path: str, link: str) -> str:
-    """A link to a file: its own name may be a pattern to Spark."""
-    os.makedirs(os.path.dirname(link), exist_ok=True)
-    os.symlink(path, link)
-    return f"file://{link}"
+# ------------------------------------------------------------------ JSON
+def _of_json(spark: SparkSession, sources: Sequence[Source], reading: Reading, keys: set[str]) -> T.StructType:
+    """Columns by their names."""
+    splits = reading_files.plan(sources, reading)
+    rows = collected(numbers(spark, len(splits)).mapInArrow(_LookAtJson(tuple(splits), reading), LOOKED))
+    names, found = _joined(rows)
+    return T.StructType([T.StructField(names[low], _kept(json_type_of(found[low]), found[low], low in keys))
+                         for low in sorted(names, key=lambda low: names[low])])
 
 
-def _of_text(kind: T.DataType) -> T.DataType:
-    """true and false are no numbers in CSV."""
-    return T.StringType() if isinstance(kind, T.BooleanType) else kind
+@dataclass(frozen=True)
+class _LookAtJson:
+    """As `_Look`."""
+
+    splits: tuple[Split, ...]
+    reading: Reading
+
+    def __call__(self, batches: Batches) -> Batches:
+        for number in each(batches):
+            found: dict[str, Facts] = {}
+            for objects in reading_files.objects(self.splits[number], self.reading):
+                for name in dict.fromkeys(n for o in objects for n in o):
+                    values = [o[name] for o in objects if name in o]
+                    if any(isinstance(v, dict | list) for v in values):
+                        raise LoadRefused(f"the column '{name}' has arrays or objects, which no column that --create "
+                                          f"makes can hold: {NAMED}, of the type JSON or TEXT")
+                    found[name] = found.get(name, Facts()).joined(json_facts(values, self.reading))
+            yield looked(found)

@@ -18,7 +18,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pyspark.sql.functions as F
@@ -29,8 +29,9 @@ from noria.core.expressions.coerce import integer_bounds
 from noria.core.types import TableDef
 from noria.spark.jobs.progress import Progress, quiet, stages
 from noria.spark.loading import checking, files, rejects
-from noria.spark.loading.files import Reading, Source
+from noria.spark.loading.files import Source
 from noria.spark.loading.ranges import place
+from noria.spark.loading.reading import Reading
 from noria.spark.loading.running import collected, numbers
 from noria.spark.loading.sources import gathered
 from noria.spark.loading.tasks import (
@@ -111,9 +112,9 @@ def load(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> 
 
 def job_of(spark: SparkSession, progress: Progress, spec: LoadSpec) -> Job:
     """What the tasks do; files that are packed or far away are plain by then."""
-    reading = replace(spec.reading, columns=spec.reading.columns or tuple(name for _, name in spec.table.shape))
+    reading = spec.reading
     sources = spec.sources or gathered(spark, progress, spec.files, reading, os.path.join(spec.out, "plain"))
-    splits = files.plan(sources, reading)
+    splits = files.plan(sources, reading, tuple(name for _, name in spec.table.shape))
     maps = {s.path: checking.map_columns(spec.table, s.names, s.shown) for s in splits}
     families = tuple(Index.of(spec.table, columns, unique) for columns, unique in spec.indexes)
     return Job(spec.table, families, tuple(splits), maps, reading, spec.out, secrets.randbits(22),

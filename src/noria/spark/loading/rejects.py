@@ -37,12 +37,13 @@ def gather(parts: Sequence[str], splits: Sequence[Split], target: str) -> None:
 
 
 def placed(reject: Reject, split: Split, first: FirstLines) -> Reject:
-    """With its line in the file, or, of an array, the number of the element."""
+    """With its line in the file, or, where lines are no lines of the user's, the number of its row."""
     if reject.line is None:
         return reject
     line = first.of(split) + reject.line
-    return dataclasses.replace(reject, line=None, row=line) if split.elements else dataclasses.replace(
-        reject, line=line)
+    if split.lines_before is None:
+        return dataclasses.replace(reject, line=line)
+    return dataclasses.replace(reject, line=None, row=line - split.lines_before)
 
 
 class FirstLines:

@@ -3,8 +3,9 @@
     s3a://…, hdfs://…, http://…    brought here by Spark's connectors, patterns and directories included
     .gz, .zst, .zstd               unpacked by Spark's tasks, a file each
     JSON that is one array         written as JSON lines by the same tasks
+    another encoding than UTF-8, CSV with an escape character: likewise
 
-So a compressed file is sampled, cut and read by several tasks like any other; the price is its unpacked size on disk,
+So such a file is sampled, cut and read by several tasks like any other; the price is its unpacked size on disk,
 as long as the load runs.
 
 Keeps true: what is made is below `place`; files come in the order in which they were named, those of a pattern or a
@@ -13,10 +14,11 @@ directory by name; a file that cannot be had is a `BadFile` with the user's name
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +28,8 @@ from pyspark.sql import SparkSession
 
 from noria.spark.jobs.progress import Progress, stages
 from noria.spark.loading.arrays import Lines, NoArray, begins_array
-from noria.spark.loading.files import BadFile, Reading, Source, format_of
+from noria.spark.loading.files import BadFile, Source, escapes_of, format_of
+from noria.spark.loading.reading import Reading
 from noria.spark.loading.running import collected, numbers
 from noria.spark.loading.tasks import Batches
 
@@ -43,14 +46,25 @@ def gathered(spark: SparkSession, progress: Progress, named: Sequence[str], read
     found: list[tuple[str, str]] = []  # path, the user's name
     for i, name in enumerate(named):
         found += _brought(spark, name, os.path.join(place, f"fetched-{i}")) if URL.match(name) else [(name, name)]
-    wanted = [_Making(path, shown, *_kind(path, shown, reading), os.path.join(place, f"plain-{i}"))
+    wanted = [_Making(path, shown, *_kind(path, shown, reading), reading, os.path.join(place, f"plain-{i}"))
               for i, (path, shown) in enumerate(found)]
+    _check_options(wanted, reading)
     made = [m for m in wanted if m.needed]
     if made:
         os.makedirs(place, exist_ok=True)
         with stages(spark, progress, "unpacking"):
             collected(numbers(spark, len(made)).mapInArrow(_Unpack(tuple(made)), "number bigint"))
-    return tuple(Source(m.target if m.needed else m.path, m.shown, m.format, m.is_array) for m in wanted)
+    return tuple(Source(m.target if m.needed else m.path, m.shown, m.format, m.lines_before) for m in wanted)
+
+
+def _check_options(wanted: Sequence[_Making], reading: Reading) -> None:
+    """Options that no file heeds are refused."""
+    forms = {m.format for m in wanted}
+    if "csv" not in forms and (given := reading.csv_options()):
+        raise BadFile(f"{wanted[0].shown}: {', '.join(given)} is for CSV, and no file is CSV: leave it out, or say "
+                      "--format csv")
+    if forms == {"parquet"} and not reading.is_utf8:
+        raise BadFile(f"{wanted[0].shown}: --encoding is for CSV and JSON; Parquet's texts are UTF-8")
 
 
 def _kind(path: str, shown: str, reading: Reading) -> tuple[str, str, bool]:
@@ -65,7 +79,7 @@ def _kind(path: str, shown: str, reading: Reading) -> tuple[str, str, bool]:
     form = format_of(stem if codec else shown, reading)
     if codec and form == "parquet":
         raise BadFile(f"{shown}: a Parquet file is compressed inside and read in parts: unpack it first")
-    return form, codec, form == "json" and begins_array(_head(path, shown, codec))
+    return form, codec, form == "json" and begins_array(_as_utf8(_head(path, shown, codec), reading))
 
 
 def _head(path: str, shown: str, codec: str) -> bytes:
@@ -75,6 +89,10 @@ def _head(path: str, shown: str, codec: str) -> bytes:
             return head
     except (OSError, pa.ArrowException) as e:
         raise BadFile(f"{shown}: cannot be read: {e}") from e
+
+
+def _as_utf8(head: bytes, reading: Reading) -> bytes:
+    return head if reading.is_utf8 else head.decode(reading.encoding, "ignore").encode()
 
 
 def _opened(path: str, codec: str) -> Any:
@@ -90,25 +108,69 @@ class _Making:
     format: str
     codec: str
     is_array: bool
+    reading: Reading
     target: str
 
     @property
+    def has_escapes(self) -> bool:
+        return self.format == "csv" and bool(self.reading.escape)
+
+    @property
+    def transcoded(self) -> bool:
+        return self.format != "parquet" and not self.reading.is_utf8
+
+    @property
     def needed(self) -> bool:
-        return bool(self.codec) or self.is_array
+        return bool(self.codec) or self.is_array or self.transcoded or self.has_escapes
+
+    @property
+    def lines_before(self) -> int | None:
+        if self.has_escapes:
+            return int(self.reading.header)
+        return 0 if self.is_array else None
 
     def make(self) -> None:
         """A task that runs twice writes the same."""
-        lines = Lines() if self.is_array else None
         beside = f"{self.target}.{os.getpid()}"
         with _opened(self.path, self.codec) as source, open(beside, "wb") as out:
-            first = True
-            while block := source.read(BLOCK_BYTES):
-                block = block.removeprefix(b"\xef\xbb\xbf") if first and lines else block
-                first = False
-                out.write(lines.of(block) if lines else block)
-            if lines:
-                lines.end()
+            for block in self._plain(source):
+                out.write(block)
         os.replace(beside, self.target)
+
+    def _plain(self, source: Any) -> Iterator[bytes]:
+        """The file's bytes as the lines that are cut into splits."""
+        lines = Lines() if self.is_array else None
+        escapes = escapes_of(self.reading) if self.has_escapes else None
+        blocks = self._utf8(source)
+        if lines or escapes or self.transcoded:
+            blocks = _without_mark(blocks)
+        for block in blocks:
+            hidden = escapes.of(block) if escapes else block
+            yield lines.of(hidden) if lines else hidden
+        if escapes:
+            yield escapes.of(b"", last=True)
+        if lines:
+            lines.end()
+
+    def _utf8(self, source: Any) -> Iterator[bytes]:
+        blocks = iter(lambda: source.read(BLOCK_BYTES), b"")
+        return transcoded(blocks, self.reading.encoding) if self.transcoded else blocks
+
+
+def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """But for a byte order mark at their beginning."""
+    yield next(blocks, b"").removeprefix(b"\xef\xbb\xbf")
+    yield from blocks
+
+
+def transcoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """UTF-8 of another encoding.  What that cannot decode becomes a byte that is not UTF-8, so that its row is a
+    reject."""
+    codecs.register_error("noria.undecodable", lambda e: ("\udc80", e.end))  # type: ignore[attr-defined]
+    decoder = codecs.getincrementaldecoder(encoding)("noria.undecodable")
+    for block in blocks:
+        yield decoder.decode(block).encode("utf-8", "surrogateescape")
+    yield decoder.decode(b"", True).encode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from noria.core.types import BIGINT, TableDef
 from noria.core.values import decode, from_arrow
 from noria.spark.loading import checking, files
 from noria.spark.loading.checking import ColumnMap
-from noria.spark.loading.files import Reading, Reject, Split
+from noria.spark.loading.files import Reject, Split
+from noria.spark.loading.reading import Reading
 from noria.spark.loading.rejects import kept
 from noria.storage.catalog import family_of
 from noria.storage.encoding import unpack_rows
@@ -188,7 +189,8 @@ def read_split(job: Job, split: Split, rejected: Rejected | None) -> Iterator[pa
     mapping, fill = job.maps[split.path], checking.defaults(job.table, job.now)
     columns = {n: job.table.columns[i] for i, n in enumerate(mapping.names) if n is not None}
     for chunk in files.read(split, job.reading, columns):
-        batch, bad = checking.convert(chunk, mapping, job.table, fill, split.shown, split.format == "csv")
+        csv = job.reading if split.format == "csv" else None
+        batch, bad = checking.convert(chunk, mapping, job.table, fill, split.shown, csv)
         if rejected is not None:
             rejected.add(bad, split.number)
         yield batch

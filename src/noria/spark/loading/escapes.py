@@ -1,0 +1,87 @@
+r"""CSV with an escape character, as MySQL's SELECT … INTO OUTFILE and mysqldump --tab write it.
+
+    of(block)     before the file is cut: what an escape hides (a delimiter, a line end, a quote) gets a stand-in, so
+                  that a line is a record and a delimiter ends a field
+    unescaped     after the fields are found: `\n`, `\t`, `\0`, … and the stand-ins become what they mean
+
+Between the two an escape stays before its character: the field `\N` differs from `\\N` until NULLs are told.
+
+Keeps true: the byte after an escape is never taken for one itself; blocks may be cut anywhere; of a text without
+escapes nothing changes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+LF, CR = 10, 13
+Bytes = npt.NDArray[np.uint8]
+_LETTERS = {"0": 0, "b": 8, "n": LF, "r": CR, "t": 9, "Z": 26}  # after a backslash, as LOAD DATA reads them
+
+
+class Escapes:
+    """escape, delimiter, quote: characters of the file; quote may be ""."""
+
+    def __init__(self, escape: str, delimiter: str, quote: str):
+        self._escape = ord(escape)
+        self._hidden = [LF, CR, ord(delimiter), *([ord(quote)] if quote else ())]
+        self._stand_in, self._meaning = np.arange(256, dtype=np.uint8), np.arange(256, dtype=np.uint8)
+        if escape == "\\":
+            for letter, meant in _LETTERS.items():
+                self._meaning[ord(letter)] = meant
+        for stand_in, byte in enumerate(self._hidden, 1):
+            self._stand_in[byte], self._meaning[stand_in] = stand_in, byte
+        self._left = b""
+
+    def of(self, block: bytes, last: bool = False) -> bytes:
+        """A block of the file, with stand-ins; what the next block decides is kept until then."""
+        found = np.frombuffer(self._left + block, np.uint8).copy()
+        self._left = b""
+        active = _active(found, self._escape)
+        if not last and len(found) and (active[-1] or (found[-1] == CR and not active[-2:-1].any())):
+            self._left = found[-1:].tobytes()
+            found, active = found[:-1], active[:-1]
+        at = np.flatnonzero(active[: len(found) - 1])  # an escape at the end of the file hides nothing
+        next_bytes = found[at + 1]
+        found[at + 1] = self._stand_in[next_bytes]
+        keep = np.ones(len(found), np.bool_)
+        keep[at[(next_bytes >= 1) & (next_bytes <= len(self._hidden))]] = False  # a control character of the file's own
+        return self._without_lone_ends(found, keep)
+
+    def _without_lone_ends(self, found: Bytes, keep: npt.NDArray[np.bool_]) -> bytes:
+        """A CR that no LF follows is of a value: it gets an escape and its stand-in."""
+        ends = np.flatnonzero(found == CR)
+        lone = ends[(ends + 1 < len(found)) & (found[np.minimum(ends + 1, len(found) - 1)] != LF)]
+        found[lone] = self._stand_in[CR]
+        whole = np.insert(found, lone, self._escape)
+        data: bytes = whole[np.insert(keep, lone, True)].tobytes()
+        return data
+
+    def unescaped(self, texts: pa.Array) -> pa.Array:
+        """The texts with what their escapes mean."""
+        whole = texts.cast(pa.large_string())
+        offsets = np.frombuffer(whole.buffers()[1], np.int64)[whole.offset : whole.offset + len(whole) + 1]
+        held = whole.buffers()[2]
+        data = np.frombuffer(held if held is not None else b"", np.uint8)[offsets[0] : offsets[-1]].copy()
+        at = np.flatnonzero(_active(data, self._escape)[:-1])
+        if not len(at):
+            return texts
+        data[at + 1] = self._meaning[data[at + 1]]
+        keep = np.ones(len(data), np.bool_)
+        keep[at] = False
+        before = np.concatenate(([0], np.cumsum(~keep)))
+        starts = offsets - offsets[0]
+        valid = pa.array(whole.is_valid()).buffers()[1] if whole.null_count else None
+        return pa.Array.from_buffers(pa.large_string(), len(whole), [
+            valid, pa.py_buffer((starts - before[starts]).astype(np.int64)), pa.py_buffer(data[keep])])
+
+
+def _active(found: Bytes, escape: int) -> npt.NDArray[np.bool_]:
+    """Which bytes are escapes that are not escaped themselves."""
+    places = np.arange(len(found))
+    is_escape = found == escape
+    last_other = np.maximum.accumulate(np.where(is_escape, -1, places)) if len(found) else places
+    active: npt.NDArray[np.bool_] = is_escape & ((places - last_other) % 2 == 1)
+    return active
