@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from noria.cli import restore
 from noria.cli.load import _absolute, _beside
+from noria.cli.options import serve_command
 from noria.cli.sql import statements
+from noria.storage import backup
 
 SRC = str(Path(__file__).parents[2] / "src")
 
@@ -59,3 +62,17 @@ def test_mistakes_are_one_line(arguments: tuple[str, ...], words: str) -> None:
     out = run(*arguments)
     assert out.returncode == 1 and words in out.stderr and "Traceback" not in out.stderr
     assert len(out.stderr.strip().splitlines()) == 1
+
+
+def test_a_directory_is_served_with_its_workers() -> None:
+    assert serve_command(Path("/data/my shop"), 3) == "noria serve --data-dir '/data/my shop' --workers 3"
+    assert serve_command(Path("/data/shop"), 1) == "noria serve --data-dir /data/shop"
+
+
+def test_a_restored_directory_is_served_with_its_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    about = backup.About(1, "0", "now", {"t": 2}, (0, 0), 0, 0, {}, [[1, 1], [1, 1], [1, 1]])
+    monkeypatch.setattr(backup, "read", lambda source: about)
+    monkeypatch.setattr(backup, "restore", lambda source, data_dir, progress: about)
+    restore.command(tmp_path / "backup", tmp_path / "new")
+    assert capsys.readouterr().out.endswith(f"noria serve --data-dir {tmp_path / 'new'} --workers 3\n")

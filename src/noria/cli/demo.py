@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from noria.cli.interrupts import Interrupted, interruptible
+from noria.cli.options import serve_command
 
 
 def command(
@@ -53,7 +54,7 @@ def command(
         if data_dir is None and not keep:
             shutil.rmtree(directory, ignore_errors=True)
         else:
-            print(f"   the data is in {directory}: noria serve --data-dir {directory / 'data'}")
+            print(f"   the data is in {directory}: {serve_command(directory / 'data', workers)}")
     raise typer.Exit(0 if agreed else 1)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,3 +13,9 @@ Url = Annotated[str, typer.Option(
     help="The server: http[s]://[user:password@]HOST:PORT, the address after `http=` in its ready line.",
 )]
 DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+def serve_command(data_dir: Path, workers: int) -> str:
+    """The command that serves a data directory, as a shell takes it."""
+    how = f" --workers {workers}" if workers > 1 else ""
+    return f"noria serve --data-dir {shlex.quote(str(data_dir))}{how}"

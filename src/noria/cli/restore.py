@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from noria.cli.options import serve_command
+
 
 def command(
     source: Annotated[Path, typer.Argument(help="What `noria backup` made.")],
@@ -29,4 +31,4 @@ def command(
         sys.exit(f"noria restore: {e}")
     rows = sum(about.tables.values())
     print(f"{data_dir}: {len(about.tables)} tables, {rows:,} rows as of {about.made}; "
-          f"noria serve --data-dir {data_dir}")
+          f"{serve_command(data_dir, len(about.shards))}")

@@ -19,7 +19,7 @@ import pyarrow as pa
 from noria.client.transport import Answer
 from noria.control.leases import Claim
 from noria.control.whole import WholeProgram
-from noria.core.errors import unknown_table
+from noria.core.errors import no_table
 from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_EXECUTION_MS, OFF_LOOP_ROWS
 from noria.runtime.inprocess import InProcessLink
 from noria.runtime.link import Link
@@ -117,7 +117,7 @@ class EmbeddedTransport:
             table = self._program.table(name)
             if table is not None:
                 return about_table(table)
-        raise unknown_table(name)
+        raise no_table(name, kind == "tables" and self._program.view(name) is not None)
 
     def changes(self, name: str, since: str) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
         feed = self._run(self._feeds.named(name))

@@ -49,6 +49,14 @@ def unknown_table(name: str) -> SqlError:
     return SqlError(1146, "42S02", f"Table '{name}' doesn't exist")
 
 
+def no_table(name: str, is_view: bool) -> SqlError:
+    """Of a name that a write, or a program that is about to write, takes for a table's."""
+    if is_view:
+        return SqlError(1288, "HY000", f"The target table {name} is a view and cannot be written; write the tables it "
+                                       "reads")
+    return unknown_table(name)
+
+
 def name_too_long(name: str) -> SqlError:
     return SqlError(1059, "42000", f"Identifier name '{name[:64]}…' is too long")
 

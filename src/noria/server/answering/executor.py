@@ -23,6 +23,7 @@ from noria.control.whole import WholeProgram
 from noria.core.errors import (
     SqlError,
     is_gone,
+    no_table,
     not_supported,
     took_too_long,
     unknown_column,
@@ -402,7 +403,7 @@ class Executor:
             raise SqlError(1105, "HY000", f"on_duplicate is error, replace or ignore, not '{on_duplicate}'")
         table = self.program.table(name)
         if table is None:
-            raise unknown_table(name)
+            raise no_table(name, self.program.view(name) is not None)
         columns = tuple(_position(table, c) for c in rows.column_names)
         if len(set(columns)) != len(columns):
             raise wrong_value_count(1)

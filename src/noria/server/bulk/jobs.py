@@ -31,7 +31,7 @@ from noria.control.program import Program
 from noria.control.slots import Slots
 from noria.control.supervisor import DriverGone, JobError, NoDriver, Supervisor
 from noria.core import limits
-from noria.core.errors import SqlError, too_many_jobs, unknown_table
+from noria.core.errors import SqlError, no_table, too_many_jobs, unknown_table
 from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPARK_QUEUE
 from noria.core.statements import Delete, Update
 from noria.core.types import TableDef
@@ -228,8 +228,9 @@ class Bulk:
         name, reading = str(request.get("table", "")), of_request(request)
         if request.get("create") and self._program.table(name) is not None:
             raise SqlError(1050, "42S01", f"Table '{name}' already exists: leave out --create to load into it")
-        if self._program.table(name) is None and not request.get("create"):
-            raise unknown_table(name)
+        is_view = self._program.view(name) is not None
+        if self._program.table(name) is None and (is_view or not request.get("create")):
+            raise no_table(name, is_view)
         async with self._in_slot(self.jobs), self._place("load") as place:
             sources: tuple[Any, ...] = ()
             if request.get("create"):

@@ -50,7 +50,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from noria import __version__
-from noria.core.errors import SqlError, unknown_table
+from noria.core.errors import SqlError, no_table, unknown_table
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import TableDef
 from noria.dataflow.render import dot
@@ -235,7 +235,7 @@ class Api:
         name = request.path_params["name"]
         table = self._s.catalog_table(name)
         if table is None:
-            raise unknown_table(name)
+            raise no_table(name, self._s.catalog_view(name) is not None)
         return JSONResponse(about_table(table))
 
     async def sql(self, request: Request) -> Response:

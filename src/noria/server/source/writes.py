@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from noria.core.errors import SqlError, unknown_table
+from noria.core.errors import SqlError, no_table
 from noria.core.expressions.expr import Col
 from noria.core.expressions.points import MAX_POINTS
 from noria.core.limits import ONCE_KEPT, SOURCE_KEYS, SOURCE_STATEMENT_ROWS, SOURCE_WRITE_S, SOURCE_WRITES
@@ -135,7 +135,7 @@ class Writes:
             return {"rows": 0, "rejected": 0, "again": True}
         table = self._executor.program.table(str(request["table"]))
         if table is None:
-            raise unknown_table(str(request["table"]))
+            raise no_table(str(request["table"]), self._executor.program.view(str(request["table"])) is not None)
         files = [self._file(write, str(p)) for p in request["parts"]]
         self._executor.locks.check(None, table.name)
         if request.get("overwrite"):

@@ -2,22 +2,25 @@
 
     id BETWEEN 1000 AND 1999 AND score > 2.5 AND day IN ('2026-01-01', '2026-02-01')
 
-What bounds the first column of the primary key bounds the keys that are read at all.  Texts are no part of it: how they
-compare depends on their column's collation, which the option "query" heeds.
+What bounds the first column of the primary key, if that is no text, bounds the keys that are read at all.  Texts
+compare as their column's collation says: without case and accents, or by their bytes where it is utf8mb4_bin.
 
 Keeps true: a row is read if every comparison is true of it (one with NULL is not).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlglot
 from sqlglot import exp
+
+from noria.core.symbols import fold
+from noria.spark.source.errors import OptionError
 
 _OPS: dict[type[exp.Expression], str] = {exp.EQ: "equal", exp.LT: "less", exp.LTE: "less_equal", exp.GT: "greater",
                                          exp.GTE: "greater_equal"}
@@ -26,28 +29,47 @@ _TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", 
 
 @dataclass(frozen=True)
 class Comparison:
-    """op: of pyarrow.compute, or "in"; values: texts, one but for "in"."""
+    """op: of pyarrow.compute, or "in"; values: texts, one but for "in"; quoted: they were texts in the option, too.
+    sql: the type of the column, once it is known."""
 
     column: str
     op: str
     values: tuple[str, ...]
+    quoted: bool = False
+    sql: str = ""
 
     def holds(self, column: pa.Array) -> pa.Array:
+        if is_text(self.sql):
+            return self._holds_of_texts(column.cast(pa.string()))
         if self.op == "in":
             return pc.is_in(column, pa.array([self._value(v, column.type) for v in self.values], column.type))
         return getattr(pc, self.op)(column, pa.scalar(self._value(self.values[0], column.type), column.type))
 
+    def _holds_of_texts(self, column: pa.Array) -> pa.Array:
+        kind = self.sql.split("(")[0]
+        if kind == "json" or (kind in ("enum", "set") and self.op not in ("in", "equal")):
+            how = "not at all" if kind == "json" else "by = and IN only"
+            raise OptionError(f"the option \"where\" compares '{self.column}', which is {kind.upper()}, {how}: read a "
+                              "query (option \"query\")")
+        if not self.quoted:
+            raise OptionError(f"the option \"where\" compares the text '{self.column}' with {self.values[0]}: put it "
+                              "in quotes")
+        fold_them = not self.sql.endswith("utf8mb4_bin")
+        mine, theirs = (folded(column), [fold(v) for v in self.values]) if fold_them else (column, list(self.values))
+        if self.op == "in":
+            return pc.is_in(mine, pa.array(theirs, pa.string()))
+        return getattr(pc, self.op)(mine, theirs[0])
+
     def _value(self, text: str, kind: pa.DataType) -> Any:
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
                 or pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
-            raise ValueError(f"the option \"where\" compares numbers, dates and times, and '{self.column}' is none: "
-                             f"read a query "
-                             "(option \"query\")")
+            raise OptionError(f"the option \"where\" compares numbers, texts, dates and times, and '{self.column}' is "
+                              "none: read a query (option \"query\")")
         try:
             return pa.scalar(text).cast(kind).as_py()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-            raise ValueError(f"the option \"where\" compares '{self.column}' with {text}, which is no value of it: "
-                             f"{e}") from None
+            raise OptionError(f"the option \"where\" compares '{self.column}' with {text}, which is no value of it: "
+                              f"{e}") from None
 
 
 def parsed(text: str) -> tuple[Comparison, ...]:
@@ -56,7 +78,7 @@ def parsed(text: str) -> tuple[Comparison, ...]:
     try:
         tree = sqlglot.parse_one(f"SELECT 1 FROM t WHERE {text}", read="mysql").args["where"].this
     except (sqlglot.errors.SqlglotError, AttributeError, KeyError) as e:
-        raise ValueError(f"the option \"where\" is no condition: {e}") from None
+        raise OptionError(f"the option \"where\" is no condition: {e}") from None
     parts = tree.flatten() if isinstance(tree, exp.And) else [tree]
     return tuple(c for part in parts for c in _comparisons(part.unnest()))
 
@@ -66,15 +88,42 @@ def _comparisons(tree: Any) -> list[Comparison]:
     if type(tree) in _OPS and isinstance(left, exp.Expression) and isinstance(right, exp.Expression):
         op = _OPS[type(tree)]
         if isinstance(left, exp.Column):
-            return [Comparison(left.name, op, (_literal(right),))]
+            return [_comparison(left.name, op, right)]
         if isinstance(right, exp.Column):
-            return [Comparison(right.name, _TURNED.get(op, op), (_literal(left),))]
+            return [_comparison(right.name, _TURNED.get(op, op), left)]
     if isinstance(tree, exp.Between) and isinstance(left, exp.Column):
-        return [Comparison(left.name, "greater_equal", (_literal(tree.args["low"]),)),
-                Comparison(left.name, "less_equal", (_literal(tree.args["high"]),))]
+        return [_comparison(left.name, "greater_equal", tree.args["low"]),
+                _comparison(left.name, "less_equal", tree.args["high"])]
     if isinstance(tree, exp.In) and isinstance(left, exp.Column) and tree.expressions:
-        return [Comparison(left.name, "in", tuple(map(_literal, tree.expressions)))]
+        return [_comparison(left.name, "in", *tree.expressions)]
     raise _unknown(tree)
+
+
+def _comparison(column: str, op: str, *values: exp.Expression) -> Comparison:
+    quoted = all(isinstance(v, exp.Literal) and v.is_string for v in values)
+    return Comparison(column, op, tuple(map(_literal, values)), quoted)
+
+
+_TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "json")
+
+
+def is_text(sql: str) -> bool:
+    """Is this SQL type a text's?"""
+    return sql.split("(")[0].split(" ")[0] in _TEXTS
+
+
+def typed(where: Sequence[Comparison], types: Mapping[str, str]) -> tuple[Comparison, ...]:
+    """The comparisons with the types of their columns.  types: SQL's, by name."""
+    by_lower = {name.lower(): sql for name, sql in types.items()}
+    return tuple(replace(c, sql=by_lower.get(c.column.lower(), "")) for c in where)
+
+
+def folded(texts: pa.Array) -> pa.Array:
+    """Without case and accents."""
+    if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
+        return pc.ascii_lower(texts)
+    each = texts.dictionary_encode()
+    return pa.array([fold(t) for t in each.dictionary.to_pylist()], pa.string()).take(each.indices)
 
 
 def _literal(tree: exp.Expression) -> str:
@@ -85,15 +134,15 @@ def _literal(tree: exp.Expression) -> str:
     raise _unknown(tree)
 
 
-def _unknown(tree: exp.Expression) -> ValueError:
-    return ValueError(f"the option \"where\" has '{tree.sql('mysql')}': it takes comparisons (=, <, <=, >, >=, "
+def _unknown(tree: exp.Expression) -> OptionError:
+    return OptionError(f"the option \"where\" has '{tree.sql('mysql')}': it takes comparisons (=, <, <=, >, >=, "
                       f"BETWEEN, IN) of a "
                       "column with values, joined by AND; for others read a query (option \"query\")")
 
 
 def bounds(where: Sequence[Comparison], column: str) -> dict[str, list[str]]:
     """What the column must be at least, and at most (all of these), as texts."""
-    of = [c for c in where if c.column.lower() == column.lower() and c.op != "in"]
+    of = [c for c in where if c.column.lower() == column.lower() and c.op != "in" and not is_text(c.sql)]
     return {"least": [c.values[0] for c in of if c.op in ("equal", "greater", "greater_equal")],
             "most": [c.values[0] for c in of if c.op in ("equal", "less", "less_equal")]}
 

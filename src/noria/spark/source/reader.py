@@ -23,7 +23,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from noria import __version__
-from noria.spark.source.conditions import bounds, kept, parsed
+from noria.spark.source.conditions import Comparison, bounds, kept, parsed, typed
+from noria.spark.source.errors import Failed, OptionError, in_one_line
 from noria.spark.source.types import arrow_schema, as_spark, schema_of
 from noria.spark.source.wire import Refused, Server
 
@@ -33,19 +34,21 @@ EXECUTION = "spark.sql.execution.id"  # in a task's local properties
 
 
 class Piece(InputPartition):  # type: ignore[misc]
-    """request: what a task asks for, but for the execution."""
+    """request: what a task asks for, but for the execution.  where, direct: as the planner has found them; Spark copies
+    the reader to the tasks before it plans."""
 
-    def __init__(self, request: dict[str, Any]):
+    def __init__(self, request: dict[str, Any], where: tuple[Comparison, ...], direct: bool):
         super().__init__(request)
+        self.where, self.direct = where, direct
 
 
 def wanted(options: Mapping[str, str]) -> dict[str, str]:
     """The one thing that is to be read."""
     named = {k: options[k] for k in ("table", "view", "query") if options.get(k)}
     if options.get("feed"):
-        raise ValueError("the option \"feed\" is for spark.readStream: give \"table\" or \"view\" to read the rows")
+        raise OptionError("the option \"feed\" is for spark.readStream: give \"table\" or \"view\" to read the rows")
     if len(named) != 1:
-        raise ValueError("give one of the options \"table\", \"view\" and \"query\""
+        raise OptionError("give one of the options \"table\", \"view\" and \"query\""
                          + (f", not {' and '.join(sorted(named))}" if named else ""))
     return named
 
@@ -65,7 +68,7 @@ def table_schema(options: Mapping[str, str]) -> StructType:
 def _named(schema: StructType, name: str) -> Any:
     found = next((f for f in schema.fields if f.name.lower() == name.lower()), None)
     if found is None:
-        raise ValueError(f"there is no column '{name}' to read; there are {', '.join(schema.names)}")
+        raise OptionError(f"there is no column '{name}' to read; there are {', '.join(schema.names)}")
     return found
 
 
@@ -77,36 +80,42 @@ class NoriaReader(DataSourceReader):  # type: ignore[misc]
         self._direct = options.get("direct", "true").lower() != "false"
         self._where = parsed(options.get("where", ""))
         if self._where and "table" not in self._what:
-            raise ValueError("the option \"where\" is for a table: write it into the query")
+            raise OptionError("the option \"where\" is for a table: write it into the query")
 
+    @in_one_line()
     def partitions(self) -> list[InputPartition]:
         plan = planned(self._server, self._what)
-        if self._where and plan["key"]:
-            self._what = {**self._what, "bounds": bounds(self._where, plan["key"][0])}
+        where = typed(self._where, {c["name"]: c["type"] for c in plan["columns"]})
+        if where and plan["key"]:
+            self._what = {**self._what, "bounds": bounds(where, plan["key"][0])}
         plan = planned(self._server, self._what, self._pieces)
         self._what.pop("bounds", None)
-        there, read = [c["name"] for c in plan["columns"]], [*self._schema.names, *(c.column for c in self._where)]
+        there, read = [c["name"] for c in plan["columns"]], [*self._schema.names, *(c.column for c in where)]
         names = list(dict.fromkeys(_named(schema_of(plan["columns"]), n).name for n in read))
         columns = names if "table" in self._what else [there.index(n) for n in names]
         common = {**self._what, "read": uuid.uuid4().hex, "life": plan["life"], "columns": columns,
                   **({"table_id": plan["table_id"]} if "table" in self._what else {"files": len(plan["pieces"])})}
-        self._direct = self._direct and plan["version"] == __version__ and _is_here(self._server)
-        return [Piece({**common, **piece}) for piece in plan["pieces"]]
+        direct = self._direct and plan["version"] == __version__ and _is_here(self._server)
+        return [Piece({**common, **piece}, where, direct) for piece in plan["pieces"]]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         execution = context.getLocalProperty(EXECUTION) if context is not None else None
         request = {**partition.value, "read": f"{partition.value['read']}.{execution or 'rdd'}"}
+        with in_one_line():
+            yield from self._converted(request, partition)
+
+    def _converted(self, request: dict[str, Any], piece: Piece) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._schema)
         try:
-            for batch in self._rows(request):
-                some = kept(batch, self._where) if self._where else batch
+            for batch in self._rows(request, piece.direct):
+                some = kept(batch, piece.where) if piece.where else batch
                 yield as_spark(some.columns[: len(schema)], schema)
         except Refused as e:
-            raise RuntimeError(f"noria: {e}") from e
+            raise Failed(f"noria: {e}") from e
 
-    def _rows(self, request: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        if self._direct:
+    def _rows(self, request: dict[str, Any], direct: bool) -> Iterator[pa.RecordBatch]:
+        if direct:
             given = self._server.lines("/source/held", request)  # the snapshot stays as long as this is read from
             try:
                 place = next(given)
@@ -130,7 +139,7 @@ class NoriaReader(DataSourceReader):  # type: ignore[misc]
             except (OSError, EOFError, pa.ArrowInvalid) as e:
                 tries += 1
                 if tries == TRIES:
-                    raise RuntimeError(f"noria: the rows from {self._server.url} broke off {TRIES} times: {e}") from e
+                    raise Failed(f"noria: the rows from {self._server.url} broke off {TRIES} times: {e}") from e
 
 
 def _read_here(place: dict[str, Any]) -> Iterator[pa.RecordBatch]:
@@ -148,5 +157,5 @@ def _is_here(server: Server) -> bool:
 def _number(options: Mapping[str, str], name: str, default: int) -> int:
     value = options.get(name, str(default))
     if not value.isdigit() or int(value) < 1:
-        raise ValueError(f"the option \"{name}\" is '{value}': give a number from 1")
+        raise OptionError(f"the option \"{name}\" is '{value}': give a number from 1")
     return int(value)

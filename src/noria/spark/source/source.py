@@ -12,6 +12,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from noria.spark.source.errors import READ, STREAM_READ, STREAM_WRITE, WRITE, check_options, in_one_line
+from noria.spark.source.python import use_python
 from noria.spark.source.reader import NoriaReader, table_schema
 from noria.spark.source.stream import NoriaStreamReader, stream_schema
 from noria.spark.source.writer import NoriaStreamWriter, NoriaWriter
@@ -25,25 +27,43 @@ class NoriaDataSource(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return "noria"
 
+    @in_one_line()
     def schema(self) -> StructType:
-        return stream_schema(self.options) if self.options.get("feed") else table_schema(self.options)
+        if self.options.get("feed"):
+            check_options(self.options, STREAM_READ, "a stream of noria")
+            return stream_schema(self.options)
+        check_options(self.options, (*READ, "feed"), "a read of noria")
+        return table_schema(self.options)
 
+    @in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
+        check_options(self.options, (*READ, "feed"), "a read of noria")
         return NoriaReader(self.options, schema)
 
+    @in_one_line()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        check_options(self.options, STREAM_READ, "a stream of noria")
         return NoriaStreamReader(self.options, schema)
 
+    @in_one_line()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        check_options(self.options, WRITE, "a write of noria")
         return NoriaWriter(self.options, schema, overwrite)
 
+    @in_one_line()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        check_options(self.options, STREAM_WRITE, "a stream into noria")
         return NoriaStreamWriter(self.options, schema, overwrite)
 
 
 def register(spark: SparkSession) -> None:
     """Make the format "noria" known to a session, and the session this thread's: a stream's sink is looked for in the
-    session that the thread is at (a new thread is at none), not in the stream's own."""
+    session that the thread is at (a new thread is at none), not in the stream's own.
+
+    RuntimeError where Spark would start a Python that has not this package."""
+    is_classic = hasattr(spark, "_jsparkSession")  # and not of Spark Connect
+    if is_classic:
+        use_python(spark.sparkContext)
     spark.dataSource.register(NoriaDataSource)
-    if hasattr(spark, "_jsparkSession"):  # not of a session by Spark Connect
+    if is_classic:
         spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)

@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from noria.spark.source.errors import Failed, OptionError, in_one_line
 from noria.spark.source.types import arrow_schema, as_spark, schema_of
 from noria.spark.source.wire import Refused, Server
 
@@ -36,7 +37,7 @@ def _name(options: Mapping[str, str]) -> str:
     """The table or view of which the changes are read."""
     name = options.get("feed", "")
     if not name:
-        raise ValueError("the option \"feed\" is missing: the name of the table or view whose changes are to be "
+        raise OptionError("the option \"feed\" is missing: the name of the table or view whose changes are to be "
                          "read; for a "
                          "query create a view of it")
     return name
@@ -61,17 +62,20 @@ class NoriaStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         self._from = options.get("startingOffsets", "earliest")
         self._strict = options.get("failOnDataLoss", "true").lower() != "false"
 
+    @in_one_line()
     def initialOffset(self) -> dict[str, str]:
         if self._from == "earliest":
             return {"at": ""}
         return {"at": self._newest() if self._from == "latest" else self._from}
 
+    @in_one_line()
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, str]:
         return {"at": self._newest()}
 
     def _newest(self) -> str:
         return str(feed_of(self._server, self._name)["newest"])
 
+    @in_one_line()
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
         after, until = start["at"], end["at"]
         if after == until:
@@ -97,12 +101,16 @@ class NoriaStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         return self._server.stream("GET", f"{place}/rows?{urlencode({'at': until, **asked})}")
 
     def read(self, partition: Changes) -> Iterator[pa.RecordBatch]:
+        with in_one_line():
+            yield from self._converted(partition)
+
+    def _converted(self, partition: Changes) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._schema)
         try:
             for batch in self._changes(partition.after, partition.until):
                 yield as_spark(batch.select(self._schema.names).columns, schema)
         except Refused as e:
-            raise RuntimeError(f"noria: {e}" + (_advice(partition) if e.status == GONE else "")) from e
+            raise Failed(f"noria: {e}" + (_advice(partition) if e.status == GONE else "")) from e
 
     def commit(self, end: dict[str, str]) -> None:
         """The server keeps what it keeps, whoever has read it."""

@@ -25,6 +25,8 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from noria.spark.source.errors import UserError
+
 _TYPE = re.compile(r"(\w+)(?:\(([^)]*)\))?( unsigned)?")
 _SIGNED: dict[str, T.DataType] = {
     "tinyint": T.ByteType(), "smallint": T.ShortType(), "mediumint": T.IntegerType(), "int": T.IntegerType(),
@@ -39,7 +41,7 @@ _OTHERS: dict[str, T.DataType] = {
     **dict.fromkeys("binary varbinary tinyblob blob mediumblob longblob".split(), T.BinaryType())}
 
 
-class NoSuchType(Exception):
+class NoSuchType(UserError):
     """A type that the other side has not: of which column, and what to do."""
 
 

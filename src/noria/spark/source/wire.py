@@ -18,12 +18,14 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from noria.spark.source.errors import OptionError, Unreachable, UserError
+
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
 TIMEOUT_S = 120  # of a question
 JOB_TIMEOUT_S = 3_600  # of what may wait for Spark at the server
 
 
-class Refused(Exception):
+class Refused(UserError):
     """What the server said, and its status."""
 
     def __init__(self, status: int, code: int, message: str):
@@ -46,12 +48,17 @@ class Server:
     def of(cls, options: Mapping[str, str]) -> Server:
         url = options.get("url")
         if not url:
-            raise ValueError("the option \"url\" is missing: the address of a server's HTTP port, as its `noria "
+            raise OptionError("the option \"url\" is missing: the address of a server's HTTP port, as its `noria "
                              "ready` line "
                              "gives it, for example http://127.0.0.1:8080")
-        parts = urlsplit(url if "//" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
-            raise ValueError(f"the option \"url\" is '{url}', which is no server's address: http[s]://HOST[:PORT]")
+        try:
+            parts = urlsplit(url if "//" in url else f"http://{url}")
+            wrong = parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/")
+            wrong = wrong or parts.port == 0
+        except ValueError:  # a port beyond 65535
+            wrong = True
+        if wrong:
+            raise OptionError(f"the option \"url\" is '{url}', which is no server's address: http[s]://HOST[:PORT]")
         plain = f"{parts.scheme}://{parts.hostname}:{parts.port or 8080}"
         return cls(plain, options.get("user") or unquote(parts.username or ""),
                    options.get("password") or unquote(parts.password or ""))
@@ -68,10 +75,9 @@ class Server:
             if response.status != 200:
                 raise _refused(response.status, response.read())
             yield response
-        except OSError as e:
-            raise ConnectionError(f"the server at {self.url} did not answer ({e}): does it run, and is this its HTTP "
-                                  f"port?"
-                                  ) from e
+        except (OSError, http.client.HTTPException) as e:
+            raise Unreachable(f"the server at {self.url} did not answer ({_shown(e)}): does it run, and is this its "
+                              "HTTP port?") from None
         finally:
             connection.close()
 
@@ -116,6 +122,10 @@ class Server:
         raw = None if body is None else json.dumps(body).encode()
         with self.asked(method, path, raw, timeout_s=JOB_TIMEOUT_S) as response:
             yield from pa.ipc.open_stream(pa.PythonFile(response, "r"))
+
+
+def _shown(e: Exception) -> str:
+    return f"what came is no HTTP: {str(e)[:60]!r}" if isinstance(e, http.client.HTTPException) else str(e)
 
 
 def _refused(status: int, raw: bytes) -> Refused:

@@ -21,6 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from noria.spark.source.errors import Failed, OptionError, Unreachable, in_one_line
 from noria.spark.source.types import as_sent, check_written, sql_type
 from noria.spark.source.wire import Refused, Server
 
@@ -48,14 +49,14 @@ class Sink:
         self._id, self._scope = uuid.uuid4().hex, options.get("id", "")
         self._table = options.get("table", "")
         if not self._table:
-            raise ValueError("the option \"table\" is missing: the table to write to")
+            raise OptionError("the option \"table\" is missing: the table to write to")
         mode = options.get("onDuplicate", "error").lower()
         if mode not in ON:
-            raise ValueError(f"the option \"onDuplicate\" is '{mode}': give one of {', '.join(ON)}")
+            raise OptionError(f"the option \"onDuplicate\" is '{mode}': give one of {', '.join(ON)}")
         self._on = ON[mode]
         self._rejects = options.get("maxRejects")
         if self._rejects is not None and not self._rejects.isdigit():
-            raise ValueError(f"the option \"maxRejects\" is '{self._rejects}': give a number from 0")
+            raise OptionError(f"the option \"maxRejects\" is '{self._rejects}': give a number from 0")
         check_written(schema)
         self._create, self._idle = self._find(options)
 
@@ -63,7 +64,7 @@ class Sink:
         """The statement that makes the table, if there is none; and whether to write nothing since there is one."""
         exists = options.get("ifExists", "write").lower()
         if exists not in ("write", "error", "ignore"):
-            raise ValueError(f"the option \"ifExists\" is '{exists}': give write, error or ignore")
+            raise OptionError(f"the option \"ifExists\" is '{exists}': give write, error or ignore")
         try:
             self._server.get(f"/tables/{quote(self._table, safe='')}")
         except Refused as e:
@@ -72,7 +73,7 @@ class Sink:
             keys = [k.strip() for k in options.get("primaryKey", "").split(",") if k.strip()]
             return created(self._table, self._schema, keys), False
         if exists == "error":
-            raise ValueError(f"the table {self._table} is there already, and the option \"ifExists\" says error")
+            raise OptionError(f"the table {self._table} is there already, and the option \"ifExists\" says error")
         return "", exists == "ignore"
 
     # ------------------------------------------------------------ tasks
@@ -98,7 +99,7 @@ class Sink:
         try:
             return str(self._server.send(f"/source/writes/{self._id}/parts", out.getvalue().to_pybytes())["part"])
         except Refused as e:
-            raise RuntimeError(f"noria: {e}") from e
+            raise Failed(f"noria: {e}") from e
 
     # ------------------------------------------------------------ the driver
     def done(self, messages: Sequence[Staged | None], batch: int, scope: str) -> dict[str, Any]:
@@ -114,7 +115,7 @@ class Sink:
             write = next((m.write for m in messages if m is not None and m.parts), self._id)
             return self._committed(write, request)
         except Refused as e:
-            raise RuntimeError(f"noria: nothing was written to {self._table}: {e}") from e
+            raise Failed(f"noria: nothing was written to {self._table}: {e}") from e
 
     def _committed(self, write: str, request: dict[str, Any]) -> dict[str, Any]:
         """What the server did; asked again where it does not answer, since it does it once."""
@@ -130,7 +131,7 @@ class Sink:
                 problem = e
             if attempt < COMMIT_TRIES:
                 time.sleep(COMMIT_WAIT_S)
-        raise ConnectionError(f"noria: whether {self._table} was written is not known, since the server does not "
+        raise Unreachable(f"noria: whether {self._table} was written is not known, since the server does not "
                               f"answer: "
                               f"{problem}") from problem
 
@@ -141,7 +142,7 @@ class Sink:
 def created(table: str, schema: StructType, keys: Sequence[str]) -> str:
     """CREATE TABLE for a DataFrame's columns."""
     if missing := [k for k in keys if k.lower() not in {n.lower() for n in schema.names}]:
-        raise ValueError(f"the option \"primaryKey\" names '{missing[0]}', which is no column: "
+        raise OptionError(f"the option \"primaryKey\" names '{missing[0]}', which is no column: "
                          f"{', '.join(schema.names)}")
     lower = {k.lower() for k in keys}
     columns = [f"{_quoted(f.name)} {sql_type(f, f.name.lower() in lower)}"
@@ -159,9 +160,11 @@ class NoriaWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool):
         self._sink = Sink(options, schema, overwrite)
 
+    @in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self._sink.staged(iterator)
 
+    @in_one_line()
     def commit(self, messages: list[Staged | None]) -> None:
         self._sink.done(messages, 0, self._sink._scope or self._sink._id)
         self._sink.dropped()
@@ -176,9 +179,11 @@ class NoriaStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool):
         self._sink = Sink(options, schema, overwrite)
 
+    @in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self._sink.staged(iterator)
 
+    @in_one_line()
     def commit(self, messages: list[Staged | None], batchId: int) -> None:
         scope = self._sink._scope or next((m.query for m in messages if m is not None and m.query), "")
         if scope:  # without a task there are no rows

@@ -15,9 +15,9 @@ from sqlglot import exp
 from noria.core.errors import (
     SqlError,
     division_by_zero,
+    no_table,
     parse_error,
     unknown_column,
-    unknown_table,
     wrong_value_count,
 )
 from noria.core.expressions.coerce import coerce
@@ -58,10 +58,7 @@ def table_of(catalog: Catalog, node: exp.Expr) -> TableDef:
     only(node, frozenset({"this", "alias", "db"}), "the table of a write")
     table = catalog.table(node.name)
     if table is None:
-        if catalog.view(node.name) is not None:
-            raise SqlError(1288, "HY000", f"The target table {node.name} is a view and cannot be written; write the "
-                                          "tables it reads")
-        raise unknown_table(node.name)
+        raise no_table(node.name, catalog.view(node.name) is not None)
     return table
 
 

@@ -1,0 +1,35 @@
+"""The Python that Spark starts for its tasks: it needs this package, and PySpark starts `python3` of the PATH.
+
+    .venv/bin/python script.py      PATH has another python3, without noria
+
+On this host (`local[…]`) the Python of the program serves as well.  On a cluster the user says which one is on its
+hosts; the driver's host has it, too, because Spark plans there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('noria') is None)"
+LOOK_S = 60  # a Python that takes longer to start is of no use to tasks
+SAID = "PYSPARK_PYTHON"
+
+
+def use_python(context: Any) -> None:
+    """RuntimeError where the tasks' Python has no noria, and another one was asked for or is on other hosts."""
+    if SAID not in os.environ and str(context.master).startswith("local"):
+        context.pythonExec = sys.executable
+    if context.pythonExec != sys.executable and not _has_noria(context.pythonExec):
+        raise RuntimeError(f"Spark starts '{context.pythonExec}' for its tasks, and noria is not installed in that "
+                           f"Python: set {SAID}={sys.executable} in the environment before the session is made (on a "
+                           "cluster, the path of a Python that has noria on all hosts)")
+
+
+def _has_noria(python: str) -> bool:
+    try:
+        return subprocess.run([python, "-c", LOOK], cwd="/", timeout=LOOK_S, capture_output=True).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
