@@ -12,7 +12,7 @@ import pytest
 from noria.client.transport import read_token
 from noria.core.errors import SqlError
 from noria.server.bulk import loading
-from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, keep_rejects, make_token, proof
+from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, drop_rejects, keep_rejects, make_token, proof
 from noria.spark.loading.files import Reject
 
 REJECT = Reject("f.csv", 1, "a,b", "no number").json() + "\n"
@@ -218,6 +218,28 @@ def test_what_no_load_made_is_never_overwritten(place: Place) -> None:
         # Whoever can read the token may not overwrite either: it is a mistake more often than a wish.
         assert place.refused(place.prove(reject=str(place.open / name)), reject=str(place.open / name)) == 1086
     assert (place.closed / "secret.csv").read_text() == "x" and not (place.closed / "not there").exists()
+
+
+def test_rejects_of_an_earlier_load_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    ours, others = tmp_path / "ours", tmp_path / "others"
+    ours.write_text(Reject("a.csv", None, "x", "bad", 1).json() + "\n")
+    others.write_text("mine\n")
+    for path in (ours, others, tmp_path / "nothing"):
+        drop_rejects(str(path))
+    assert not ours.exists() and others.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("request_", [
+    {"columns": [1]}, {"columns": "a"}, {"decimal": ";"}, {"date_format": "dd.MM.yyyy"}, {"encoding": "nope"},
+    {"quote": "ab"}, {"escape": ","}, {"columns": ["a", "a"]},
+])
+def test_files_that_cannot_be_written_so(place: Place, request_: dict[str, Any]) -> None:
+    assert place.refused(**request_) == 1105
+
+
+def test_empty_texts_that_say_something_stay(place: Place) -> None:
+    found = place.check(quote="", null="", escape="", once="", format="")
+    assert {k: v for k, v in found.items() if v == ""} == {"quote": "", "null": "", "escape": ""}
 
 
 def test_a_reject_file_elsewhere(place: Place) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+import noria
 from e2e.serving import Served, execute, rows
 from noria.client.transport import HttpTransport
 from noria.core.errors import SqlError
@@ -146,6 +147,49 @@ def test_what_is_exported_loads_to_equal_rows(served: Served, db: Any, tmp_path:
         assert rows(db, f"SELECT * FROM out_{form} ORDER BY id") == there
     execute(db, "CREATE VIEW per_text AS SELECT s, COUNT(*) AS n FROM `out` WHERE s = ? GROUP BY s")
     assert exported(served, "per_text", "csv", tmp_path / "view")["rows"] == 9
+
+
+def test_a_file_as_people_have_it(served: Served, db: Any, tmp_path: Path) -> None:
+    """By the command, with --create, and over HTTP; a load without rejects removes those of the load before."""
+    path, rejected = tmp_path / "preise.csv", tmp_path / "bad"
+    path.write_bytes("Käse;12,50;31.12.2025\nBrot;x;1.2.2026\n".encode("windows-1252"))
+    execute(db, "CREATE TABLE preise (name VARCHAR(9) PRIMARY KEY, price DECIMAL(6,2), day DATE)")
+    how = ("--no-header", "--delimiter", ";", "--decimal", ",", "--date-format", "%d.%m.%Y", "--encoding", "cp1252")
+    done = served.run("load", "preise", str(path), *how, "--reject", str(rejected))
+    assert done.returncode == 2 and "Incorrect decimal value: 'x'" in rejected.read_text(), done.stdout + done.stderr
+    path.write_bytes(path.read_bytes().replace(b";x;", b";0,5;"))
+    done = served.run("load", "made_preise", str(path), *how, "--create", "--columns", "name,price,day")
+    assert "(`name` TEXT, `price` DECIMAL(18,2), `day` DATE)" in done.stdout, done.stdout + done.stderr
+    request = {"header": False, "delimiter": ";", "decimal": ",", "date_format": "%d.%m.%Y", "encoding": "cp1252",
+               "reject": str(rejected), "on_duplicate": "ignore"}
+    assert loaded(served, "preise", path, **request)[-1]["rows"] == 1
+    assert not rejected.exists()
+    there = rows(db, "SELECT * FROM preise ORDER BY name")
+    assert there == rows(db, "SELECT * FROM made_preise ORDER BY name") and len(there) == 2
+    with pytest.raises(SqlError, match=r"--decimal .* is \. or , and not ';'"):
+        loaded(served, "preise", path, decimal=";")
+
+
+def test_views_are_not_written_to(spark: SparkSession, served: Served, db: Any, tmp_path: Path) -> None:
+    execute(db, "CREATE TABLE below (id BIGINT PRIMARY KEY)")
+    execute(db, "CREATE VIEW above AS SELECT id FROM below")
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    for create in (False, True):
+        with pytest.raises(SqlError, match="above is a view and cannot be written") as told:
+            loaded(served, "above", tmp_path / "a.csv", create=create)
+        assert told.value.code == 1288
+    with noria.connect(served.url) as client, pytest.raises(SqlError, match="is a view"):
+        client.table("above").insert([(1,)])
+    with pytest.raises(PySparkException, match="is a view and cannot be written") as refused:
+        write(spark.range(1), served, "above")
+    assert "Traceback" not in str(refused.value)
+
+
+def test_texts_in_where(spark: SparkSession, served: Served, db: Any) -> None:
+    execute(db, "CREATE TABLE named (name VARCHAR(20) PRIMARY KEY, n INT)")
+    execute(db, "INSERT INTO named VALUES ('Ann', 1), ('bob', 2), ('Éve', 3)")
+    for where, found in (("name = 'ANN'", [1]), ("name IN ('eve', 'x') AND n > 0", [3]), ("name > 'b'", [2, 3])):
+        assert sorted(r.n for r in read(spark, served, table="named", where=where).collect()) == found, where
 
 
 def test_an_export_and_a_table_made_of_it(served: Served, db: Any, tmp_path: Path) -> None:
