@@ -396,13 +396,13 @@ def test_a_table_made_of_files(served: Served, tmp_path: Path) -> None:
         return list(HttpTransport(served.url).load({"files": [str(name)], "create": True, **more}))
 
     for says, name, more in (("leave out --create", path, {"table": "t"}),
-                             ("the column 'list' is array<bigint>", lists, {"table": "fresh"}),
+                             ("the column 'list' has arrays or objects", lists, {"table": "fresh"}),
                              ("'x', which is no column", path, {"table": "fresh", "primary_key": ["x"]}),
                              ("say --create", path, {"table": "t", "primary_key": ["id"], "create": False})):
         with pytest.raises(SqlError, match=says):
             asked(name, **more)
     steps = asked(path, table="fresh", primary_key=["id"])
-    statement = "CREATE TABLE `fresh` (`id` INT NOT NULL, `price` DOUBLE, `day` DATE, PRIMARY KEY (`id`))"
+    statement = "CREATE TABLE `fresh` (`id` INT NOT NULL, `price` DECIMAL(18,1), `day` DATE, PRIMARY KEY (`id`))"
     assert [s["statement"] for s in steps if "statement" in s] == [statement]
     with served.connect() as connection:
         assert rows(connection, "SELECT * FROM fresh ORDER BY id") == [(1, 1.5, date(2026, 1, 2)), (2, None, None)]

@@ -75,6 +75,22 @@ def test_csv_values_and_rejects(tmp_path: Path) -> None:
     assert "12" in told and len(rejects) == 10
 
 
+def test_what_only_arrow_takes_for_a_number_is_a_reject(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id\n1\n0x10\n0XA\n")
+    rows, rejects = read(path, TableDef("t", (Column("id", INT),)))
+    assert rows == [(1,)]
+    assert reasons(rejects) == ["Data truncated for column 'id'"] * 2
+
+
+def test_years_mean_the_same_beside_bad_rows(tmp_path: Path) -> None:
+    path, table = tmp_path / "a.csv", TableDef("t", (Column("y", SqlType(INT.kind, bits=16, declared="year")),))
+    for bad, count in (("", 0), ("x\n", 1)):
+        path.write_text(f"y\n0000\n0\n00\n70\n1999\n{bad}")
+        rows, rejects = read(path, table)
+        assert [r[0] for r in rows] == [0, 2000, 2000, 1970, 1999] and len(rejects) == count
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_csv_rows_once_however_it_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     print(f"seed {seed}")

@@ -154,7 +154,7 @@ def _plain(source: pa.Array, c: Column) -> pa.Array | None:
     """Numbers and dates: text is read if all of it reads plainly; then the table's own conversion."""
     wanted = values.arrow_type(c.type)
     if pa.types.is_string(source.type) or pa.types.is_large_string(source.type):
-        if c.type.kind is Kind.INT and pc.any(pc.match_substring(source, "x", ignore_case=True)).as_py():
+        if c.type.kind is Kind.INT and _may_be_hexadecimal(source):
             return None  # 0x10 is 16 to Arrow, and no number to SQL
         try:
             source = source.cast(wanted)
@@ -167,6 +167,12 @@ def _plain(source: pa.Array, c: Column) -> pa.Array | None:
     except (SqlError, pa.ArrowInvalid):
         return None
     return values.to_arrow(codes, c.type, NO_SYMBOLS)
+
+
+def _may_be_hexadecimal(texts: pa.Array) -> bool:
+    """Has any of the texts, or of those beside them in memory, an x?"""
+    data = texts.buffers()[2]
+    return data is not None and bool(((np.frombuffer(data, np.uint8) | 0x20) == ord("x")).any())
 
 
 _AT_ROW = re.compile(r" at row \d+$")
