@@ -233,7 +233,8 @@ def test_types_of_csv(spark: SparkSession, tmp_path: Path) -> None:
     columns = {
         "money": ["12.50", "3", "-0.05"], "plz": ["01069", "99999", ""], "phone": ["+4930", "1", ""],
         "id": ["99999999999999999999", "1", ""], "small": ["1", "", "\\N"], "large": ["1", "3000000000", ""],
-        "measured": ["0.1234567890123", "1.5", "7"], "sci": ["1e-9", "2", ""],
+        "measured": ["0.12345", "1.5", "7"], "rate": ["1.0937", "2", ""],
+        "sci": ["1e-9", "2", ""],
         "exact": ["1.123456789012345678", "1", ""],
         "day": ["2026-01-02", "", ""], "at": ["2026-01-02", "2026-01-02 03:04:05", ""], "empty": ["", "", ""],
         "word": ["a", "1", "2"]}
@@ -241,8 +242,8 @@ def test_types_of_csv(spark: SparkSession, tmp_path: Path) -> None:
     path.write_text("\n".join(",".join(r) for r in [list(columns), *zip(*columns.values(), strict=True)]) + "\n")
     assert dict(zip(columns, types(made(spark, path, Reading())), strict=True)) == {
         "money": "decimal(18,2)", "plz": "text", "phone": "text", "id": "text", "small": "int", "large": "bigint",
-        "measured": "double", "sci": "double", "exact": "text", "day": "date", "at": "datetime(6)", "empty": "text",
-        "word": "text"}
+        "measured": "double", "rate": "decimal(18,4)", "sci": "double", "exact": "text", "day": "date",
+        "at": "datetime(6)", "empty": "text", "word": "text"}
 
 
 def test_types_by_the_options_of_the_load(spark: SparkSession, tmp_path: Path) -> None:

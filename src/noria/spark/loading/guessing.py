@@ -2,7 +2,7 @@
 
     INT, BIGINT      no leading zeros and no plus sign: 01069 and +4930 are texts
     DECIMAL(18,s)    12.50: the places that the file has; the room before the point is for rows that come later
-    DOUBLE           an exponent, more than 9 places, or more than 18 digits together; no number has more than 17
+    DOUBLE           an exponent, more than 4 places, or more than 18 digits together; no number has more than 17
     DATE, DATETIME   as SQL writes them, or as --date-format says
     TEXT             all else, and a column that is empty
 
