@@ -4,6 +4,7 @@
     asked for the first time      a one-shot: nothing is kept; over a large table, in slices
     asked again                   one-shots go on, while a view is made for it
     a one-shot read too much      a view at once; where that must hold too much, Spark answers
+    a one-shot failed             one-shots, until one of them has an answer
 
 Keeps true: what is remembered of a SELECT is a number and a count, of the last ASKED_SELECTS of them; nothing of it
 outlives a change of the program, after which everything may cost something else.
@@ -28,11 +29,13 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class _Asked:
-    """times: how often; too_much: a one-shot would read too many rows; no_view: it must not be one."""
+    """times: how often; too_much: a one-shot would read too many rows; no_view: it must not be one; failed: the last
+    one-shot was answered with an error."""
 
     times: int = 0
     too_much: bool = False
     no_view: bool = False
+    failed: bool = False
 
 
 class Policy:
@@ -57,11 +60,16 @@ class Policy:
     def _verdict(self, known: _Asked, times: int) -> Verdict:
         if known.too_much or not self._one_shots:
             return Verdict.VIEW
-        return Verdict.BOTH if times > self._one_shots and not known.no_view else Verdict.ONCE
+        wanted = times > self._one_shots and not (known.no_view or known.failed)
+        return Verdict.BOTH if wanted else Verdict.ONCE
 
     def too_much(self, wanted: ViewDef, version: int) -> None:
         """A one-shot of it gave up."""
         self._of(wanted, version).too_much = True
+
+    def answered(self, wanted: ViewDef, version: int, failed: bool) -> None:
+        """A one-shot of it had an answer, or failed."""
+        self._of(wanted, version).failed = failed
 
     def no_view(self, wanted: ViewDef, version: int) -> None:
         """A view of it was refused."""

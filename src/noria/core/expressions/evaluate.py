@@ -9,13 +9,15 @@ promises are relied on.
 * A condition has two masks, where it is true and where it is false; NULL and errors are in neither.  AND, OR
   and NOT are masks alone, so `false and error` is false.
 * NULL and errors are the two least codes; of both together the error wins.
+* An exception is an error of the row that raised it (`failures.py`); a batch in which nothing raises pays nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +27,8 @@ from noria.core.expressions import casts
 from noria.core.expressions.evaluate_library import library_node
 from noria.core.expressions.evaluate_numbers import NUMBERS
 from noria.core.expressions.evaluate_text import TEXTS, fold_codes, like_mask
-from noria.core.expressions.expr import Call, Col, Const, Expr
+from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of
+from noria.core.expressions.failures import of_its_rows
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.order import ranks
 from noria.core.plain_symbols import PlainSymbols
@@ -33,6 +36,7 @@ from noria.core.symbols import Symbols
 from noria.core.types import BIGINT, Kind
 from noria.core.values import decode, encode, evaluation_error
 
+T = TypeVar("T")
 Mask = npt.NDArray[np.bool_]
 Node = Callable[[Codes, Symbols], Codes]  # columns, symbols -> codes, of the batch's length or of length one
 MaskNode = Callable[[Codes, Symbols], Mask]
@@ -41,17 +45,16 @@ _ERROR, _NULL, _ZERO = (np.array([c], np.int64) for c in (ERROR_CODE, NULL_CODE,
 
 def compile(expr: Expr) -> Callable[[Batch, Symbols], Codes]:
     """The expression as a function from batches to codes."""
-    token = _MADE.set({})
-    try:
-        node = value_node(expr)
-    finally:
-        _MADE.reset(token)
+    node, row_by_row = _built(expr, value_node), _row_by_row(expr)
 
     def run(batch: Batch, symbols: Symbols) -> Codes:
         rows = len(batch.weights)
         if rows == 0:
             return np.empty(0, np.int64)
-        codes = node(batch.columns, symbols)
+        try:
+            codes = node(batch.columns, symbols)
+        except Exception:
+            codes = row_by_row(batch.columns, symbols)
         return codes if len(codes) == rows else np.repeat(codes, rows)
 
     return run
@@ -59,20 +62,40 @@ def compile(expr: Expr) -> Callable[[Batch, Symbols], Codes]:
 
 def predicate(expr: Expr) -> Callable[[Batch, Symbols], Mask]:
     """The expression as a function from batches to the mask of rows where it is true."""
-    token = _MADE.set({})
-    try:
-        node = mask_node(expr, True)
-    finally:
-        _MADE.reset(token)
+    node, row_by_row = _built(expr, lambda e: mask_node(e, True)), _row_by_row(expr)
 
     def run(batch: Batch, symbols: Symbols) -> Mask:
         rows = len(batch.weights)
         if rows == 0:
             return np.empty(0, np.bool_)
-        mask = node(batch.columns, symbols)
+        try:
+            mask = node(batch.columns, symbols)
+        except Exception:
+            mask = _nonzero(row_by_row(batch.columns, symbols))
         return mask if len(mask) == rows else np.repeat(mask, rows)
 
     return run
+
+
+def _built(expr: Expr, make: Callable[[Expr], T]) -> T:
+    token = _MADE.set({})
+    try:
+        return make(expr)
+    finally:
+        _MADE.reset(token)
+
+
+def _row_by_row(expr: Expr) -> Node:
+    """The codes of an expression that raises for some rows; it is compiled when that is first asked."""
+    @cache
+    def guarded() -> Node:
+        token = _GUARDED.set(True)
+        try:
+            return _built(expr, value_node)
+        finally:
+            _GUARDED.reset(token)
+
+    return lambda columns, symbols: guarded()(columns, symbols)
 
 
 def certain(expr: Expr) -> Callable[[Batch, Symbols], Mask]:
@@ -103,6 +126,11 @@ def value_node(e: Expr) -> Node:
     if isinstance(e, Const):
         return _constant_node(e)
     assert isinstance(e, Call)
+    node = _call_node(e)
+    return of_its_rows(node, not columns_of(e)) if _GUARDED.get() else node
+
+
+def _call_node(e: Call) -> Node:
     if e.op in _MASKS:
         return _once(e)
     if e.op in _CHOICES:
@@ -114,7 +142,7 @@ def value_node(e: Expr) -> Node:
 
 def mask_node(e: Expr, wanted: bool) -> MaskNode:
     """Where the condition is true (or false, as wanted)."""
-    if isinstance(e, Call) and e.op in _MASKS:
+    if isinstance(e, Call) and e.op in _MASKS and not _GUARDED.get():
         return _MASKS[e.op](e, wanted)
     node = value_node(e)
     if wanted:
@@ -139,6 +167,8 @@ def _constant_node(e: Const) -> Node:
     return lambda columns, symbols: code
 
 
+_GUARDED: ContextVar[bool] = ContextVar("guarded", default=False)
+"""Is what is being compiled for rows of which some raise?  Then each call is guarded, and conditions go by their codes."""
 _MADE: ContextVar[dict[int, Node] | None] = ContextVar("made", default=None)
 """The values of conditions within the expression that is being compiled, by the identity of their trees."""
 

@@ -16,14 +16,14 @@ from noria.core.batch import Codes
 from noria.core.errors import SqlError
 from noria.core.expressions import casts
 from noria.core.expressions.expr import Call
+from noria.core.expressions.failures import is_of_a_row
 from noria.core.expressions.library import LIBRARY, Function, Want
-from noria.core.limits import ERROR_CODE, NULL_CODE, REGEXP_FAILURES
+from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE, REGEXP_FAILURES
 from noria.core.symbols import Symbols
 from noria.core.types import Kind, SqlType
 from noria.core.values import decode, decode_doubles, encode, encode_doubles
 
 Node = Callable[[Codes, Symbols], Codes]
-FAILURES = (SqlError, OverflowError, ValueError, ArithmeticError)
 
 
 def library_node(e: Call, nodes: list[Node]) -> Node:
@@ -82,11 +82,11 @@ def _over_values(e: Call, nodes: list[Node], function: Function) -> Node:
                 try:
                     results.append(_storable(f(*[None if c == NULL_CODE else read(c, symbols)
                                                  for c, read in zip(row, readers, strict=True)])))
-                except FAILURES:
+                except Exception as bug:
+                    if not is_of_a_row(bug):
+                        raise
                     results.append(_FAILED)
-                except TimeoutError:
-                    results.append(_FAILED)
-                    late += 1
+                    late += isinstance(bug, TimeoutError)
         out = writer(results, symbols)
         return out if place is None else out[place]
 
@@ -142,7 +142,8 @@ def _writer(type: SqlType) -> Callable[[list[Any], Symbols], Codes]:
     def one(value: Any) -> int:
         if value is None:
             return NULL_CODE
-        return ERROR_CODE if isinstance(value, SqlError) else encode(value, type, _NO_SYMBOLS)
+        code = ERROR_CODE if isinstance(value, SqlError) else encode(value, type, _NO_SYMBOLS)
+        return code if MIN_INT <= code <= MAX_INT else ERROR_CODE
 
     return lambda values, _: np.array([one(v) for v in values], np.int64)
 

@@ -25,6 +25,8 @@ Node = Callable[[Codes, Symbols], Codes]
 _ERROR, _NULL, _ZERO = (np.array([c], np.int64) for c in (ERROR_CODE, NULL_CODE, 0))
 _DOUBLE_ZERO, _DOUBLE_ONE = encode_double(0.0), encode_double(1.0)
 Ufunc = Callable[[Codes, Codes], Codes]
+MOST_POWER = 18  # of ten in a code
+MOST_EXPONENT = 308  # of ten in a double
 
 
 def _strict(nodes: list[Node], compute: Ufunc) -> Node:
@@ -168,33 +170,53 @@ def _unary(e: Call, nodes: list[Node], exact: Callable[[Codes], Codes], double: 
     return run
 
 
+def _digits(e: Call) -> int:
+    return e.args[1].value if isinstance(e.args[1], Const) else 0
+
+
 def _round(e: Call, nodes: list[Node]) -> Node:
-    digits = e.args[1].value if isinstance(e.args[1], Const) else 0
-    type = e.args[0].type
+    digits, type = _digits(e), e.args[0].type
     if type.kind is Kind.DOUBLE:
-        unit = 10.0 ** abs(digits)
-        scaled = np.multiply if digits >= 0 else np.divide
-        back = np.divide if digits >= 0 else np.multiply
-        return _unary(e, nodes, np.abs, lambda v: _known_finite(back(np.rint(scaled(v, unit)), unit), v))
-    node = nodes[0]
-    down = max(type.scale - max(digits, 0), 0)
-    if digits >= 0:
-        return lambda columns, symbols: casts.rescale(node(columns, symbols), -down)
-    more = min(type.scale - digits, 18)
-    return lambda columns, symbols: casts.rescale(casts.rescale(node(columns, symbols), -more), -digits)
+        return _unary(e, nodes, np.abs, _on_digits(np.rint, digits))
+    if digits < 0:
+        return _unary(e, nodes, lambda codes: _round_before_point(codes, type.scale - digits, -digits), np.rint)
+    node, down = nodes[0], max(type.scale - digits, 0)
+    return lambda columns, symbols: casts.rescale(node(columns, symbols), -down)
+
+
+def _round_before_point(codes: Codes, cut: int, zeros: int) -> Codes:
+    """Without its last `cut` digits, rounded, and with so many zeros instead.  A code has 19 digits at most."""
+    if cut <= MOST_POWER:
+        whole = casts.divide_rounded(codes, 10**cut)
+    else:
+        up = (np.abs(codes) >= 5 * 10**MOST_POWER) & (cut == MOST_POWER + 1)
+        whole = np.where(up, np.sign(codes), 0)
+    if zeros <= MOST_POWER:
+        return casts.multiply_checked(whole, np.array([10**zeros], np.int64))
+    return np.where(whole == 0, 0, ERROR_CODE)
 
 
 def _truncate(e: Call, nodes: list[Node]) -> Node:
     """Towards zero, to digits after the point, or before it."""
-    digits = e.args[1].value if isinstance(e.args[1], Const) else 0
-    type = e.args[0].type
+    digits, type = _digits(e), e.args[0].type
     if type.kind is Kind.DOUBLE:
-        unit = 10.0 ** abs(digits)
-        scaled, back = (np.multiply, np.divide) if digits >= 0 else (np.divide, np.multiply)
-        return _unary(e, nodes, np.abs, lambda v: _known_finite(back(np.trunc(scaled(v, unit)), unit), v))
-    cut = 10 ** min(max(type.scale - digits, 0), 18)
+        return _unary(e, nodes, np.abs, _on_digits(np.trunc, digits))
+    places = max(type.scale - digits, 0)
+    if places > MOST_POWER:
+        return _unary(e, nodes, np.zeros_like, np.trunc)
+    cut = 10**places
     back_to = cut // 10 ** max(type.scale - e.type.scale, 0)
     return _unary(e, nodes, lambda codes: np.sign(codes) * (np.abs(codes) // cut) * back_to, np.trunc)
+
+
+def _on_digits(rounded: Callable[[Any], Any], digits: int) -> Callable[[Any], Any]:
+    """To so many digits after the point of doubles, or before it."""
+    if abs(digits) > MOST_EXPONENT:
+        return lambda v: v * float(digits > 0)
+    unit = np.float64(10.0) ** abs(digits)
+    if digits >= 0:
+        return lambda v: _known_finite(rounded(v * unit) / unit, v)
+    return lambda v: _known_finite(rounded(v / unit) * unit, v)
 
 
 def _known_finite(rounded: Any, original: Any) -> Any:

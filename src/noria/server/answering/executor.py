@@ -124,16 +124,21 @@ class Executor:
             self.selects += 1
             return await self._unlike(e, select, tell)
         tell("waiting for the worker")
+        if not keys and between is None:
+            self.selects += 1
+            return await _of_several(shape, no_rows(view.plan.fields))
+        policy, version = self.program.policy, self.program.version
         try:
-            found = (no_rows(view.plan.fields) if not keys and between is None else
-                     await self.reads.once(view, keys, nulls, between))
+            result = await _of_several(shape, await self.reads.once(view, keys, nulls, between))
         except SqlError as e:
             if e.code != TOO_LONG:
+                policy.answered(view, version, failed=True)
                 raise
-            self.program.policy.too_much(view, self.program.version)
+            policy.too_much(view, version)
             return None
+        policy.answered(view, version, failed=False)
         self.selects += 1
-        return await _of_several(shape, found)
+        return result
 
     def _look_up(self, reader: ViewDef, select: sql.Select, tell: Tell) -> ResultSet | Awaitable[ResultSet]:
         """A bound SELECT from the view that holds its rows: of a key, of several, of a range."""

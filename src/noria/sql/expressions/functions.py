@@ -273,6 +273,7 @@ def _maketime(hour: Expr, minute: Expr, second: Expr) -> Expr:
 
 def _str_to_date(text: Expr, form: Expr) -> Expr:
     """DATE, TIME or DATETIME, as the format says."""
+    form = form if form.type.is_text else cast(form, TEXT)
     found = call("str_to_date", text, form)
     if not isinstance(form, Const) or form.value is None:
         return found

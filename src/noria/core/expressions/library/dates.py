@@ -254,12 +254,21 @@ def _made_date(year: int, day: int) -> date | None:
 
 
 def _period_months(period: int) -> int:
+    """Months since the year 0; none in period 0.  A period below that is out of range."""
+    if period < 0:
+        raise OverflowError(period)
+    if not period:
+        return 0
     year, month = divmod(period, 100)
     return (year + (2000 if year < 70 else 1900 if year < 100 else 0)) * 12 + month - 1
 
 
 def _add_period(period: int, months: int) -> int:
     total = _period_months(period) + months
+    if not period:
+        return 0
+    if total < 0:
+        raise OverflowError(total)
     return total // 12 * 100 + total % 12 + 1
 
 

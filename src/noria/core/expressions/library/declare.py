@@ -6,9 +6,9 @@
 That one entry is all there is to a function: `functions` casts the arguments to what it takes and types the
 call, `evaluate` runs it, Spark runs the same code where it has no equal of its own (`spark/lowering/expressions.py`).
 
-* `values` gets Python values and gives one, None for NULL; an SqlError, OverflowError or ValueError makes the row
-  an error.  A `codes` function gets and gives arrays: float64 where it says DOUBLE (NaN is NULL, infinity an
-  error), else codes; it need not look at NULL and errors, whose rows are masked afterwards.
+* `values` gets Python values and gives one, None for NULL; an exception makes the row an error.  A `codes` function
+  gets and gives arrays: float64 where it says DOUBLE (NaN is NULL, infinity an error), else codes; it need not look at
+  NULL and errors, whose rows are masked afterwards.
 * A NULL argument gives NULL and `values` never sees it, unless the function `sees_null`.
 """
 
