@@ -74,7 +74,8 @@ def test_the_rows_that_raise_are_errors(e: Expr, expected: list[int]) -> None:
 def test_a_condition_that_raises_is_not_true() -> None:
     symbols = PlainSymbols()
     rows = batch(symbols)
-    assert evaluate.predicate(call("lt", BROKEN, literal(0)))(rows, symbols).tolist() == [True, False, False, False, True]
+    found = evaluate.predicate(call("lt", BROKEN, literal(0)))(rows, symbols)
+    assert found.tolist() == [True, False, False, False, True]
     with pytest.raises(SqlError) as raised:
         evaluate.certain(call("lt", BROKEN, literal(0)))(rows, symbols)
     assert raised.value.code == 1690

@@ -22,6 +22,7 @@ from noria.core.types import TableDef
 from noria.core.values import decode
 from noria.dataflow.between import (
     Answer,
+    Broke,
     Evict,
     Found,
     Keep,
@@ -105,6 +106,7 @@ class Cluster:
         self.where: dict[str, list[int]] = {t.name: [] for t in tables}  # of each row: its worker
         self.catching: tuple[ShardRig, ViewDef] | None = None
         self.sent: Counter[type] = Counter()
+        self.failed = unexpected  # is told of the error of a read
         self.views: list[ViewDef] = []
         for v in views:
             self.add_view(v)
@@ -175,6 +177,8 @@ class Cluster:
             rig.shards.kept_for(c[0], message.keep)
         elif isinstance(message, Loaded):
             rig.shards.loaded(c[0], message.table)
+        elif isinstance(message, Broke):
+            rig.shards.broken(c[0], message)
         elif isinstance(message, Lost):
             if message.incarnation == self.incarnations[c[0]]:
                 self.cut.discard(c[::-1])
@@ -328,7 +332,10 @@ class Cluster:
             try:
                 rows, ordinal = rig.engine.read(view.name, keys, nulls=True)
             except Remote as r:
-                rig.shards.waiting.wait(r, again, again, unexpected)
+                rig.shards.waiting.wait(r, again, again, self.failed)
+                return
+            except SqlError as error:
+                self.failed(error)
                 return
             reply(rows, ordinal)
         again()

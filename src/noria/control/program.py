@@ -34,6 +34,7 @@ from noria.core.errors import (
     Poisoned,
     SqlError,
     is_gone,
+    is_out_of_service,
     table_exists,
     unknown_table,
     view_changed,
@@ -406,6 +407,8 @@ class Program(Texts):
         """A view has no first state, and will not have one while this worker lives."""
         view = self._views.get(name) or self._adhoc.get(name)
         if view is None or isinstance(why, WorkerGone):
+            return
+        if is_out_of_service(why) and not view.adhoc:  # the worker builds it again by itself
             return
         if isinstance(why, Poisoned):  # building it ends workers
             self._deaths[name] = limits.POISON_DEATHS

@@ -98,6 +98,20 @@ def is_unfilled(error: SqlError) -> bool:
     return error.code == 1205 and error.message.startswith("View '")
 
 
+OUT_OF_SERVICE = "Out of service: "
+
+
+def out_of_service(what: str, why: str, number: str = "") -> SqlError:
+    """What readers of a view are told while one of its operators is being built again.  number: of the log's entry."""
+    more = f"; the server's logs say more under {number}" if number else ""
+    return SqlError(1105, "HY000", f"{OUT_OF_SERVICE}'{what}' failed ({why}). It is built again in the background; try "
+                                   f"again later, or drop the view{more}")
+
+
+def is_out_of_service(error: BaseException) -> bool:
+    return isinstance(error, SqlError) and error.code == 1105 and error.message.startswith(OUT_OF_SERVICE)
+
+
 def table_exists(name: str) -> SqlError:
     return SqlError(1050, "42S01", f"Table '{name}' already exists")
 

@@ -124,6 +124,14 @@ class Loaded:
 
 
 @dataclass(frozen=True)
+class Broke:
+    """Operators of the sender raised in a tick, so updates of these exchanges, by the numbers of their nodes, are
+    lost.  Whoever gets it asks the sender again for what it has of them."""
+
+    exchanges: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Mark:
     """To be answered when whoever gets it has caught up to this depth (`marks.py`).  ask: the asker's number of it."""
 
@@ -144,7 +152,8 @@ class Keep:
     keep: bool
 
 
-Message = Update | Request | Answer | Piece | More | LookUp | Found | Evict | Lost | Loaded | Mark | Marked | Keep
+Message = (Update | Request | Answer | Piece | More | LookUp | Found | Evict | Lost | Loaded | Broke | Mark | Marked
+           | Keep)
 
 
 def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> Parcel:

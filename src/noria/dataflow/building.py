@@ -168,13 +168,17 @@ class Builds:
             if _beside(build) and n not in wanted:
                 self._turns.remove(self.states.pop(n))
         for n, indexes in wanted.items():
-            if n in self.states:
-                continue
-            if n.op.remote and self.engine.shards is not None:
-                self.state(Gathered(n, indexes))
-                self.engine.shards.gather_all(n)
-            else:
-                self.state(Promotion(n, indexes))
+            if n not in self.states:
+                self.make_beside(n, indexes)
+
+    def make_beside(self, n: Node, indexes: list[Columns]) -> None:
+        """A full state, to take the place of a partial one in use."""
+        if n.op.remote and self.engine.shards is not None:
+            self.state(Gathered(n, indexes))
+            self.engine.shards.gather_all(n)
+        else:
+            self.state(Promotion(n, indexes))
+
 
     def serve(self, serving: Serving) -> None:
         """Rows of this worker are asked for."""
@@ -217,7 +221,7 @@ class Builds:
         """They cannot be had."""
         build = self.states.get(node)
         if isinstance(build, Gathered):
-            build.error = error
+            build.error = self.engine.outages.of_build(build, error)
 
     def waits(self, node: Node) -> bool:
         """Is something that the node derives from not there yet?"""
@@ -248,14 +252,20 @@ class Builds:
 
     def again(self, table: str) -> None:
         """Rows came to the table beside all deltas: what is built from it begins anew."""
-        bases, above = set(self.engine.bases.get(table, ())), ancestors if self.engine.shards is None else here
         for made in (*self.indexes.values(), *self.declared.values()):
             if made.table == table:
                 made.build.again()
                 made.ticket = ""
+        self.anew(set(self.engine.bases.get(table, ())))
+
+    def anew(self, changed: set[Node]) -> None:
+        """First states under way of what derives from these begin again."""
+        above = ancestors if self.engine.shards is None else here
         for n in self.engine.graph.nodes:
             build = self.states.get(n)
-            if (build is not None or n.stash is not None) and bases & set(above(n)):
+            if isinstance(build, Gathered):
+                continue  # whoever has the rows says whether they are to be asked for again
+            if (build is not None or n.stash is not None) and changed & set(above(n)):
                 if build is not None:
                     self._turns.remove(build)
                 if isinstance(build, Promotion) and not n.full:
@@ -402,14 +412,10 @@ class Builds:
                 Work(state_bytes=self.state_bytes).grown(nbytes, build.what())
                 if 0 < self.adhoc_bytes < nbytes and self._is_adhoc(build.node):
                     raise adhoc_too_much(build.what(), self.adhoc_bytes)
-        except SqlError as error:
-            build.error = error
         except (InvariantViolation, StoreBroken):
             raise
         except Exception as bug:
-            if self.unforeseen is None:
-                raise
-            build.error = self.unforeseen(bug)
+            build.error = engine.outages.of_build(build, bug)
         finally:
             engine.work = outer
         if build.error is not None and isinstance(build, Serving):

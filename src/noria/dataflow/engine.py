@@ -18,11 +18,12 @@ from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import decode
-from noria.dataflow import layout, ranged
+from noria.dataflow import layout, ranged, renewal
 from noria.dataflow.building import Builds
 from noria.dataflow.first_state import Delivered, FirstState
 from noria.dataflow.graph import Columns, Graph, Mode, Node, ancestors, distinct, folded_keys, here, nearest
 from noria.dataflow.lookups import Lookup, Lookups
+from noria.dataflow.outages import Outages
 from noria.dataflow.profile import Clock, Profile
 from noria.dataflow.protocols import BaseStore, ViewFactory
 from noria.dataflow.published import view_of
@@ -48,6 +49,7 @@ class Engine:
         self.store, self.symbols, self.views = store, symbols, views
         self.graph = Graph()
         self.builds = Builds(self)
+        self.outages = Outages(self)
         self.lookups = Lookups(self)
         self.scans: list[Scan | Lookup] = []  # what reads a table in slices
         self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns that is read of it
@@ -65,6 +67,7 @@ class Engine:
         self._large: int | None = None  # as `relayout` was told
         self._filling = 0  # states being filled, each for the sake of the one before
         self._deepest = 0
+        self._pulled: set[int] = set()  # numbers of nodes through which an exception left a pull
 
     # -------------------------------------------------------------- ticks
     def tick(self, inputs: Mapping[str, Batch], arrived: Mapping[Node, Batch] | None = None) -> None:
@@ -84,6 +87,7 @@ class Engine:
         elif pending and self.shards is not None:
             with self.shards.ticking():
                 self._walk(pending)
+        self.outages.settle()
 
     def _walk(self, pending: dict[int, list[Batch | None]]) -> None:
         """The graph once in topological order; pending: input deltas of nodes, by their numbers and ports."""
@@ -101,7 +105,11 @@ class Engine:
                 ranged.admit(self, node, deltas)
             if not node.parents and node in wanted and deltas[0] is not None:
                 watched[node] = deltas[0]  # all of it, whatever memory covers
-            out = tick(node, deltas)
+            try:
+                out = tick(node, deltas)
+            except Exception as bug:
+                self._raised(node, bug)
+                continue
             stats = node.stats
             stats.ticks += 1
             for rows in deltas:
@@ -123,6 +131,12 @@ class Engine:
                 slots[port] = mine if before is None else concat([before, mine], out.width)
         if watched:
             self.builds.tick(watched)
+
+    def _raised(self, node: Node, bug: Exception) -> None:
+        """Its output is not known.  What it pulled may be filled in part, and is derived again."""
+        self.outages.begin(node, bug)
+        pulled, self._pulled = self._pulled, set()
+        self.forget_partial([n for n in ancestors(node) if n.id in pulled])
 
     def note(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None) -> None:
         """An event for whoever follows them."""
@@ -175,9 +189,13 @@ class Engine:
             self.work.check()
         if node.elsewhere:
             return Batch.empty(node.width), np.empty(0, np.int64)
-        if mode is not Mode.STORED and node.op.stateful and node.parents and not node.full:
-            self._complete(node, cols, keys, mode)
-        return node.op.fetch(self, node, cols, keys, mode)
+        try:
+            if mode is not Mode.STORED and node.op.stateful and node.parents and not node.full:
+                self._complete(node, cols, keys, mode)
+            return node.op.fetch(self, node, cols, keys, mode)
+        except Exception:
+            self._pulled.add(node.id)
+            raise
 
     def _agree(self, node: Node, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
         keys = folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys)
@@ -328,7 +346,7 @@ class Engine:
         ranged.relaid(n, plan.ranged[n] if n.state is not None else set(), promote)
         if n.full and (promote or not n.live):
             try:
-                self._first_state(n, n.live, large)
+                self.first_state(n, n.live, large)
             except BaseException:
                 n.op.forget(self, n)  # what it has is a part
                 raise
@@ -347,15 +365,15 @@ class Engine:
     def _forget_below(self, node: Node) -> None:
         for n in self.graph.nodes:
             if n is not node and n.state is not None and not n.full and node in ancestors(n):
-                self._forget(n)
+                self.forget(n)
 
-    def _forget(self, node: Node) -> None:
+    def forget(self, node: Node) -> None:
         """All keys of a partial node; of several workers, with what hangs on them elsewhere."""
         if self.shards is not None:
             self.shards.forget(node)
         node.op.forget(self, node)
 
-    def _first_state(self, node: Node, in_use: bool, large: int | None) -> None:
+    def first_state(self, node: Node, in_use: bool, large: int | None, at_once: bool = True) -> None:
         """Build a full node now where that is little or it is in use; else in the background, or keep its deltas back
         until Spark has computed its input."""
         if node in self.builds.states or node.stash is not None:
@@ -363,7 +381,7 @@ class Engine:
         if node.op.remote and self.shards is not None:
             node.inert = True
             self.builds.state(Gathered(node))
-            self.shards.gather_all(node)
+            self.shards.gather_anew(node)
             return
         if in_use:
             self.builds.finish_indexes(node)
@@ -374,7 +392,7 @@ class Engine:
         above = {m: m.op.size(self, m) for m in nearest(node)}
         if large is not None and sum(rows for m, rows in above.items() if not m.parents) > large and not waits:
             node.stash = []
-        elif waits or sum(above.values()) > self.builds.at_once_rows:
+        elif waits or not at_once or sum(above.values()) > self.builds.at_once_rows:
             node.inert = True  # so that what is below waits
             self.builds.state(FirstState(node))
         else:
@@ -416,7 +434,7 @@ class Engine:
         """Every key of these that is partial, and of what is below, is missing."""
         for n in nodes:
             if n.op.stateful and not n.full and n.state is not None:
-                self._forget(n)
+                self.forget(n)
                 self._forget_below(n)
 
     def snapshot_for(self, number: int) -> None:
@@ -440,21 +458,7 @@ class Engine:
         """The table's rows changed on disk, beside any delta.  Partial states that derive from it forget everything.
         Full ones are built again: of much, in slices; their views wait for that, and nobody else does.  What came over
         exchanges goes as if this worker had been lost (R19)."""
-        bases, above = set(self.bases.get(table, ())), ancestors if self.shards is None else here
-        below = [n for n in self.graph.nodes if n.op.stateful and bases & set(above(n))
-                 and n not in self.builds.dormant]
-        for n in below:
-            if not n.full:
-                self._forget(n)
-        for n in below:
-            if n.full and not n.inert and n.stash is None:
-                n.op.forget(self, n)
-                self._first_state(n, False, None)
-            elif not n.full and n.parents:
-                n.inert = True  # unless all that it derives from is there: `settle`
-        self.builds.settle()
-        if self.shards is not None:
-            self.shards.load(table)
+        renewal.reload(self, table)
 
     def shrink(self) -> None:
         """Give slack of emptied states back."""

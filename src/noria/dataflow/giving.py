@@ -91,10 +91,15 @@ class Giving:
     def serve_keys(self, asker: int, node: Node, cols: Columns, keys: Codes, ask: int) -> None:
         """keys: distinct and folded."""
         def can() -> bool:  # what is dormant may be whose key it is
-            return self._engine.builds.feeds(node, cols) and (asks_by(node, cols) or not self._engine.builds.dormant)
+            builds = self._engine.builds
+            feeds = builds.feeds(node, cols) and (asks_by(node, cols) or not builds.dormant)
+            return feeds or failed_above(self._engine, node) is not None
 
         if not can():
             self._waiting.park(can, lambda: self.serve_keys(asker, node, cols, keys, ask), asker, held=lambda: keys)
+            return
+        if (error := failed_above(self._engine, node)) is not None:
+            self._refuse(asker, node, ask, error)
             return
         if not asks_by(node, cols):
             return  # nor will the asker, when it has this layout
@@ -167,9 +172,17 @@ class Giving:
 
 
 def _is_whole(engine: Engine, node: Node) -> bool:
-    """Is all of it full?"""
+    """Is all of it full?  SqlError where that will not be soon."""
+    if (error := failed_above(engine, node)) is not None:
+        raise error
     return engine.builds.feeds(node) and all(
         n.full or not n.parents or not n.op.stateful for n in here(node.parents[0]))
+
+
+def failed_above(engine: Engine, exchange: Node) -> SqlError | None:
+    """Why the exchange's rows of this worker cannot be had, if something that they derive from failed."""
+    failed = {n: b.error for n, b in engine.builds.states.items() if b.error is not None}
+    return next((failed[n] for n in here(exchange.parents[0]) if n in failed), None) if failed else None
 
 
 def asks_by(node: Node, cols: Columns) -> bool:

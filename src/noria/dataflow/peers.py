@@ -14,6 +14,7 @@ from dataclasses import replace
 from noria.core.batch import Batch, concat
 from noria.dataflow.between import (
     Answer,
+    Broke,
     Evict,
     Found,
     Keep,
@@ -162,6 +163,8 @@ class Peers:
             self._send(sender, Marked(NOBODY))  # so it learns how far what it was sent goes
         elif isinstance(message, Loaded):
             self.shards.loaded(sender, message.table)
+        elif isinstance(message, Broke):
+            self.shards.broken(sender, message)
         elif isinstance(message, Keep):
             self.shards.kept_for(sender, message.keep)
 

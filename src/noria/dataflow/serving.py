@@ -42,9 +42,13 @@ class Serving(Passing):
         self._in_slice = False
 
     def can(self) -> bool:
-        return self.ahead > 0 if self.begun else self._ready()
+        try:
+            return self.ahead > 0 if self.begun else self._ready()
+        except SqlError:  # which the next step raises
+            return True
 
     def _begin(self, engine: Engine) -> None:
+        self._ready()
         super()._begin(engine)
         assert self._top is not None
         for rows in engine.stream(self._top):  # what is there of no rows at all
@@ -75,14 +79,14 @@ class Gathered(Build):
 
     def __init__(self, node: Node, indexes: list[Columns] | None = None):
         super().__init__()
-        self.node, self._indexes = node, indexes
+        self.node, self.indexes = node, indexes
         self._shadow: Node | None = None
         self.passed: dict[int, Counts] = {}  # by worker
 
     @property
     def beside(self) -> bool:
         """Is there a partial state in use?"""
-        return self._indexes is not None
+        return self.indexes is not None
 
     @property
     def state(self) -> State | None:
@@ -91,20 +95,20 @@ class Gathered(Build):
 
     def refit(self) -> None:
         """After a new layout: the node's state may have other indexes."""
-        if self._shadow is not None and self._indexes is None:
+        if self._shadow is not None and self.indexes is None:
             self._shadow.state, self._shadow.indexes = self.node.state, self.node.indexes
 
     def anew(self, engine: Engine) -> None:
         """What came is of no use."""
-        if self._shadow is not None and self._indexes is None:
+        if self._shadow is not None and self.indexes is None:
             self.node.op.forget(engine, self.node)
         self._shadow, self.passed = None, {}
 
     def _begun(self, engine: Engine) -> Node:
         n = self.node
         self._shadow = shadow = Node(n.id, n.op, n.parents, fields=n.fields, full=True, elsewhere=n.elsewhere)
-        if self._indexes is not None:
-            shadow.indexes = self._indexes
+        if self.indexes is not None:
+            shadow.indexes = self.indexes
             n.op.make_state(engine, shadow)
         self.refit()
         n.op.begin(engine, shadow, 0, 0)
@@ -119,8 +123,8 @@ class Gathered(Build):
         """All came."""
         n, shadow = self.node, self._shadow or self._begun(engine)
         n.op.finish(engine, shadow)
-        if self._indexes is not None:
-            n.full, n.state, n.ranges, n.indexes = True, shadow.state, {}, self._indexes
+        if self.indexes is not None:
+            n.full, n.state, n.ranges, n.indexes = True, shadow.state, {}, self.indexes
         return True
 
     def counts(self, engine: Engine) -> Counts:

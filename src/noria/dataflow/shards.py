@@ -26,6 +26,7 @@ from noria.core.errors import InvariantViolation, SqlError
 from noria.dataflow import evict, layout
 from noria.dataflow.between import (
     Answer,
+    Broke,
     Evict,
     Keep,
     Loaded,
@@ -42,7 +43,6 @@ from noria.dataflow.lookups import LongLookup
 from noria.dataflow.marks import Marks
 from noria.dataflow.ops.exchange import Exchange
 from noria.dataflow.partition import owners
-from noria.dataflow.protocols import StoreBroken
 from noria.dataflow.serving import Counts
 from noria.state import probe
 from noria.state.netting import netted
@@ -157,6 +157,12 @@ class Shards:
         self._engine.builds.gathers_anew(node)
         self._begin(node, (), NO_KEY)
 
+    def gather_anew(self, node: Node) -> None:
+        """`gather_all`, of an exchange whose full state was dropped: what was to bring that up to date is of no use."""
+        for g in [g for g in self._gathers.of(node, ()) if g.lost]:
+            self._give_up(g)
+        self.gather_all(node)
+
     def _begin(self, node: Node, cols: Columns, keys: Codes) -> Gather:
         wanted = self._asked_of(node, cols, keys)
         none = np.zeros(keys.shape[1], np.bool_)
@@ -235,9 +241,11 @@ class Shards:
         if ask is None:
             return
         g = ask.gather
-        if g.lost:
-            raise StoreBroken(f"what worker {ask.worker} had cannot be read again: {error}")
         g.error = error
+        if g.lost:  # what is kept of it is stale, and cannot be brought up to date
+            self._give_up(g)
+            self._engine.outages.fail(g.node, error)
+            return
         self._give_up(g)
         if not g.cols:
             self._engine.builds.not_gathered(g.node, error)
@@ -391,6 +399,24 @@ class Shards:
         the worker had been lost (R19)."""
         self._doubt(worker, self._derived(table))
 
+    def broke(self, raised: set[Node]) -> None:
+        """Operators of this worker raised in a tick: what others have of their output, and this worker by an exchange,
+        is gathered again."""
+        stale = [n for n in self._engine.graph.nodes if n.op.remote and n not in raised
+                 and not raised.isdisjoint(ancestors(n))]
+        if not stale:
+            return
+        for w in range(self.workers):
+            if w != self.worker:
+                self._send(w, Broke(tuple([n.id for n in stale])))
+        self.giving.loaded(stale)
+        self._doubt(self.worker, stale)
+
+    def broken(self, worker: int, b: Broke) -> None:
+        """See `broke`, of another worker."""
+        stale = [self._values.node(number) for number in b.exchanges]
+        self._doubt(worker, [n for n in stale if n is not None])
+
     def _derived(self, table: str) -> list[Node]:
         """The exchanges of what derives from a table."""
         bases = set(self._engine.bases.get(table, ()))
@@ -411,7 +437,7 @@ class Shards:
                 g.lost.add(worker)
             self._ask_again(g, worker, g.wanted[worker])
         for n in exchanges:
-            if n.full and n.live:
+            if n.full and n.live and not n.inert:
                 self._gather_again(n, worker)
             elif not n.full:
                 for cols in n.indexes:

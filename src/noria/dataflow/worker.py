@@ -83,6 +83,7 @@ class Worker:
         self.engine.builds.state_bytes = self.around.state_bytes
         self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * memory_limit)
         self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
+        self.engine.outages.note, self.engine.outages.log = self.around.note, self._logged
         self._deferred = Deferred(self.engine, self.around, self._peers, worker)
         self._scans = Scans(self.engine, self.around, self._internal)
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
@@ -139,6 +140,7 @@ class Worker:
             if self._peers is not None:
                 self._peers.shards.settle()
         self.around.began(0)
+        self.engine.outages.retry()
         out += self._build(0, self._goes_on())
         self._steps += 1
         if self._steps % STEPS_PER_CHECK == 0:
@@ -258,11 +260,15 @@ class Worker:
 
     def _internal(self, what: str, bug: Exception) -> SqlError:
         """Log the defect under a number; the error with this number."""
+        return internal_error(self._logged(what, bug))
+
+    def _logged(self, what: str, bug: Exception) -> str:
+        """The number under which the log has the defect."""
         self._bugs += 1
         name = f"W{self.worker}.{self.epoch}.{self._bugs}"
         lines = "".join(traceback.format_exception(bug))
         self.around.note(f"internal error {name} in {what}:\n{lines}")
-        return internal_error(name)
+        return name
 
     def watermark(self) -> packets.Watermark:
         return ((self.worker, self.engine.tick_number),)
@@ -273,6 +279,7 @@ class Worker:
         with self._telling():
             if self._grows:
                 self.hold_limit()
+            self.engine.outages.retry()
             self._grows = going = self._goes_on()
             self.engine.advance()
             untidy = [self._store.tidy(), leaving.give_back(), self.engine.views.tidy()]
@@ -458,6 +465,7 @@ class Worker:
             "memory_limit": self.memory_limit, "symbols": self._symbols.memory(), "storage": stored,
             "essential": evict.essential(self.engine), "adhoc_excess": excess, "adhoc_views": adhoc,
             "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
+            "out_of_service": len(self.engine.outages), "operator_failures_total": self.engine.outages.total,
             "sweeps": self._symbols.sweeps, "nodes": len(graph), "views": len(self.engine.readers),
             "messages_total": 0 if self._peers is None else self._peers.sent,
             "tables": {n: self._store.row_count(n) for n, t in self._store.tables().items() if not t.is_beside},

@@ -168,7 +168,7 @@ def _constant_node(e: Const) -> Node:
 
 
 _GUARDED: ContextVar[bool] = ContextVar("guarded", default=False)
-"""Is what is being compiled for rows of which some raise?  Then each call is guarded, and conditions go by their codes."""
+"""Is what is being compiled for rows of which some raise?  Then each call is guarded; conditions go by their codes."""
 _MADE: ContextVar[dict[int, Node] | None] = ContextVar("made", default=None)
 """The values of conditions within the expression that is being compiled, by the identity of their trees."""
 

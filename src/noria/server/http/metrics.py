@@ -49,6 +49,8 @@ DESCRIPTIONS: dict[str, str] = {
     "worker_misses": "keys that some node's partial state was asked for and had to pull",
     "worker_evictions": "keys evicted from some node's partial state",
     "worker_messages_total": "messages from worker to worker, where there are several",
+    "worker_out_of_service": "full states whose operator failed, and which wait until they are built again",
+    "worker_operator_failures_total": "times that an operator failed; the worker's log has the first of those in a row",
     "worker_nodes": "nodes of the data-flow graph",
     "worker_views": "views that readers may look up in",
     "worker_up": "1 while the worker serves, 0 while it is being restarted",
