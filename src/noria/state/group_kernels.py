@@ -5,11 +5,14 @@ one, else 0), COUNT (input rows), then what each aggregate needs (`WORDS` by kin
 
     COUNT_COL  non-NULL values
     SUM, AVG   low limb                           | high limb    | non-NULL values, errors (ONE_ERROR each)
-    FSUM, FAVG high part of a double-double       | low part     | the same
+    FSUM, FAVG high part of a double-double       | low part     | the same; then a double-double of the huge values
     MIN, MAX   the value                          | how often    | non-NULL values
 
 MIN and MAX are exact without keeping all values: only when the last copy of the kept value goes, or something
 better than it is taken away, the group is *dirty* and must be pulled again (rule R15).
+
+Doubles of LARGE and more are summed apart, divided by SCALE: neither of the two sums ever leaves the range of doubles,
+so a sum that is out of range is in range again when the rows that made it so are gone.
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ from noria.state.prefetch import AHEAD, BLOCK, WARM_FROM, prefetch, warm_keys
 COUNT_STAR, COUNT_COL, SUM, AVG, FSUM, FAVG, MIN, MAX, TEXT_MIN, TEXT_MAX = range(10)
 MARK, COUNT, ACC = range(3)  # words behind the key
 ONE_ERROR = 1 << 44  # in the word of non-NULL values: above the count of values stands that of errors among them
-WORDS = {COUNT_STAR: 0, COUNT_COL: 1}  # all others: 3
+WORDS = {COUNT_STAR: 0, COUNT_COL: 1, FSUM: 5, FAVG: 5}  # all others: 3
+LARGE, SCALE = 2.0**900, 2.0**120  # 2**63 rows of either kind add up to no more than 2**967
 SPEC_KIND, SPEC_COL, SPEC_FACTOR, SPEC_AT = range(4)  # factor: AVG's power of ten; text MIN/MAX: 1 for CI
 
 _LOW = np.uint64(0xFFFFFFFF)
@@ -183,6 +187,7 @@ def _settle(A, p, specs):
             A[q], A[q + 1] = NULL_CODE, 0
         elif FSUM <= kind <= FAVG and A[q + 2] == 0:
             A[q], A[q + 1] = 0, 0
+            A[q + 3], A[q + 4] = 0, 0
 
 
 @njit(cache=True)
@@ -205,9 +210,12 @@ def accumulate(A, p, specs, cols, i, w, ids, ranks):
             A[q], A[q + 1] = add_product(A[q], A[q + 1], v, w)
             A[q + 2] += w
         elif kind <= FAVG:
-            hi, lo = add_float(float_of(A[q]), float_of(A[q + 1]), to_float(v) * w)
+            x, at = to_float(v), q
+            if abs(x) >= LARGE:
+                x, at = x / SCALE, q + 3
+            hi, lo = add_float(float_of(A[at]), float_of(A[at + 1]), x * w)
             A[q + 2] += w
-            A[q], A[q + 1] = bits_of(hi), bits_of(lo)
+            A[at], A[at + 1] = bits_of(hi), bits_of(lo)
         else:
             dirty |= _extreme(A, q, kind, specs[a, SPEC_FACTOR], v, w, ids, ranks)
     return dirty
@@ -229,6 +237,9 @@ def result(A, q, specs, a):
         return average(A[q], A[q + 1], A[q + 2], specs[a, SPEC_FACTOR])
     if kind in (FSUM, FAVG):
         x = float_of(A[q]) + float_of(A[q + 1])
+        large = float_of(A[q + 3]) + float_of(A[q + 4])
+        if large != 0.0:
+            x = (large + x / SCALE) * SCALE
         return float_code(x / A[q + 2] if kind == FAVG else x)
     return A[q]
 
