@@ -29,6 +29,7 @@ def _node(engine: Engine, n: Node) -> dict[str, Any]:
         "does": named(n.op.describe(), [f for p in n.parents for f in p.fields]),
         "parents": [p.id for p in n.parents],
         "building": _building(engine, n),
+        "failed": _failed(engine, n),
         "reuse": n.reuse,
         "columns": [f.name for f in n.fields],
         "state": state,
@@ -59,6 +60,12 @@ def _building(engine: Engine, n: Node) -> str:
         return "waits for what it derives from" if n.inert and n.op.stateful else ""
     told = engine.builds.progress(build)
     return told.waits or f"{told.done} of {told.total} rows"
+
+
+def _failed(engine: Engine, n: Node) -> str:
+    """Why its state was not built."""
+    build = engine.builds.states.get(n)
+    return "" if build is None or build.error is None else build.error.message
 
 
 def _spread(n: Node) -> str:

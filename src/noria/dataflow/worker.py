@@ -128,6 +128,7 @@ class Worker:
     def _step(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         out = []
         ours = [e for e in envelopes if e.epoch == self.epoch]
+        self.engine.outages.retry()
         for together in runs(ours):
             if isinstance(together[0].body, packets.Between):
                 self._take(together)
@@ -140,7 +141,6 @@ class Worker:
             if self._peers is not None:
                 self._peers.shards.settle()
         self.around.began(0)
-        self.engine.outages.retry()
         out += self._build(0, self._goes_on())
         self._steps += 1
         if self._steps % STEPS_PER_CHECK == 0:

@@ -185,9 +185,11 @@ class Explainer:
                 continue  # an internal view: what it keeps is in those that read it
             leaf, own = nodes[-1], [d for d in nodes if d["views"] == [view.name]]
             hits, asked = self._executor.reads.counts(view.name)
+            failed = next((d["failed"] for d in nodes if d["failed"]), "")
+            state, why = ("out of service", failed) if failed else (leaf["state"], leaf["why"])
             kind = "feed" if view.feed else "ad-hoc" if view.adhoc else "view"
             rows.append((view.name, kind, ", ".join(f.name for f in view.key_fields),
-                         leaf["state"], leaf["why"], leaf["rows"], leaf["bytes"], sum(d["bytes"] for d in own),
+                         state, why, leaf["rows"], leaf["bytes"], sum(d["bytes"] for d in own),
                          asked, f"{100 * hits / asked:.1f}" if asked else None, leaf["misses"], leaf["evictions"]))
         return ["View", "Kind", "Key", "State", "Why", "Rows", "Bytes", "Bytes_above_too", "Lookups",
                 "Hit_percent", "Misses", "Evictions"], rows

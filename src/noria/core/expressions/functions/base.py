@@ -229,7 +229,7 @@ def _same_text(source: SqlType, type: SqlType) -> bool:
 
 
 def _as_moment(e: Const, type: SqlType) -> Const:
-    moment = parse_moment(e.value.decode() if isinstance(e.value, bytes) else e.value)
+    moment = parse_moment(e.value.decode("utf-8", "replace") if isinstance(e.value, bytes) else e.value)
     if moment is None:
         return Const(type, True, None)
     if type.kind is Kind.DATETIME and moment.microsecond:
