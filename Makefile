@@ -1,7 +1,7 @@
 # The commands of this repository.  Each sets up what it needs (scripts/setup.sh; quick when done).
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test fuzz cluster soak simulate workers leaks chaos fuzz-protocols memory-sweep docs lint types bench clean
+.PHONY: setup demo test fuzz boundaries cluster soak simulate workers leaks chaos fuzz-protocols memory-sweep docs lint types bench clean
 
 setup:
 	@bash scripts/setup.sh
@@ -17,6 +17,14 @@ FUZZ_CASES ?= 4000
 fuzz: setup
 	@NORIA_FUZZ_CASES=$(FUZZ_CASES) NORIA_FUZZ_SEED=$${NORIA_FUZZ_SEED:-random} NORIA_FUZZ_FAILURES=10 \
 		$(PYTHON) -m pytest -q -s --tb=short tests/differential
+
+# Every function with boundary values of its arguments: so many calls for each number of arguments, in views, one-shots
+# and Spark; the seed is printed, NORIA_BOUNDARY_SEED repeats one.
+BOUNDARY_CALLS ?= 16
+boundaries: setup
+	@seed=$${NORIA_BOUNDARY_SEED:-$$(date +%s)}; echo "NORIA_BOUNDARY_SEED=$$seed"; \
+		NORIA_BOUNDARY_SEED=$$seed NORIA_BOUNDARY_CALLS=$(BOUNDARY_CALLS) NORIA_BOUNDARY_SPARK=100000 \
+		$(PYTHON) -m pytest -q --timeout=0 tests/dataflow/test_boundary_values.py tests/spark/test_boundary_values.py
 
 # On a Spark standalone cluster of several daemons; and the data source on local-cluster, while tasks fail.
 cluster: setup

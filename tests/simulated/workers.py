@@ -99,6 +99,7 @@ class SimProcess:
             self._lineage.release()
             raise
         self._end, self._pulse = End(), End()
+        self.worker.engine.outages.log = None  # an operator that raises is a defect, which is to end the simulation
         self.line = SimLine(self._end, config, loop)
         path = wire.socket_path(config.endpoint)
         for end, kind in ((self._end, Kind.JOIN), (self._pulse, Kind.JOIN_PULSE)):

@@ -4,9 +4,9 @@
 so what is visible is durable and a client reads its own writes.
 
 Keeps true: whatever a request raises is that request's error.  A user's error changes nothing; an unforeseen one
-(error 1105, with a number that the log explains) costs the partial state that the request may have touched.  Only a
-broken invariant, a tick that fails after its commit and a store that is out of order leave `step` as an exception
-and end the worker.
+(error 1105, with a number that the log explains) costs the partial state that the request may have touched.  An
+operator that raises in a tick is out of service (`outages.py`).  Only a broken invariant, a tick that fails outside of
+its operators and a store that is out of order leave `step` as an exception and end the worker.
 """
 
 from __future__ import annotations
