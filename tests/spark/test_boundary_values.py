@@ -25,7 +25,7 @@ CALLS = int(os.environ.get("NORIA_BOUNDARY_CALLS", "1"))  # of each function and
 SEED = int(os.environ.get("NORIA_BOUNDARY_SEED", "0"))
 MOST = int(os.environ.get("NORIA_BOUNDARY_SPARK", "100"))  # calls in all
 TOGETHER = 50  # columns of one job
-LARGE = ("REPEAT(", "SPACE(", "LPAD(", "RPAD(")  # results as large as a packet: the session of tests has no room for many
+LARGE = ("REPEAT(", "SPACE(", "LPAD(", "RPAD(")  # results may be as large as a packet: too much for the session
 
 
 def test_spark_gives_what_the_kernels_give(spark: SparkSession) -> None:
