@@ -406,10 +406,8 @@ class Program(Texts):
     def _unfillable(self, name: str, why: BaseException) -> None:
         """A view has no first state, and will not have one while this worker lives."""
         view = self._views.get(name) or self._adhoc.get(name)
-        if view is None or isinstance(why, WorkerGone):
-            return
-        if is_out_of_service(why) and not view.adhoc:  # the worker builds it again by itself
-            return
+        if view is None or isinstance(why, WorkerGone) or (is_out_of_service(why) and not view.adhoc):
+            return  # the last one the worker builds again by itself
         if isinstance(why, Poisoned):  # building it ends workers
             self._deaths[name] = limits.POISON_DEATHS
         error = why if isinstance(why, SqlError) else SqlError(1105, "HY000", str(why))
