@@ -30,10 +30,12 @@ class FakeSupervisor:
         self.running: dict[str, asyncio.Future[Any]] = {}
         self.over: dict[str, Callable[[], None]] = {}
         self.most = 0
+        self.pools: list[str] = []
 
     async def run_job(self, function: str, *, pool: str, on_end: Callable[[], None], plan: str, **_: Any) -> Any:
         future = self.running[plan] = asyncio.get_running_loop().create_future()
         self.over[plan] = on_end
+        self.pools.append(pool)
         self.most = max(self.most, len(self.running))
         try:
             return await future
@@ -163,10 +165,24 @@ def test_what_is_verified_of_a_view_is_what_it_derives_from(tmp_path: Path) -> N
     assert bulk._below([view]) == [tables[0], tables[2]]
 
 
+def test_each_bulk_job_has_a_pool_of_its_own(tmp_path: Path) -> None:
+    async def test(spark: FakeSupervisor, bulk: Bulk, query: Callable[[str], asyncio.Task[Any]], told: list[str]
+                   ) -> None:
+        for names in ("ab", "cd"):
+            jobs = [asyncio.ensure_future(bulk._run("job", plan=name)) for name in names]
+            await settle()
+            assert len(set(spark.pools)) == 2
+            for running in spark.running.values():
+                running.set_result(None)
+            await asyncio.gather(*jobs)
+
+    rig(tmp_path, test)
+
+
 class DyingSupervisor:
     """Drivers that die under so many jobs; then one that answers."""
 
-    state = "up"
+    is_up = True
 
     def __init__(self, *errors: Exception):
         self.errors, self.jobs = list(errors), list[str]()
@@ -210,7 +226,7 @@ def test_a_job_that_cannot_be_done_says_why(tmp_path: Path, errors: tuple[Except
 
 def test_a_job_that_waits_for_a_driver_says_so(tmp_path: Path) -> None:
     spark = DyingSupervisor()
-    spark.state = "starting"
+    spark.is_up = False
     assert steps_of(spark, tmp_path / "sst")[0] == {"step": "waiting for Spark, which is starting"}
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from noria.spark.hosting.driver import LENGTH, Ping, pack
+from noria.spark.hosting.driver import LENGTH, Cancelled, Driver, Ping, pack
 from noria.spark.hosting.session import import_path
 
 ENDS_S = 20
@@ -39,3 +39,16 @@ def test_it_ends_with_its_front_end(how: str) -> None:
         finally:
             process.kill()
             process.wait()
+
+
+def test_a_cancelled_job_ends_where_it_tells_of_its_progress() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        driver = Driver(theirs)
+        tell = driver._progress_of(1)
+        tell(0, 2, "the first view")
+        assert ours.recv(1)
+        driver._cancelled.add(1)
+        with pytest.raises(Cancelled):
+            tell(1, 2, "the next view")
+        assert not issubclass(Cancelled, Exception)

@@ -82,6 +82,7 @@ def test_frozen_drivers_and_jvms_and_jobs_that_nothing_interrupts_are_replaced(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SPARK_BEAT_S", 0.2)
     monkeypatch.setattr(module, "SPARK_CANCEL_S", 1)
+    monkeypatch.setattr(module, "SPARK_CANCEL_MOST_S", 2)
 
     async def test() -> None:
         events: list[Event] = []

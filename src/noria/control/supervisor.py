@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from noria.control.pulse import Pulse
-from noria.core.limits import SPARK_BEAT_S, SPARK_CANCEL_S, SPARK_START_S, SPARK_WAIT_S
+from noria.core.limits import SPARK_BEAT_S, SPARK_CANCEL_MOST_S, SPARK_CANCEL_S, SPARK_START_S, SPARK_WAIT_S
 from noria.runtime.lineage import Process
 from noria.runtime.worker_main import WorkerConfig
 from noria.spark.hosting.driver import (
@@ -62,7 +62,7 @@ class DriverGone(ConnectionError):
 
 
 class NoDriver(DriverGone):
-    """There is no Spark driver, and none came while a job waited for one."""
+    """There is no Spark driver: the start for which a job waited has failed, or took too long."""
 
 
 class JobError(Exception):
@@ -119,6 +119,7 @@ class Supervisor:
         self._jobs: dict[int, _Job] = {}
         self._next_job = 0
         self._up = asyncio.Event()
+        self._waiting: set[asyncio.Future[None]] = set()  # jobs that wait for a driver
         self.unusable: asyncio.Future[str] | None = None  # why a worker cannot open its store, once one cannot
         self._keeper: asyncio.Task[None] | None = None
         self._when_needed = False  # the first job starts it
@@ -127,6 +128,11 @@ class Supervisor:
         self._jvm: Process | None = None
         self._pulse = Pulse()
         self._last_end = ""
+
+    @property
+    def is_up(self) -> bool:
+        """Is there a driver that takes jobs?"""
+        return self._up.is_set()
 
     def processes(self) -> list[int]:
         """The driver's process and its JVM's, as far as they are there."""
@@ -177,6 +183,7 @@ class Supervisor:
         await asyncio.gather(self._keeper, return_exceptions=True)
         self._keeper = None
         self._fail_jobs(DriverGone("the front end is stopping"))
+        self._tell_waiting(SparkUnavailable("the server is stopping"))
         self.state = "stopped"
 
     async def _keep(self, first: asyncio.Future[Ready] | None) -> None:
@@ -191,6 +198,7 @@ class Supervisor:
                 failures += 1
                 self._last_end = str(e)
                 self._event("failed", str(e))
+                self._tell_waiting(e)
                 if first is not None and not first.done():
                     first.set_exception(e)
                     return
@@ -277,6 +285,7 @@ class Supervisor:
         if self.workers is not None:
             self._send(HostWorkers(self.workers))
         self._up.set()
+        self._tell_waiting()
 
     async def _bury(self) -> None:
         """Nothing of the last driver stays: its process, its JVM (and so its workers), its jobs."""
@@ -305,9 +314,9 @@ class Supervisor:
     async def run_job(self, function: str, progress: Callable[..., None] | None = None, *, pool: str = "default",
                       on_end: Callable[[], None] = _nothing, **kwargs: Any) -> Any:
         """The result of "module:function"(session, **kwargs) in the driver.  Raises noria's own errors
-        (a `SqlError`, say) as they are, others as `JobError`; `DriverGone` when the driver dies, `NoDriver` when there
-        is none for SPARK_WAIT_S.  Cancelling the call cancels the job, wherever it is; `on_end` is called when
-        nothing of it runs any more, which may be after the call."""
+        (a `SqlError`, say) as they are, others as `JobError`; `DriverGone` when the driver dies, `NoDriver` when the
+        next one cannot be started, or not within SPARK_WAIT_S.  Cancelling the call cancels the job, wherever it is;
+        `on_end` is called when nothing of it runs any more, which may be after the call."""
         try:
             await self._driver()
         except BaseException:
@@ -322,7 +331,7 @@ class Supervisor:
         except asyncio.CancelledError:
             if number in self._jobs:
                 self._send(CancelJob(number))
-                job.overdue = asyncio.get_running_loop().call_later(SPARK_CANCEL_S, self._overdue, function)
+                self._give_time(job, SPARK_CANCEL_MOST_S)
             raise
 
     async def _driver(self) -> None:
@@ -331,16 +340,39 @@ class Supervisor:
             self.start_soon()
         if self._keeper is None:
             raise NoDriver(f"the {self.title} is not started")
+        if self._up.is_set():
+            return
+        start: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(start)
         try:
-            await asyncio.wait_for(self._up.wait(), SPARK_WAIT_S)
+            await asyncio.wait_for(start, SPARK_WAIT_S)
         except TimeoutError:
             why = f"; the last one: {self._last_end}" if self._last_end else ""
-            raise NoDriver(f"there has been no {self.title} for {SPARK_WAIT_S} s{why}; one is being started: "
-                             "try again") from None
+            raise NoDriver(f"the {self.title} is still being started after {SPARK_WAIT_S} s{why}: try again") from None
+        finally:
+            self._waiting.discard(start)
 
-    def _overdue(self, function: str) -> None:
-        """A cancelled job does not end: code that nothing interrupts."""
-        self._pulse.verdict = f"the cancelled job {function} still ran after {SPARK_CANCEL_S} s, so it was killed"
+    def _tell_waiting(self, failed: Exception | None = None) -> None:
+        """A start has ended: well, or with this error."""
+        for start in self._waiting:
+            if start.done():
+                continue
+            if failed is None:
+                start.set_result(None)
+            else:
+                start.set_exception(NoDriver(f"the {self.title} could not be started: {failed}; it is tried again"))
+
+    def _give_time(self, job: _Job, left: float) -> None:
+        job.overdue = asyncio.get_running_loop().call_later(SPARK_CANCEL_S, self._overdue, job, left - SPARK_CANCEL_S)
+
+    def _overdue(self, job: _Job, left: float) -> None:
+        """A cancelled job does not end: code that nothing interrupts.  The driver is replaced, but not under jobs of
+        others before their time, `left` seconds, is over."""
+        if left > 0 and any(not j.future.done() for j in self._jobs.values()):
+            self._give_time(job, left)
+        else:
+            self._pulse.verdict = (f"the cancelled job {job.function} still ran after {SPARK_CANCEL_S} s or more, so "
+                                   "it was killed")
 
     def _take(self, message: Any) -> None:
         if isinstance(message, WorkerStarted):

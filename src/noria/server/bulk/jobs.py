@@ -19,8 +19,8 @@ import asyncio
 import itertools
 import logging
 import shutil
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,7 @@ class Bulk:
         self._supervisor, self._link, self._program, self._workers = supervisor, link, program, workers
         self._directory = directory
         self._numbers = itertools.count(1)
+        self._pools = [f"bulk-{n}" for n in range(3 * SPARK_BULK_JOBS)]  # free ones, in which no job runs
         self._indexing: dict[str, tuple[int, int]] = {}  # tasks done, and of how many, by ticket
         shutil.rmtree(directory, ignore_errors=True)  # of a server that was killed
         directory.mkdir(mode=0o700, parents=True)
@@ -210,11 +211,21 @@ class Bulk:
     async def _run(self, job: str, **arguments: Any) -> Any:
         """A job's result.  Cancelled, it returns when nothing of it runs any more: so its files can go."""
         ended = asyncio.Event()
+        with self._pool() as pool:
+            try:
+                return await self._supervisor.run_job(job, pool=pool, on_end=ended.set, **arguments)
+            except asyncio.CancelledError:
+                await ended.wait()
+                raise
+
+    @contextmanager
+    def _pool(self) -> Iterator[str]:
+        """A scheduler pool for one job alone: Spark runs the jobs of one pool one after the other."""
+        name = self._pools.pop() if self._pools else ""
         try:
-            return await self._supervisor.run_job(job, pool="bulk", on_end=ended.set, **arguments)
-        except asyncio.CancelledError:
-            await ended.wait()
-            raise
+            yield name or "bulk"
+        finally:
+            self._pools += [name] if name else []
 
     # ------------------------------------------------------------ load
     async def load(self, request: dict[str, Any], run: Run | None = None, put: Put | None = None
@@ -309,7 +320,7 @@ class Bulk:
 
     async def _steps(self, job: str, **arguments: Any) -> AsyncGenerator[dict[str, Any], None]:
         """The progress of a job as it goes, then its result; closing the iterator cancels the job."""
-        if self._supervisor.state != "up":
+        if not self._supervisor.is_up:
             yield {"step": "waiting for Spark, which is starting"}
         steps: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 

@@ -136,6 +136,10 @@ def pack(message: Command | Message) -> bytes:
 
 
 # ---------------------------------------------------------------- the process
+class Cancelled(BaseException):
+    """The job was cancelled.  It is no Exception: a job that goes on after the failure of a part must not catch it."""
+
+
 class Driver:
     """Reads commands in one thread, runs each job in its own."""
 
@@ -157,7 +161,6 @@ class Driver:
         start = self._commands.get()
         assert isinstance(start, Start), f"the first command is Start, not {start!r}"
         os.umask(0o077)
-        os.nice(start.settings.nice)
         self._slots = start.settings.local_slots
         try:
             self._session = build_session(start.settings)
@@ -166,6 +169,7 @@ class Driver:
             return
         context = self._session.sparkContext
         self._jvm = context._gateway.proc
+        _give_way(start.settings.nice)
         threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
         self._thread(self._probe_jvm)
         self._send(Ready(os.getpid(), self._jvm.pid, context.master, context.version, time.monotonic() - started))
@@ -235,6 +239,8 @@ class Driver:
                 return  # this process ends: the supervisor says why
             answer = JobFailed(job.id, _portable(e), f"{type(e).__name__}: {short_reason(e)}", traceback.format_exc())
             data = pack(answer)
+        except Cancelled:
+            data = pack(JobFailed(job.id, None, "it was cancelled", ""))
         finally:
             self._cancelled.discard(job.id)
         with self._sending:
@@ -245,13 +251,25 @@ class Driver:
         function = getattr(importlib.import_module(module), name)
         more: dict[str, Any] = {}
         if "progress" in inspect.signature(function).parameters:
-            more["progress"] = lambda *values: self._send(Progress(job.id, values))
+            more["progress"] = self._progress_of(job.id)
         context = self._session.sparkContext
         context.setJobGroup(_group(job.id), job.function, interruptOnCancel=True)
         context.setLocalProperty("spark.scheduler.pool", job.pool)
         if job.id in self._cancelled:
             raise InterruptedError("the job was cancelled before it began")
         return function(self._session, **job.kwargs, **more)
+
+    def _progress_of(self, number: int) -> Callable[..., None]:
+        """Sends what a job tells.  The call ends a job that was cancelled, if its own thread makes it."""
+        own = threading.get_ident()
+
+        def tell(*values: Any) -> None:
+            if number not in self._cancelled:
+                self._send(Progress(number, values))
+            elif threading.get_ident() == own:
+                raise Cancelled
+
+        return tell
 
     def _cancel(self, number: int) -> None:
         """What of the job runs on Spark, and what it would still start there."""
@@ -298,6 +316,13 @@ class Driver:
             self._jvm.kill()
             self._jvm.wait()
         os._exit(code)
+
+
+def _give_way(nice: int) -> None:
+    """Lower the priority of this process and its JVM.  Only a driver that is ready does so: people wait for its start,
+    which takes minutes on a busy machine at a lower priority."""
+    if nice:
+        os.setpriority(os.PRIO_PGRP, 0, nice)
 
 
 def _group(job: int) -> str:
