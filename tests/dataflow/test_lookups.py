@@ -214,7 +214,7 @@ def test_it_holds_no_more_than_one_request_may(bench: Popular, monkeypatch: pyte
 def test_the_program_changes_meanwhile(bench: Popular, change: str) -> None:
     popular(bench)
     bench.ask(2**40, "counts", 0)
-    bench.worker.engine.lookups.step(0, bench.worker.around, bench.worker._again, bench.worker._internal)
+    bench.worker.engine.lookups.step(bench.worker.around, bench.worker._again, bench.worker._internal)
     t = bench.catalog.tables["t"]
     (more,) = bench.catalog.run(f"CREATE VIEW texts AS {VIEWS['texts']}")
     assert isinstance(more, CreateView)
@@ -237,7 +237,7 @@ def test_a_load_meanwhile_is_in_the_answer(bench: Popular, monkeypatch: pytest.M
     popular(bench)
     bench.ask(2**40, "counts", 0)
     engine = bench.worker.engine
-    engine.lookups.step(0, bench.worker.around, bench.worker._again, bench.worker._internal)
+    engine.lookups.step(bench.worker.around, bench.worker._again, bench.worker._internal)
     rows = tuple((1_000 + i, 0, "A", 1) for i in range(50))
     engine.store.write((Insert("t", (0, 1, 2, 3), rows),), 1, 10**6)  # past the data-flow, as files come
     monkeypatch.setattr(engine.store, "ingest", lambda *a: None)

@@ -89,11 +89,14 @@ class FakeWorker:
     def hello(self) -> Hello:
         return Hello(self.config.worker, os.getpid(), *self.last, self.recipe, ())
 
-    def step(self, packets: list[Envelope]) -> list[Envelope]:
+    def handle(self, packets: list[Envelope]) -> list[Envelope]:
         replies = [Envelope(self.config.epoch, self.config.worker, p.seq, self._answer(p))
                    for p in packets if not isinstance(p.body, Between)]  # of others like it: there is nothing to send
         self.around.began(0)
         return replies
+
+    def between(self) -> list[Envelope]:
+        return []
 
     def _answer(self, envelope: Envelope) -> Packet:
         body = envelope.body

@@ -102,7 +102,7 @@ def test_a_key_that_is_evicted_before_it_is_read_comes_with_its_rows(figure2: Da
     reads = transport._executor.reads
     ask = reads._link.ask
 
-    async def asks(packet: Any, retry: bool = False) -> Any:
+    async def asks(packet: Any, retry: bool = False, lease: Any = None) -> Any:
         reply = await ask(packet, retry=retry)
         if isinstance(packet, Read):
             asked.append((packet.fill, reply.rows is None))
@@ -402,7 +402,7 @@ def test_a_select_of_a_new_shape_asks_the_next_worker_where_one_dies(figure2: Da
     link = figure2._transport._link  # type: ignore[attr-defined]
     ask = link.ask
 
-    async def dying(body: Any, retry: bool = False) -> Any:
+    async def dying(body: Any, retry: bool = False, lease: Any = None) -> Any:
         if not retry:
             raise WorkerGone("worker 0 is down")
         return await ask(body, retry)

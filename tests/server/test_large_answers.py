@@ -65,7 +65,7 @@ def makers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("turn", ["first", "from shared memory"])
 def test_every_row_beside_the_loop(local: LocalServices, makers: list[str], text: str, turn: str) -> None:
     assert sorted(asked(local, text, [])) == SOME
-    assert len(makers) >= 2  # as values, as JSON
+    assert makers  # as JSON; the values are made on the way
     assert "noria" not in makers, "the loop's thread made them"
 
 

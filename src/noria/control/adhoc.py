@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -48,12 +49,15 @@ class AdHoc(Catalog):
     def __init__(self, link: Link, adhoc_views: int, hold_ms: int):
         super().__init__()
         self._link, self.hold_ms = link, hold_ms
+        self._clock = time.monotonic
         self._adhoc_views = adhoc_views
         self._pending: dict[tuple[Mir, tuple[int, ...], int], _Pending] = {}
         self._adhoc_made = self._definitions = 0
         self._lock = asyncio.Lock()
         self._sent: tuple[asyncio.Task[Any] | None, asyncio.Future[Any]] | None = None  # the change under way
-        self._costly: OrderedDict[tuple[Mir, tuple[int, ...]], int] = OrderedDict()  # and the version that said so
+        self._costly: OrderedDict[tuple[Mir, tuple[int, ...]], tuple[int, float]] = OrderedDict()
+        """SELECTs whose view took the worker too long: under which version of the program, and how long that counts."""
+        self._small: set[str] = set()  # ad-hoc views over few rows: Spark would take longer than any wait for them
         self.policy = Policy()
         self.first_states = FirstStates(link, self._unfillable, self._unwanted)
 
@@ -95,7 +99,7 @@ class AdHoc(Catalog):
 
     async def rehearsed(self, wanted: ViewDef) -> ViewPlan:
         """What a view for it would keep; none is made.  SqlError 1235 where it must not be made."""
-        if self._costly.get((wanted.plan, wanted.key)) == self.version:
+        if self._is_costly(wanted):
             raise adhoc_too_long(self.hold_ms)
         add = published(replace(wanted, name=f"adhoc_{self._adhoc_made + 1}", adhoc=True))
         reply: packets.Done = await self._link.ask(packets.Rehearse(0, (add,)), retry=True)
@@ -154,7 +158,7 @@ class AdHoc(Catalog):
 
     async def _add_adhoc(self, wanted: ViewDef) -> ViewDef:
         async with self._lock:
-            if self._costly.get((wanted.plan, wanted.key)) == self.version:
+            if self._is_costly(wanted):
                 raise adhoc_too_long(self.hold_ms)
             found = await self._stats()
             rows = sum(found["tables"].get(name, 0) for name in tables_of(wanted.plan))
@@ -166,6 +170,8 @@ class AdHoc(Catalog):
             view = self._numbered(replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True))
             reply = await self._migrate_adhoc(wanted, published(view), self._crowding(found))
             self._remember(view, set())
+            if rows <= limits.ONE_SHOT_ROWS:
+                self._small = {v.name for v in self._adhoc.values() if v.name in self._small} | {view.name}
             self._planned(reply)
             return view
 
@@ -199,8 +205,17 @@ class AdHoc(Catalog):
             self._cost_too_much(wanted)
             raise adhoc_too_long(self.hold_ms) from None
 
+    def is_small(self, view: ViewDef) -> bool:
+        """Is it an ad-hoc view over few rows?  A wait for it is short, however busy the machine is."""
+        return view.name in self._small
+
+    def _is_costly(self, wanted: ViewDef) -> bool:
+        version, until = self._costly.get((wanted.plan, wanted.key), (-1, 0.0))
+        return version == self.version and self._clock() < until
+
     def _cost_too_much(self, wanted: ViewDef) -> None:
-        self._costly[wanted.plan, wanted.key] = self.version
+        """A machine that was busy then may not be any more: it is remembered for a while."""
+        self._costly[wanted.plan, wanted.key] = self.version, self._clock() + limits.FORGET_COSTLY_S
         while len(self._costly) > limits.ADHOC_REFUSED:
             self._costly.popitem(last=False)
 

@@ -225,3 +225,8 @@ def adhoc_too_much(what: str, nbytes: int) -> SqlError:
 def adhoc_too_long(hold_ms: int) -> SqlError:
     return not_supported(f"an ad-hoc view that takes the worker more than {hold_ms} ms, or more memory than one may,",
                          "give the SELECT a `column = value`, or make it a view by CREATE VIEW")
+
+
+def result_gone() -> SqlError:
+    """The worker that holds the rest of a result is another one by now."""
+    return SqlError(1105, "HY000", "the worker that held the rest of this result has ended: run the statement again")

@@ -1,7 +1,7 @@
 """Requests that are answered later: when what they wait for is built.
 
-Keeps true: what is built takes no more than half of a busy worker's time, a slice at a time; a cancelled request is
-answered at the next look; while a slice runs, the request that waits for it is the one that the worker is at.
+Keeps true: what is built is built a slice at a time, in its turn (`turns.py`); a cancelled request is answered at the
+next look; while a slice runs, the request that waits for it is the one that the worker is at.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class Deferred:
 
     def __init__(self, engine: Engine, around: Surroundings, peers: Peers | None, worker: int = 0):
         self._engine, self._around, self._peers, self._worker = engine, around, peers, worker
-        self._clock = around.clock or (lambda: 0)
         self._waiting: list[_Waiting] = []
         self._tickets = 0
         self.questions: dict[str, Callable[[Envelope, str], packets.Packet | None]] = {  # what answers an `Ask` later
@@ -44,7 +43,6 @@ class Deferred:
             "looked up": lambda e, table: self.until_indexed(e, table, True),
             "wanted index": lambda e, _: self.until_wanted(e), "caught up": self.until_caught_up,
             "heard": self.until_heard}
-        self._next_at = 0  # nanoseconds: not before then is there another slice on a busy worker
 
     # -------------------------------------------------------------- who waits
     def until_built(self, e: Envelope, view: str) -> packets.Packet | None:
@@ -188,22 +186,20 @@ class Deferred:
         """Does a request wait?"""
         return bool(self._waiting)
 
-    def build(self, budget_ms: int) -> None:
-        """Slices for about so long; 0: on a busy worker, one at most."""
-        builds, clock = self._engine.builds, self._clock
-        if not builds or (not budget_ms and clock() < self._next_at):
-            return
-        start = clock()
-        while True:
-            build = builds.next()
-            if build is None:
-                break
-            self._around.began(next((w.number for w in self._waiting if build in w.builds()), 0))
-            builds.step()
-            if clock() - start >= budget_ms * 1_000_000:
-                break
+    def can_build(self) -> bool:
+        """Has anything that is being built a slice to do?"""
+        return bool(self._engine.builds) and self._engine.builds.next() is not None
+
+    def build(self) -> int:
+        """One slice; about how many rows it had."""
+        builds = self._engine.builds
+        build = builds.next()
+        if build is None:
+            return 0
+        self._around.began(next((w.number for w in self._waiting if build in w.builds()), 0))
+        builds.step()
         self._around.began(0)
-        self._next_at = 2 * clock() - start
+        return build.rows
 
     def answered(self) -> list[tuple[Envelope, Done]]:
         """Requests that wait no more, with their replies."""

@@ -20,7 +20,7 @@ def number_of(e: Envelope) -> int:
 def refused(e: Envelope, error: SqlError) -> packets.Packet:
     """The error as the reply that the request waits for."""
     body = e.body
-    if isinstance(body, packets.Read | packets.Query):
+    if isinstance(body, packets.Read | packets.Query | packets.More):
         return packets.Rows(body.request, None, error)
     if isinstance(body, packets.ReadMany):
         return packets.Found(body.request, error=error)

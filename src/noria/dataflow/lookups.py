@@ -178,7 +178,6 @@ class Lookups:
     most: int = field(default=0, init=False)
     _under_way: list[Lookup] = field(default_factory=list)
     _readers: list[_Reader] = field(default_factory=list)
-    _next_at: int = 0  # nanoseconds: not before then is there another slice on a busy worker
 
     def __bool__(self) -> bool:
         return bool(self._readers)
@@ -250,36 +249,32 @@ class Lookups:
                 lookup.again()
 
     # -------------------------------------------------------------- slices
-    def step(self, budget_ms: int, around: Surroundings, run: Callable[[Envelope], None],
-             unforeseen: Callable[[str, Exception], SqlError]) -> list[tuple[Envelope, Packet]]:
-        """Slices for about so long; 0: on a busy worker, one at most.  run: runs a read again, which has all it waits
-        for; unforeseen: notes a defect of a request, and gives the error to answer with.  The replies to reads that
-        cannot have what they wait for."""
-        clock = around.clock or (lambda: 0)
+    def step(self, around: Surroundings, run: Callable[[Envelope], None],
+             unforeseen: Callable[[str, Exception], SqlError]) -> tuple[int, list[tuple[Envelope, Packet]]]:
+        """One slice of the first in turn: how many rows it read, and the reply to a read that cannot have what it waits
+        for.  run: runs a read again, which has all it waits for; unforeseen: notes a defect of a request, and gives the
+        error to answer with."""
         replies: list[tuple[Envelope, Packet]] = []
-        if not self._readers or (not budget_ms and clock() < self._next_at):
-            return replies
-        start = clock()
-        while self._readers:
-            reader = self._readers[0]
-            try:
-                self._slice(reader, around, clock)
-            except SqlError as error:
-                replies.append((reader.envelope, refused(reader.envelope, error)))
-                self._leave(reader)
-            except (InvariantViolation, StoreBroken):
-                raise
-            except Exception as bug:
-                noted = unforeseen(f"a slice of Read {reader.number}", bug)
-                replies.append((reader.envelope, refused(reader.envelope, noted)))
-                self._leave(reader)
-            else:
-                self._go_on(reader, run)
-            if clock() - start >= budget_ms * 1_000_000:
-                break
+        if not self._readers:
+            return 0, replies
+        reader = self._readers[0]
+        lookup = reader.lookups[-1]
+        before = lookup.done
+        try:
+            self._slice(reader, around, around.clock or (lambda: 0))
+        except SqlError as error:
+            replies.append((reader.envelope, refused(reader.envelope, error)))
+            self._leave(reader)
+        except (InvariantViolation, StoreBroken):
+            raise
+        except Exception as bug:
+            noted = unforeseen(f"a slice of Read {reader.number}", bug)
+            replies.append((reader.envelope, refused(reader.envelope, noted)))
+            self._leave(reader)
+        else:
+            self._go_on(reader, run)
         around.began(0)
-        self._next_at = 2 * clock() - start
-        return replies
+        return max(lookup.done - before, 0), replies
 
     def _slice(self, reader: _Reader, around: Surroundings, clock: Callable[[], int]) -> None:
         if around.unwanted(reader.number):
@@ -292,14 +287,15 @@ class Lookups:
         if lookup.over or lookup.stale:
             return
         around.began(reader.number)
-        start, outer = clock(), self.engine.work
+        processor = around.processor or clock
+        start, began, outer = clock(), processor(), self.engine.work
         self.engine.work = Work()
         try:
             lookup.step()
         finally:
             self.engine.work = outer
         took = clock() - start
-        lookup.spent_ns += took
+        lookup.spent_ns += processor() - began
         if took > LOOKUP_SLICE_MS * 1_000_000:
             lookup.rows = max(lookup.rows // 2, 1)
         elif took < LOOKUP_SLICE_MS * 500_000:

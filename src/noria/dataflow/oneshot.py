@@ -60,12 +60,17 @@ class OneShot:
                  texts: Mapping[Node, Collection[int]] | None = None):
         self.symbols, self.store, self.work = engine.symbols, engine.store, engine.work
         self.tick_number = engine.tick_number
-        self._engine, self._twins, self._left = engine, twins, rows
+        self._engine, self._twins, self._left, self._most = engine, twins, rows, rows
         self._texts = texts or {}
         self._delta = delta or {}
         self._whole: dict[Node, Batch] = {}
         self._hashed: dict[Node, Table] = {}
         self._asked: defaultdict[Node, int] = defaultdict(int)
+
+    @property
+    def spent(self) -> int:
+        """Rows read so far."""
+        return min(self._most - self._left, self._most)
 
     # -------------------------------------------------------------- what is asked
     def read(self, top: Node, key: Columns, keys: Codes, nulls: bool = False) -> tuple[Batch, Codes]:

@@ -1,7 +1,8 @@
 """What a worker takes and gives: frozen messages, no I/O (the wire form is `runtime/wire.py`).
 
 Every packet travels in an `Envelope`: the sender's epoch (a receiver refuses an older one), a sequence number
-(per sender and epoch, for exactly-once writes) and the watermark vector of (worker, tick) applied.
+(per sender and epoch, for exactly-once writes) and the watermark vector of (worker, tick) applied.  The module has more
+than 500 lines because it is a list of messages.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ class Read:
     keys are enough, or of the greatest (descending).  fill: the keys are to be present, and the answer has no rows:
     whoever asks reads them from shared memory.  definition: of the view that is meant; error 1412 where another one has
     the name by now, or none (0: whichever has it).  limit_ms: how long it may keep the worker (0: any time).
-    together: of one key, and may travel with others, in a `ReadMany`."""
+    together: of one key, and may travel with others, in a `ReadMany`.  pieces: many rows may come in pieces, which
+    `More` asks for."""
 
     request: int
     view: str
@@ -138,6 +140,7 @@ class Read:
     definition: int = 0
     limit_ms: int = 0
     together: bool = False
+    pieces: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ class Query:
     """Rows of a view (plan.view.ViewDef) that is in no program: a one-shot, of which nothing is kept (`oneshot.py`).
     keys, nulls, between, first, descending, limit_ms: as of `Read`.  What would read more than `rows` rows
     reads its table in slices (`slicing.py`): error 3024 where it cannot.  spread: rows of all workers matter to each
-    row, not this one's alone.  Answer: `Rows`."""
+    row, not this one's alone.  pieces: as of `Read`.  Answer: `Rows`."""
 
     request: int
     view: Any
@@ -176,6 +179,17 @@ class Query:
     rows: int = 0
     limit_ms: int = 0
     spread: bool = False
+    pieces: bool = False
+
+
+@dataclass(frozen=True)
+class More:
+    """The next rows of the answer to the Query or Read `of`.  stop: nobody wants them, the worker lets go of them,
+    and does not answer.  Answer: `Rows`."""
+
+    request: int
+    of: int
+    stop: bool = False
 
 
 @dataclass(frozen=True)
@@ -442,12 +456,14 @@ class Wrote:
 
 @dataclass(frozen=True)
 class Rows:
-    """Answer to Read and Query: an Arrow table of the view's visible columns plus `__key`, the ordinal of the asked
-    key; None where the keys were only to be filled."""
+    """Answer to Read, Query and More: an Arrow table of the view's visible columns plus `__key`, the ordinal of the
+    asked key; None where the keys were only to be filled.  left: rows of the same answer that the worker still holds;
+    `More` asks for them."""
 
     request: int
     rows: Any
     error: SqlError | None = None
+    left: int = 0
 
 
 @dataclass(frozen=True)
@@ -490,7 +506,7 @@ class Done:
 
 
 Packet = (
-    Write | Prepare | Decide | WorkOut | Meet | CheckUnique | Entries | Page | Read | ReadMany | Query | Migrate
+    Write | Prepare | Decide | WorkOut | Meet | CheckUnique | Entries | Page | Read | ReadMany | Query | More | Migrate
     | Rehearse | Snapshot | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between
     | Hello | Wrote | Rows | Found | Migrated | Done
 )

@@ -15,11 +15,12 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation, SqlError, unfilled, view_changed, view_gone
 from noria.core.symbols import Symbols
 from noria.dataflow import packets
-from noria.dataflow.answers import codes_of, shown
+from noria.dataflow.answers import codes_of
 from noria.dataflow.changes import Changes
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Remote
 from noria.dataflow.lookups import LongLookup
+from noria.dataflow.results import Results
 from noria.dataflow.surroundings import Surroundings
 from noria.dataflow.work import Work
 
@@ -27,8 +28,9 @@ from noria.dataflow.work import Work
 class Reading:
     """See the module."""
 
-    def __init__(self, engine: Engine, changes: Changes, symbols: Symbols, around: Surroundings):
+    def __init__(self, engine: Engine, changes: Changes, symbols: Symbols, around: Surroundings, results: Results):
         self._engine, self._changes, self._symbols, self._around = engine, changes, symbols, around
+        self._results = results
 
     def read(self, body: packets.Read) -> packets.Rows:
         changes, engine, name = self._changes, self._engine, body.view
@@ -50,7 +52,7 @@ class Reading:
             return packets.Rows(body.request, None, error)
         if body.fill:
             return packets.Rows(body.request, None)
-        return shown(body.request, view, self._symbols, rows, ordinal)
+        return self._results.shown(body.request, view, body.pieces, rows, ordinal)
 
     # ------------------------------------------------------------ many
     def prefill(self, bodies: Sequence[packets.Read]) -> None:
@@ -61,7 +63,8 @@ class Reading:
         if len(reads) < 2 or view is None:
             return
         self._around.began(reads[0].request)
-        self._engine.work = Work(self._around.clock, min(r.limit_ms for r in reads) // 2)
+        self._engine.work = Work(self._around.clock, min(r.limit_ms for r in reads) // 2,
+                                 processor=self._around.processor)
         self._together(view, lambda: np.concatenate([codes_of(r.keys, view.key_fields, self._symbols) for r in reads],
                                                     axis=1))
 
@@ -82,9 +85,10 @@ class Reading:
         view, unwanted = self._changes.views.get(alike.view), self._around.unwanted
         if view is None or alike.definition not in (0, view.definition):
             return None
-        self._engine.work = Work(self._around.clock, alike.limit_ms // 2, lambda: all(map(unwanted, alike.requests)))
+        self._engine.work = Work(self._around.clock, alike.limit_ms // 2, lambda: all(map(unwanted, alike.requests)),
+                                 processor=self._around.processor)
         found = self._together(view, lambda: codes_of(alike.keys, view.key_fields, self._symbols))
-        return None if found is None else shown(0, view, self._symbols, *found).rows
+        return None if found is None else self._results.shown(0, view, False, *found).rows
 
     def _together(self, view: Any, keys: Callable[[], Codes]) -> tuple[Batch, Codes] | None:
         """What is found of all keys; None where that is to be told to each by itself."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation, SqlError, interrupted, took_too_much, view_changed
-from noria.core.limits import BUILD_SLICE_MS, NULL_CODE, ONE_SHOT_BYTES, ONE_SHOT_SCAN_ROWS, ONE_SHOT_SCANS
+from noria.core.limits import BUILD_SLICE_MS, NULL_CODE, ONE_SHOT_BYTES, ONE_SHOT_SCAN_ROWS, ONE_SHOTS_BYTES
 from noria.core.types import TableDef
 from noria.dataflow.envelopes import number_of, refused
 from noria.dataflow.graph import Columns, Node, Untraceable, distinct
@@ -71,8 +71,8 @@ class Scan:
         self._begin()
 
     @staticmethod
-    def can(engine: Engine, top: Node) -> bool:
-        """Does the query read one table, in the order of its primary key, and is that not too large?"""
+    def can(engine: Engine, top: Node, rows: int = ONE_SHOT_SCAN_ROWS) -> bool:
+        """Does the query read one table, in the order of its primary key, and has that no more than so many rows?"""
         path = _path(top)
         if path is None:
             return False
@@ -80,7 +80,7 @@ class Scan:
         assert isinstance(op, Base)
         known = engine.store.tables().get(op.table.name)
         return known is not None and bool(known.primary_key) and (
-            engine.store.row_count(known.name) <= ONE_SHOT_SCAN_ROWS)
+            engine.store.row_count(known.name) <= min(rows, ONE_SHOT_SCAN_ROWS))
 
     def _begin(self) -> None:
         self._after: bytes | None = None
@@ -234,27 +234,31 @@ def _traced(top: Node, key: Columns) -> Columns:
 
 
 # ------------------------------------------------------------------ all of them
-@dataclass
+@dataclass(eq=False)
 class _Asker:
-    """Who waits for a scan.  told: makes the reply of the rows and their ordinals."""
+    """Who waits for a scan.  told: makes the reply of the rows and their ordinals.  nbytes: what the scan keeps."""
 
     envelope: Envelope
     number: int
     scan: Scan
     told: Callable[[Batch, Codes], Packet]
     work: Work
+    nbytes: int = 0
 
 
 @dataclass
 class Scans:
-    """All scans, taking turns.  unforeseen: notes a defect of a request, and gives the error to answer with."""
+    """All scans, taking turns.  Together they keep ONE_SHOTS_BYTES: beyond, those go on that keep little, and the
+    oldest one while there is room for its result; the others wait.  unforeseen: notes a defect of a request, and gives
+    the error to answer with; results: bytes of results that are held."""
 
     engine: Engine
     around: Surroundings
     unforeseen: Callable[[str, Exception], SqlError]
+    results: Callable[[], int] = lambda: 0
     _waiting: deque[_Asker] = field(default_factory=deque)
+    _oldest: deque[_Asker] = field(default_factory=deque)  # the same, in the order of coming
     _replies: list[tuple[Envelope, Packet]] = field(default_factory=list)
-    _next_at: int = 0  # nanoseconds: not before then is there another slice on a busy worker
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._replies)
@@ -262,12 +266,14 @@ class Scans:
     def begin(self, e: Envelope, shot: OneShot, top: Node, asked: Asked, told: Callable[[Batch, Codes], Packet]
               ) -> bool:
         """Answer a query by a scan, if one can; then its reply comes later."""
-        if len(self._waiting) >= ONE_SHOT_SCANS or not Scan.can(self.engine, top):
+        if not Scan.can(self.engine, top):
             return False
         number = number_of(e)
         work = shot.work = Work(self.around.clock, 0, partial(self.around.unwanted, number), ONE_SHOT_BYTES)
         scan = Scan(self.engine, shot, top, asked)
-        self._waiting.append(_Asker(e, number, scan, told, work))
+        asker = _Asker(e, number, scan, told, work)
+        self._waiting.append(asker)
+        self._oldest.append(asker)
         self.engine.scans.append(scan)
         return True
 
@@ -281,19 +287,36 @@ class Scans:
             if a.scan.reads(table):
                 a.scan.again()
 
-    def step(self, budget_ms: int) -> None:
-        """Slices for about so long; 0: on a busy worker, one at most."""
-        clock = self.around.clock or (lambda: 0)
-        if not self._waiting or (not budget_ms and clock() < self._next_at):
-            return
-        start = clock()
-        while self._waiting:
-            self._slice(self._waiting[0], clock)
-            self._waiting.rotate(-1)
-            if clock() - start >= budget_ms * 1_000_000:
-                break
+    # -------------------------------------------------------------- whose turn it is
+    def can_go_on(self) -> bool:
+        """Has some scan a slice to do?"""
+        return self._next() is not None
+
+    def _next(self) -> _Asker | None:
+        """The next in turn that may go on; one that nobody wants any more comes first, and ends."""
+        unwanted = self.around.unwanted
+        gone = next((a for a in self._waiting if unwanted(a.number)), None)
+        if gone is not None or not self._waiting:
+            return gone
+        results = self.results()
+        room = ONE_SHOTS_BYTES - results - sum(a.nbytes for a in self._waiting)
+        if room > 0:
+            return self._waiting[0]
+        little = ONE_SHOTS_BYTES // (4 * len(self._waiting))
+        oldest = self._oldest[0] if results < ONE_SHOTS_BYTES else None
+        return next((a for a in self._waiting if a is oldest or a.nbytes <= little), None)
+
+    def step(self) -> int:
+        """One slice of the next; how many rows it read."""
+        a = self._next()
+        if a is None:
+            return 0
+        self._waiting.remove(a)
+        self._waiting.append(a)
+        before = a.scan.done
+        self._slice(a, self.around.clock or (lambda: 0))
         self.around.began(0)
-        self._next_at = 2 * clock() - start
+        return a.scan.done - before
 
     def _slice(self, a: _Asker, clock: Callable[[], int]) -> None:
         self.around.began(a.number)
@@ -305,6 +328,7 @@ class Scans:
                 raise interrupted()
             if a.scan.step():
                 reply = a.told(*a.scan.answer())
+            a.nbytes = a.scan.memory()
         except SqlError as error:
             reply = refused(a.envelope, error)
         except (InvariantViolation, StoreBroken):
@@ -320,7 +344,8 @@ class Scans:
             a.scan.rows = min(a.scan.rows * 2, MOST_ROWS)
         if reply is not None:
             self._waiting.remove(a)
-            self.engine.scans.remove(a.scan)
+            self._oldest.remove(a)
+            self.engine.scans = [s for s in self.engine.scans if s is not a.scan]
             self._replies.append((a.envelope, reply))
 
     def answered(self) -> list[tuple[Envelope, Packet]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 @dataclass
 class Surroundings:
     """What a worker is told of the world, and tells it.  clock: nanoseconds (None: nothing is bounded in time);
+    processor: nanoseconds that this thread has computed (None: the clock counts);
     began: called with the number of the request that is begun, 0 for none; unwanted: has the request of this number
     been cancelled?  note: a line for the log.  state_bytes: the most that one full state may take (0: any)."""
 
@@ -17,3 +18,4 @@ class Surroundings:
     unwanted: Callable[[int], bool] = lambda number: False
     note: Callable[[str], object] = lambda text: None
     state_bytes: int = 0
+    processor: Callable[[], int] | None = None

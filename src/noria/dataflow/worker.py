@@ -24,13 +24,12 @@ from noria.core.errors import (
     InvariantViolation,
     SqlError,
     internal_error,
-    took_too_much,
+    interrupted,
     view_gone,
 )
 from noria.core.limits import ADHOC_SHARE, ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
 from noria.dataflow import evict, export, loads, packets, render, validate, waits
-from noria.dataflow.answers import codes_of, shown
 from noria.dataflow.changes import Changes, Planner
 from noria.dataflow.commits import Commits, TickFailed
 from noria.dataflow.deferred import Deferred
@@ -40,14 +39,14 @@ from noria.dataflow.envelopes import number_of, refused, runs
 from noria.dataflow.gathering import nothing
 from noria.dataflow.graph import Remote
 from noria.dataflow.lookups import LongLookup
-from noria.dataflow.oneshot import TooMuch
+from noria.dataflow.one_shots import OneShots
 from noria.dataflow.packets import Envelope
 from noria.dataflow.peers import Peers, routed
 from noria.dataflow.profile import Profile
 from noria.dataflow.protocols import BaseStore, StoreBroken, ViewFactory
 from noria.dataflow.reading import Reading
-from noria.dataflow.slicing import Asked, Scans
 from noria.dataflow.surroundings import Surroundings
+from noria.dataflow.turns import Class, Turn, Turns
 from noria.dataflow.well_formed import wrong
 from noria.dataflow.work import Work
 from noria.state.mapped import leaving
@@ -85,14 +84,18 @@ class Worker:
         self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
         self.engine.outages.note, self.engine.outages.log = self.around.note, self._logged
         self._deferred = Deferred(self.engine, self.around, self._peers, worker)
-        self._scans = Scans(self.engine, self.around, self._internal)
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
-        self._reading = Reading(self.engine, self._changes, symbols, self.around)
+        self._shots = OneShots(self.engine, self._changes, symbols, self.around, self._peers, self._internal,
+                               self._again, self._wait)
+        self._scans = self._shots.scans
+        self._reading = Reading(self.engine, self._changes, symbols, self.around, self._shots.results)
+        self._turns = Turns(self._classes(), self.around.clock or (lambda: 0))
         commits = Commits(self.engine, store, (self.engine.builds, self._scans, self.engine.lookups))
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
             **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), partial(self._write, commits.write)),
             packets.Ingest: self._taken_over(commits.ingest),
-            packets.Read: self._read_when_there, packets.Query: self._query, packets.Ask: self._ask,
+            packets.Read: self._read_when_there, packets.Query: self._shots.add, packets.Ask: self._ask,
+            packets.More: self._shots.results.ask,
             packets.Migrate: lambda b, e: routed(self._peers, b, lambda: self._migrate(b, e)),
             packets.ReadMany: lambda b, e: self._reading.many(b, lambda r: self._again(replace(e, body=r))),
             packets.Bootstrap: self._bootstrap, packets.Fit: lambda _, e: self._deferred.until_fits(e),
@@ -112,9 +115,24 @@ class Worker:
                              tuple(self._store.tables().values()), *self._store.groups())
 
     def step(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
-        """Handle packets in order; one reply each.  A violation carries the story, and the log has it."""
+        """Handle packets in order, and some of what is done in turns; one reply each, now or later."""
+        return [*self.handle(envelopes), *self.between()]
+
+    def handle(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
+        """Packets in order; the replies that are there at once.  A violation carries the story, and the log has it."""
         with self._telling():
-            return self._step(envelopes)
+            return self._handled(envelopes)
+
+    def between(self) -> list[Envelope]:
+        """Some of what is done in turns, on a worker to which packets come; the replies that it completed."""
+        with self._telling():
+            out = self._build(0, self._goes_on())
+            self._steps += 1
+            if self._steps % STEPS_PER_CHECK == 0:
+                self.hold_limit()
+                self.engine.advance()
+                leaving.give_back()
+            return out
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -125,7 +143,7 @@ class Worker:
             self.around.note(str(v))
             raise
 
-    def _step(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
+    def _handled(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         out = []
         ours = [e for e in envelopes if e.epoch == self.epoch]
         self.engine.outages.retry()
@@ -141,26 +159,36 @@ class Worker:
             if self._peers is not None:
                 self._peers.shards.settle()
         self.around.began(0)
-        out += self._build(0, self._goes_on())
-        self._steps += 1
-        if self._steps % STEPS_PER_CHECK == 0:
-            self.hold_limit()
-            self.engine.advance()
-            leaving.give_back()
         return out
 
     def _build(self, budget_ms: int, going: bool) -> list[Envelope]:
-        """Some of what is built in the background, and the replies that waited for it.  going: as of `_goes_on`."""
+        """Work in turns, and the replies that waited for it.  going: as of `_goes_on`; budget_ms: 0 on a worker to
+        which packets come."""
         if self._peers is None and not (going or self._late or self._deferred):
             return []
-        self._deferred.build(budget_ms)
-        self._scans.step(budget_ms)
-        failed = self.engine.lookups.step(budget_ms, self.around, self._again, self._internal)
+        self._shots.look()
+        if budget_ms:
+            self._turns.quiet(budget_ms)
+        else:
+            self._turns.between()
         if self._peers is not None:
             self._peers.shards.settle()
         late, self._late = self._late, []
-        return late + [self._reply(e, reply)
-                       for e, reply in (*self._deferred.answered(), *self._scans.answered(), *failed)]
+        return late + [self._reply(e, reply) for e, reply in (*self._deferred.answered(), *self._shots.answered())]
+
+    def _classes(self) -> dict[Class, Turn]:
+        """What is done in turns."""
+        shots, lookups = self._shots, self.engine.lookups
+        return {Class.LOOKUPS: Turn(lambda: bool(lookups), self._look_up),
+                Class.QUERIES: Turn(shots.has_fresh, shots.fresh),
+                Class.RESULTS: Turn(lambda: bool(shots.results), shots.piece),
+                Class.SCANS: Turn(shots.has_larger, shots.larger),
+                Class.BUILDS: Turn(self._deferred.can_build, self._deferred.build)}
+
+    def _look_up(self) -> int:
+        units, failed = self.engine.lookups.step(self.around, self._again, self._internal)
+        self._late += [self._reply(e, reply) for e, reply in failed]
+        return units
 
     # -------------------------------------------------------------- other workers
     def outgoing(self) -> list[tuple[int, Envelope]]:
@@ -228,6 +256,8 @@ class Worker:
         if why := wrong(e.body):
             return refused(e, SqlError(1105, "HY000", why))
         number = number_of(e)
+        if isinstance(e.body, packets.Read | packets.Query) and self.around.unwanted(number):
+            return refused(e, interrupted())
         self.around.began(number)
         self._grows |= not isinstance(e.body, packets.Query)
         self.engine.story.request(number, type(e.body).__name__)
@@ -235,7 +265,8 @@ class Worker:
         nbytes = ONE_SHOT_BYTES if isinstance(e.body, packets.Query) else REQUEST_BYTES
         unforeseen = partial(self._internal, f"{type(e.body).__name__} {number}")
         self.engine.work = Work(self.around.clock, limit_ms, partial(self.around.unwanted, number), nbytes,
-                                state_bytes=self.around.state_bytes, unforeseen=unforeseen)
+                                state_bytes=self.around.state_bytes, unforeseen=unforeseen,
+                                processor=self.around.processor)
         try:
             return run() if run is not None else self._handle(e)
         except SqlError as error:
@@ -288,7 +319,7 @@ class Worker:
 
     def _goes_on(self) -> bool:
         """Is there something to do in slices?"""
-        return bool(self._scans or self.engine.lookups or self.engine.builds)
+        return bool(self._turns or self._scans or self.engine.builds)
 
     def close(self) -> None:
         self._store.close()
@@ -360,28 +391,6 @@ class Worker:
         return self._deferred.until_whole(e, node)
 
     # -------------------------------------------------------------- reads and questions
-    def _query(self, body: packets.Query, e: Envelope, pieces: Pieces | None = None) -> packets.Packet | None:
-        """At once, or in slices; again when other workers' rows are here.  pieces: of these, as far as they are."""
-        if body.spread and pieces is None and self._peers is not None:
-            pieces = Pieces(self._peers.elsewhere)
-        view, top, shot = self._changes.once(body.view, body.rows, pieces)
-        keys = codes_of(body.keys if body.between is None else (), view.key_fields, self._symbols)
-        try:
-            if body.between is not None:
-                rows, ordinal = shot.read_between(top, view.key, *body.between, body.first, body.descending)
-            else:
-                rows, ordinal = shot.read(top, view.key, keys, body.nulls)
-        except Remote as r:
-            self._wait(r, e, lambda: self._query(body, e, pieces), pieces)
-            return None
-        except TooMuch:
-            asked = Asked(view.key, keys, body.nulls, body.between)
-            show = partial(shown, body.request, view, self._symbols)
-            if pieces is None and self._scans.begin(e, shot, top, asked, show):
-                return None
-            raise took_too_much(body.rows) from None
-        return shown(body.request, view, self._symbols, rows, ordinal)
-
     def _snapshot(self, body: packets.Snapshot) -> packets.Packet:
         try:
             self._store.checkpoint(body.path)

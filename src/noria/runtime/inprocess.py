@@ -16,13 +16,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from noria.core.limits import IDLE_MS
-from noria.dataflow.packets import Envelope, Hello, Ingest, Migrate, Packet, Write
+from noria.dataflow.packets import Envelope, Hello, Ingest, Migrate, Packet, Rows, Write
 from noria.dataflow.surroundings import Surroundings
 from noria.runtime.changes import Change, Hold, WorkerGone
+from noria.runtime.collecting import collected
 from noria.runtime.lineage import Lineage
 from noria.runtime.link import FRONT_END, LinkState, LinkStats, OnHello, ReplyBook
 from noria.runtime.member import Member
 from noria.runtime.pauses import Pauses
+from noria.runtime.room import Lease
 from noria.runtime.routes import Routes
 from noria.runtime.worker_main import HostedWorker, WorkerConfig, open_worker
 
@@ -52,7 +54,8 @@ class InProcessLink(Member):
         self._lineage = Lineage(self.config.shard_dir, self.config.epoch)
         try:
             self._worker: HostedWorker = open_worker(
-                self.config, self._lineage.incarnation, Surroundings(time.perf_counter_ns, note=log.error))
+                self.config, self._lineage.incarnation, Surroundings(time.perf_counter_ns, note=log.error,
+                                                                           processor=time.thread_time_ns))
         except BaseException:
             self._lineage.release()
             raise
@@ -102,12 +105,15 @@ class InProcessLink(Member):
     async def change(self, body: Change) -> Any:
         return await self.submit(body)
 
-    async def ask(self, body: Packet, retry: bool = False) -> Any:
+    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
         if retry and self.state is LinkState.RECOVERING:  # others of several workers are being brought back
             await self._recovered.wait()
         await self.up()
         self.stats.asks += 1
-        return await self._ask(body)
+        reply = await self._ask(body)
+        if isinstance(reply, Rows) and reply.left:
+            return await collected(reply, self._ask, lambda more: self._send(more, 0), lease)
+        return reply
 
     async def recover(self, body: Packet) -> Any:
         if self.state is not LinkState.RECOVERING:
@@ -164,7 +170,7 @@ class InProcessLink(Member):
         packets, self._arrived = self._arrived, []
         try:
             if packets:
-                replies, more = self._worker.step(packets), True
+                replies, more = [*self._worker.handle(packets), *self._worker.between()], True
             else:
                 replies, more = self._worker.idle(IDLE_MS)
         except Exception as bug:

@@ -28,17 +28,21 @@ from noria.dataflow.packets import (
     Hello,
     Ingest,
     Migrate,
+    More,
     Own,
     Packet,
     Read,
+    Rows,
     Write,
 )
 from noria.runtime import wire
 from noria.runtime.changes import Change, Hold, ReplyBook, WorkerGone
+from noria.runtime.collecting import collected
 from noria.runtime.lineage import Elsewhere, Process
 from noria.runtime.member import LinkState, Losses, Member, Unwritten
 from noria.runtime.pauses import Pauses
 from noria.runtime.pulse import Computing, Doing, Heart
+from noria.runtime.room import Lease
 from noria.runtime.routes import Routes
 from noria.runtime.together import Together
 from noria.runtime.wire import Kind, Reader, Signal, WireError
@@ -96,7 +100,8 @@ class Link(Protocol):
 
     async def change(self, body: Change) -> Any: ...
 
-    async def ask(self, body: Packet, retry: bool = False) -> Any: ...
+    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
+        """The reply; rows that come in pieces as one.  lease: grows by what they take."""
 
     async def recover(self, body: Packet) -> Any: ...
 
@@ -222,14 +227,32 @@ class WorkerLink(Member):
     async def change(self, body: Change) -> Any:
         return await self.submit(body)
 
-    async def ask(self, body: Packet, retry: bool = False) -> Any:
+    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
         """`Rows` or `Done`.  retry: ask the next worker instead of failing when this one dies or none is up."""
         if self.state is not LinkState.UP and not (retry and self.state is not LinkState.CLOSED):
             raise WorkerGone(self._down_text())
         if self._book.blame and (refusal := self._book.blame.refusal(body)) is not None:
             raise refusal
         self.stats.asks += 1
-        return await self._ask(body, retry)
+        while True:
+            reply = await self._ask(body, retry)
+            if not (isinstance(reply, Rows) and reply.left):
+                return reply
+            try:
+                return await collected(reply, self._piece, lambda more: self._send(more, 0), lease)
+            except WorkerGone:
+                if not retry or self._is_closed():
+                    raise
+
+    def _is_closed(self) -> bool:
+        return self.state is LinkState.CLOSED
+
+    async def _piece(self, more: More) -> Rows:
+        """The next piece of a result, of the worker that holds it."""
+        if self.state is not LinkState.UP:
+            raise WorkerGone(self._down_text())
+        reply: Rows = await self._ask(more, retry=False)
+        return reply
 
     async def recover(self, body: Packet) -> Any:
         """Only within `on_hello`: past the queue, to the worker that has just appeared.  A Migrate must say
@@ -266,13 +289,21 @@ class WorkerLink(Member):
             return
         incarnation = self._peer.incarnation
         self._heart.cancel(incarnation, number)
-        self._loop.call_later(DEAF_S, self._end_deaf, incarnation, number)
+        self._loop.call_later(DEAF_S, self._look_whether_deaf, incarnation, number)
 
-    def _end_deaf(self, incarnation: int, number: int) -> None:
-        if self._peer is None or self._peer.incarnation != incarnation or self._at() != number:
+    def _look_whether_deaf(self, incarnation: int, number: int, before: tuple[int, int] | None = None) -> None:
+        """A worker is deaf that is at a cancelled request for DEAF_S and has begun nothing meanwhile: a slice, or the
+        request's turn that came late, is a beginning."""
+        if self._peer is None or self._peer.incarnation != incarnation or self._doing is None:
+            return
+        seen = Doing.seen(self._doing)
+        if seen is None or seen[0] != number:
+            return
+        if seen != before:
+            self._loop.call_later(DEAF_S, self._look_whether_deaf, incarnation, number, seen)
             return
         self._kill_peer()
-        self._lost(f"it went on with a request that was cancelled {DEAF_S} s ago, and was killed")
+        self._lost(f"it went on for {DEAF_S} s with a request that was cancelled, and was killed")
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
         """Give up a change if it has not begun; if it has, it is given up where it has not committed yet.  Its future

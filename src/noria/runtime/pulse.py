@@ -26,7 +26,7 @@ from noria.runtime import wire
 from noria.runtime.lineage import Process
 from noria.runtime.wire import Kind, Reader, Signal
 
-_WORD = struct.Struct("<q")
+_WORDS = struct.Struct("<qq")
 
 
 # ---------------------------------------------------------------- the worker's end
@@ -158,12 +158,13 @@ class Computing:
         self._silent_since = None
 
     def goes_on(self) -> bool:
-        """Has it computed since the last look, or does it wait for the disk, and not for too long without a sign?"""
+        """Has it computed since the last look, or does it wait for a processor or the disk, and not for too long
+        without a sign?"""
         now = self._clock()
         if self._silent_since is None:
             self._silent_since = now
         before, self._ticks = self._ticks, processor_ticks(self._process)
-        going = self._ticks > before or (self._ticks >= 0 and waits_for_disk(self._process))
+        going = self._ticks > before or (self._ticks >= 0 and waits_for_its_turn(self._process))
         return going and now - self._silent_since < KERNEL_S
 
 
@@ -179,39 +180,47 @@ def processor_ticks(process: Process | None) -> int:
     return -1 if fields[0] in "TtZX" else int(fields[11]) + int(fields[12])
 
 
-def waits_for_disk(process: Process | None) -> bool:
-    """Is a thread of it in a wait that no signal ends?  RocksDB syncs its log so, and holds the interpreter then."""
+def waits_for_its_turn(process: Process | None) -> bool:
+    """Is a thread of it ready to run, where other processes have the processors, or in a wait that no signal ends?
+    RocksDB syncs its log so, and holds the interpreter then."""
     try:
         stats = [p.read_text() for p in Path(f"/proc/{process.pid}/task").glob("*/stat")] if process is not None else []
     except OSError:
         return False
-    return any(stat[stat.rindex(")") + 2] == "D" for stat in stats)
+    return any(stat[stat.rindex(")") + 2] in "RD" for stat in stats)
 
 
 # ---------------------------------------------------------------- what a worker is doing
 class Doing:
-    """One number in a file that outlives the worker: the request it is at, 0 for none.  So it is known what it was
-    at when it ended, however it ended."""
+    """Two numbers in a file that outlives the worker: the request it is at, 0 for none, and how often it began one.  So
+    it is known what it was at when it ended, however it ended, and whether it has gone on since a look."""
 
     def __init__(self, path: Path):
         """The worker's side: the file is made anew."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_bytes(bytes(_WORD.size))
+        path.write_bytes(bytes(_WORDS.size))
         with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), _WORD.size)
-        self._word = memoryview(self._map).cast("q")
+            self._map = mmap.mmap(file.fileno(), _WORDS.size)
+        self._words = memoryview(self._map).cast("q")
 
     def __call__(self, number: int) -> None:
-        self._word[0] = number
+        self._words[0] = number
+        self._words[1] += 1
+
+    @staticmethod
+    def seen(path: Path) -> tuple[int, int] | None:
+        """What the worker is at, and how often it began something; None where nothing tells."""
+        try:
+            number, times = _WORDS.unpack(path.read_bytes())
+        except (OSError, struct.error):
+            return None
+        return number, times
 
     @staticmethod
     def last(path: Path) -> int | None:
         """What the worker was at; None where nothing tells."""
-        try:
-            number: int = _WORD.unpack(path.read_bytes())[0]
-        except (OSError, struct.error):
-            return None
-        return number
+        seen = Doing.seen(path)
+        return None if seen is None else seen[0]
 
 
 def doing_path(run_dir: Path, worker: int) -> Path:

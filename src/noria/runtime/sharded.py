@@ -66,6 +66,7 @@ from noria.runtime.numbering import How, Numbering
 from noria.runtime.own_writes import OwnWrites
 from noria.runtime.pauses import ALL, Pauses, Writing
 from noria.runtime.placing import Placed, placed, renumbers
+from noria.runtime.room import Lease
 from noria.runtime.routes import Routes
 from noria.runtime.spread import merged, split
 from noria.runtime.unique import Unique, compared
@@ -505,10 +506,10 @@ class ShardedLink:
         return reply
 
     # ------------------------------------------------------------ questions
-    async def ask(self, body: Packet, retry: bool = False) -> Any:
+    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
         self._asked.asks += 1
         if isinstance(body, Read | Query):
-            return await self._read(body, retry)
+            return await self._read(body, retry, lease)
         if isinstance(body, Ask) and body.what == "analyze" and body.read is not None:
             return await self._analyze(body, retry)
         if isinstance(body, Ask) and body.what in AT_LEADER:
@@ -531,7 +532,7 @@ class ShardedLink:
         return together(body, await asyncio.gather(*(how(link, body) for link in self.links)))
 
     # ------------------------------------------------------------ reads
-    async def _read(self, body: Read | Query, retry: bool) -> Rows:
+    async def _read(self, body: Read | Query, retry: bool, lease: Lease | None) -> Rows:
         view = body.view if isinstance(body, Query) else await self._view(body.view, retry)
         if view is None:
             reply: Rows = await self.links[LEADER].ask(body, retry)  # which says that it is gone
@@ -539,9 +540,10 @@ class ShardedLink:
         parts = split(body, self.routes, view)
         if len(parts) == 1:
             ((worker, part),) = parts.items()
-            only: Rows = await self.links[worker].ask(part, retry)
+            only: Rows = await self.links[worker].ask(part, retry, lease)
             return only
-        replies: list[Rows] = await asyncio.gather(*(self.links[w].ask(part, retry) for w, part in parts.items()))
+        replies: list[Rows] = await asyncio.gather(*(self.links[w].ask(part, retry, lease)
+                                                     for w, part in parts.items()))
         return merged(parts, dict(zip(parts, replies, strict=True)))
 
     async def _view(self, name: str, patient: bool) -> ViewDef | None:

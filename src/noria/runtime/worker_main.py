@@ -15,6 +15,7 @@ import select
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -25,7 +26,9 @@ from noria.core.limits import (
     DEFAULT_MEMORY_BYTES,
     HEARTBEAT_MS,
     IDLE_MS,
+    KERNEL_S,
     LEASE_MS,
+    UNSENT_BYTES,
     WORKER_BOOTSTRAP_ROWS,
     WORKER_INDEX_ROWS,
 )
@@ -95,7 +98,11 @@ class HostedWorker(Protocol):
 
     def hello(self) -> Hello: ...
 
-    def step(self, packets: list[Envelope]) -> list[Envelope]: ...
+    def handle(self, packets: list[Envelope]) -> list[Envelope]:
+        """Packets in order: the replies that are there at once."""
+
+    def between(self) -> list[Envelope]:
+        """Some of what is done in turns, while packets come: the replies that it completed."""
 
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
         """Work that can wait, for about that long: replies it completed, and whether more of it is left."""
@@ -145,7 +152,8 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
     try:
         line = Line(config, lineage.incarnation, clock)
         around = Surroundings(time.perf_counter_ns, Doing(doing_path(config.run_dir, config.worker)),
-                              line.watch.unwanted, note or _to_stderr, _half_of_memory(config.workers))
+                              line.watch.unwanted, note or _to_stderr, _half_of_memory(config.workers),
+                              time.thread_time_ns)
         heard = Heard(heard_path(config.run_dir, config.worker), config.workers) if config.workers > 1 else None
         worker = open_worker(config, lineage.incarnation, around)
         try:
@@ -177,13 +185,17 @@ class Line:
     """The worker's two connections to the front end: packets, and signs of life (`pulse.py`)."""
 
     def __init__(self, config: WorkerConfig, incarnation: int, clock: Clock):
-        self._config, self._incarnation = config, incarnation
+        self._config, self._incarnation, self._clock = config, incarnation, clock
         self._reader = Reader()
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
         self.watch = Watch(lambda: self._connect(Kind.JOIN_PULSE), wire.signal(Kind.PULSE, config.epoch, config.worker),
                            clock)
 
     def __enter__(self) -> Line:
         self._socket = self._connect(Kind.JOIN)
+        self._socket.setblocking(False)
+        self._taken_at = self._clock()
         self.front = Computing(wire.other_end(self._socket))
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
@@ -193,6 +205,8 @@ class Line:
     def __exit__(self, *exc: object) -> None:
         self.watch.close()
         with suppress(OSError):
+            self._socket.settimeout(self._config.lease_ms / 1000)
+            self._socket.sendall(b"".join(self._unsent))
             self._socket.sendall(wire.signal(Kind.GOODBYE, self._config.epoch, self._config.worker))
         self._socket.close()
 
@@ -212,10 +226,17 @@ class Line:
         self._poll.register(other.fileno(), select.POLLIN)
 
     def arrived(self, wait_ms: int) -> tuple[bool, bool]:
-        """Is there something of the front end; of whoever else is watched?"""
-        ready = [fd for fd, _ in self._poll.poll(wait_ms)]
-        front = self._socket.fileno() in ready
-        return front, len(ready) > front
+        """Is there something of the front end; of whoever else is watched?  What is unsent is sent meanwhile."""
+        if not self._unsent:
+            ready = [fd for fd, _ in self._poll.poll(wait_ms)]
+            front = self._socket.fileno() in ready
+            return front, len(ready) > front
+        self._poll.modify(self._socket, select.POLLIN | select.POLLOUT)
+        events = dict(self._poll.poll(min(wait_ms, self._config.lease_ms / 2)))
+        self._poll.modify(self._socket, select.POLLIN)
+        front_events = events.pop(self._socket.fileno(), 0)
+        self._flush()
+        return bool(front_events & ~select.POLLOUT), bool(events)
 
     def receive(self) -> list[wire.Item]:
         """The messages that have arrived.  `FrontEndGone` at the end of the stream."""
@@ -232,11 +253,49 @@ class Line:
         return items
 
     def send(self, envelopes: Sequence[Envelope]) -> None:
-        if envelopes:
-            try:
-                self._socket.sendall(b"".join(map(wire.encode, envelopes)))
-            except OSError as e:
-                raise FrontEndGone(f"the front end takes no replies: {e}") from e
+        """Send what the front end takes now; the rest follows when it takes more.  Waits only where that is much.
+        `FrontEndGone` where the front end has ended, or is frozen."""
+        for e in envelopes:
+            message = wire.encode(e)
+            self._unsent.append(memoryview(message))
+            self._unsent_bytes += len(message)
+        self._flush()
+        while self._unsent_bytes > UNSENT_BYTES:
+            self._await_room()
+
+    def _flush(self) -> None:
+        """As much as goes without waiting."""
+        try:
+            while self._unsent:
+                first = self._unsent[0]
+                sent = self._socket.send(first)
+                self._unsent_bytes -= sent
+                self._taken_at = self._clock()
+                if sent < len(first):
+                    self._unsent[0] = first[sent:]
+                else:
+                    self._unsent.popleft()
+        except BlockingIOError:
+            self._check_front()
+        except OSError as e:
+            raise FrontEndGone(f"the front end takes no replies: {e}") from e
+
+    def _await_room(self) -> None:
+        self._poll.modify(self._socket, select.POLLOUT)
+        self._poll.poll(self._config.lease_ms / 2)
+        self._poll.modify(self._socket, select.POLLIN)
+        self._flush()
+
+    def _check_front(self) -> None:
+        """A front end that takes nothing may be busy; it is gone if it gives no sign of life either."""
+        silent_s = self._clock() - self._taken_at
+        if silent_s > self._config.lease_ms / 1000 and (silent_s > KERNEL_S or not self.front_lives()):
+            raise FrontEndGone(f"the front end takes no replies for {silent_s:.1f} s, and gives no sign of life")
+
+    def front_lives(self) -> bool:
+        """Was it heard within a lease, by its thread for signs of life, or does it compute?"""
+        silent_s = self._clock() - self.watch.heard_at
+        return silent_s <= self._config.lease_ms / 1000 or self.front.goes_on()
 
 
 class Loop:
@@ -259,10 +318,11 @@ class Loop:
         self._line.send([Envelope(self._config.epoch, self._config.worker, 0, self._worker.hello())])
         self._heard_at, self._idle_due = self._clock(), 0.0
         self.more = True  # work that can wait may be there
+        self._wait_ms = IDLE_AFTER_MS  # for packets, before more of it is done
 
     def turn(self) -> None:
         """What has arrived, as one step; work that can wait, when nothing has or it is due."""
-        front, others = self._line.arrived(IDLE_AFTER_MS if self.more else self._config.lease_ms)
+        front, others = self._line.arrived(self._wait_ms if self.more else self._config.lease_ms)
         self._fence.check()
         if not front and self._lease_is_over():
             self.end = "lease"
@@ -275,7 +335,9 @@ class Loop:
                 self._heard_at = self._clock()
                 self._line.front.sign()
             if packets:
-                self._send(self._worker.step(packets))
+                self._send(self._worker.handle(packets))
+                self._send(self._worker.between())
+                self._wait_ms = IDLE_AFTER_MS
                 self._idle_due = self._idle_due if self.more else self._clock() + IDLE_DUE_S
                 self.more = True
             if not self.more or self._clock() < self._idle_due:
@@ -283,6 +345,7 @@ class Loop:
         if self.more:
             replies, self.more = self._worker.idle(IDLE_MS)
             self._send(replies)
+            self._wait_ms = 0
             self._idle_due = self._clock() + IDLE_DUE_S
 
     def _send(self, replies: Sequence[Envelope]) -> None:

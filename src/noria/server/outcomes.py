@@ -91,10 +91,35 @@ class ResultSet:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """How a front writes rows: a session in another process has them encoded there."""
+
+    binary: bool
+    deprecate_eof: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Encoded:
-    """A result as the front's own `Finish` made it."""
+    """A result as packets of the front's `Form`, numbered from 1."""
 
     packets: bytes
+
+
+class Stream(Protocol):
+    """The packets of a large reply, a piece at a time."""
+
+    def pull(self, ready: Callable[[bytes | None], None]) -> None:
+        """`ready` gets the next piece, now or later; None: that was the last one."""
+
+    def close(self) -> None:
+        """The rest is not wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A whole answer as its front made it, numbered from 1, in pieces."""
+
+    stream: Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +129,7 @@ class Failed:
     error: SqlError
 
 
-Outcome = Ok | ResultSet | Encoded | Failed
-Finish = Callable[[ResultSet], Encoded]
-"""What a front makes of a result of many rows: called beside the loop, while the statement still runs and can be
-stopped."""
+Outcome = Ok | ResultSet | Encoded | Streamed | Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +175,12 @@ class Session(Protocol):
     def unseen(self) -> Own:
         """Its writes that some worker may not know of yet: what it is given has them."""
 
-    def query(self, sql: str, multi: bool, finish: Finish | None) -> Answer | Awaitable[Answer] | Later[Answer]:
+    def query(self, sql: str, multi: bool, form: Form | None) -> Answer | Awaitable[Answer] | Later[Answer]:
         """Run a text.  `multi`: may it hold several statements?  (If not, a second one is error 1064.)"""
 
     def prepare(self, sql: str) -> Prepared | Later[Prepared]: ...
 
-    def execute(self, handle: Any, values: Sequence[object], finish: Finish | None
+    def execute(self, handle: Any, values: Sequence[object], form: Form | None
                 ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
         """Run a prepared statement."""
 

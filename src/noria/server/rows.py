@@ -6,27 +6,66 @@ Keeps true: what is made of many rows is made in pieces, since a thread in C cod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
 from noria.core.expressions.coerce import show_time
-from noria.core.limits import OFF_LOOP_ROWS
+from noria.core.limits import LARGE_RESULT_BYTES, OFF_LOOP_ROWS, RESULT_PIECE_BYTES
 from noria.core.types import Field, Kind, SqlType
 from noria.core.values import arrow_type
+from noria.runtime.room import Lease
 
 Many = TypeVar("Many", bound=Sized)
+
+
+class LargeRows(Sequence[tuple[Any, ...]]):
+    """Rows of an Arrow table as tuples, made a piece at a time when they are looked at.  width: the first columns;
+    lease: the room that the table takes, given back with this."""
+
+    def __init__(self, table: pa.Table, width: int, lease: Lease | None = None):
+        self._table, self.lease = table.select(range(width)), lease
+        each = self._table.nbytes // max(len(self), 1)
+        self.piece_rows = min(max(1, RESULT_PIECE_BYTES // max(each, 1)), OFF_LOOP_ROWS)
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[Any, ...]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[tuple[Any, ...]]: ...
+
+    def __getitem__(self, at: int | slice) -> Any:
+        if isinstance(at, slice):
+            start, stop, step = at.indices(len(self))
+            return _tuples(self._table.slice(start, max(stop - start, 0)), self._table.num_columns)[::step]
+        return self[at % len(self):at % len(self) + 1][0] if -len(self) <= at < len(self) else [][at]
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        for at in range(0, len(self), self.piece_rows):
+            yield from self[at:at + self.piece_rows]
+
+
+def is_large(table: pa.Table) -> bool:
+    """Are these too many rows, or too long ones, to be made Python values at once?"""
+    return bool(table.num_rows > OFF_LOOP_ROWS or table.nbytes > LARGE_RESULT_BYTES)
+
+
+def _tuples(table: pa.Table, width: int) -> list[Any]:
+    return list(zip(*(c.to_pylist() for c in table.columns[:width]), strict=True))
 
 
 def python_rows(table: pa.Table, width: int) -> list[Any]:
     """Tuples of the first columns, made in pieces: another thread waits for no more than one."""
     if table.num_rows <= OFF_LOOP_ROWS:
-        return list(zip(*(c.to_pylist() for c in table.columns[:width]), strict=True))
-    pieces = table.to_batches(max_chunksize=OFF_LOOP_ROWS)
-    return [row for p in pieces for row in zip(*(c.to_pylist() for c in p.columns[:width]), strict=True)]
+        return _tuples(table, width)
+    return list(LargeRows(table, width))
 
 
 def arrow_rows(fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -> pa.Table:
@@ -59,6 +98,13 @@ def jsonable(value: Any) -> Any:
     return value
 
 
-async def beside(make: Callable[[Many], list[Any]], found: Many) -> list[Any]:
-    """What is made of rows; of many rows in a thread."""
-    return make(found) if len(found) <= OFF_LOOP_ROWS else await asyncio.to_thread(make, found)
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+async def beside(make: Callable[[Many], Sequence[Any]], found: Many) -> Sequence[Any]:
+    """What is made of rows; of many rows in a thread, one result at a time."""
+    if len(found) <= OFF_LOOP_ROWS:
+        return make(found)
+    loop = asyncio.get_running_loop()
+    async with _turns.setdefault(loop, asyncio.Semaphore(1)):
+        return await asyncio.to_thread(make, found)

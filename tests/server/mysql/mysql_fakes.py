@@ -22,7 +22,7 @@ from noria.server.outcomes import (
     Answer,
     Client,
     Entry,
-    Finish,
+    Form,
     Ok,
     Outcome,
     Prepared,
@@ -81,7 +81,7 @@ class FakeSession:
     def kill(self, number: int) -> None:
         raise SqlError(1094, "HY000", f"Unknown thread id: {number}")
 
-    def query(self, sql: str, multi: bool, finish: Finish | None) -> Answer | Awaitable[Answer]:
+    def query(self, sql: str, multi: bool, form: Form | None) -> Answer | Awaitable[Answer]:
         self.log.append(sql)
         parts = [part.strip() for part in sql.split(";") if part.strip()]
         if len(parts) > 1 and multi:
@@ -117,7 +117,7 @@ class FakeSession:
         fields = answer.fields if isinstance(answer, ResultSet) else ()
         return Prepared(sql, sql.count("?"), fields, NUMBER)
 
-    def execute(self, handle: str, values: Sequence[object], finish: Finish | None
+    def execute(self, handle: str, values: Sequence[object], form: Form | None
                 ) -> Outcome | Awaitable[Outcome]:
         self.log.append((handle, list(values)))
         answer: Outcome | Awaitable[Outcome] = self._answer(handle, values)

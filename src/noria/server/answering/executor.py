@@ -45,7 +45,7 @@ from noria.server.answering import clock
 from noria.server.answering.hits import TOUCH_EVERY, Known
 from noria.server.answering.keys import are_one_key, key_of, keys_of, range_of
 from noria.server.answering.locks import TableLocks
-from noria.server.answering.reads import Reads, first_of, typed_keys
+from noria.server.answering.reads import Many, Reads, first_of, typed_keys
 from noria.server.answering.replies import ReplyCache
 from noria.server.answering.shapes import Shape, as_named, is_of_rows, no_rows, of_all
 from noria.server.answering.statements import Compiled, Statements, is_one_key
@@ -126,10 +126,10 @@ class Executor:
         tell("waiting for the worker")
         if not keys and between is None:
             self.selects += 1
-            return await _of_several(shape, no_rows(view.plan.fields))
+            return await _of_many(shape, Many(no_rows(view.plan.fields), self.reads.room.lease()))
         policy, version = self.program.policy, self.program.version
         try:
-            result = await _of_several(shape, await self.reads.once(view, keys, nulls, between))
+            result = await _of_many(shape, await self.reads.once(view, keys, nulls, between))
         except SqlError as e:
             if e.code != TOO_LONG:
                 policy.answered(view, version, failed=True)
@@ -214,7 +214,10 @@ class Executor:
     async def _fetched(self, reader: ViewDef, through: Through | None, shape: Shape, key: tuple[Any, ...]
                        ) -> ResultSet:
         await self._there(reader)
-        return ResultSet(shape.shown, await beside(shape.apply, await self.reads.fetch(reader, key, through)))
+        found = await self.reads.fetch(reader, key, through)
+        if isinstance(found, Many):
+            return await _of_many(shape, found)
+        return ResultSet(shape.shown, await beside(shape.apply, found))
 
     async def _fetched_several(self, reader: ViewDef, through: Through | None, shape: Shape,
                                keys: list[tuple[Any, ...]], nulls: bool) -> ResultSet:
@@ -227,13 +230,14 @@ class Executor:
         await self._there(reader)
         if between is None:
             return ResultSet(shape.shown, shape.rows_of(no_rows(view.plan.fields)))
-        return await _of_several(shape, await self.reads.between(reader, *between, first_of(view), through))
+        return await _of_many(shape, await self.reads.between(reader, *between, first_of(view), through))
 
     async def _there(self, reader: ViewDef) -> None:
         """When the view can be read; for an ad-hoc one nobody waits long, if Spark can answer meanwhile."""
         if not self.program.first_states.wait_for(reader):
             return
-        hold_s = self.program.hold_ms / 1000 if reader.adhoc and self._bulk is not None else None
+        held = reader.adhoc and self._bulk is not None and not self.program.is_small(reader)
+        hold_s = self.program.hold_ms / 1000 if held else None
         try:
             await asyncio.wait_for(self.program.first_states.of(reader), hold_s)
         except TimeoutError:
@@ -460,6 +464,10 @@ class Executor:
 
 async def _of_several(shape: Shape, found: pa.Table) -> ResultSet:
     return ResultSet(shape.shown, await beside(shape.rows_of, found))
+
+
+async def _of_many(shape: Shape, found: Many) -> ResultSet:
+    return ResultSet(shape.shown, await beside(lambda table: shape.rows_of(table, found.lease), found.table))
 
 
 async def _at_once() -> None:

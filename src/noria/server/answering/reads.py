@@ -28,10 +28,11 @@ from noria.plan.optimizer import kept_top
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
+from noria.runtime.room import Lease, Room
 from noria.runtime.spread import numbered, row_by_row, taken
 from noria.runtime.together import Part
 from noria.server.outcomes import Standing
-from noria.server.rows import beside, python_rows
+from noria.server.rows import is_large, python_rows
 from noria.views.reader import AttachedView, AttachedViews, LargeAnswer
 
 Key = tuple[Any, ...]
@@ -64,11 +65,18 @@ class Found(NamedTuple):
     stands: Standing | None
 
 
+class Many(NamedTuple):
+    """Rows as Arrow, with `__key`, and the room that they take."""
+
+    table: pa.Table
+    lease: Lease
+
+
 @dataclass(slots=True)
 class _Asked:
     """A read under way and how many wait for it."""
 
-    task: asyncio.Task[list[Any]]
+    task: asyncio.Task[list[Any] | Many]
     waiting: int = 0
 
 
@@ -87,6 +95,8 @@ class Reads:
         self._hits_of: defaultdict[str, int] = defaultdict(int)
         self._asks_of: defaultdict[str, int] = defaultdict(int)
         self.on_forget: Callable[[AttachedView], None] = lambda view: None
+        self.room = Room()  # of large results
+        self._copying = asyncio.Semaphore(1)  # one large answer is copied from shared memory, and then waits for room
 
     def counts(self, view: str) -> tuple[int, int]:
         """(lookups answered from shared memory, all lookups) of a view; without those that a kept reply answered."""
@@ -166,14 +176,14 @@ class Reads:
             return None
         return Found(rows, stands)
 
-    async def fetch(self, view: ViewDef, key: Key, through: Through | None = None) -> list[Any]:
+    async def fetch(self, view: ViewDef, key: Key, through: Through | None = None) -> list[Any] | Many:
         """The key's rows from the worker, which fills the key on the way; those of a key that has many from shared
-        memory, made beside the loop."""
-        large = self._table(view, key, through)
+        memory."""
+        large = await self._large(view, key, through)
         if large is not None:
             self.hits += 1
             self._hits_of[view.name] += 1
-            return await _made(large)
+            return large
         self._asks_of[view.name] += 1
         wanted = (view.name, view.definition, key)
         asked = self._asked.get(wanted)
@@ -189,9 +199,29 @@ class Reads:
             if not asked.waiting and not asked.task.done():  # nobody wants it any more
                 asked.task.cancel()
                 self._asked.pop(wanted, None)
+        if isinstance(rows, Many):
+            return Many(chosen(rows.table, through), rows.lease)
         return rows if through is None else through.rows(rows)
 
-    def _answered(self, wanted: tuple[str, int, Key], task: asyncio.Task[list[Any]]) -> None:
+    async def _large(self, view: ViewDef, key: Key, through: Through | None = None) -> Many | None:
+        """The key's rows from shared memory, where they are many; None where they are not there."""
+        attached = self._attached_of(view, key)
+        if attached is None:
+            return None
+        async with self._copying:
+            table = self._table(view, key, through)
+            if table is None:
+                return None
+            return Many(table, await self._covered(table))
+
+    async def _covered(self, table: pa.Table) -> Lease:
+        """The room that a table takes, where it is large."""
+        lease = self.room.lease()
+        if is_large(table):
+            await lease.cover(table.nbytes)
+        return lease
+
+    def _answered(self, wanted: tuple[str, int, Key], task: asyncio.Task[list[Any] | Many]) -> None:
         asked = self._asked.get(wanted)
         if asked is not None and asked.task is task:
             del self._asked[wanted]
@@ -201,7 +231,7 @@ class Reads:
     def _limit_ms(self, view: ViewDef) -> int:
         return self._hold_ms if view.adhoc else VIEW_HOLD_MS
 
-    async def _read(self, view: ViewDef, key: Key) -> list[Any]:
+    async def _read(self, view: ViewDef, key: Key) -> list[Any] | Many:
         """The rows are read from shared memory once they are there: the worker need not send them.  It does where they
         were evicted between, or cannot be published."""
         near = self._attached_of(view, key) is not None
@@ -211,18 +241,19 @@ class Reads:
             found = self._found(view, key)
             if found is not None:
                 return found.rows
-            large = self._table(view, key)
+            large = await self._large(view, key)
             if large is not None:
-                return await _made(large)
+                return large
         return await self._sent(view, key, together=not near)
 
-    async def _sent(self, view: ViewDef, key: Key, together: bool) -> list[Any]:
+    async def _sent(self, view: ViewDef, key: Key, together: bool) -> list[Any] | Many:
         """The key's rows as the worker sends them, along with others' where its shared memory is not here."""
+        lease = self.room.lease()
         rows = await self._ask(Read(0, view.name, [key], definition=view.definition, limit_ms=self._limit_ms(view),
-                                    together=together))
+                                    together=together, pieces=True), lease)
         if isinstance(rows, Part) and rows.whole.table.num_rows <= OFF_LOOP_ROWS:
             return rows.of(rows.whole.made(lambda table: python_rows(table, table.num_columns - 1)))
-        return await _made(rows.table() if isinstance(rows, Part) else pa.table(rows))
+        return Many(rows.table() if isinstance(rows, Part) else pa.table(rows), lease)
 
     def _table(self, view: ViewDef, key: Key, through: Through | None = None) -> pa.Table | None:
         """The key's rows from shared memory as Arrow, with `__key`; None where they are not there."""
@@ -242,10 +273,10 @@ class Reads:
                                     limit_ms=self._limit_ms(view)))
         return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
 
-    async def _ask(self, read: Read | Query) -> Any:
+    async def _ask(self, read: Read | Query, lease: Lease | None = None) -> Any:
         """The worker's answer; of a view that a new worker is still filling, when it has done so."""
         while True:
-            reply: Rows = await self._link.ask(read, retry=True)
+            reply: Rows = await self._link.ask(read, retry=True, lease=lease)
             if reply.error is None:
                 return reply.rows
             if not (isinstance(read, Read) and is_unfilled(reply.error)):
@@ -254,14 +285,16 @@ class Reads:
             if built.error is not None:
                 raise built.error
 
-    async def once(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> pa.Table:
+    async def once(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> Many:
         """The rows of a view that is in no program: of some keys, or of a range of its key.  Error 3024 where a worker
         would read too much for that."""
         self.one_shots += 1
         rows, descending = (between and first_of(view)) or (None, False)
         asked = published(kept_top(view)).view
-        return cast(pa.Table, await self._ask(Query(0, asked, keys, nulls, between, rows, descending, ONE_SHOT_ROWS,
-                                                    ONE_SHOT_MS, not self._alone and not row_by_row(view.plan))))
+        lease = self.room.lease()
+        query = Query(0, asked, keys, nulls, between, rows, descending, ONE_SHOT_ROWS, ONE_SHOT_MS,
+                      not self._alone and not row_by_row(view.plan), pieces=True)
+        return Many(cast(pa.Table, await self._ask(query, lease)), lease)
 
     def several(self, view: ViewDef, keys: list[Key], nulls: bool, through: Through | None = None) -> pa.Table | None:
         """The rows of some keys, those of a worker as of one moment, from shared memory; None where one is missing.
@@ -318,15 +351,16 @@ class Reads:
         return chosen(await self._rows(view, keys, nulls), through)
 
     async def between(self, view: ViewDef, low: int, high: int, first: tuple[int, bool] | None,
-                      through: Through | None = None) -> pa.Table:
+                      through: Through | None = None) -> Many:
         """The rows of a view that is read by ranges whose key is a code from low to high: always from the worker, who
         knows which keys there are.  first: so many of the least keys (True: of the greatest) are enough."""
         self.upqueries += 1
         self._asks_of[view.name] += 1
         rows, descending = first or (None, False)
         read = Read(0, view.name, (), between=(low, high), first=rows, descending=descending,
-                    definition=view.definition, limit_ms=self._limit_ms(view))
-        return chosen(cast(pa.Table, await self._ask(read)), through)
+                    definition=view.definition, limit_ms=self._limit_ms(view), pieces=True)
+        lease = self.room.lease()
+        return Many(chosen(cast(pa.Table, await self._ask(read, lease)), through), lease)
 
     async def many(self, view: ViewDef, keys: pa.Table, through: Through | None = None) -> pa.Table:
         """The visible columns of the rows of many keys, with `__key`, the ordinal of each row's key."""
@@ -363,11 +397,6 @@ def first_of(view: ViewDef) -> tuple[int, bool] | None:
     if view.after is not None or view.limit is None or not view.order or view.order[0][0] != view.key[0]:
         return None
     return view.limit + view.offset, view.order[0][1]
-
-
-async def _made(found: pa.Table) -> list[Any]:
-    """Tuples of the columns before `__key`."""
-    return await beside(lambda table: python_rows(table, table.num_columns - 1), found)
 
 
 def _shown(view: ViewDef, rows: pa.Table, through: Through | None) -> pa.Table:

@@ -26,7 +26,8 @@ from noria.plan.after import Found, filter_of, found_fields, mask_columns, run
 from noria.plan.lookups import Parameter
 from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
 from noria.plan.view import ViewDef
-from noria.server.rows import python_rows
+from noria.runtime.room import Lease
+from noria.server.rows import LargeRows, is_large, python_rows
 from noria.sql import commands as sql
 from noria.state.symbols import SymbolTable
 
@@ -60,16 +61,31 @@ class Shape:
         return (bool(self.order) or self.limit is not None or self.offset > 0 or self.empty_row is not None
                 or self.after is not None)
 
-    def rows_of(self, found: pa.Table) -> list[Any]:
-        """The answer from the rows of all keys of a lookup; `found` has the view's columns by position, and more."""
-        if self.after is None:
-            return self.apply(python_rows(found, len(found.column_names) - 1))
-        predicate = filter_of(self.after)
-        if predicate is not None:
-            mask = after_mask(predicate, found, self.after.fields)
-            found = found.filter(mask)
-            return self.apply(python_rows(found, len(self.fields)))
-        return self.apply(after_rows(self.after, found))
+    def rows_of(self, found: pa.Table, lease: Lease | None = None) -> Sequence[Any]:
+        """The answer from the rows of all keys of a lookup; `found` has the view's columns by position, and more.
+        lease: the room that many rows take."""
+        predicate = None if self.after is None else filter_of(self.after)
+        if self.after is not None and predicate is None:
+            return self.apply(after_rows(self.after, found))
+        if self.after is not None and predicate is not None:
+            found = found.filter(after_mask(predicate, found, self.after.fields)).select(range(len(self.fields)))
+        else:
+            found = found.select(range(found.num_columns - 1))
+        if not is_large(found):
+            return self.apply(python_rows(found, found.num_columns))
+        return LargeRows(self._cut(found), self.visible, lease)
+
+    def _cut(self, found: pa.Table) -> pa.Table:
+        """Many rows in their order, as far as they are wanted."""
+        end = None if self.limit is None else self.offset + self.limit
+        if not self.order:
+            return found.slice(self.offset, self.limit)
+        columns = [c for c, _ in self.order]
+        values = zip(*(LargeRows(found.select([c]), 1) for c in columns), strict=True)
+        keys = [(*(v for (v,) in row), n) for n, row in enumerate(values)]
+        order = [(n, descending) for n, (_, descending) in enumerate(self.order)]
+        sorted_keys = sort_rows(keys, order, [self.fields[c] for c in columns])
+        return found.take(pa.array([key[-1] for key in sorted_keys[self.offset:end]], pa.int64()))
 
     def apply(self, rows: list[Any]) -> list[Any]:
         if not rows and self.empty_row is not None:

@@ -29,6 +29,7 @@ from noria.runtime.resources import private_bytes
 from noria.server.answering.executor import Executor
 from noria.server.fronts import messages
 from noria.server.fronts.line import Line
+from noria.server.mysql.streaming import Turns
 from noria.server.outcomes import Client
 from noria.server.sessions.sessions import Sessions
 from noria.spark.hosting.session import import_path
@@ -53,6 +54,7 @@ class Fronts:
                  clock: Callable[[], float] = time.monotonic):
         self.number, self.endpoint, self.executor, self.sessions = number, endpoint, executor, sessions
         self._begin, self.clock = begin, clock
+        self.turns = Turns()  # of pieces of large replies
         self._lines: dict[int, Line] = {}  # by the number of the front end
         self._numbers = [itertools.count(i + 1, number) for i in range(number)]  # of connections
         self._keepers: list[asyncio.Task[None]] = []

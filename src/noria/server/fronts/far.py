@@ -209,6 +209,7 @@ class FarFront:
             messages.Version: self._version, messages.Forget: self._forget, messages.Beat: lambda m: None,
             messages.Hosts: lambda m: self.sessions.hosts(m), messages.Bound: lambda m: None,
             messages.Reload: lambda m: None, messages.Reply: lambda m: self.sessions.replied(m),
+            messages.Piece: lambda m: self.sessions.piece(m),
             messages.Looked: lambda m: self.looks.take(m),
             messages.HangUp: lambda m: self.hang_up_soon(m.connection), messages.Refuse: self._refused,
             messages.Stop: self._stopped}

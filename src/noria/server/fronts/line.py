@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -26,8 +26,9 @@ from noria.runtime.pulse import Computing
 from noria.server.answering.statements import Compiled
 from noria.server.fronts import messages
 from noria.server.fronts.looks import looked
-from noria.server.mysql.session import Finisher
-from noria.server.outcomes import Encoded, Failed, Later, Ok, Outcome, ResultSet
+from noria.server.mysql.pieces import is_large, pieces_of
+from noria.server.mysql.rows import encode_result
+from noria.server.outcomes import Encoded, Form, Later, Outcome, ResultSet
 from noria.server.sessions.session import Session
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ LOOK_S = 0.25  # between two looks whether it has
 
 
 class Held:
-    """A connection's session, and what it has prepared."""
+    """A connection's session, what it has prepared, and what it is being sent."""
 
     def __init__(self, session: Session):
         self.session = session
         self.statements: dict[int, Compiled] = {}
+        self.pieces: Iterator[bytes] = iter(())  # what is left of a large answer
 
 
 class Line(asyncio.Protocol):
@@ -68,6 +70,7 @@ class Line(asyncio.Protocol):
             messages.Ready: lambda m: fronts.served(self, m), messages.Acknowledge: self._acknowledged,
             messages.Count: self._counted, messages.Touch: self._touched, messages.Open: self._open,
             messages.Look: self._look,
+            messages.More: self._more,
             messages.Close: lambda m: self._close(m.connection),
             messages.CloseStatement: lambda m: self.held[m.connection].statements.pop(m.statement, None),
             messages.Use: lambda m: self.held[m.connection].session.use(m.database),
@@ -249,7 +252,7 @@ class Line(asyncio.Protocol):
         try:
             answer = result()
             if isinstance(request, messages.Query | messages.Execute):
-                answer = self._encoded(answer, held.session, request.form)
+                answer = self._encoded(answer, held, request.form)
         except (Exception, asyncio.CancelledError) as e:
             self._failed(request, held, e)
             return
@@ -280,7 +283,7 @@ class Line(asyncio.Protocol):
 
     # ------------------------------------------------------------ statements
     def _query(self, held: Held, asked: messages.Query) -> Any:
-        return held.session.query(asked.text, asked.multi, Finisher(*asked.form, held.session))
+        return held.session.query(asked.text, asked.multi, Form(*asked.form))
 
     def _prepare(self, held: Held, asked: messages.Prepare) -> Any:
         prepared = held.session.prepare(asked.text)
@@ -289,7 +292,7 @@ class Line(asyncio.Protocol):
 
     def _execute(self, held: Held, asked: messages.Execute) -> Any:
         compiled = held.statements[asked.statement]
-        return held.session.execute(compiled, asked.values, Finisher(*asked.form, held.session))
+        return held.session.execute(compiled, asked.values, Form(*asked.form))
 
     def _taught(self, request: messages.Request, held: Held) -> Any:
         """What the front end needs to answer the statement itself the next time."""
@@ -305,13 +308,33 @@ class Line(asyncio.Protocol):
             return self._executor.taught(compiled)
         return None
 
-    def _encoded(self, answer: Any, session: Session, form: messages.Form) -> Any:
-        """With results as the bytes that the client gets."""
-        if isinstance(answer, ResultSet):
-            return Finisher(*form, session)(answer)
-        if isinstance(answer, Ok | Encoded | Failed):
-            return answer
-        return [self._encoded(one, session, form) for one in cast(Sequence[Outcome], answer)]
+    def _encoded(self, answer: Any, held: Held, form: messages.Form) -> Any:
+        """With results as the bytes that the client gets, now or in pieces."""
+        outcomes: Sequence[Outcome] = (answer,) if isinstance(answer, Outcome) else answer
+        if any(map(is_large, outcomes)):
+            held.pieces = pieces_of(outcomes, *form, held.session.status)
+            return messages.Large()
+        encoded = [_result(o, form, held.session.status) if isinstance(o, ResultSet) else o for o in outcomes]
+        return encoded[0] if isinstance(answer, Outcome) else encoded
+
+    def _more(self, asked: messages.More) -> None:
+        """The next piece is made in its turn."""
+        held = self.held.get(asked.connection)
+        if held is not None:
+            self._fronts.turns.add(partial(self._piece, asked.connection, held))
+
+    def _piece(self, connection: int, held: Held) -> None:
+        if self.held.get(connection) is not held or self._transport.is_closing():
+            return
+        try:
+            self.send(messages.Piece(connection, next(held.pieces, None)))
+        except Exception:  # in the midst of rows there is no way to say so
+            log.exception("connection %d: a large reply could not be made and is cut off", connection)
+            self.send(messages.HangUp(connection))
+
+
+def _result(result: ResultSet, form: messages.Form, status: int) -> Encoded:
+    return Encoded(encode_result(result.fields, result.rows, *form, status, len(result.warnings)))
 
 
 async def _awaited(answer: Any) -> Any:

@@ -77,9 +77,9 @@ class Hosts:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Of a connection's request.  answer: outcomes with their rows encoded, what was prepared, fields, or None;
-    status, keepable, unseen: of the session (`outcomes.Session`); taught: the statement, if it can be answered from
-    shared memory; seen: the view's part at this worker has all that is unseen."""
+    """Of a connection's request.  answer: outcomes with their rows encoded, `Large`, what was prepared, fields, or
+    None; status, keepable, unseen: of the session (`outcomes.Session`); taught: the statement, if it can be answered
+    from shared memory; seen: the view's part at this worker has all that is unseen."""
 
     connection: int
     answer: Any
@@ -89,6 +89,19 @@ class Reply:
     unseen: Own
     taught: Known | None = None
     seen: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Large:
+    """In the place of an answer of many rows: its packets come in pieces, each when it is asked for (`More`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Of a connection's large answer; None: the one before was the last."""
+
+    connection: int
+    packets: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +219,13 @@ class Open:
 @dataclass(frozen=True, slots=True)
 class Close:
     """The client is gone."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """The client has read what it was sent of a large answer.  Answer: `Piece`."""
 
     connection: int
 

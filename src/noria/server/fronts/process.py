@@ -52,7 +52,7 @@ class NoLink:
         self.routes = replica.routes
         self.has = replica.has
 
-    async def ask(self, body: Any, retry: bool = False) -> Any:
+    async def ask(self, body: Any, retry: bool = False, lease: Any = None) -> Any:
         raise ConnectionError("a front end asks its controller")
 
 
@@ -79,6 +79,7 @@ class FrontEnd(asyncio.Protocol):
             messages.Begin: self._begin, messages.Version: self._version,
             messages.Forget: self._forget, messages.Bound: lambda m: self.replies.bound(m.reply_bytes),
             messages.Reply: lambda m: self.sessions.replied(m), messages.Hosts: lambda m: self.sessions.hosts(m),
+            messages.Piece: lambda m: self.sessions.piece(m),
             messages.HangUp: self._hang_up, messages.Reload: self._reload,
             messages.Stop: lambda m: self._soon(self._stop())}
 

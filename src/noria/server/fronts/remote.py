@@ -21,16 +21,16 @@ from noria.server.answering.replies import ReplyCache
 from noria.server.fronts import messages
 from noria.server.fronts.replica import Replica
 from noria.server.logins import LoginGuard
-from noria.server.mysql.session import Finisher
 from noria.server.outcomes import (
     AUTOCOMMIT,
     Answer,
     Client,
-    Finish,
+    Form,
     Later,
     Outcome,
     Prepared,
     ResultSet,
+    Streamed,
     Warning_,
 )
 from noria.sql.text.shape import shape_of
@@ -93,6 +93,11 @@ class RemoteSessions:
         if told.flush:
             self.guard.flush_hosts()
 
+    def piece(self, piece: messages.Piece) -> None:
+        session = self._open.get(piece.connection)
+        if session is not None:
+            session.piece(piece.packets)
+
     def __len__(self) -> int:
         return len(self._open)
 
@@ -105,6 +110,7 @@ class RemoteSession:
         self._statements = 0
         self._asked: Future[messages.Reply] | None = None
         self._learn: Callable[[Known], None] | None = None  # what is taught with the answer
+        self._ready: Callable[[bytes | None], None] | None = None  # who waits for the next piece of a large answer
         self._cleared = False
         self._as_new()
 
@@ -127,15 +133,15 @@ class RemoteSession:
         self._cleared = True
 
     # ------------------------------------------------------------ statements
-    def query(self, text: str, multi: bool, finish: Finish | None) -> Answer | Awaitable[Answer] | Later[Answer]:
+    def query(self, text: str, multi: bool, form: Form | None) -> Answer | Awaitable[Answer] | Later[Answer]:
         found = shape_of(text)
         known = None if found is None else self._front.replica.known(found[0])
         shape = found[0] if found is not None and known is None else None
 
         def there(lacks: Lacks) -> Later[Answer]:
-            asked = messages.Query(self._connection, self._is_cleared(), text, multi, _form(finish), shape is not None,
+            asked = messages.Query(self._connection, self._is_cleared(), text, multi, _form(form), shape is not None,
                                    lacks)
-            return self._ask(asked, _answer, lambda taught: self._front.replica.learn(taught, shape))
+            return self._ask(asked, self._answer, lambda taught: self._front.replica.learn(taught, shape))
 
         return there(None) if found is None or known is None else self._here(known, found[1], there)
 
@@ -150,14 +156,14 @@ class RemoteSession:
         return self._ask(messages.Prepare(self._connection, self._is_cleared(), handle.number, text), then,
                          partial(self._learnt, handle))
 
-    def execute(self, handle: Handle, values: Sequence[object], finish: Finish | None
+    def execute(self, handle: Handle, values: Sequence[object], form: Form | None
                 ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
         known = self._front.replica.valid(handle.known)
 
         def there(lacks: Lacks) -> Later[Outcome]:
-            asked = messages.Execute(self._connection, self._is_cleared(), handle.number, values, _form(finish),
+            asked = messages.Execute(self._connection, self._is_cleared(), handle.number, values, _form(form),
                                      known is None, lacks)
-            return self._ask(asked, _answer, partial(self._learnt, handle))
+            return self._ask(asked, self._answer, partial(self._learnt, handle))
 
         return there(None) if known is None else self._here(known, values, there)
 
@@ -210,6 +216,9 @@ class RemoteSession:
         self._closed(self._connection)
 
     # ------------------------------------------------------------ question and answer
+    def _answer(self, reply: messages.Reply) -> Any:
+        return Streamed(_Pieces(self)) if isinstance(reply.answer, messages.Large) else reply.answer
+
     def _is_cleared(self) -> bool:
         cleared, self._cleared = self._cleared, False
         return cleared
@@ -220,6 +229,16 @@ class RemoteSession:
         self._learn = learn
         self._front.send(request)
         return Later(asked, partial(_settled, then))
+
+    def pull(self, ready: Callable[[bytes | None], None]) -> None:
+        """The next piece of the answer, which the controller makes (`outcomes.Stream`)."""
+        self._ready = ready
+        self._front.send(messages.More(self._connection))
+
+    def piece(self, packets: bytes | None) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready(packets)
 
     def replied(self, reply: messages.Reply) -> None:
         asked, self._asked = self._asked, None
@@ -232,8 +251,14 @@ class RemoteSession:
             asked.set_result(reply)
 
 
-def _answer(reply: messages.Reply) -> Any:
-    return reply.answer
+class _Pieces:
+    """A large answer (`outcomes.Stream`); the end of the connection ends it at the controller, too."""
+
+    def __init__(self, session: RemoteSession):
+        self.pull = session.pull
+
+    def close(self) -> None:
+        self.pull = lambda ready: None
 
 
 def _settled(then: Callable[[messages.Reply], Any], done: Future[messages.Reply]) -> Any:
@@ -243,6 +268,6 @@ def _settled(then: Callable[[messages.Reply], Any], done: Future[messages.Reply]
     return then(reply)
 
 
-def _form(finish: Finish | None) -> messages.Form:
-    assert isinstance(finish, Finisher), "a MySQL connection's"
-    return finish.binary, finish.deprecate_eof
+def _form(form: Form | None) -> messages.Form:
+    assert form is not None, "a MySQL connection's"
+    return form.binary, form.deprecate_eof

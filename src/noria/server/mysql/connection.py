@@ -26,7 +26,8 @@ from noria.server.logins import LoginGuard
 from noria.server.mysql import auth, codec
 from noria.server.mysql.auth import Account
 from noria.server.mysql.session import Conversation, Reply, Secrecy, Waiting
-from noria.server.outcomes import Backend
+from noria.server.mysql.streaming import Turns
+from noria.server.outcomes import Backend, Stream
 from noria.server.tls import Certificates, TlsTransport
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class MysqlServer:
         self.key = auth.ServerKey()
         self.directory = auth.Directory(users, self.key)
         self.connections: set[Connection] = set()
+        self.turns = Turns()
         self.ids = ids or itertools.count(1)
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()
@@ -93,7 +95,7 @@ class MysqlServer:
         """Close the connection of this number; False if there is none."""
         found = next((c for c in self.connections if c.number == number), None)
         if found is not None:
-            found.finish()
+            found.kill()
         return found is not None
 
     async def wait_closed(self) -> None:
@@ -145,6 +147,8 @@ class Connection(asyncio.Protocol):
         self._stalled: asyncio.TimerHandle | None = None  # runs while a packet has begun and is not whole
         self._unread: asyncio.TimerHandle | None = None  # runs while the client does not read
         self._received = 0  # bytes that came in pieces
+        self._stream: Stream | None = None  # the reply under way, of which pieces are to come
+        self._pulls = False  # is the next one on its way?
 
     # --- Events of the loop ----------------------------------------------------------------------------------
 
@@ -190,8 +194,8 @@ class Connection(asyncio.Protocol):
             except Exception as bug:
                 self._bug(bug)
                 return
-            if isinstance(reply, Waiting):
-                self._wait(reply)
+            if type(reply) is not bytes:
+                self._begin(reply)
                 return
             self._transport.write(reply)
             if conversation.closed:
@@ -211,6 +215,9 @@ class Connection(asyncio.Protocol):
         for timer in (self._timer, self._stalled, self._unread):
             if timer is not None:
                 timer.cancel()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
         self._conversation.close()
         self._server.left(self)
         if not self._conversation.judged and not self._finishing:
@@ -225,6 +232,7 @@ class Connection(asyncio.Protocol):
         self._full = False
         if self._unread is not None:
             self._unread.cancel()
+        self._pull_soon()
         self._pump()
         self._regulate()
 
@@ -240,7 +248,7 @@ class Connection(asyncio.Protocol):
                 reply = self._next_reply()
                 if reply is None:
                     break
-                if isinstance(reply, Waiting):
+                if not isinstance(reply, bytes):
                     waiting = reply
                 else:
                     out.append(reply)
@@ -260,7 +268,7 @@ class Connection(asyncio.Protocol):
         if out:
             self._transport.write(b"".join(out))
         if waiting is not None:
-            self._wait(waiting)
+            self._begin(waiting)
         if conversation.closed:
             self._hang_up()
         self._regulate()
@@ -290,6 +298,13 @@ class Connection(asyncio.Protocol):
         self._unframer.limit = self._server.bounds.packet_bytes
         self._set_timer(self._server.bounds.idle_s, self.look)
 
+    def _begin(self, reply: Reply) -> None:
+        """A reply that is not there at once."""
+        if isinstance(reply, Waiting):
+            self._wait(reply)
+        elif not isinstance(reply, bytes):
+            self._send(reply)
+
     def _wait(self, waiting: Waiting) -> None:
         awaitable = waiting.awaitable
         if not asyncio.isfuture(awaitable):
@@ -311,6 +326,9 @@ class Connection(asyncio.Protocol):
         except (Exception, asyncio.CancelledError) as bug:
             self._bug(bug)
             return
+        if not isinstance(reply, bytes):
+            self._send(reply)
+            return
         self._transport.write(reply)
         if self._conversation.ready and not self._admitted:
             self._admit()
@@ -321,6 +339,45 @@ class Connection(asyncio.Protocol):
             self._hang_up()
         elif not self._unframer.clean:
             self._pump()
+
+    # --- Large replies ---------------------------------------------------------------------------------------
+
+    def _send(self, stream: Stream) -> None:
+        """A reply in pieces; what the client asks meanwhile waits for its end."""
+        self._stream, self._pending = stream, self._loop.create_future()
+        self._pull_soon()
+
+    def _pull_soon(self) -> None:
+        """Have the next piece made, once the client has read enough."""
+        if self._stream is not None and not self._pulls and not self._full:
+            self._pulls = True
+            self._server.turns.add(self._pull)
+
+    def _pull(self) -> None:
+        if self._stream is None:
+            self._pulls = False
+            return
+        try:
+            self._stream.pull(self._sent)
+        except Exception:  # in the midst of rows there is no way to say so
+            log.exception("connection %d: a large reply could not be made and is cut off", self.number)
+            self.abort()
+
+    def _sent(self, piece: bytes | None) -> None:
+        """The next piece is there; None: the reply is whole."""
+        self._pulls = False
+        if self._stream is None or self._transport.is_closing():
+            return
+        if piece is not None:
+            self._transport.write(piece)
+            self._pull_soon()
+            return
+        self._stream = self._pending = None
+        if self._finishing:
+            self._hang_up()
+        elif not self._unframer.clean:
+            self._pump()
+        self._regulate()
 
     def _regulate(self) -> None:
         """Read on, unless the client does not read itself or is far ahead of its answers."""
@@ -343,6 +400,13 @@ class Connection(asyncio.Protocol):
         self._finishing = True
         if self._pending is None:
             self._hang_up()
+
+    def kill(self) -> None:
+        """Somebody ends the connection: a large reply is cut off, any other one leaves first."""
+        if self._stream is not None:
+            self.abort()
+        else:
+            self.finish()
 
     def abort(self) -> None:
         self._conversation.close()

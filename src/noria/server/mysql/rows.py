@@ -7,7 +7,7 @@ MySQL would print it ('1e15', '0.10', '2024-01-02 03:04:05.000600').
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -19,6 +19,7 @@ from noria.core.limits import MAX_ALIAS_CHARS
 from noria.core.types import Field, Kind, SqlType
 from noria.server.mysql import codec
 from noria.server.outcomes import AUTOCOMMIT
+from noria.server.rows import LargeRows
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, NULL, TIMESTAMP, LONGLONG, INT24, DATE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 TIME, DATETIME, YEAR, JSON, NEWDECIMAL, BLOB, VAR_STRING, STRING = 11, 12, 13, 245, 246, 252, 253, 254
@@ -29,6 +30,8 @@ _TEXT_BYTES = 65_535
 _LONGEST = 2**32 - 1
 _LENGTHS = {"tinytext": 255, "tinyblob": 255, "mediumtext": 16_777_215, "mediumblob": 16_777_215,
             "longtext": _LONGEST, "longblob": _LONGEST, "json": _LONGEST}
+
+PIECE_ROWS = 500  # of rows that are Python values already, encoded at once
 
 Encoder = Callable[[Sequence[Any]], list[bytes]]
 """Values of one column, none of them NULL, as they stand in rows."""
@@ -46,22 +49,49 @@ def encode_result(fields: Sequence[Field], rows: Sequence[Sequence[object]], bin
     `fields` is the same tuple each time.
     """
     form = _form(fields)
+    out, seq = _begun(form, deprecate_eof, status, warnings, first)
+    if rows:
+        seq = _add(out, form, rows, binary, seq)
+    out.append(codec.frame(_end(status, warnings, deprecate_eof), seq))
+    return b"".join(out)
+
+
+def encode_pieces(fields: Sequence[Field], rows: Sequence[Sequence[object]], binary: bool, deprecate_eof: bool,
+                  status: int = AUTOCOMMIT, warnings: int = 0, first: int = 1) -> Generator[bytes, None, int]:
+    """`encode_result` of many rows, made a piece at a time; returns the number of the packet that would follow."""
+    form = _form(fields)
+    out, seq = _begun(form, deprecate_eof, status, warnings, first)
+    yield b"".join(out)
+    each = rows.piece_rows if isinstance(rows, LargeRows) else PIECE_ROWS
+    for at in range(0, len(rows), each):
+        out = []
+        seq = _add(out, form, rows[at:at + each], binary, seq)
+        yield b"".join(out)
+    yield codec.frame(_end(status, warnings, deprecate_eof), seq)
+    return seq + 1
+
+
+def _begun(form: _Form, deprecate_eof: bool, status: int, warnings: int, first: int) -> tuple[list[bytes], int]:
+    """The packets before the rows, and the number of the next one."""
     seq = first + form.packets
     out = [form.header if first == 1 else codec.renumber(form.header, first)]
     if not deprecate_eof:
         out.append(codec.frame(_end(status, warnings, False), seq))
         seq += 1
-    if rows:
-        payloads = form.binary_rows(rows) if binary else form.text_rows(rows)
-        for payload in payloads:
-            if len(payload) < codec.MAX_PAYLOAD:
-                out += ((len(payload) | (seq & 255) << 24).to_bytes(4, "little"), payload)
-                seq += 1
-            else:
-                out.append(codec.frame(payload, seq))
-                seq += len(payload) // codec.MAX_PAYLOAD + 1
-    out.append(codec.frame(_end(status, warnings, deprecate_eof), seq))
-    return b"".join(out)
+    return out, seq
+
+
+def _add(out: list[bytes], form: _Form, rows: Sequence[Sequence[object]], binary: bool, seq: int) -> int:
+    """Append the packets of rows, numbered from `seq`; the number of the next one."""
+    payloads = form.binary_rows(rows) if binary else form.text_rows(rows)
+    for payload in payloads:
+        if len(payload) < codec.MAX_PAYLOAD:
+            out += ((len(payload) | (seq & 255) << 24).to_bytes(4, "little"), payload)
+            seq += 1
+        else:
+            out.append(codec.frame(payload, seq))
+            seq += len(payload) // codec.MAX_PAYLOAD + 1
+    return seq
 
 
 _end = lru_cache(maxsize=256)(codec.end_of_rows)

@@ -26,7 +26,7 @@ from asyncio import Future, to_thread, wait
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from noria.core import limits
@@ -36,6 +36,8 @@ from noria.server.logins import Attempt, LoginGuard
 from noria.server.mysql import auth, codec, parameters, rows
 from noria.server.mysql.codec import MORE_RESULTS, Capability, HandshakeResponse, Packet
 from noria.server.mysql.parameters import Statement
+from noria.server.mysql.pieces import Renumbered, is_large, ok_packet, pieces_of
+from noria.server.mysql.streaming import Pieces
 from noria.server.outcomes import (
     AUTOCOMMIT,
     Answer,
@@ -43,12 +45,15 @@ from noria.server.outcomes import (
     Client,
     Encoded,
     Failed,
+    Form,
     Later,
     Ok,
     Outcome,
     Prepared,
     ResultSet,
     Session,
+    Stream,
+    Streamed,
 )
 from noria.server.sessions.variables import SERVER_VERSION
 
@@ -70,11 +75,11 @@ class Waiting:
     `refuse` does."""
 
     awaitable: Awaitable[Any]
-    settle: Callable[[Future[Any]], bytes]
+    settle: Callable[[Future[Any]], bytes | Stream]
     refuse: Callable[[SqlError], bytes]
 
 
-Reply = bytes | Waiting
+Reply = bytes | Waiting | Stream
 
 
 class Secrecy(Enum):
@@ -84,20 +89,6 @@ class Secrecy(Enum):
     OFFERED = "the client may ask for TLS"
     REQUIRED = "the client has to ask for TLS"
     TLS = "everything"
-
-
-@dataclass(frozen=True, slots=True)
-class Finisher:
-    """Makes replies of a session's results of many rows (`outcomes.Finish`)."""
-
-    binary: bool
-    deprecate_eof: bool
-    session: Session | None
-
-    def __call__(self, result: ResultSet) -> Encoded:
-        status = AUTOCOMMIT if self.session is None else self.session.status
-        return Encoded(rows.encode_result(result.fields, result.rows, self.binary, self.deprecate_eof, status,
-                                          len(result.warnings)))
 
 
 class Conversation:
@@ -111,7 +102,7 @@ class Conversation:
         self._backend, self._directory, self._nonce = backend, directory, nonce
         self._replies = backend.replies
         self._session: Session | None = None
-        self._finish = self._finish_binary = Finisher(False, False, None)
+        self._form = self._binary_form = Form(False, False)
         self._capabilities = Capability(0)
         self._deprecate_eof = self._multi = False
         self._exchange: auth.Exchange | None = None
@@ -233,7 +224,7 @@ class Conversation:
             response.user, response.database, self.connection_id, self.address,
             Capability.FOUND_ROWS in self._capabilities, True, response.attributes))
         self.user, self._exchange, self._response = response.user, None, None
-        self._finish, self._finish_binary = (Finisher(b, self._deprecate_eof, self._session) for b in (False, True))
+        self._form, self._binary_form = (Form(b, self._deprecate_eof) for b in (False, True))
         self._multi = Capability.MULTI_STATEMENTS in self._capabilities
         self.state, self.judged = State.READY, True
         return sent + self._ok()
@@ -263,11 +254,11 @@ class Conversation:
         kept = self._kept(session, key)
         if kept is None and len(sql) > limits.OFF_LOOP_CHARACTERS and codec.has_bytes(sql):
             return self._when(self._read_beside(session, sql), None, binary=False)
-        return kept or self._when(session.query(codec.statement(sql), self._multi, self._finish), key, binary=False)
+        return kept or self._when(session.query(codec.statement(sql), self._multi, self._form), key, binary=False)
 
     async def _read_beside(self, session: Session, sql: bytes) -> Answer:
         """Of a long INSERT with bytes, as dumps have them."""
-        answer = session.query(await to_thread(codec.statement, sql), self._multi, self._finish)
+        answer = session.query(await to_thread(codec.statement, sql), self._multi, self._form)
         if isinstance(answer, Later):
             await wait((answer.future,))
             return answer.then(answer.future)
@@ -364,7 +355,7 @@ class Conversation:
             failure, pieces = self._take_long_data(statement)
             if failure is not None:
                 raise failure
-            answer = session.execute(handle, parameters.decode(given, count, pieces), self._finish_binary)
+            answer = session.execute(handle, parameters.decode(given, count, pieces), self._binary_form)
             return self._when(answer, None, binary=True)
         key = None
         if statement.prepared.number is not None:
@@ -373,7 +364,7 @@ class Conversation:
             if kept is not None:
                 return kept
         values = parameters.decode(given, count, {}) if count else []
-        return self._when(session.execute(handle, values, self._finish_binary), key, binary=True)
+        return self._when(session.execute(handle, values, self._binary_form), key, binary=True)
 
     def _send_long_data(self, session: Session, payload: bytes) -> bytes:
         """A piece of a value.  There is no reply; what is wrong is told by the execution."""
@@ -429,7 +420,7 @@ class Conversation:
         """The reply, now or when the answer is there.  key: what one that is there now may be kept under."""
         if isinstance(answer, ResultSet):
             reply = self._encode(answer, binary)
-            if answer.stands is not None and key is not None and self._seq == 1:
+            if answer.stands is not None and key is not None and self._seq == 1 and isinstance(reply, bytes):
                 self._replies.put(key, reply, *answer.stands)
             return reply
         if isinstance(answer, Later):
@@ -440,7 +431,7 @@ class Conversation:
 
     def _ok(self, outcome: Ok | None = None, more: int = 0) -> bytes:
         told = outcome or _OK
-        return _ok_packet(told.affected, told.last_insert_id, self._status() | more, len(told.warnings), told.info,
+        return ok_packet(told.affected, told.last_insert_id, self._status() | more, len(told.warnings), told.info,
                           self._seq)
 
     def _end(self) -> bytes:
@@ -449,8 +440,12 @@ class Conversation:
     def _status(self) -> int:
         return AUTOCOMMIT if self._session is None else self._session.status
 
-    def _encode(self, answer: Outcome | Sequence[Outcome], binary: bool) -> bytes:
+    def _encode(self, answer: Outcome | Sequence[Outcome], binary: bool) -> bytes | Stream:
         outcomes = (answer,) if isinstance(answer, Outcome) else answer
+        if isinstance(outcomes[0], Streamed):
+            return outcomes[0].stream if self._seq == 1 else Renumbered(outcomes[0].stream, self._seq)
+        if any(map(is_large, outcomes)):
+            return Pieces(pieces_of(outcomes, binary, self._deprecate_eof, self._status(), self._seq))
         replies = []
         for i, outcome in enumerate(outcomes):
             more = MORE_RESULTS if i + 1 < len(outcomes) else 0
@@ -468,15 +463,11 @@ class Conversation:
             return codec.with_more_results(packets, self._deprecate_eof) if more else packets
         if isinstance(outcome, Failed):
             return self.refuse(outcome.error)
+        assert isinstance(outcome, Ok), "a stream is a whole answer"
         return self._ok(outcome, more)
 
 
 _OK = Ok()
-
-
-@lru_cache(maxsize=1024)
-def _ok_packet(affected: int, last_insert_id: int, status: int, warnings: int, info: str, seq: int) -> bytes:
-    return codec.frame(codec.ok(affected, last_insert_id, status, warnings, info), seq)
 
 
 _COMMANDS: dict[int, Callable[[Conversation, Session, bytes], Reply]] = {

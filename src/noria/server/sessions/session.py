@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from noria.control.origin import asked
 from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
-from noria.core.limits import OFF_LOOP_CHARACTERS, OFF_LOOP_ROWS, VIEW_BINDS
+from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
 from noria.dataflow.packets import Own
@@ -35,12 +35,13 @@ from noria.server.outcomes import (
     Client,
     Encoded,
     Failed,
-    Finish,
+    Form,
     Later,
     Ok,
     Outcome,
     Prepared,
     ResultSet,
+    Streamed,
     Warning_,
 )
 from noria.server.sessions import information, inspection
@@ -122,11 +123,11 @@ class Session:
         return inspection.list_fields(table, pattern, self._executor.program)
 
     # ------------------------------------------------------------ from a statement to its outcome
-    def query(self, text: str, multi: bool, finish: Finish | None = None) -> Answer | Awaitable[Answer] | Later[Answer]:
+    def query(self, text: str, multi: bool, form: Form | None = None) -> Answer | Awaitable[Answer] | Later[Answer]:
         known = self._executor.statements.recognise(text)
         if known is None:
-            return self._stoppable(self._each(text, multi, finish), text)
-        return self._begun(*known, text, finish)
+            return self._stoppable(self._each(text, multi), text)
+        return self._begun(*known, text)
 
     def prepare(self, text: str) -> Prepared:
         compiled = self._executor.statements.prepare(text)
@@ -136,14 +137,14 @@ class Session:
     def close_statement(self, handle: Any) -> None:
         """Statements are shared by text and forgotten by age."""
 
-    def execute(self, handle: Any, values: Sequence[object], finish: Finish | None = None
+    def execute(self, handle: Any, values: Sequence[object], form: Form | None = None
                 ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
         compiled: Compiled = handle
         if compiled.version != self._executor.program.version:
             compiled = self._executor.statements.prepare(compiled.text)
-        return self._begun(compiled, values, compiled.text, finish)
+        return self._begun(compiled, values, compiled.text)
 
-    def _begun(self, compiled: Compiled, values: Sequence[Any], text: str, finish: Finish | None
+    def _begun(self, compiled: Compiled, values: Sequence[Any], text: str
                ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
         """At once where the rows are at hand; else as `Later`, or as what can be stopped."""
         first: Awaitable[Outcome]
@@ -168,7 +169,7 @@ class Session:
             if not is_gone(e):
                 raise self._noted(e) from None
             first = self._again(compiled, values)
-        return self._stoppable(self._followed(first, partial(self._again, compiled, values), finish), text)
+        return self._stoppable(self._followed(first, partial(self._again, compiled, values)), text)
 
     async def _again(self, compiled: Compiled, values: Sequence[Any]) -> Outcome:
         return await self._run(self._executor.statements.prepare(compiled.text).bind(values))
@@ -179,7 +180,7 @@ class Session:
         except SqlError as e:
             raise self._noted(e) from e.__cause__
 
-    async def _each(self, text: str, multi: bool, finish: Finish | None) -> Answer:
+    async def _each(self, text: str, multi: bool) -> Answer:
         """The statements of a text, one after the other, up to one that fails."""
         long = len(text) > OFF_LOOP_CHARACTERS
         statements = (await asyncio.to_thread(split, text) if long else split(text)) or [text]
@@ -190,7 +191,7 @@ class Session:
         for one in statements:
             again = partial(self._parsed, one)
             try:
-                outcomes.append(await self._followed(again(), again, finish))
+                outcomes.append(await self._followed(again(), again))
             except SqlError as e:
                 if not outcomes:
                     raise
@@ -204,10 +205,9 @@ class Session:
         long = len(text) > OFF_LOOP_CHARACTERS
         return await self._run(await statements.parse_beside(text) if long else statements.parse(text))
 
-    async def _followed(self, first: Awaitable[Outcome], again: Callable[[], Awaitable[Outcome]], finish: Finish | None
-                        ) -> Outcome:
+    async def _followed(self, first: Awaitable[Outcome], again: Callable[[], Awaitable[Outcome]]) -> Outcome:
         """The outcome; planned again where its view was dropped or redefined meanwhile, so that the client is told of
-        the table, or has the rows from the view as it is now.  One of many rows is finished beside the loop."""
+        the table, or has the rows from the view as it is now."""
         outcome: Outcome | None = None
         try:
             for attempt in range(VIEW_BINDS):
@@ -225,9 +225,7 @@ class Session:
             self.running.unlimited()
         if outcome is None:
             raise self._noted(SqlError(1412, "HY000", "Table definition has changed, please retry transaction"))
-        if finish is None or not isinstance(outcome, ResultSet) or len(outcome.rows) < OFF_LOOP_ROWS:
-            return outcome
-        return await asyncio.to_thread(finish, outcome)
+        return outcome
 
     def _noted(self, error: SqlError) -> SqlError:
         """The error, which SHOW WARNINGS tells from now on."""
@@ -238,7 +236,7 @@ class Session:
     async def _run(self, command: sql.Command) -> Outcome:
         outcome = await self._outcome(self._now(command) if isinstance(command, sql.Timed) else command)
         if not (isinstance(command, sql.Show) and command.what in ("warnings", "errors")):
-            self.warnings = () if isinstance(outcome, Encoded | Failed) else outcome.warnings
+            self.warnings = () if isinstance(outcome, Encoded | Streamed | Failed) else outcome.warnings
         return outcome
 
     async def _outcome(self, command: sql.Command) -> Outcome:

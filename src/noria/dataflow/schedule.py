@@ -1,0 +1,41 @@
+"""Stride scheduling: which class of work runs next, each in proportion to its weight.
+
+    next        the class with work whose pass is least
+    charge      pass(c) += cost / weight(c): cost in units of work (rows, bytes), never in time
+
+Keeps true: a class that always has work gets its weight's share of all units, give or take one piece of work of each
+class; a class that had no work saves up no claim, and none waits for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from fractions import Fraction
+from typing import Generic, TypeVar
+
+C = TypeVar("C")
+
+
+class Schedule(Generic[C]):
+    """See the module.  weights: of every class; a tie goes to the class that they name first."""
+
+    def __init__(self, weights: Mapping[C, int]):
+        self._weights = dict(weights)
+        self._pass = dict.fromkeys(self._weights, Fraction(0))
+        self._now = Fraction(0)  # the pass of the class that was chosen last
+        self._had_work: frozenset[C] = frozenset()
+
+    def next(self, ready: Collection[C]) -> C | None:
+        """The class to run, of those that have work."""
+        for c in ready:
+            if c not in self._had_work:
+                self._pass[c] = max(self._pass[c], self._now)
+        self._had_work = frozenset(ready)
+        chosen = min((c for c in self._weights if c in self._had_work), key=self._pass.__getitem__, default=None)
+        if chosen is not None:
+            self._now = self._pass[chosen]
+        return chosen
+
+    def charge(self, c: C, cost: int) -> None:
+        """The class did so many units of work; it never works for nothing."""
+        self._pass[c] += Fraction(max(cost, 1), self._weights[c])

@@ -1,0 +1,89 @@
+"""Room for large results: bytes that all of them together may take of a front end.
+
+Keeps true: what is taken is given back when its `Lease` is let go of, however that happens; who waits is served in the
+order of coming; a result larger than the room has it alone; large ones leave a quarter to those that are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import deque
+
+from noria.core.limits import RESULT_SHARE, RESULTS_BYTES
+
+
+class Room:
+    """limit: bytes."""
+
+    def __init__(self, limit: int = RESULTS_BYTES):
+        self._limit = limit
+        self.taken = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def lease(self) -> Lease:
+        """Of nothing yet."""
+        return Lease(self)
+
+    async def take(self, nbytes: int) -> None:
+        """Returns when so many bytes are the caller's."""
+        if self._fits(nbytes) and (not self._waiting or self._is_small(nbytes)):
+            self.taken += nbytes
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((nbytes, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give(nbytes)
+            else:
+                self._waiting = deque(w for w in self._waiting if w[1] is not turn)
+                self._look()
+            raise
+
+    def give(self, nbytes: int) -> None:
+        self.taken -= nbytes
+        self._look()
+
+    def _look(self) -> None:
+        """Let those in whose turn it is."""
+        while self._waiting and self._fits(self._waiting[0][0]):
+            nbytes, turn = self._waiting.popleft()
+            if not turn.done():
+                self.taken += nbytes
+                turn.set_result(None)
+
+    def _is_small(self, nbytes: int) -> bool:
+        return nbytes <= RESULT_SHARE * self._limit
+
+    def _fits(self, nbytes: int) -> bool:
+        limit = self._limit if self._is_small(nbytes) else self._limit * 3 // 4
+        return not self.taken or self.taken + nbytes <= limit
+
+
+class Lease:
+    """Bytes of a room, until this object is gone.  Parts of one result share a lease: once there is room for the first,
+    the others do not wait, since what they wait for could be waiting for them."""
+
+    def __init__(self, room: Room):
+        self._room, self._held = room, [0]
+        self._turn = asyncio.Lock()
+        weakref.finalize(self, _give_back, room, self._held)
+
+    @property
+    def nbytes(self) -> int:
+        return self._held[0]
+
+    async def cover(self, nbytes: int) -> None:
+        """Returns when there is room for so many more."""
+        async with self._turn:
+            if self._held[0]:
+                self._room.taken += nbytes
+            else:
+                await self._room.take(nbytes)
+            self._held[0] += nbytes
+
+
+def _give_back(room: Room, held: list[int]) -> None:
+    room.give(held[0])

@@ -1,0 +1,70 @@
+"""The packets of large answers, made a piece at a time.
+
+Keeps true: together the pieces are what a reply made at once would be, numbered through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+
+from noria.core import limits
+from noria.server.mysql import codec, rows
+from noria.server.mysql.codec import MORE_RESULTS
+from noria.server.outcomes import Encoded, Failed, Ok, Outcome, ResultSet, Stream
+from noria.server.rows import LargeRows
+
+
+def is_large(outcome: Outcome) -> bool:
+    """Is it to leave in pieces?"""
+    if not isinstance(outcome, ResultSet):
+        return False
+    return len(outcome.rows) > limits.OFF_LOOP_ROWS or isinstance(outcome.rows, LargeRows)
+
+
+def pieces_of(outcomes: Sequence[Outcome], binary: bool, deprecate_eof: bool, status: int, seq: int = 1
+              ) -> Iterator[bytes]:
+    """The packets of an answer, numbered from `seq`, made as they are asked for."""
+    for i, outcome in enumerate(outcomes):
+        more = MORE_RESULTS if i + 1 < len(outcomes) else 0
+        if isinstance(outcome, ResultSet):
+            seq = yield from rows.encode_pieces(outcome.fields, outcome.rows, binary, deprecate_eof, status | more,
+                                                len(outcome.warnings), seq)
+            continue
+        packets = _packets_of(outcome, deprecate_eof, status, more, seq)
+        seq += codec.count_packets(packets)
+        yield packets
+
+
+def _packets_of(outcome: Outcome, deprecate_eof: bool, status: int, more: int, seq: int) -> bytes:
+    if isinstance(outcome, Failed):
+        return codec.frame(codec.error(outcome.error), seq)
+    if isinstance(outcome, Encoded):
+        packets = outcome.packets if seq == 1 else codec.renumber(outcome.packets, seq)
+        return codec.with_more_results(packets, deprecate_eof) if more else packets
+    assert isinstance(outcome, Ok)
+    return ok_packet(outcome.affected, outcome.last_insert_id, status | more, len(outcome.warnings), outcome.info, seq)
+
+
+class Renumbered:
+    """A stream whose packets are numbered from another number than 1."""
+
+    def __init__(self, stream: Stream, seq: int):
+        self._stream, self._seq = stream, seq
+
+    def pull(self, ready: Callable[[bytes | None], None]) -> None:
+        self._stream.pull(lambda piece: ready(None if piece is None else self._numbered(piece)))
+
+    def _numbered(self, piece: bytes) -> bytes:
+        numbered = codec.renumber(piece, self._seq)
+        self._seq += codec.count_packets(piece)
+        return numbered
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+@lru_cache(maxsize=1024)
+def ok_packet(affected: int, last_insert_id: int, status: int, warnings: int, info: str, seq: int) -> bytes:
+    """The reply to a statement without rows."""
+    return codec.frame(codec.ok(affected, last_insert_id, status, warnings, info), seq)

@@ -1,0 +1,47 @@
+"""Large replies leave a piece at a time, and the next one is made when the client has read what it was sent.
+
+Keeps true: in one turn of the event loop one piece of one connection is made, whoever else waits for pieces; a
+connection that is not read from holds one piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+
+Ready = Callable[[bytes | None], None]
+
+
+class Turns:
+    """Whose piece is made next: one in each turn of the loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def add(self, do: Callable[[], None]) -> None:
+        self._waiting.append(do)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        do = self._waiting[0]
+        try:
+            do()
+        finally:
+            self._waiting.popleft()
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._next)
+
+
+class Pieces:
+    """A stream (`outcomes.Stream`) whose pieces are made in this process."""
+
+    def __init__(self, pieces: Iterator[bytes]):
+        self._pieces: Iterator[bytes] = pieces
+
+    def pull(self, ready: Ready) -> None:
+        ready(next(self._pieces, None))
+
+    def close(self) -> None:
+        self._pieces = iter(())

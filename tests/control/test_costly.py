@@ -1,0 +1,82 @@
+"""SELECTs over few rows are answered by their worker, however busy the machine; what was too costly is tried again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import noria
+from control.databases import each_worker
+from noria.client.api import Database
+from noria.core.limits import FORGET_COSTLY_S
+
+SELF_JOIN = ("SELECT a.id, b.id FROM t a JOIN t b ON a.k = b.k WHERE a.x BETWEEN ? AND ? AND b.y BETWEEN ? AND ? "
+             "ORDER BY 1, 2")
+
+
+class NoSpark:
+    """Is asked for nothing."""
+
+    async def query(self, *asked: Any) -> Any:
+        raise AssertionError("Spark was asked for three rows")
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    with noria.open(tmp_path / "data") as opened:
+        yield opened
+
+
+@pytest.fixture
+def busy(db: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """More than a second passes between two looks at the clock, in which the worker has not computed."""
+    for worker in each_worker(db):
+        seconds = itertools.count()
+        clock = lambda seconds=seconds: next(seconds) * 1_100_000_000  # noqa: E731
+        monkeypatch.setattr(worker.around, "clock", clock)
+        monkeypatch.setattr(worker.engine, "clock", clock)
+        monkeypatch.setattr(worker.around, "processor", lambda: 0)
+    executor = db._transport._executor  # type: ignore[attr-defined]
+    monkeypatch.setattr(executor, "_bulk", NoSpark())
+    monkeypatch.setattr(executor.program, "hold_ms", 2_000)
+    monkeypatch.setattr(executor.reads, "_hold_ms", 2_000)
+    db.sql("CREATE TABLE t (id INT PRIMARY KEY, x INT, y INT, k INT)")
+    db.sql("INSERT INTO t VALUES (1, 1, 1, 1), (2, 2, 2, 1), (3, 3, 3, 2)")
+    return db
+
+
+def test_a_self_join_of_three_rows_by_two_ranges(busy: Database) -> None:
+    for n in range(6):
+        found = busy.sql(SELF_JOIN, [1, 3, 1, n]).rows
+        assert found == [(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if b <= n and (a < 3) == (b < 3)]
+
+
+def test_its_class(busy: Database) -> None:
+    texts = ("SELECT COUNT(*) FROM (SELECT DISTINCT a.x FROM t a LEFT JOIN t b ON a.k = b.id "
+             "WHERE a.y > {} OR b.x = 2) q",
+             "SELECT k, SUM(x) FROM t WHERE y > {} GROUP BY k", "SELECT MAX(y) FROM t WHERE x BETWEEN {} AND 9")
+    for text in texts:
+        for n in (0, 0, 1, 0, 1):
+            assert busy.sql(text.format(n)).rows
+
+
+def test_what_took_too_long_is_tried_again_after_a_while(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = db._transport._executor.program  # type: ignore[attr-defined]
+    now = [100.0]
+    monkeypatch.setattr(program, "_clock", lambda: now[0])
+    db.sql("CREATE TABLE t (id INT PRIMARY KEY, x INT)")
+    db.sql("CREATE VIEW v AS SELECT COUNT(*) AS n FROM t")
+    view = program.view("v")
+    program._cost_too_much(view)
+    assert program._is_costly(view)
+    now[0] += FORGET_COSTLY_S - 1
+    assert program._is_costly(view)
+    now[0] += 1
+    assert not program._is_costly(view)
+    program._cost_too_much(view)
+    db.sql("CREATE TABLE u (id INT PRIMARY KEY)")
+    assert not program._is_costly(view), "under another program it may cost something else"

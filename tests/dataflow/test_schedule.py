@@ -1,0 +1,115 @@
+"""Stride scheduling: shares by weight, nobody starves, nobody saves up."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noria.dataflow.schedule import Schedule
+from noria.dataflow.turns import Class, Turn, Turns
+
+
+def run(schedule: Schedule[str], costs: dict[str, int], units: int) -> dict[str, int]:
+    """Units of each class, all of which always have work, in pieces of these costs."""
+    done = dict.fromkeys(costs, 0)
+    while sum(done.values()) < units:
+        c = schedule.next(costs)
+        assert c is not None
+        schedule.charge(c, costs[c])
+        done[c] += costs[c]
+    return done
+
+
+def test_shares_are_by_weight_and_not_by_the_size_of_pieces() -> None:
+    done = run(Schedule({"a": 3, "b": 1}), {"a": 10, "b": 1_000}, 100_000)
+    assert abs(done["a"] - 75_000) <= 3_000 and abs(done["b"] - 25_000) <= 1_000
+
+
+def test_without_work_there_is_nobody() -> None:
+    assert Schedule({"a": 1}).next(()) is None
+
+
+def test_who_had_no_work_saves_up_nothing() -> None:
+    schedule = Schedule({"a": 1, "b": 1})
+    for _ in range(1_000):
+        assert schedule.next(["a"]) == "a"
+        schedule.charge("a", 10)
+    done = run(schedule, {"a": 10, "b": 10}, 1_000)
+    assert abs(done["a"] - done["b"]) <= 10
+
+
+WEIGHTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 16), min_size=2)
+
+
+@given(WEIGHTS, st.data())
+def test_each_has_its_share_give_or_take_a_piece(weights: dict[str, int], data: st.DataObject) -> None:
+    costs = {c: data.draw(st.integers(1, 500)) for c in weights}
+    done, total = run(Schedule(weights), costs, 50_000), sum(weights.values())
+    slack = max(costs[c] / weights[c] for c in weights)
+    for c, weight in weights.items():
+        share = sum(done.values()) * weight / total
+        assert abs(done[c] - share) <= weight * slack + costs[c], c
+
+
+@given(WEIGHTS, st.lists(st.tuples(st.sets(st.sampled_from("abcdef")), st.integers(0, 1_000)), max_size=200))
+def test_who_always_has_work_is_never_starved(weights: dict[str, int], turns: list[tuple[set[str], int]]) -> None:
+    """Whatever work the others have and what it costs, pieces of at most 1,000 units."""
+    schedule = Schedule(weights)
+    steady, most = min(weights), 0
+    waited = 0
+    for others, cost in turns:
+        chosen = schedule.next([c for c in weights if c == steady or c in others])
+        assert chosen is not None
+        schedule.charge(chosen, cost)
+        waited = 0 if chosen == steady else waited + cost
+        most = max(most, waited)
+    assert most <= sum(weights.values()) * (1_000 / weights[steady] + 1_000) + len(turns)
+
+
+# ------------------------------------------------------------------ turns
+class Bench:
+    """Classes with so many pieces of work, each of which takes time on a clock of its own."""
+
+    def __init__(self, **pieces: int):
+        self.now, self.done = 0, list[str]()
+        self.left = pieces
+        self.turns = Turns({c: Turn(lambda c=c: self.left.get(c.value, 0), lambda c=c: self.piece(c)) for c in Class},
+                           lambda: self.now)
+
+    def piece(self, c: Class) -> int:
+        self.left[c.value] -= 1
+        self.done.append(c.value)
+        self.now += 3_000_000
+        return 1_000
+
+    def between(self) -> list[str]:
+        before = len(self.done)
+        self.turns.between()
+        return self.done[before:]
+
+
+def test_between_packets_there_is_one_piece_besides_queries() -> None:
+    bench = Bench(scans=5, builds=5, lookups=5)
+    assert len(bench.between()) == 1
+
+
+def test_no_more_than_half_of_a_busy_worker_goes_to_turns_but_for_queries() -> None:
+    bench = Bench(scans=10)
+    assert bench.between() == ["scans"] and bench.between() == []
+    bench.left["queries"] = 1
+    assert bench.between() == ["queries"], "somebody waits for it, and it is short"
+    bench.now += 3_000_000
+    assert bench.between() == ["scans"]
+
+
+def test_queries_end_with_a_quantum() -> None:
+    bench = Bench(queries=100)
+    assert len(bench.between()) == 5, "of a thousand units each"
+
+
+def test_a_quiet_worker_works_for_as_long_as_it_is_told() -> None:
+    bench = Bench(scans=10, builds=10)
+    bench.turns.quiet(12)
+    assert len(bench.done) == 4 and set(bench.done) == {"scans", "builds"}
+    bench.turns.quiet(10_000)
+    assert len(bench.done) == 20 and not bench.turns

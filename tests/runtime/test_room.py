@@ -1,0 +1,164 @@
+"""Room for large results, and results that are collected from pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Coroutine
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from noria.core.errors import result_gone
+from noria.dataflow.packets import More, Rows
+from noria.runtime.changes import WorkerGone
+from noria.runtime.collecting import collected
+from noria.runtime.room import Room
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, 20))
+
+
+async def turns(n: int = 5) -> None:
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
+def test_who_finds_no_room_waits_in_order() -> None:
+    async def test() -> None:
+        room, leases, order = Room(1_000), dict.fromkeys(range(4)), list[int]()
+
+        async def ask(n: int) -> None:
+            lease = room.lease()
+            await lease.cover(300)
+            leases[n] = lease  # type: ignore[assignment]
+            order.append(n)
+
+        tasks = [asyncio.ensure_future(ask(n)) for n in range(4)]
+        await turns()
+        assert order == [0, 1] and room.taken == 600, "a quarter is left to small ones"
+        leases[1] = None
+        gc.collect()
+        await turns()
+        assert order == [0, 1, 2]
+        leases.clear()
+        gc.collect()
+        await asyncio.gather(*tasks)
+        del tasks
+        assert order == [0, 1, 2, 3]
+
+    run(test())
+
+
+def test_small_ones_do_not_wait_behind_large_ones() -> None:
+    async def test() -> None:
+        room = Room(1_000)
+        first, second, small = room.lease(), room.lease(), room.lease()
+        await first.cover(700)
+        waiting = asyncio.ensure_future(second.cover(700))
+        await turns()
+        await small.cover(50)
+        assert not waiting.done() and room.taken == 750
+        waiting.cancel()
+        await turns()
+        del first, small
+        gc.collect()
+        assert room.taken == 0
+
+    run(test())
+
+
+def test_one_larger_than_the_room_has_it_alone() -> None:
+    async def test() -> None:
+        room = Room(1_000)
+        lease = room.lease()
+        await lease.cover(5_000)
+        assert room.taken == 5_000 == lease.nbytes
+
+    run(test())
+
+
+def test_parts_of_one_result_do_not_wait_for_each_other() -> None:
+    """Two results of three parts each: whose first part has room gets the others."""
+    async def test() -> None:
+        room, ended = Room(1_000), list[int]()
+
+        async def ask(n: int) -> None:
+            lease = room.lease()
+            await asyncio.gather(*(lease.cover(500) for _ in range(3)))
+            await turns()
+            ended.append(n)
+
+        await asyncio.gather(ask(0), ask(1))
+        assert ended == [0, 1]
+
+    run(test())
+
+
+def test_who_goes_away_while_it_is_let_in_takes_nothing() -> None:
+    async def test() -> None:
+        room = Room(1_000)
+        first, second = room.lease(), room.lease()
+        await first.cover(700)
+        waiting = asyncio.ensure_future(second.cover(700))
+        await turns()
+        del first
+        gc.collect()  # its turn has come
+        waiting.cancel()
+        await turns()
+        assert room.taken == 0
+
+    run(test())
+
+
+# ------------------------------------------------------------------ pieces
+def piece(request: int, rows: range, left: int) -> Rows:
+    return Rows(request, pa.table({"c0": list(rows), "__key": [0] * len(rows)}), left=left)
+
+
+def test_pieces_are_asked_for_one_by_one_and_are_the_whole() -> None:
+    async def test() -> None:
+        room, asked = Room(10_000), list[More]()
+
+        async def more(body: More) -> Rows:
+            asked.append(body)
+            return piece(9, range(10 * len(asked), 10 * len(asked) + 10), 30 - 10 * len(asked))
+
+        lease = room.lease()
+        whole = await collected(piece(7, range(10), 30), more, asked.append, lease)
+        assert whole.rows.column(0).to_pylist() == list(range(40)) and whole.request == 7
+        assert asked == [More(0, 7)] * 3 and lease.nbytes == whole.rows.nbytes
+
+    run(test())
+
+
+def test_who_goes_away_lets_the_worker_let_go() -> None:
+    async def test() -> None:
+        room, dropped = Room(100), list[More]()
+        full = room.lease()
+        await full.cover(100)
+
+        async def more(body: More) -> Rows:
+            raise AssertionError("there was no room")
+
+        waiting = asyncio.ensure_future(collected(piece(7, range(10), 30), more, dropped.append, room.lease()))
+        await turns()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert dropped == [More(0, 7, stop=True)]
+
+    run(test())
+
+
+def test_the_rest_of_a_result_goes_with_its_worker() -> None:
+    async def test() -> None:
+        async def more(body: More) -> Rows:
+            return Rows(8, None, result_gone())
+
+        with pytest.raises(WorkerGone, match="run the statement again"):
+            await collected(piece(7, range(10), 30), more, lambda m: None, None)
+
+    run(test())

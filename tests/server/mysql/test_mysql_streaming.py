@@ -1,0 +1,169 @@
+"""Large replies: pieces are made as the client reads them, others go on meanwhile, and the room is given back."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from noria.core.limits import OFF_LOOP_ROWS
+from noria.core.types import BIGINT, TEXT, Field
+from noria.runtime.room import Room
+from noria.server.mysql import encode_result
+from noria.server.mysql.pieces import Renumbered, pieces_of
+from noria.server.mysql.rows import encode_pieces
+from noria.server.mysql.streaming import Pieces
+from noria.server.outcomes import Failed, Ok, Outcome, ResultSet, Streamed
+from noria.server.rows import LargeRows
+from server.mysql.mysql_fakes import BASE, DEPRECATE_EOF, RawClient, Serving, packet
+from server.mysql.test_mysql_connection import serves_on
+
+FIELDS = (Field("n", BIGINT), Field("t", TEXT))
+ROWS = 40_000  # of some 500 bytes
+
+
+class Watched(LargeRows):
+    """Counts the rows that were made."""
+
+    made = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        self.made += len(found) if isinstance(at, slice) else 1
+        return found
+
+
+def watched(rows: int = ROWS, lease: Any = None) -> Watched:
+    table = pa.table({"n": list(range(rows)), "t": [f"{i:0500}" for i in range(rows)], "__key": [0] * rows})
+    return Watched(table, 2, lease)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("deprecate_eof", [False, True])
+@pytest.mark.parametrize("first", [1, 254])
+def test_the_pieces_are_the_whole_reply(binary: bool, deprecate_eof: bool, first: int) -> None:
+    rows = watched(3_000)
+    rows.piece_rows = 128
+    pieces = list(encode_pieces(FIELDS, rows, binary, deprecate_eof, 2, 3, first))
+    assert b"".join(pieces) == encode_result(FIELDS, list(rows), binary, deprecate_eof, 2, 3, first)
+    assert len(pieces) == 2 + 24 and max(map(len, pieces)) < 128 * 600
+
+
+def test_rows_are_made_when_they_are_looked_at() -> None:
+    rows = watched(3_000)
+    assert len(rows) == 3_000 and not rows.made
+    assert rows[5] == (5, f"{5:0500}") and rows[-1][0] == 2_999 and rows[10:20:3] == list(rows)[10:20:3]
+    with pytest.raises(IndexError):
+        rows[3_000]
+    assert list(rows) == list(zip(range(3_000), (f"{i:0500}" for i in range(3_000)), strict=True))
+
+
+def test_several_outcomes_are_numbered_through() -> None:
+    outcomes: list[Outcome] = [Ok(3), ResultSet(FIELDS, watched(2_000)), ResultSet(FIELDS, [(1, "a")])]
+    whole = b"".join(pieces_of(outcomes, False, True, 2))
+    at, numbers = 0, list[int]()
+    while at < len(whole):
+        numbers.append(whole[at + 3])
+        at += 4 + int.from_bytes(whole[at:at + 3], "little")
+    assert numbers == [(n + 1) & 255 for n in range(len(numbers))] and len(numbers) == 1 + 2_004 + 5
+    renumbered: list[bytes | None] = []
+    stream = Renumbered(Pieces(pieces_of(outcomes, False, True, 2)), 9)
+    while not renumbered or renumbered[-1] is not None:
+        stream.pull(renumbered.append)
+    assert b"".join(p for p in renumbered if p is not None) == b"".join(pieces_of(outcomes, False, True, 2, 9))
+
+
+def test_a_client_that_does_not_read_holds_a_piece_and_others_go_on(serving: Serving) -> None:
+    rows = watched()
+    serving.backend.answers["BIG"] = ResultSet(FIELDS, rows)
+    with RawClient(serving.port) as client:
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        client.login(flags=BASE | DEPRECATE_EOF)
+        client.send(b"\x03BIG")
+        assert client.receive() == (1, b"\x02")
+        for _ in range(3):
+            serves_on(serving)
+        (waiting,) = [c for c in serving.server.connections if c._stream is not None]
+        assert rows.made < ROWS / 2 and waiting._transport.get_write_buffer_size() < 2**20
+        client.sock.sendall(packet(b"\x0e"))  # waits for the end of the rows
+        for n in range(2 + ROWS):
+            seq, payload = client.receive()
+            assert seq == (n + 2) & 255 and payload
+        assert client.receive()[1][:1] == b"\xfe"
+        assert client.receive() == (1, client_ok())
+    assert rows.made == ROWS
+
+
+def client_ok() -> bytes:
+    return b"\0\0\0\x02\0\0\0"
+
+
+@pytest.mark.parametrize("how", ["goes", "is silent", "is killed"])
+def test_the_room_is_given_back_with_the_client(serving: Serving, how: str) -> None:
+    room = Room(10**9)
+
+    async def big() -> ResultSet:
+        lease = room.lease()
+        await lease.cover(12_345)
+        return ResultSet(FIELDS, watched(lease=lease))
+
+    async def look() -> None:
+        for connection in tuple(serving.server.connections):
+            if connection._full and how == "is silent":
+                connection.reads(connection._transport.get_write_buffer_size())
+            elif connection._stream is not None and how == "is killed":
+                serving.server.hang_up(connection.number)
+        gc.collect()
+
+    serving.backend.answers["BIG"] = big
+    with RawClient(serving.port) as client:
+        client.login(flags=BASE | DEPRECATE_EOF).send(b"\x03BIG")
+        assert client.receive() == (1, b"\x02")
+        assert room.taken == 12_345
+        if how == "goes":
+            client.sock.shutdown(socket.SHUT_RDWR)
+        paused = threading.Event()
+        while room.taken:
+            serving.call(look)
+            paused.wait(0.01)
+    serves_on(serving)
+
+
+def test_rows_that_are_values_already_leave_in_pieces(serving: Serving) -> None:
+    rows = [(n, "x") for n in range(OFF_LOOP_ROWS + 1)]
+    serving.backend.answers["BIG"] = ResultSet(FIELDS, rows)
+    with RawClient(serving.port) as client:
+        client.login(flags=BASE | DEPRECATE_EOF).send(b"\x03BIG")
+        received = [client.receive()[1] for _ in range(len(rows) + 4)]
+    assert received[3] == b"\x010\x01x" and received[-1][:1] == b"\xfe"
+
+
+def test_a_large_reply_that_cannot_be_made_costs_its_connection(serving: Serving, caplog: pytest.LogCaptureFixture
+                                                                 ) -> None:
+    rows = [(n, "x") for n in range(OFF_LOOP_ROWS)] + [(object(), "no number")]
+    serving.backend.answers["BIG"] = ResultSet(FIELDS, rows)
+    with RawClient(serving.port) as client:
+        client.login(flags=BASE | DEPRECATE_EOF).send(b"\x03BIG")
+        while client.receive()[0] >= 0:
+            pass
+    assert "could not be made" in caplog.text
+    serves_on(serving)
+
+
+def test_a_stream_of_another_process(serving: Serving) -> None:
+    whole = [ResultSet(FIELDS, [(1, "a")]), Failed(_error())]
+    serving.backend.answers["BIG"] = Streamed(Pieces(pieces_of(whole, False, True, 2)))
+    with RawClient(serving.port) as client:
+        client.login(flags=BASE | DEPRECATE_EOF).send(b"\x03BIG")
+        received = [client.receive() for _ in range(6)]
+    assert [seq for seq, _ in received] == [1, 2, 3, 4, 5, 6] and received[-1][1][:1] == b"\xff"
+
+
+def _error() -> Any:
+    from noria.core.errors import parse_error
+
+    return parse_error("near 'x'")
