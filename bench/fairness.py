@@ -8,7 +8,7 @@ often the worker was started; the memory of the server's processes at most.
     python bench/fairness.py [--clients 4,20,60] [--seconds 20] [--rows 100000] [--text 200] [--kind scan]
                              [--workers 1] [--front-ends 1]
 
-Kinds: `scan` reads one table, `join` two of them, `short` a table of few and long rows.
+Kinds: `scan` reads one table, `sort` orders its rows, `join` reads two tables, `short` one of few and long rows.
 """
 
 from __future__ import annotations
@@ -108,6 +108,8 @@ def shape(kind: str, n: int) -> str:
                 f"WHERE x.a <> {n} OR y.b <> {-n} OR x.c + {n} > y.c * {n % 7 + 1}"
                 + f" OR x.a = y.b + {n}" * (n % 40))
     extra = "".join(f" OR a <> b + {k}" for k in range(n % 60))
+    if kind == "sort":
+        return f"SELECT {columns}, a * {n % 50} + b AS n{n} FROM large WHERE a >= 0{extra} ORDER BY c, text DESC, n{n}"
     table = "short" if kind == "short" else "large"
     return f"SELECT {columns}, a * {n % 50} + b AS n{n} FROM {table} WHERE a >= 0{extra}"
 
@@ -184,6 +186,38 @@ def beside(server: NoriaServer, seconds: float, others: list[Callable[[threading
     return found
 
 
+LONG = ("SELECT SUM(id + {n}) AS s{n} FROM large WHERE text LIKE '%no such text {n}%' OR a = b * {n}",
+        "SELECT x.a, COUNT(*) AS c{n} FROM large x JOIN large y ON x.a = y.a WHERE x.b <> y.c + {n} GROUP BY x.a",
+        "SELECT id, a + {n} AS a{n}, text FROM large WHERE b <> {n} ORDER BY text DESC, a")
+
+
+def run_until_killed(victim: pymysql.Connection, text: str, times: Times, ended: list[float]) -> None:
+    with victim.cursor() as cursor:
+        try:
+            cursor.execute(text)
+        except pymysql.Error as e:
+            times.errors.append(str(e))
+    ended.append(time.perf_counter())
+
+
+def cancelled(server: NoriaServer, tries: int = 12) -> Times:
+    """From KILL QUERY to the error of a statement that has just begun."""
+    times = Times()
+    for n in range(tries):
+        with connect(server) as victim, connect(server) as killer, killer.cursor() as cursor:
+            ended: list[float] = []
+            text = LONG[n % len(LONG)].format(n=next(NUMBERS))
+            thread = threading.Thread(target=run_until_killed, args=(victim, text, times, ended))
+            thread.start()
+            time.sleep(0.02 * (n + 1))
+            start = time.perf_counter()
+            cursor.execute(f"KILL QUERY {victim.thread_id()}")
+            thread.join()
+            if ended[0] > start:
+                times.ms.append((ended[0] - start) * 1e3)
+    return times
+
+
 def load(server: NoriaServer, rows: int, text: int) -> None:
     with noria.connect(server.http) as db:
         for name in ("large", "short"):
@@ -221,7 +255,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--text", type=int, default=200, help="bytes of each row's text")
-    parser.add_argument("--kind", default="scan", help="scan, join, short, or several of them")
+    parser.add_argument("--kind", default="scan", help="scan, sort, join, short, or several of them")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--front-ends", type=int, default=1)
     a = parser.parse_args()
@@ -252,6 +286,9 @@ def run(server: NoriaServer, a: argparse.Namespace) -> None:
             print(times.line(name, was), "" if times.p99 <= GOAL * was.p99 else f"   MISSED the goal of {GOAL} times",
                   flush=True)
         time.sleep(3)
+    times = cancelled(server)
+    print(f"from KILL QUERY to the error, {len(times.ms)} statements: median {statistics.median(times.ms):.0f} ms, "
+          f"max {max(times.ms):.0f} ms; {sorted({e[:40] for e in times.errors})}")
     print(*list(why(server))[:20], sep="\n")
 
 

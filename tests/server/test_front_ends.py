@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import random
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -151,6 +152,32 @@ def test_a_front_end_that_ends_leaves_nothing(server: LocalServer) -> None:
             rows(again, "INSERT INTO t VALUES (1)")
         assert int(rows(b, "SELECT COUNT(*) FROM t")[0][0]) == 1
         assert a.thread_id() not in {int(r[0]) for r in rows(b, "SHOW PROCESSLIST")}
+
+
+def test_large_answers_come_in_pieces(server: LocalServer) -> None:
+    """Prepared or not, near or far, to a client that reads and to one that goes away; then their room is free."""
+    far = server.far()
+    with closing(server.at(0)) as a, closing(server.connect(far.ready.result()[1])) as b:
+        rows(a, "CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(40))")
+        some = [(i, f"row {i}") for i in range(12_000)]
+        for at in range(0, len(some), 2_000):
+            rows(a, "INSERT INTO t VALUES " + ", ".join(f"({i}, '{t}')" for i, t in some[at:at + 2_000]))
+        for c in (a, b, a):
+            assert rows(c, "SELECT id, s FROM t ORDER BY id DESC") == some[::-1]
+            assert sorted(rows(c, "SELECT id, s FROM t")) == some
+            assert rows(c, "SELECT COUNT(*) FROM t") == [(12_000,)], "the next statement is answered as ever"
+        goes = server.at(1)
+        goes._execute_command(3, "SELECT id + 1 AS n, s FROM t")  # type: ignore[attr-defined]
+        goes._force_close()  # type: ignore[attr-defined]
+        assert sorted(rows(b, "SELECT id, s FROM t WHERE id <> 5")) == [r for r in some if r[0] != 5]
+        server._embedded._run(_has_room(server))
+    server._embedded._run(far.end())
+
+
+async def _has_room(server: LocalServer) -> None:
+    while server._executor.reads.room.taken:
+        gc.collect()
+        await asyncio.sleep(0)
 
 
 def test_a_kill_reaches_every_front_end(server: LocalServer) -> None:

@@ -61,6 +61,10 @@ class OneShots:
         self._units = 0  # of the query under way
         self._sliced = False  # was a slice the last turn of those that are larger?
 
+    def __bool__(self) -> bool:
+        """Does anything wait for a turn, or to be told?"""
+        return bool(self._fresh or self._larger or self._replies or self.scans or self.results)
+
     def add(self, body: Query, e: Envelope) -> None:
         """It is answered in its turn."""
         self._fresh.append(_Asked(e, body))

@@ -51,6 +51,7 @@ from noria.dataflow.well_formed import wrong
 from noria.dataflow.work import Work
 from noria.state.mapped import leaving
 
+_READS = frozenset((packets.Read, packets.Query))  # which end before they begin where nobody wants them
 STEPS_PER_CHECK = 16  # how often memory is looked at: a step allocates little
 
 
@@ -125,10 +126,13 @@ class Worker:
 
     def between(self) -> list[Envelope]:
         """Some of what is done in turns, on a worker to which packets come; the replies that it completed."""
+        self._steps += 1
+        going, tidies = self._goes_on(), self._steps % STEPS_PER_CHECK == 0
+        if not (going or tidies or self._late or self._deferred) and self._peers is None:
+            return []
         with self._telling():
-            out = self._build(0, self._goes_on())
-            self._steps += 1
-            if self._steps % STEPS_PER_CHECK == 0:
+            out = self._build(0, going)
+            if tidies:
                 self.hold_limit()
                 self.engine.advance()
                 leaving.give_back()
@@ -256,7 +260,7 @@ class Worker:
         if why := wrong(e.body):
             return refused(e, SqlError(1105, "HY000", why))
         number = number_of(e)
-        if isinstance(e.body, packets.Read | packets.Query) and self.around.unwanted(number):
+        if type(e.body) in _READS and self.around.unwanted(number):
             return refused(e, interrupted())
         self.around.began(number)
         self._grows |= not isinstance(e.body, packets.Query)
@@ -319,7 +323,7 @@ class Worker:
 
     def _goes_on(self) -> bool:
         """Is there something to do in slices?"""
-        return bool(self._turns or self._scans or self.engine.builds)
+        return bool(self._shots or self.engine.lookups or self.engine.builds)
 
     def close(self) -> None:
         self._store.close()

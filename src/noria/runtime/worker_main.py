@@ -255,11 +255,11 @@ class Line:
     def send(self, envelopes: Sequence[Envelope]) -> None:
         """Send what the front end takes now; the rest follows when it takes more.  Waits only where that is much.
         `FrontEndGone` where the front end has ended, or is frozen."""
-        for e in envelopes:
-            message = wire.encode(e)
-            self._unsent.append(memoryview(message))
-            self._unsent_bytes += len(message)
-        self._flush()
+        if envelopes:
+            messages = b"".join(map(wire.encode, envelopes))
+            self._unsent.append(memoryview(messages))
+            self._unsent_bytes += len(messages)
+            self._flush()
         while self._unsent_bytes > UNSENT_BYTES:
             self._await_room()
 
@@ -336,7 +336,8 @@ class Loop:
                 self._line.front.sign()
             if packets:
                 self._send(self._worker.handle(packets))
-                self._send(self._worker.between())
+                if (late := self._worker.between()) or self._mesh is not None:
+                    self._send(late)
                 self._wait_ms = IDLE_AFTER_MS
                 self._idle_due = self._idle_due if self.more else self._clock() + IDLE_DUE_S
                 self.more = True

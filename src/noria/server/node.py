@@ -83,6 +83,7 @@ log = logging.getLogger("noria")
 CLIENTS_STOP_S = 5  # running statements get so long to end when the server stops
 WORKER_MEMORY_SHARE = 0.9  # of the limit; the rest is for kept replies
 MEMORY_WATCH_S = 10  # between two looks at what cannot be evicted
+SWITCH_S = 0.001  # a thread that orders or encodes many rows gives the event loop its turn after so long
 LEAST_LIMIT = 2**20  # bytes that a limit set while the server runs may be
 
 
@@ -98,6 +99,7 @@ def serve(settings: Settings, log_level: str) -> int:
     logging.basicConfig(level=log_level.upper(), stream=sys.stderr,
                         format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     raise_open_files()
+    sys.setswitchinterval(SWITCH_S)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))

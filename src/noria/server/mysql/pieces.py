@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
-from noria.core import limits
+from noria.core.limits import OFF_LOOP_ROWS
 from noria.server.mysql import codec, rows
 from noria.server.mysql.codec import MORE_RESULTS
 from noria.server.outcomes import Encoded, Failed, Ok, Outcome, ResultSet, Stream
@@ -19,7 +19,7 @@ def is_large(outcome: Outcome) -> bool:
     """Is it to leave in pieces?"""
     if not isinstance(outcome, ResultSet):
         return False
-    return len(outcome.rows) > limits.OFF_LOOP_ROWS or isinstance(outcome.rows, LargeRows)
+    return len(outcome.rows) > OFF_LOOP_ROWS or isinstance(outcome.rows, LargeRows)
 
 
 def pieces_of(outcomes: Sequence[Outcome], binary: bool, deprecate_eof: bool, status: int, seq: int = 1

@@ -441,6 +441,8 @@ class Conversation:
         return AUTOCOMMIT if self._session is None else self._session.status
 
     def _encode(self, answer: Outcome | Sequence[Outcome], binary: bool) -> bytes | Stream:
+        if type(answer) is ResultSet and not is_large(answer):
+            return self._encode_one(answer, binary, 0)
         outcomes = (answer,) if isinstance(answer, Outcome) else answer
         if isinstance(outcomes[0], Streamed):
             return outcomes[0].stream if self._seq == 1 else Renumbered(outcomes[0].stream, self._seq)
