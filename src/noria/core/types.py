@@ -6,14 +6,13 @@ disk, in state, in views and on the wire.  A `TableDef` refuses to exist when il
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
-KEPT_TABLES = 1_024  # definitions that came from another process, of a kilobyte or two each
+from noria.core import codec
 
 
 class Kind(Enum):
@@ -51,6 +50,8 @@ class SqlType:
     length: TEXT's most characters (bytes of BYTES), 0 for no limit but TEXT's own.  members: those of ENUM and SET.
     timestamp, boolean, declared ("year", "char", "json", "mediumtext", …): how the type was declared.
     """
+
+    encoded_by_value: ClassVar[bool] = True  # each expression has one, and most are equal
 
     kind: Kind
     bits: int = 64
@@ -219,6 +220,8 @@ class TableDef:
     """A base table.  Column positions are identities: a dropped column keeps its place, a new one comes last,
     wherever it is shown.  Names of dropped columns are none that a column can have."""
 
+    encoded_once: ClassVar[bool] = True  # every plan has its tables whole
+
     name: str
     columns: tuple[Column, ...]
     primary_key: tuple[int, ...] = ()
@@ -253,13 +256,9 @@ class TableDef:
         """Is it such a one, in no catalog: gone when its worker ends?"""
         return self.is_beside and BESIDE + COPY not in self.name
 
-    @cached_property
-    def _packed(self) -> bytes:
-        return pickle.dumps(tuple(getattr(self, f.name) for f in fields(self)), protocol=5)
-
     def __reduce__(self) -> tuple[Callable[[bytes], TableDef], tuple[bytes]]:
-        """Every plan has its tables whole, so each is packed once, and unpacked once where it goes."""
-        return _unpacked, (self._packed,)
+        """In a closure of Spark's: the same bytes as in a message."""
+        return _unpacked, (codec.packed(self),)
 
     @cached_property
     def shown(self) -> tuple[int, ...]:
@@ -344,7 +343,7 @@ def gone(position: int) -> str:
     return f"dropped {position} "
 
 
-@lru_cache(KEPT_TABLES)
 def _unpacked(packed: bytes) -> TableDef:
     """The same object for the same bytes: then plans over a table are told equal without a look at its columns."""
-    return TableDef(*pickle.loads(packed))
+    table: TableDef = codec.unpacked(TableDef, packed)
+    return table

@@ -18,7 +18,8 @@ from noria.core.expressions.coerce import MICROSECOND
 from noria.core.statements import WriteResult
 from noria.core.types import Collation, Column, IndexDef, Kind, Past, SqlType, TableDef
 
-FORMAT = 3
+FORMAT = 4
+FIRST_WITHOUT_PICKLE = 4  # before it, prepared groups were pickles
 
 
 def family_of(table: TableDef) -> str:

@@ -29,13 +29,14 @@ from noria.core.keys import folded_texts
 from noria.core.limits import NULL_CODE
 from noria.core.types import TableDef
 from noria.storage import reading, recovery
-from noria.storage.catalog import family_of, table_from_json
+from noria.storage.catalog import FIRST_WITHOUT_PICKLE, family_of, table_from_json
 from noria.storage.damage import Damage, is_damage
 from noria.storage.encoding import Part, key_parts_of_arrow, pack_keys, unpack_parts
 from noria.storage.engine import DEFAULT, META, table_options
 from noria.storage.entries_hash import Sums
 from noria.storage.errors import StoreError, StoreNewer, one_line, opening_error
 from noria.storage.mark import Mark
+from noria.storage.prepared import damage_in
 from noria.storage.shards import owners
 from noria.storage.snapshot import column_array
 from noria.storage.table import Counters, Index
@@ -125,6 +126,8 @@ class Check:
             self._find(f"a bulk load of {self.path} was interrupted: start the server, which finishes it, stop it and "
                        "check again")
             return
+        older = int(stored.get(b"format", b"0")) < FIRST_WITHOUT_PICKLE
+        self.report.findings += [f"{self.path}: {f}" for f in damage_in(stored, older)]
         self._unnamed(int(catalog.get("last_table_id", 0)))
         for table in tables:
             own = [Index(tuple(c), unique, name, family) for family, id, c, unique, name in indexes

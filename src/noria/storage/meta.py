@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from rocksdict import WriteBatch
@@ -43,13 +43,16 @@ def get(engine: Engine, key: bytes) -> bytes | None:
 
 
 # ------------------------------------------------------------------ may this process use the directory?
-def check_format(engine: Engine, path: str) -> None:
+def check_format(engine: Engine, path: str, renew: Callable[[Engine, WriteBatch], None]) -> None:
+    """renew: makes what an older format has as this one has it."""
     stored = get(engine, _FORMAT)
     if stored is None or (stored.isdigit() and int(stored) < FORMAT):
         if stored is None and engine.families() != [META]:
             raise StoreError(f"the data directory {path} holds a RocksDB database that is not Noria's: "
                              "give another --data-dir")
         batch = WriteBatch(raw_mode=True)
+        if stored is not None:
+            renew(engine, batch)
         put(engine, batch, _FORMAT, str(FORMAT).encode())
         engine.commit(batch)
     elif not stored.isdigit():

@@ -149,7 +149,7 @@ class NewStores:
                 Path(base).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 engine = Engine(base, Memory())
                 self._engines.append(engine)
-                meta.check_format(engine, base)
+                meta.check_format(engine, base, prepared.renew)
                 batch = WriteBatch(raw_mode=True)
                 for key, value in self._program:
                     meta.put(engine, batch, key, value)

@@ -66,7 +66,7 @@ class RocksStore(Deciding):
 
     def _load(self, fence: int | None) -> None:
         engine = self._engine
-        meta.check_format(engine, self.path)
+        meta.check_format(engine, self.path, prepared.renew)
         meta.check_fence(engine, self.path, fence)
         self._recipe, definitions, self._last_table_id = meta.read_catalog(engine)
         self._version = max((n.version for n in meta.read_history(engine)), default=0)

@@ -1,0 +1,428 @@
+"""Typed messages and stored records as bytes, without pickle: decoding builds known classes and runs nothing else.
+
+    version byte, then one msgpack array of records:  [tag, field, field …] …
+
+A record is one object: a dataclass, a named tuple or an exception.  Its tag is the name of its class.  A field that
+holds an object holds a reference to an earlier record, so a shared subplan is encoded once and no cycle or deep
+nesting can be written.  The last record is the message itself; a message that is no object is [null, value].  Values
+that msgpack lacks are extensions: decimals, dates, collections other than tuples, arrays as raw bytes, Arrow data as
+an Arrow IPC stream.
+
+A `Codec` knows the classes that its root types mention in their annotations, and the subclasses of these.  So a new
+message type needs annotations and nothing else.  A record is checked by the types of its fields, which are looked up
+among those that passed before; only fields that hold collections or objects are looked into.
+
+Keeps true: decoding returns what the annotations say or raises `Malformed`, whatever the bytes are.  Its time and
+memory are linear in the length of the bytes.  A field that was added at the end with a default may be missing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import cache, lru_cache
+from itertools import chain
+from pathlib import Path, PurePath
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec.msgpack import Ext
+
+from noria.core import columns_codec
+from noria.core.limits import KEPT_TABLES, MESSAGE_PARTS
+from noria.core.message_types import PLAIN, Layout, Malformed, fit_of, layouts, plain_parts
+
+__all__ = ["Codec", "Malformed"]
+
+VERSION = 1
+(REF, LIST, DICT, SET, FROZENSET, INTEGER, DECIMAL, DATE, DATETIME, TIME, DURATION, DEFAULT, MEMBER, TEXT, PATH,
+ COLUMNS, ROWS, ROW_LIST) = range(18)  # codes of extensions: they are on disk, so a number is never reused
+MANY_ROWS = 16  # so many rows of plain values are checked by msgspec as they are read
+OUT_OF_BAND_BYTES = 65_536  # columns of so many bytes are not copied into the message where the caller takes buffers
+_ENCODER = msgspec.msgpack.Encoder()
+_FLAT_ROWS = msgspec.msgpack.Decoder(tuple[tuple[int | float | str | bool | None, ...], ...])
+_RECORDS = msgspec.msgpack.Decoder(list[list[Any]])
+_AT = struct.Struct(">I")
+_DURATION = struct.Struct(">iii")
+_REFS = tuple(Ext(REF, _AT.pack(i)) for i in range(256))
+_MARK = {list: Ext(LIST, b""), dict: Ext(DICT, b""), set: Ext(SET, b""), frozenset: Ext(FROZENSET, b"")}
+_COLLECTIONS: dict[int, Callable[[Any], Any]] = {
+    LIST: list, SET: set, FROZENSET: frozenset,
+    DICT: lambda parts: dict(zip(parts[::2], parts[1::2], strict=True))}
+
+Buffers = list[memoryview]
+Write = Callable[[Any, "_Out"], Any]
+
+
+class _Out:
+    """A message that is being encoded."""
+
+    __slots__ = ("buffers", "careful", "codec", "records", "seen")
+
+    def __init__(self, codec: Codec, buffers: Buffers | None, careful: bool):
+        self.codec, self.buffers, self.careful = codec, buffers, careful
+        self.records: list[Any] = []
+        self.seen: dict[Any, int] = {}
+
+
+class _In:
+    """A message that is being decoded.  weights: of each object, how many parts a walk over it visits."""
+
+    __slots__ = ("buffers", "built", "codec", "weight", "weights")
+
+    def __init__(self, codec: Codec, buffers: list[bytes]):
+        self.codec, self.buffers = codec, buffers
+        self.built: list[Any] = []
+        self.weights: list[int] = []
+        self.weight = 0
+
+
+class Codec:
+    """Encodes and decodes messages of the root types.  narrowed: the type of a field whose annotation says less,
+    because its class stands below that type.  alone: an `encoded_once` class whose objects
+    this codec encodes."""
+
+    def __init__(self, *roots: Any, narrowed: Mapping[tuple[type, str], Any] | None = None, alone: type | None = None):
+        self._roots, self._narrowed, self.alone = roots, dict(narrowed or {}), alone
+        self._layouts: dict[type, Layout] = {}
+        self._by_tag: dict[str, Layout] = {}
+        self.members: dict[str, Enum] = {}
+        self.writers: dict[type, Write] = {}
+        self.whole = lru_cache(KEPT_TABLES)(self._whole)
+
+    def _learn(self) -> None:
+        """Find all classes.  Later than the constructor, so that all modules are imported."""
+        self._layouts, enums = layouts(self._roots, self._narrowed)
+        self._by_tag = {layout.tag: layout for layout in self._layouts.values()}
+        self.members = {f"{e.__name__}.{m.name}": m for e in enums for m in e}
+        self.writers = {**_WRITERS, **dict.fromkeys(enums, _member)}
+        for kind, layout in self._layouts.items():
+            layout.readers = [_reader(t) for t in layout.types]
+            self.writers[kind] = (_whole_writer(kind, layout.tag) if layout.whole and kind is not self.alone
+                                  else _record_writer(layout))
+
+    def writer_of(self, kind: type) -> Write:
+        if not self._layouts:
+            self._learn()
+        if (found := self.writers.get(kind)) is not None:
+            return found
+        for base, write in _OF_SUBCLASSES.items():
+            if issubclass(kind, base):
+                return write
+        raise TypeError(f"a {kind.__module__}.{kind.__qualname__} is no part of a message")
+
+    # ------------------------------------------------------------ bytes
+    def encode(self, value: Any, buffers: Buffers | None = None) -> bytes:
+        """buffers: receives large columns, which the message then refers to; None: they are part of the message.
+        TypeError or ValueError for a value that is no message."""
+        try:
+            return self._encoded(value, buffers, careful=False)
+        except (OverflowError, UnicodeEncodeError):  # rare: integers beyond 64 bits, half a surrogate pair
+            if buffers is not None:
+                buffers.clear()
+            return self._encoded(value, buffers, careful=True)
+
+    def _encoded(self, value: Any, buffers: Buffers | None, careful: bool) -> bytes:
+        out = _Out(self, buffers, careful)
+        root = _written(value, out)
+        if type(root) is not Ext or root.code != REF:
+            out.records.append((None, root))
+        return _VERSION_BYTE + _ENCODER.encode(out.records)
+
+    def decode(self, data: bytes | memoryview, buffers: list[bytes] | None = None) -> Any:
+        """The message.  `Malformed` for any bytes that are none."""
+        if not self._layouts:
+            self._learn()
+        try:
+            return self._decoded(memoryview(data), buffers or [])
+        except Malformed:
+            raise
+        except Exception as e:  # whatever a class raises that refuses to exist with these fields
+            raise Malformed(f"{type(e).__name__}: {e}") from e
+
+    def _decoded(self, data: memoryview, buffers: list[bytes]) -> Any:
+        if not data or data[0] != VERSION:
+            raise Malformed(f"encoding version {data[0] if data else 'none'}, this program reads {VERSION}")
+        into, layouts, root = _In(self, buffers), self._by_tag, None
+        built, weights = into.built, into.weights
+        for record in _RECORDS.decode(data[1:]):
+            tag = record.pop(0)
+            into.weight = 1
+            if tag is None:
+                (value,) = record
+                root = _read(value, into)
+            else:
+                layout = layouts.get(tag)
+                if layout is None:
+                    raise Malformed(f"unknown type {str(tag)[:80]!r}")
+                root = _object(layout, record, into)
+            if into.weight > MESSAGE_PARTS:
+                raise Malformed(f"more than {MESSAGE_PARTS} parts")
+            built.append(root)
+            weights.append(into.weight)
+        if not built:
+            raise Malformed("no record")
+        return root
+
+    def _whole(self, packed: bytes) -> Any:
+        return self.decode(packed)
+
+
+_VERSION_BYTE = bytes([VERSION])
+
+
+# ---------------------------------------------------------------- encoding
+def _written(value: Any, out: _Out) -> Any:
+    """The value as msgpack has it."""
+    kind = type(value)
+    if kind in PLAIN and not out.careful:
+        return value
+    if kind is tuple:
+        if not out.careful and len(value) >= MANY_ROWS and _are_rows(value):
+            return Ext(ROWS, _ENCODER.encode(value))
+        if not out.careful and _is_flat(value):
+            return value
+        return [_written(v, out) for v in value]
+    write = out.codec.writers.get(kind) or out.codec.writer_of(kind)
+    return write(value, out)
+
+
+def _is_flat(parts: Any) -> bool:
+    """Is there nothing but plain values, or tuples of them?"""
+    kinds = set(map(type, parts))
+    return kinds <= PLAIN or (kinds == _TUPLE and PLAIN.issuperset(map(type, chain.from_iterable(parts))))
+
+
+def _are_rows(parts: Any) -> bool:
+    """Tuples of plain values that msgspec can tell apart as it checks them: texts and bytes it cannot."""
+    return set(map(type, parts)) == _TUPLE and _IN_ROWS.issuperset(map(type, chain.from_iterable(parts)))
+
+
+def _record_writer(layout: Layout) -> Write:
+    tag, fields_of, checked, by_value = layout.tag, layout.fields_of, [i + 1 for i in layout.checked], layout.by_value
+
+    def write(value: Any, out: _Out) -> Any:
+        key = value if by_value else id(value)
+        at = out.seen.get(key)
+        if at is None:
+            fields = [tag, *fields_of(value)]
+            for i in range(1, len(fields)) if out.careful else checked:
+                fields[i] = _written(fields[i], out)
+            at = out.seen[key] = len(out.records)
+            out.records.append(fields)
+        return _REFS[at] if at < 256 else Ext(REF, _AT.pack(at))
+
+    return write
+
+
+@cache
+def _codec_of(kind: Any) -> Codec:
+    """Of what is encoded by itself, the same in each message."""
+    return Codec(kind, alone=kind)
+
+
+def packed(value: Any) -> bytes:
+    """An object of a class that is `encoded_once`: the bytes are kept with it."""
+    data: bytes | None = value.__dict__.get("_packed")
+    if data is None:
+        data = value.__dict__["_packed"] = _codec_of(type(value)).encode(value)
+    return data
+
+
+def unpacked(kind: type, data: bytes) -> Any:
+    """The same object for the same bytes, as long as it is kept."""
+    found = _codec_of(kind).whole(data)
+    if type(found) is not kind:
+        raise Malformed(f"no {kind.__name__}")
+    return found
+
+
+def _whole_writer(kind: type, tag: str) -> Write:
+    def write(value: Any, out: _Out) -> Any:
+        at = out.seen.get(id(value))
+        if at is None:
+            at = out.seen[id(value)] = len(out.records)
+            out.records.append((tag, packed(value)))
+        return _REFS[at] if at < 256 else Ext(REF, _AT.pack(at))
+
+    return write
+
+
+def _collection(value: Any, out: _Out) -> Any:
+    mark = _MARK[next(k for k in _MARK if isinstance(value, k))]
+    if not out.careful and type(value) is list and len(value) >= MANY_ROWS and _are_rows(value):
+        return Ext(ROW_LIST, _ENCODER.encode(value))
+    if not out.careful and _is_flat(value):
+        return [mark, *value]
+    return [mark, *[_written(v, out) for v in value]]
+
+
+def _dict(value: Any, out: _Out) -> Any:
+    if set(map(type, value)) <= {str} and not out.careful:
+        return {k: _written(v, out) for k, v in value.items()}
+    return [_MARK[dict], *[_written(v, out) for v in chain.from_iterable(value.items())]]
+
+
+def _integer(value: int, out: _Out) -> Any:
+    if -(2**63) <= value < 2**64:
+        return int(value)
+    return Ext(INTEGER, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
+
+
+def _text(value: str, out: _Out) -> Any:
+    try:
+        value.encode()
+        return str(value)
+    except UnicodeEncodeError:
+        return Ext(TEXT, value.encode("utf-8", "surrogatepass"))
+
+
+def _member(value: Enum, out: _Out) -> Any:
+    return Ext(MEMBER, f"{type(value).__name__}.{value.name}".encode())
+
+
+def _sentinel(value: type, out: _Out) -> Any:
+    """`statements.DEFAULT`, the one class that stands among values."""
+    if value is not object:
+        raise TypeError(f"the class {value.__qualname__} is no part of a message")
+    return Ext(DEFAULT, b"")
+
+
+def _columns(value: Any, out: _Out) -> Any:
+    data = columns_codec.encode(value)
+    if out.buffers is None or len(data) < OUT_OF_BAND_BYTES:
+        return Ext(COLUMNS, bytes(data))
+    out.buffers.append(memoryview(data))
+    return [Ext(COLUMNS, b""), len(out.buffers) - 1]
+
+
+def _exception(value: Exception, out: _Out) -> Any:
+    """As the class that it reduces to, if that one is known."""
+    reduced: Any = value.__reduce__()
+    made, args = reduced[:2]
+    layout = out.codec._layouts.get(made)
+    if layout is None:
+        raise TypeError(f"the exception {type(value).__qualname__} is no part of a message")
+    out.records.append([layout.tag, *[_written(a, out) for a in args]])
+    return Ext(REF, _AT.pack(len(out.records) - 1))
+
+
+_WRITERS: dict[type, Write] = {
+    **dict.fromkeys((list, set, frozenset), _collection), dict: _dict,
+    **dict.fromkeys((type(None), bool, float, bytes), lambda v, out: v),
+    int: _integer, str: _text, type: _sentinel,
+    bytearray: lambda v, out: bytes(v), memoryview: lambda v, out: bytes(v),
+    range: lambda v, out: [_MARK[list], *v],
+    Decimal: lambda v, out: Ext(DECIMAL, str(v).encode()),
+    date: lambda v, out: Ext(DATE, v.isoformat().encode()),
+    datetime: lambda v, out: Ext(DATETIME, v.isoformat().encode()),
+    time: lambda v, out: Ext(TIME, v.isoformat().encode()),
+    timedelta: lambda v, out: Ext(DURATION, _DURATION.pack(v.days, v.seconds, v.microseconds)),
+    **dict.fromkeys(columns_codec.KINDS, _columns),
+}
+_OF_SUBCLASSES: dict[type, Write] = {
+    np.generic: lambda v, out: _written(v.item(), out), PurePath: lambda v, out: Ext(PATH, str(v).encode()),
+    Exception: _exception, dict: _dict, list: _collection, float: lambda v, out: float(v), int: _integer,
+    str: _text}
+
+
+# ---------------------------------------------------------------- decoding
+def _object(layout: Layout, fields: list[Any], into: _In) -> Any:
+    if layout.whole and into.codec.alone is not layout.kind:
+        (data,) = fields
+        return unpacked(layout.kind, data)
+    kinds = tuple(map(type, fields))
+    inside = layout.known.get(kinds)
+    if inside is None:
+        inside = layout.examined(kinds)
+    for i in inside:
+        fields[i] = layout.readers[i](fields[i], into)
+    if len(fields) < layout.width:
+        fields += layout.defaults(len(fields))
+    return layout.make(fields)
+
+
+def _reader(t: Any) -> Callable[[Any, _In], Any]:
+    """What reads a field of this type that is no plain value, and checks it."""
+    fit, plain = fit_of(t), plain_parts(t)
+    if fit is None:
+        return _read
+    if plain is None:
+        return lambda value, into: fit(_read(value, into))
+
+    def read(value: Any, into: _In) -> Any:
+        if type(value) is list and plain.issuperset(map(type, value)):
+            return tuple(value)
+        return fit(_read(value, into))
+
+    return read
+
+
+def _read(value: Any, into: _In) -> Any:
+    """What `_written` was given."""
+    kind = type(value)
+    if kind in PLAIN:
+        return value
+    if kind is Ext:
+        if value.code == REF:
+            at = _place(_AT.unpack(value.data)[0], len(into.built))
+            into.weight += into.weights[at]
+            return into.built[at]
+        if (read := _READERS.get(value.code)) is not None:
+            return read(value.data, into)
+    elif kind is list:
+        return _read_list(value, into)
+    elif kind is dict and PLAIN.issuperset(map(type, value)):
+        return {k: _read(v, into) for k, v in value.items()}
+    raise Malformed(f"a value of no known kind: {value!r}"[:200])
+
+
+def _read_list(value: list[Any], into: _In) -> Any:
+    kinds = set(map(type, value))
+    if kinds <= PLAIN:
+        return tuple(value)
+    if kinds == _LISTS and PLAIN.issuperset(map(type, chain.from_iterable(value))):
+        return tuple(map(tuple, value))
+    first = value[0]
+    if type(first) is Ext and first.code in _MARKS:
+        return _marked(first.code, value, into)
+    return tuple([_read(v, into) for v in value])
+
+
+def _marked(code: int, value: list[Any], into: _In) -> Any:
+    if code == COLUMNS and value[0].data:
+        return tuple([_read(v, into) for v in value])
+    if code == COLUMNS:
+        return columns_codec.decode(into.buffers[_place(value[1], len(into.buffers))])
+    found = _read_list(value[1:], into) if len(value) > 1 else ()
+    return _COLLECTIONS[code](found)
+
+
+def _place(at: Any, count: int) -> int:
+    if type(at) is not int or not 0 <= at < count:
+        raise Malformed(f"a reference to {at!r} of {count}")
+    return at
+
+
+_TUPLE, _LISTS = {tuple}, {list}
+_IN_ROWS = PLAIN - {bytes}
+_MARKS = {LIST, DICT, SET, FROZENSET, COLUMNS}
+_READERS: dict[int, Callable[[bytes, _In], Any]] = {
+    ROWS: lambda data, into: _FLAT_ROWS.decode(data),
+    ROW_LIST: lambda data, into: list(_FLAT_ROWS.decode(data)),
+    INTEGER: lambda data, into: int.from_bytes(data, "big", signed=True),
+    DECIMAL: lambda data, into: Decimal(data.decode()),
+    DATE: lambda data, into: date.fromisoformat(data.decode()),
+    DATETIME: lambda data, into: datetime.fromisoformat(data.decode()),
+    TIME: lambda data, into: time.fromisoformat(data.decode()),
+    DURATION: lambda data, into: timedelta(*_DURATION.unpack(data)),
+    DEFAULT: lambda data, into: object,
+    MEMBER: lambda data, into: into.codec.members[data.decode()],
+    TEXT: lambda data, into: data.decode("utf-8", "surrogatepass"),
+    PATH: lambda data, into: Path(data.decode()),
+    COLUMNS: lambda data, into: columns_codec.decode(data),
+}

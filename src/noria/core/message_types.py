@@ -1,0 +1,326 @@
+"""Which classes a message may hold, and what their fields must be: read off annotations (`core/codec.py`).
+
+A class travels if it is a dataclass, a named tuple or an exception that a root type mentions, directly or through
+fields, or a subclass of one.  `Layout` says how one is taken apart and built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import Enum
+from operator import attrgetter
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+KNOWN_KINDS = 1_000  # of one class: a field that takes anything makes many
+PLAIN = frozenset((type(None), bool, int, float, str, bytes))
+Fit = Callable[[Any], Any] | None  # returns the value as it is to be, or raises; None: anything fits
+Narrowed = Mapping[tuple[type, str], Any]
+
+
+class Malformed(ValueError):
+    """Bytes that are no message: what is wrong with them."""
+
+
+# ---------------------------------------------------------------- classes
+def layouts(roots: Iterable[Any], narrowed: Narrowed) -> tuple[dict[type, Layout], list[type[Enum]]]:
+    """All classes that the types mention, and all enumerations.  Two classes of one name are told apart by their
+    modules."""
+    found: dict[type, dict[str, Any]] = {}
+    enums: list[type[Enum]] = []
+    waiting = list(roots)
+    while waiting:
+        kind = waiting.pop()
+        if get_origin(kind) is not None or isinstance(kind, types.UnionType):
+            waiting.extend(get_args(kind))
+            if isinstance(get_origin(kind), type):
+                waiting.append(get_origin(kind))
+        elif isinstance(kind, type) and issubclass(kind, Enum):
+            enums += [kind] * (kind not in enums)
+        elif isinstance(kind, type) and kind not in found and _travels(kind):
+            found[kind] = fields_of(kind, narrowed)
+            waiting.extend(found[kind].values())
+            if dataclasses.is_dataclass(kind):
+                waiting.extend(kind.__subclasses__())
+    names = [k.__name__ for k in found]
+    return {k: Layout(k, k.__name__ if names.count(k.__name__) == 1 else _longer(k), types_) for k, types_ in
+            found.items()}, enums
+
+
+def _longer(kind: type) -> str:
+    return f"{kind.__module__.removeprefix('noria.')}.{kind.__qualname__}"
+
+
+def _travels(kind: type) -> bool:
+    return dataclasses.is_dataclass(kind) or _is_named_tuple(kind) or (
+        issubclass(kind, Exception) and kind.__module__ != "builtins")
+
+
+def _is_named_tuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def fields_of(kind: Any, narrowed: Narrowed) -> dict[str, Any]:
+    """Its fields and their types, in order."""
+    if issubclass(kind, Exception):
+        hints = get_type_hints(kind.__init__)
+        names = [n for n in inspect.signature(kind.__init__).parameters if n in hints]
+    else:
+        hints = get_type_hints(kind)
+        names = ([f.name for f in dataclasses.fields(kind) if f.init] if dataclasses.is_dataclass(kind)
+                 else list(kind._fields))
+    return {name: narrowed.get((kind, name), hints[name]) for name in names}
+
+
+class Layout:
+    """How objects of one class are taken apart and built.
+
+    fields_of: its fields as a tuple.  checked: places of the fields that may hold more than a plain value.  readers:
+    what reads each field (the codec's own).  known: types of fields that passed, and the places to look into.  whole:
+    encoded by itself, once.  by_value: equal objects are encoded once.
+    """
+
+    def __init__(self, kind: type, tag: str, fields: dict[str, Any]):
+        self.kind, self.tag, self.width = kind, tag, len(fields)
+        self.whole: bool = getattr(kind, "encoded_once", False)
+        self.by_value: bool = getattr(kind, "encoded_by_value", False)
+        self.checked = tuple(i for i, t in enumerate(fields.values()) if not _plain(t))
+        self.types = list(fields.values())
+        self.readers: list[Any] = []
+        self.known: dict[tuple[type, ...], tuple[int, ...]] = {}
+        self.fields_of = _getter(kind, list(fields))
+        self.make = _maker(kind, list(fields))
+        self._defaults = _defaults(kind, fields)
+
+    def examined(self, kinds: tuple[type, ...]) -> tuple[int, ...]:
+        """The places to look into of fields of these types; those of plain values are right."""
+        missing = self._defaults[len(kinds):]
+        if len(kinds) > self.width or any(d is None for d in missing):
+            raise Malformed(f"{self.tag} with {len(kinds)} fields; it has {self.width}")
+        for kind, t in zip(kinds, self.types, strict=False):
+            if kind in PLAIN and not _takes(t, kind):
+                raise Malformed(f"{self.tag} has a {kind.__name__} where a {t} belongs")
+        inside = tuple(i for i, kind in enumerate(kinds) if kind not in PLAIN)
+        if len(self.known) >= KNOWN_KINDS:
+            self.known.clear()
+        self.known[kinds] = inside
+        return inside
+
+    def defaults(self, count: int) -> list[Any]:
+        """Of the fields after the first ones, which were added since."""
+        return [made() for made in self._defaults[count:] if made is not None]
+
+
+def _getter(kind: type, names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if issubclass(kind, tuple):
+        return tuple
+    if issubclass(kind, Exception):
+        return _arguments
+    if len(names) < 2:
+        return lambda value: tuple(getattr(value, n) for n in names)
+    return attrgetter(*names)
+
+
+def _arguments(error: Any) -> tuple[Any, ...]:
+    """What the exception is made of again."""
+    found: tuple[Any, ...] = error.__reduce__()[1]
+    return found
+
+
+def _value(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _maker(kind: Any, names: list[str]) -> Callable[[Any], Any]:
+    if issubclass(kind, tuple):
+        return kind._make  # type: ignore[no-any-return]
+    if issubclass(kind, Exception):
+        return lambda values: kind(*values)
+    by_itself = all(f.init for f in dataclasses.fields(kind)) and not hasattr(kind, "__post_init__")
+    if not by_itself or hasattr(kind, "__slots__"):
+        return lambda values: kind(**dict(zip(names, values, strict=True)))
+    new = object.__new__
+
+    def make(values: Any) -> Any:
+        made = new(kind)
+        made.__dict__.update(zip(names, values, strict=True))
+        return made
+
+    return make
+
+
+def _defaults(kind: Any, fields: dict[str, Any]) -> list[Callable[[], Any] | None]:
+    """What makes the default of each field; None: it has none."""
+    if issubclass(kind, Exception):
+        return [None] * len(fields)
+    if issubclass(kind, tuple):
+        given = kind._field_defaults
+        return [_value(given[n]) if n in given else None for n in fields]
+    found: list[Callable[[], Any] | None] = []
+    for f in dataclasses.fields(kind):
+        if f.init:
+            made = None if f.default_factory is dataclasses.MISSING else f.default_factory
+            found.append(made if f.default is dataclasses.MISSING else _value(f.default))
+    return found
+
+
+# ---------------------------------------------------------------- types of fields
+def _plain(t: Any) -> bool:
+    """Are its values plain, or tuples of such?"""
+    origin, args = get_origin(t), get_args(t)
+    if origin is tuple or origin in (Union, types.UnionType):
+        return all(a is Ellipsis or _plain(a) for a in args)
+    return t in PLAIN or origin is Literal
+
+
+def plain_parts(t: Any) -> set[type] | None:
+    """The types of parts of a tuple of any length, where they are plain; else None."""
+    origin, args = get_origin(t), get_args(t)
+    if origin is tuple and len(args) == 2 and args[1] is Ellipsis and args[0] in PLAIN:
+        return {args[0]}
+    return None
+
+
+def _takes(t: Any, kind: type) -> bool:
+    """May a value of this type be a plain value of that one?  A bool is no int."""
+    origin = get_origin(t)
+    if t is Any or t is object or isinstance(t, TypeVar):
+        return True
+    if origin in (Union, types.UnionType):
+        return any(_takes(a, kind) for a in get_args(t))
+    if origin is Literal:
+        return any(type(a) is kind for a in get_args(t))
+    return kind is (type(None) if t is None else t) or (t is float and kind is int)
+
+
+def fit_of(t: Any) -> Fit:
+    """What checks a value of this type."""
+    origin, args = get_origin(t), get_args(t)
+    if t is Any or t is object or isinstance(t, TypeVar):
+        return None
+    if origin in (Union, types.UnionType):
+        return _any_of(args)
+    if origin is Literal:
+        return _tested(lambda v: v in args, t)
+    if origin is tuple:
+        return _tuple(args)
+    if origin in (list, set, frozenset, Sequence, Collection, Iterable):
+        return _collection(origin, args)
+    if origin in (dict, Mapping):
+        return _mapping(args)
+    if origin is np.ndarray:
+        return _array(args)
+    if isinstance(origin, type) and origin not in (type, Callable):
+        return _instance((origin,))
+    if t is None or t is type(None):
+        return _instance((type(None),))
+    if isinstance(t, type):
+        return _instance((int, float) if t is float else (t,))
+    raise TypeError(f"no message can hold a {t}")
+
+
+def _wrong(value: Any, wanted: str) -> Malformed:
+    return Malformed(f"a {type(value).__name__} where a {wanted} belongs")
+
+
+def _tested(test: Callable[[Any], bool], t: Any) -> Fit:
+    def fit(value: Any) -> Any:
+        if not test(value):
+            raise _wrong(value, str(t))
+        return value
+
+    return fit
+
+
+def _instance(kinds: tuple[type, ...]) -> Fit:
+    wanted = " or ".join(k.__name__ for k in kinds)
+
+    def fit(value: Any) -> Any:
+        if not isinstance(value, kinds):
+            raise _wrong(value, wanted)
+        return value
+
+    return fit
+
+
+def _any_of(args: tuple[Any, ...]) -> Fit:
+    if all(isinstance(a, type) and get_origin(a) is None and a is not object for a in args):
+        return _instance(args)
+    fits = [fit_of(a) for a in args]
+    if None in fits:
+        return None
+
+    def fit(value: Any) -> Any:
+        for one in fits:
+            try:
+                return one(value)  # type: ignore[misc]  # none is None
+            except Malformed:
+                continue
+        raise _wrong(value, " or ".join(map(str, args)))
+
+    return fit
+
+
+def _tuple(args: tuple[Any, ...]) -> Fit:
+    endless = len(args) == 2 and args[1] is Ellipsis
+    fits = [fit_of(a) for a in args if a is not Ellipsis]
+
+    def fit(value: Any) -> Any:
+        if not isinstance(value, tuple | list):
+            raise _wrong(value, "tuple")
+        if endless:
+            one = fits[0]
+            return tuple(value) if one is None else tuple([one(v) for v in value])
+        if len(value) != len(fits):
+            raise Malformed(f"{len(value)} parts where {len(fits)} belong")
+        return tuple([v if one is None else one(v) for v, one in zip(value, fits, strict=True)])
+
+    return fit
+
+
+def _collection(origin: Any, args: tuple[Any, ...]) -> Fit:
+    one = fit_of(args[0])
+    kinds = (tuple, list) if origin in (list, Sequence) else (tuple, list, set, frozenset)
+    make = origin if origin in (list, set, frozenset) else None
+
+    def fit(value: Any) -> Any:
+        if not isinstance(value, kinds):
+            raise _wrong(value, origin.__name__)
+        if one is not None:
+            for v in value:
+                one(v)
+        return value if make is None or type(value) is make else make(value)
+
+    return fit
+
+
+def _mapping(args: tuple[Any, ...]) -> Fit:
+    fits = [fit_of(a) for a in args]
+
+    def fit(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _wrong(value, "mapping")
+        for item in value.items():
+            for v, one in zip(item, fits, strict=True):
+                if one is not None:
+                    one(v)
+        return value
+
+    return fit
+
+
+def _array(args: tuple[Any, ...]) -> Fit:
+    wanted = [np.dtype(a) for t in args for a in get_args(t) if isinstance(a, type) and issubclass(a, np.generic)]
+
+    def fit(value: Any) -> Any:
+        if not isinstance(value, np.ndarray) or (wanted and value.dtype not in wanted):
+            raise _wrong(value, f"array of {wanted}")
+        return value
+
+    return fit
+
+
