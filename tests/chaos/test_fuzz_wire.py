@@ -11,13 +11,36 @@ import random
 import resource
 import time
 from collections.abc import Iterator
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from chaos.spoil import mutated, pieces
+from noria.core.errors import SqlError
+from noria.core.expressions.expr import col, const
+from noria.core.expressions.functions import call
 from noria.core.statements import Insert
-from noria.dataflow.packets import Ask, Envelope, Read, Write
+from noria.core.types import INT, TEXT, Column, TableDef
+from noria.dataflow.between import Parcel, Update
+from noria.dataflow.packets import (
+    AddView,
+    Ask,
+    Between,
+    CreateTable,
+    Done,
+    Envelope,
+    Migrate,
+    Read,
+    Rows,
+    Write,
+)
+from noria.plan.mir import Base, Filter
+from noria.plan.view import ViewDef
 from noria.runtime import wire
 from noria.runtime.wire import Kind, Reader, Signal, WireError
 from seeds import seed
@@ -26,13 +49,45 @@ pytestmark = pytest.mark.timeout(0)
 CASES = int(os.environ.get("FUZZ_WIRE_CASES", "5000"))
 SEED = seed("FUZZ_SEED")
 SLOW_S = 60.0  # no case takes so long
-MORE_BYTES = 2**30  # of addresses: a damaged pickle may ask for any number of bytes, and is then refused
+MORE_BYTES = 2**30  # of addresses: what is announced and not sent is not allocated
 
 
 def stream() -> list[bytes]:
     return [wire.encode(Envelope(3, -1, 9, Write((Insert("t", (0, 1), ((1, "x"), (None, "y"))),)), ((0, 5),))),
             wire.signal(Kind.HEARTBEAT, 3, -1), wire.encode(Envelope(3, -1, 0, Read(2**40, "v", [(1, "a")]))),
-            wire.signal(Kind.CANCEL, 3, -1, 17), wire.encode(Envelope(3, -1, 0, Ask(1, "stats")))]
+            wire.signal(Kind.CANCEL, 3, -1, 17), wire.encode(Envelope(3, -1, 0, Ask(1, "stats"))),
+            *[wire.encode(Envelope(3, 0, 1, body)) for body in bodies()]]
+
+
+def bodies() -> list[Any]:
+    """Packets with all that the encoding has: plans, tables, errors, arrays, Arrow data, all kinds of values."""
+    table = TableDef("t", (Column("id", INT, False), Column("s", TEXT)), (0,), table_id=3)
+    plan = Filter(Base(table), call("eq", col(0, INT, False), const(3, INT)))
+    view = ViewDef("v", plan, (0,), 2, empty_row=(None, Decimal("1.5")))
+    parcel = Parcel(np.arange(6).reshape(2, 3), np.ones(3, np.int64), pa.array(["a", "b"], pa.large_string()))
+    rows = tuple((i, "x", 1.5) for i in range(20))
+    return [Migrate((CreateTable(table), AddView(view))), Between(Update(3, parcel), 7),
+            Write((Insert("t", (0, 1), rows),)),
+            Rows(5, pa.table({"a": [1, None], "b": ["x", "y"]}), SqlError(1062, "23000", "twice")),
+            Rows(6, pa.table({"a": np.arange(20_000)})),
+            Done(7, {"a": [1, {2.5}, frozenset({"x"})], "b": date(2024, 1, 2), "c": timedelta(1), "d": (b"x", 2**70)})]
+
+
+def _spoiled(message: bytes, chance: random.Random) -> bytes:
+    """With a header that announces the length that it has: what is wrong is in the body."""
+    head = wire._HEADER.unpack_from(message)
+    buffers, length = head[3], head[-1]
+    start = wire._HEADER.size + 8 * buffers
+    if head[2] != Kind.ENVELOPE or not length:
+        return message
+    what = chance.random()
+    if what < 0.8:
+        body = mutated(message[start:start + length], chance)
+    else:
+        body = message[start:start + 3] + chance.choice((
+            b"\x91" * chance.randrange(1, 5_000), b"\xdd\xff\xff\xff\xff", b"\x91\xdb\xff\xff\xff\xff",
+            chance.randbytes(chance.randrange(200))))
+    return wire._HEADER.pack(*head[:-1], len(body)) + message[wire._HEADER.size:start] + body + message[start + length:]
 
 
 @pytest.fixture
@@ -51,7 +106,12 @@ def test_any_bytes(capfd: pytest.CaptureFixture[str]) -> None:
     messages = stream()
     for number in range(CASES):
         chosen = [chance.choice(messages) for _ in range(chance.randrange(1, 4))]
-        sent = chance.randbytes(chance.randrange(90)) if chance.random() < 0.1 else mutated(b"".join(chosen), chance)
+        if chance.random() < 0.1:
+            sent = chance.randbytes(chance.randrange(90))
+        elif chance.random() < 0.5:
+            sent = b"".join(_spoiled(message, chance) for message in chosen)
+        else:
+            sent = mutated(b"".join(chosen), chance)
         reader, start = Reader(), time.monotonic()
         try:
             for piece in pieces(sent, chance):

@@ -145,7 +145,7 @@ def test_broken_messages_are_dropped_and_strangers_hung_up_on(tmp_path: Path) ->
     async def test() -> None:
         async with linked(tmp_path) as (link, _):
             assert link._peer is not None
-            broken = wire.encode(Envelope(1, -1, 5, Read(0, "v", [])))[:-1] + b"?"  # a pickle without its end
+            broken = wire.encode(Envelope(1, -1, 5, Read(0, "v", [])))[:-1] + b"?"  # a number for a bool
             link._peer.transport.write(broken)
             assert (await link.change(insert(1))).seq == 1  # the worker has dropped it and goes on
             reader, writer = await asyncio.open_unix_connection(wire.socket_path(link.endpoint))

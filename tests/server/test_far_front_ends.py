@@ -17,6 +17,7 @@ from e2e.serving import until
 from noria.dataflow.packets import Envelope
 from noria.runtime import wire
 from noria.server.fronts import controller, far, line, messages
+from noria.server.fronts.message_codec import KINDS, MESSAGES
 from server.test_front_ends import rows
 
 KEYS = 40
@@ -135,13 +136,13 @@ def test_kill_reaches_it(server: LocalServer, front: LocalFar) -> None:
 async def _opened(server: LocalServer, *said: Any) -> Any:
     reader, writer = await asyncio.open_unix_connection(str(server._embedded._run_dir / "fronts.sock"))
     for message in said:
-        writer.write(wire.encode(Envelope(0, 0, 0, message)))
+        writer.write(wire.encode(Envelope(0, 0, 0, message), MESSAGES))
     return reader, writer
 
 
 async def _heard(reader: asyncio.StreamReader) -> list[Any]:
     """All that is said until the end."""
-    messages_of, heard = wire.Reader(), []
+    messages_of, heard = wire.Reader(MESSAGES, KINDS), []
     while data := await reader.read(2**16):
         heard += [item.body for item in messages_of.feed(data) if isinstance(item, Envelope)]
     return heard
@@ -183,7 +184,7 @@ def test_one_that_says_nothing_and_one_that_reads_nothing_are_given_up(
         look = messages.Look(1, 0, (("none", 0, tuple((n,) for n in range(20_000))),))
         with pytest.raises((ConnectionError, asyncio.TimeoutError)):
             for _ in range(20_000):
-                writer.write(wire.encode(Envelope(0, 0, 0, look)))
+                writer.write(wire.encode(Envelope(0, 0, 0, look), MESSAGES))
                 await asyncio.wait_for(writer.drain(), 20)
         return writer
 

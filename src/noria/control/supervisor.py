@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import pickle
 import re
 import signal
 import socket
@@ -48,6 +47,7 @@ from noria.spark.hosting.driver import (
     StartFailed,
     Stop,
     pack,
+    unpack,
 )
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable, import_path
 from noria.spark.hosting.workers import WorkerEnded, WorkerStarted
@@ -234,7 +234,7 @@ class Supervisor:
         """Take the driver's messages, until the stream ends."""
         while True:
             head = await reader.readexactly(LENGTH.size)
-            message = pickle.loads(await reader.readexactly(LENGTH.unpack(head)[0]))
+            message = unpack(await reader.readexactly(LENGTH.unpack(head)[0]))
             if isinstance(message, Pong):
                 pulse.heard(message.jvm_missed)
             elif isinstance(message, StartFailed):

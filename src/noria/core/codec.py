@@ -2,11 +2,11 @@
 
     version byte, then one msgpack array of records:  [tag, field, field …] …
 
-A record is one object: a dataclass, a named tuple or an exception.  Its tag is the name of its class.  A field that
-holds an object holds a reference to an earlier record, so a shared subplan is encoded once and no cycle or deep
-nesting can be written.  The last record is the message itself; a message that is no object is [null, value].  Values
-that msgpack lacks are extensions: decimals, dates, collections other than tuples, arrays as raw bytes, Arrow data as
-an Arrow IPC stream.
+A record is one object: a dataclass, a named tuple or an exception.  Its tag is its module's last name and its class's.
+A field that holds an object holds a reference to an earlier record, so a shared subplan is encoded once and no cycle or
+deep nesting can be written.  The last record is the message itself; a message that is no object is [null, value].
+Values that msgpack lacks are extensions: decimals, dates, collections other than tuples, arrays as raw bytes, Arrow
+data as an Arrow IPC stream.
 
 A `Codec` knows the classes that its root types mention in their annotations, and the subclasses of these.  So a new
 message type needs annotations and nothing else.  A record is checked by the types of its fields, which are looked up
@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
@@ -98,6 +98,8 @@ class Codec:
         """Find all classes.  Later than the constructor, so that all modules are imported."""
         self._layouts, enums = layouts(self._roots, self._narrowed)
         self._by_tag = {layout.tag: layout for layout in self._layouts.values()}
+        if len(self._by_tag) < len(self._layouts):
+            raise TypeError(f"two classes of one tag among {sorted(layout.tag for layout in self._layouts.values())}")
         self.members = {f"{e.__name__}.{m.name}": m for e in enums for m in e}
         self.writers = {**_WRITERS, **dict.fromkeys(enums, _member)}
         for kind, layout in self._layouts.items():
@@ -219,10 +221,15 @@ def _record_writer(layout: Layout) -> Write:
     return write
 
 
-@cache
-def _codec_of(kind: Any) -> Codec:
+_CODECS: dict[type, Codec] = {}
+
+
+def _codec_of(kind: type) -> Codec:
     """Of what is encoded by itself, the same in each message."""
-    return Codec(kind, alone=kind)
+    codec = _CODECS.get(kind)
+    if codec is None:
+        codec = _CODECS[kind] = Codec(kind, alone=kind)
+    return codec
 
 
 def packed(value: Any) -> bytes:
@@ -307,6 +314,8 @@ def _exception(value: Exception, out: _Out) -> Any:
     layout = out.codec._layouts.get(made)
     if layout is None:
         raise TypeError(f"the exception {type(value).__qualname__} is no part of a message")
+    if made is type(value):
+        args = layout.fields_of(value)
     out.records.append([layout.tag, *[_written(a, out) for a in args]])
     return Ext(REF, _AT.pack(len(out.records) - 1))
 
@@ -325,7 +334,8 @@ _WRITERS: dict[type, Write] = {
     **dict.fromkeys(columns_codec.KINDS, _columns),
 }
 _OF_SUBCLASSES: dict[type, Write] = {
-    np.generic: lambda v, out: _written(v.item(), out), PurePath: lambda v, out: Ext(PATH, str(v).encode()),
+    columns_codec.ARRAYS: _columns, np.generic: lambda v, out: _written(v.item(), out),
+    PurePath: lambda v, out: Ext(PATH, str(v).encode()),
     Exception: _exception, dict: _dict, list: _collection, float: lambda v, out: float(v), int: _integer,
     str: _text}
 

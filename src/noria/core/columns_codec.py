@@ -17,8 +17,8 @@ import pyarrow as pa
 
 ARRAY, TABLE, BATCH, COLUMN, TEXTS, SCHEMA = range(6)
 FEW_BYTES = 10_000  # of texts: their list is made, and read, faster than an IPC stream
-KINDS = (np.ndarray, pa.Table, pa.RecordBatch, pa.ChunkedArray, pa.Schema, *pa.Array.__subclasses__(),
-         pa.LargeStringArray, pa.StringArray, pa.Int64Array)
+KINDS = (np.ndarray, pa.Table, pa.RecordBatch, pa.ChunkedArray, pa.Schema, pa.LargeStringArray)
+ARRAYS = pa.Array  # any other of them
 _DTYPES = {np.dtype(name).str: np.dtype(name) for name in (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")}
 _CODES = {name: i for i, name in enumerate(_DTYPES)}

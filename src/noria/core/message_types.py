@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
@@ -28,10 +29,10 @@ class Malformed(ValueError):
 
 # ---------------------------------------------------------------- classes
 def layouts(roots: Iterable[Any], narrowed: Narrowed) -> tuple[dict[type, Layout], list[type[Enum]]]:
-    """All classes that the types mention, and all enumerations.  Two classes of one name are told apart by their
-    modules."""
+    """All classes that the types mention, and all enumerations."""
     found: dict[type, dict[str, Any]] = {}
     enums: list[type[Enum]] = []
+    seen: set[type] = set()
     waiting = list(roots)
     while waiting:
         kind = waiting.pop()
@@ -41,23 +42,29 @@ def layouts(roots: Iterable[Any], narrowed: Narrowed) -> tuple[dict[type, Layout
                 waiting.append(get_origin(kind))
         elif isinstance(kind, type) and issubclass(kind, Enum):
             enums += [kind] * (kind not in enums)
-        elif isinstance(kind, type) and kind not in found and _travels(kind):
-            found[kind] = fields_of(kind, narrowed)
-            waiting.extend(found[kind].values())
-            if dataclasses.is_dataclass(kind):
-                waiting.extend(kind.__subclasses__())
-    names = [k.__name__ for k in found]
-    return {k: Layout(k, k.__name__ if names.count(k.__name__) == 1 else _longer(k), types_) for k, types_ in
-            found.items()}, enums
+        elif isinstance(kind, type) and kind not in seen:
+            seen.add(kind)
+            if _travels(kind):
+                found[kind] = fields_of(kind, narrowed)
+                waiting.extend(found[kind].values())
+            if kind.__module__.startswith("noria.") and not issubclass(kind, Exception):
+                waiting.extend(k for k in kind.__subclasses__() if _is_named(k))
+    return {k: Layout(k, tag_of(k), fields) for k, fields in found.items()}, enums
 
 
-def _longer(kind: type) -> str:
-    return f"{kind.__module__.removeprefix('noria.')}.{kind.__qualname__}"
+def tag_of(kind: type) -> str:
+    """Tags are in files: a class that is stored keeps its name and its module's."""
+    return f"{kind.__module__.rpartition('.')[2]}.{kind.__qualname__}"
 
 
 def _travels(kind: type) -> bool:
     return dataclasses.is_dataclass(kind) or _is_named_tuple(kind) or (
         issubclass(kind, Exception) and kind.__module__ != "builtins")
+
+
+def _is_named(kind: type) -> bool:
+    """Is it what its module has under its name?  A dataclass with slots replaces the class that was written."""
+    return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
 
 
 def _is_named_tuple(kind: type) -> bool:
@@ -66,6 +73,8 @@ def _is_named_tuple(kind: type) -> bool:
 
 def fields_of(kind: Any, narrowed: Narrowed) -> dict[str, Any]:
     """Its fields and their types, in order."""
+    if issubclass(kind, Exception) and "__init__" not in vars(kind):
+        return {"message": str}
     if issubclass(kind, Exception):
         hints = get_type_hints(kind.__init__)
         names = [n for n in inspect.signature(kind.__init__).parameters if n in hints]
@@ -128,7 +137,7 @@ def _getter(kind: type, names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 def _arguments(error: Any) -> tuple[Any, ...]:
     """What the exception is made of again."""
     found: tuple[Any, ...] = error.__reduce__()[1]
-    return found
+    return found if "__init__" in vars(type(error)) else (str(error),)
 
 
 def _value(value: Any) -> Callable[[], Any]:
@@ -218,8 +227,10 @@ def fit_of(t: Any) -> Fit:
         return _instance((origin,))
     if t is None or t is type(None):
         return _instance((type(None),))
+    if t in PLAIN:
+        return _tested(lambda v: _takes(t, type(v)), t)
     if isinstance(t, type):
-        return _instance((int, float) if t is float else (t,))
+        return _instance((t,))
     raise TypeError(f"no message can hold a {t}")
 
 
@@ -248,7 +259,7 @@ def _instance(kinds: tuple[type, ...]) -> Fit:
 
 
 def _any_of(args: tuple[Any, ...]) -> Fit:
-    if all(isinstance(a, type) and get_origin(a) is None and a is not object for a in args):
+    if all(isinstance(a, type) and get_origin(a) is None and a not in (object, int, float) for a in args):
         return _instance(args)
     fits = [fit_of(a) for a in args]
     if None in fits:

@@ -8,7 +8,6 @@ it asks, so that sending it again does not help.
 from __future__ import annotations
 
 import hashlib
-import pickle
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Any
 from noria.core.errors import Poisoned, SqlError
 from noria.core.limits import BLAME_S, POISON_DEATHS, POISON_KEPT
 from noria.dataflow.packets import AddView, Migrate, Write
+from noria.runtime.packet_codec import PACKETS
 
 
 class Blame:
@@ -68,7 +68,7 @@ def refused(deaths: int) -> SqlError:
 
 def signature(body: Any) -> bytes:
     """The same for a request that asks the same: numbers of requests and names of ad-hoc views do not count."""
-    return hashlib.blake2b(pickle.dumps(_plain(body), protocol=5), digest_size=16).digest()
+    return hashlib.blake2b(PACKETS.encode(_plain(body)), digest_size=16).digest()
 
 
 def _plain(body: Any) -> Any:

@@ -1,8 +1,8 @@
 """Connections between hosts: who may have one, and what stands around it.
 
-Packets are pickles, and reading one runs code: so not a byte of a connection is read as anything before the other end
-has proved that it knows the secret of the data directory, by which workers and server know each other.  Both ends prove
-it, of numbers that are new each time:
+Whoever may send packets may change all data.  So no byte of a connection is read as a packet before the other end has
+proved that it knows the secret of the data directory, by which workers and server know each other.  Each end proves it
+with numbers that are new each time:
 
     the one that connects → MAGIC, its number
     the one that listens  → its number, its proof

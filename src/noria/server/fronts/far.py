@@ -41,6 +41,7 @@ from noria.server.answering.hits import Known, Wanted, wanted
 from noria.server.answering.replies import ReplyCache
 from noria.server.fronts import messages
 from noria.server.fronts.looks import Looks, Rows
+from noria.server.fronts.message_codec import KINDS, MESSAGES
 from noria.server.fronts.process import CLIENTS_STOP_S, REPORT_S, NoLink
 from noria.server.fronts.remote import Handle, Lacks, RemoteSession, RemoteSessions
 from noria.server.fronts.replica import Replica
@@ -231,7 +232,7 @@ class FarFront:
 
     async def _line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its first byte to its end, which is an exception."""
-        self._writer, messages_of, self._stopping = writer, wire.Reader(), False
+        self._writer, messages_of, self._stopping = writer, wire.Reader(MESSAGES, KINDS), False
         reporting = asyncio.ensure_future(self._report())
         try:
             self.send(messages.Join(0, __version__))
@@ -261,7 +262,7 @@ class FarFront:
 
     def send(self, message: Any) -> None:
         if self._writer is not None:
-            self._writer.write(wire.encode(Envelope(0, 0, 0, message)))
+            self._writer.write(wire.encode(Envelope(0, 0, 0, message), MESSAGES))
 
     def _away(self, why: str) -> None:
         """The server is not there: every session that it had is over."""

@@ -26,9 +26,10 @@ from noria.runtime.pulse import Computing
 from noria.server.answering.statements import Compiled
 from noria.server.fronts import messages
 from noria.server.fronts.looks import looked
+from noria.server.fronts.message_codec import KINDS, MESSAGES
 from noria.server.mysql.pieces import is_large, pieces_of
 from noria.server.mysql.rows import encode_result
-from noria.server.outcomes import Encoded, Form, Later, Outcome, ResultSet
+from noria.server.outcomes import Encoded, Failed, Form, Later, Ok, Outcome, ResultSet
 from noria.server.sessions.session import Session
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Line(asyncio.Protocol):
 
     def __init__(self, fronts: Fronts):
         self._fronts, self._executor = fronts, fronts.executor
-        self._reader = wire.Reader()
+        self._reader = wire.Reader(MESSAGES, KINDS)
         self.number: int | None = None
         self.is_far = False
         self.readers: dict[str, ViewDef] = {}
@@ -151,7 +152,7 @@ class Line(asyncio.Protocol):
         self._waiting.clear()
 
     def send(self, message: Any) -> None:
-        self._transport.write(wire.encode(Envelope(0, self.number or 0, 0, message)))
+        self._transport.write(wire.encode(Envelope(0, self.number or 0, 0, message), MESSAGES))
 
     def refuse(self, why: str) -> None:
         """The last that it hears."""

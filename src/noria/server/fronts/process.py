@@ -30,6 +30,7 @@ from noria.server.answering.hits import Known, hit
 from noria.server.answering.reads import Reads
 from noria.server.answering.replies import ReplyCache
 from noria.server.fronts import messages
+from noria.server.fronts.message_codec import KINDS, MESSAGES
 from noria.server.fronts.remote import Lacks, RemoteSessions
 from noria.server.fronts.replica import Replica
 from noria.server.listening import CannotListen, listening
@@ -67,7 +68,7 @@ class FrontEnd(asyncio.Protocol):
 
     def __init__(self, number: int, ended: asyncio.Event):
         self._number, self._ended = number, ended
-        self._reader = wire.Reader()
+        self._reader = wire.Reader(MESSAGES, KINDS)
         self._server: MysqlServer | None = None
         self.selects = 0
         self._kept_told = 0
@@ -102,7 +103,7 @@ class FrontEnd(asyncio.Protocol):
         self._ended.set()
 
     def send(self, message: Any) -> None:
-        self._transport.write(wire.encode(Envelope(0, self._number, 0, message)))
+        self._transport.write(wire.encode(Envelope(0, self._number, 0, message), MESSAGES))
 
     def _end(self, why: str) -> None:
         log.error("front end %d ends: %s", self._number, why)

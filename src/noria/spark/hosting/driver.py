@@ -1,7 +1,7 @@
 """The Spark driver: a child process of the front end with the session, the workers' jobs and batch jobs.
 
-The two speak pickled messages over a socket pair that the child inherits.  Whoever dies, the other sees the end
-of the stream at once: an orphaned driver kills its JVM (and with it the workers) and exits; a driver whose JVM
+The two exchange messages (`core/codec.py`) over a socket pair that the child inherits.  If one dies, the other sees the
+end of the stream at once: an orphaned driver kills its JVM (and with it the workers) and exits; a driver whose JVM
 died exits, because the same process cannot get another session.
 
 A job is a function named "module:function" that takes the session first, then keyword arguments, and `progress`
@@ -18,7 +18,6 @@ import contextlib
 import importlib
 import inspect
 import os
-import pickle
 import queue
 import socket
 import struct
@@ -31,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from noria.core.codec import Codec, Malformed
 from noria.runtime.resources import raise_open_files
 from noria.runtime.worker_main import WorkerConfig
 from noria.spark.hosting.session import SparkSettings, build_session
@@ -130,9 +130,32 @@ Command = Start | HostWorkers | RunJob | CancelJob | Ping | Stop
 Message = Ready | Pong | StartFailed | Progress | JobDone | JobFailed | WorkerStarted | WorkerEnded
 
 
+CONTROL = Codec(Start, HostWorkers, CancelJob, Ping, Stop, Ready, Pong, StartFailed, WorkerStarted, WorkerEnded)
+_CONTROL, _JOB = b"c", b"j"  # before a message: which codec it is of
+
+
 def pack(message: Command | Message) -> bytes:
-    body = pickle.dumps(message, protocol=5)
+    """TypeError or ValueError where a job's values are no message."""
+    if isinstance(message, RunJob | Progress | JobDone | JobFailed):
+        body = _JOB + _jobs().encode(message)
+    else:
+        body = _CONTROL + CONTROL.encode(message)
     return LENGTH.pack(len(body)) + body
+
+
+def unpack(body: bytes) -> Any:
+    """`Malformed` for what is no message."""
+    if body[:1] == _JOB:
+        return _jobs().decode(memoryview(body)[1:])
+    if body[:1] == _CONTROL:
+        return CONTROL.decode(memoryview(body)[1:])
+    raise Malformed("neither control nor job")
+
+
+def _jobs() -> Codec:
+    from noria.spark.hosting.job_codec import JOBS  # with the first job: it imports pyspark
+
+    return JOBS
 
 
 # ---------------------------------------------------------------- the process
@@ -214,7 +237,7 @@ class Driver:
                 body = stream.read(size)
                 if len(body) < size:  # the front end ended in its midst
                     return
-                command = pickle.loads(body)
+                command = unpack(body)
                 if isinstance(command, Ping):
                     self._pings += self._session is not None
                     self._send(Pong(self._pings))
@@ -330,14 +353,14 @@ def _group(job: int) -> str:
 
 
 def _portable(error: Exception) -> Exception | None:
-    """The exception, if it is one of ours (a user's error, say) and survives the journey."""
+    """The exception, if it is one of ours (a user's error, say) that the codec knows."""
     if not type(error).__module__.startswith("noria."):
         return None
     try:
-        copy = pickle.loads(pickle.dumps(error))
-    except Exception:
+        pack(JobFailed(0, error, "", ""))
+    except (TypeError, ValueError):
         return None
-    return copy if type(copy) is type(error) else None
+    return error
 
 
 def main() -> None:

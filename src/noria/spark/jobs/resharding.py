@@ -9,7 +9,6 @@ only when a table is too large to be done without, and ends with the run.
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from noria.core.codec import Codec
 from noria.spark.hosting.session import SparkSettings, build_session
 from noria.spark.jobs.progress import Progress, stages
 from noria.spark.jobs.reshard import reshard
@@ -30,6 +30,7 @@ from noria.storage.resharding import NewStores, Plan
 from noria.storage.shards import BEFORE, shards_of, workers_of
 from noria.storage.snapshot import sizes_about
 
+REPORTS = Codec(Report)
 Told = Callable[[str, int, int], object]  # what is done, rows done, rows in all
 
 
@@ -83,7 +84,7 @@ class Resharding:
         with stages(self._session, self._after(0, self._rows, self._rows), "comparing all stores"):
             numbers = self._session.range(0, len(bases), 1, len(bases))
             found = numbers.mapInArrow(_check(bases), "worker int, report binary").collect()
-        yield from (pickle.loads(bytes(r["report"])) for r in sorted(found, key=lambda r: int(r["worker"])))
+        yield from (REPORTS.decode(bytes(r["report"])) for r in sorted(found, key=lambda r: int(r["worker"])))
 
     def _tables(self, stores: NewStores) -> None:
         shards = shards_of(stores.checkpoint)
@@ -139,12 +140,17 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
+def packed(report: Report) -> bytes:
+    """A function of this module: then Spark pickles its name, and not the codec."""
+    return REPORTS.encode(report)
+
+
 def _check(bases: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function of Spark's tasks: from numbers of stores to what they are found to be."""
     def check(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for n in batch.column(0).to_pylist():
-                report = pickle.dumps(Check(bases[n], lambda *step: None, False, n, len(bases)).run())
+                report = packed(Check(bases[n], lambda *step: None, False, n, len(bases)).run())
                 yield pa.record_batch([pa.array([n], pa.int32()), pa.array([report], pa.binary())],
                                       names=["worker", "report"])
 

@@ -10,7 +10,6 @@ key another one has, ends the job with the error that the worker would have give
 from __future__ import annotations
 
 import os
-import pickle
 import re
 import secrets
 import shutil
@@ -25,6 +24,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from noria.core.batch import Batch, Codes
+from noria.core.codec import Codec
 from noria.core.errors import SqlError, view_changed
 from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
@@ -99,7 +99,7 @@ def matching(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str
         return Matching(rows, changed, None)
     gone: dict[int, list[bytes]] = {}
     came: dict[int, list[bytes]] = {}
-    for shard, left, comes in (m for r in found for m in pickle.loads(bytes(r["moves"]))):
+    for shard, left, comes in (m for r in found for m in MOVES.decode(bytes(r["moves"])).moves):
         gone.setdefault(shards.index(shard), []).extend(left)
         came.setdefault(shards.index(shard), []).extend(comes)
     return Matching(rows, changed, {w: Move(table.name, tuple(gone[w]), tuple(came[w])) for w in sorted(gone)})
@@ -210,6 +210,16 @@ def _refused(e: SqlError) -> LoadRefused:
 
 
 @dataclass(frozen=True)
+class _Moves:
+    """Of each piece: its checkpoint, the keys of rows that go, and the rows that come."""
+
+    moves: tuple[tuple[str, tuple[bytes, ...], tuple[bytes, ...]], ...]
+
+
+MOVES = Codec(_Moves)
+
+
+@dataclass(frozen=True)
 class _Match:
     """Numbers of pieces to how many rows the statement concerns, how many it changes, and what it does to some: which
     checkpoint they are of, the keys of rows that go, and those that come."""
@@ -220,7 +230,7 @@ class _Match:
     most: int
 
     def __call__(self, numbers: Batches) -> Batches:
-        rows, changed, nbytes, moves = 0, 0, 0, list[tuple[str, list[bytes], list[bytes]]]()
+        rows, changed, nbytes, moves = 0, 0, 0, list[tuple[str, tuple[bytes, ...], tuple[bytes, ...]]]()
         most_bytes = MOVED_BYTES // len(self.pieces)
         try:
             for number in each(numbers):
@@ -230,10 +240,10 @@ class _Match:
                     if len(others) and changed <= self.most and nbytes <= most_bytes:
                         left, came = [some.keys[r] for r in others.tolist()], self._packed(some, others)
                         nbytes += sum(map(len, left)) + sum(map(len, came))
-                        moves.append((self.pieces[number][0], left, came))
+                        moves.append((self.pieces[number][0], tuple(left), tuple(came)))
         except SqlError as e:
             raise _refused(e) from e
-        told = pickle.dumps(moves) if changed <= self.most and nbytes <= most_bytes else None
+        told = MOVES.encode(_Moves(tuple(moves))) if changed <= self.most and nbytes <= most_bytes else None
         yield pa.record_batch([pa.array([rows], pa.int64()), pa.array([changed], pa.int64()),
                                pa.array([told], pa.binary())], names=["rows", "changed", "moves"])
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -24,6 +23,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from noria.core.batch import Codes
+from noria.core.codec import Codec
 from noria.core.integers import span
 from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
@@ -121,13 +121,16 @@ class Report:
     left_out: tuple[int, ...] = ()
 
     def parcel(self) -> pa.RecordBatch:
-        return _parcels([0], REPORT, [pickle.dumps(self)])
+        return _parcels([0], REPORT, [REPORTS.encode(self)])
 
     @staticmethod
     def from_bytes(data: bytes) -> Report:
-        report = pickle.loads(data)
+        report = REPORTS.decode(data)
         assert isinstance(report, Report)
         return report
+
+
+REPORTS = Codec(Report)
 
 
 def _parcels(parts: list[int], kind: str, data: list[bytes]) -> pa.RecordBatch:

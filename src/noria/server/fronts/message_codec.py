@@ -1,0 +1,22 @@
+"""The codec of what front ends and the controller say to each other (`messages.py`).
+
+A new message needs no line here: each class of `messages.py` is a root.  Listed are what a `Reply` may answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+
+from noria.core.codec import Codec
+from noria.plan import after
+from noria.server import outcomes
+from noria.server.fronts import messages
+from noria.sql.commands import Select
+
+KINDS = tuple(kind for kind in vars(messages).values()
+              if isinstance(kind, type) and is_dataclass(kind) and kind.__module__ == messages.__name__)
+
+MESSAGES = Codec(*KINDS, outcomes.Ok, outcomes.Encoded, outcomes.Failed, outcomes.Prepared, after.Found, narrowed={
+    (Select, "instead"): None,  # a statement that a front end is taught has none of these
+    (Select, "batch"): None,
+})

@@ -1,0 +1,34 @@
+"""The codec of jobs: what their functions take and return, and the errors that they raise.
+
+A new job is one line in `FUNCTIONS`; its annotations say the rest.  Importing this module imports pyspark, so the front
+end does that with its first job.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_type_hints
+
+from noria.core.codec import Codec
+from noria.core.errors import SqlError
+from noria.plan import after
+from noria.plan.mir import Mir
+from noria.plan.view import ViewDef
+from noria.spark.hosting.driver import JobDone, JobFailed, Progress, RunJob
+from noria.spark.hosting.session import SparkUnavailable
+from noria.spark.jobs import bootstrap, export, files, index, query, rewrite, verify
+from noria.spark.loading import inferring, load
+from noria.spark.loading.files import BadFile
+from noria.spark.loading.tasks import LoadRefused
+from noria.storage.errors import StoreDamaged, StoreError
+
+FUNCTIONS = (query.query, export.export, files.write, bootstrap.bootstrap, index.index, inferring.infer,
+             rewrite.matching, rewrite.rewrite, verify.verify, verify.sample, load.load)
+ERRORS = (SqlError, LoadRefused, BadFile, StoreError, StoreDamaged, SparkUnavailable)
+_NOT_SENT = ("spark", "progress")
+
+
+def _types() -> list[Any]:
+    return [t for f in FUNCTIONS for name, t in get_type_hints(f).items() if name not in _NOT_SENT]
+
+
+JOBS = Codec(RunJob, Progress, JobDone, JobFailed, *_types(), *ERRORS, Mir, ViewDef, after.Found)
