@@ -19,6 +19,8 @@ def _named(node: ast.AST) -> list[str]:
         return [node.module.partition(".")[0], *(a.name for a in node.names)]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CALLS:
         return [node.func.id]
+    if isinstance(node, ast.Call) and not node.args and ast.unparse(node.func).endswith(".recv"):
+        return ["pickle"]  # multiprocessing's pipes unpickle; recv_bytes does not
     return ["pickle"] if isinstance(node, ast.keyword) and node.arg == "allow_pickle" else []
 
 

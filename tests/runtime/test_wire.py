@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from noria.core.statements import Insert
 from noria.core.types import INT, TEXT, Column, TableDef
 from noria.dataflow.between import Parcel, Update
-from noria.dataflow.packets import Ask, Between, Envelope, Rows, Write
+from noria.dataflow.packets import Ask, Between, Done, Envelope, Rows, Write
 from noria.runtime import wire
 from noria.runtime.wire import Kind, Reader, Signal, WireError
 from seeds import seed
@@ -85,6 +85,13 @@ def test_a_definition_of_a_table_is_one_object_however_often_it_comes() -> None:
     table = TableDef("t", (Column("id", INT, False), Column("s", TEXT)), (0,), table_id=7)
     first, second = (pickle.loads(pickle.dumps(t)) for t in (table, replace(table)))
     assert first is second and first == table and first is not table
+
+
+def test_an_answer_that_cannot_be_encoded_is_an_error_of_its_request() -> None:
+    notes: list[str] = []
+    (item,) = Reader().feed(wire.encode_answer(Envelope(1, 0, 0, Done(17, {"x": 1j})), notes.append))
+    assert isinstance(item, Envelope) and isinstance(item.body, Done) and len(notes) == 1
+    assert item.body.request == 17 and item.body.error is not None and "complex" in item.body.error.message
 
 
 def test_an_unreadable_body_leaves_the_next_message_whole() -> None:

@@ -154,14 +154,13 @@ class Codec:
         for record in _RECORDS.decode(data[1:]):
             tag = record.pop(0)
             into.weight = 1
-            if tag is None:
+            if (layout := layouts.get(tag)) is not None:
+                root = _object(layout, record, into)
+            elif tag is None:
                 (value,) = record
                 root = _read(value, into)
             else:
-                layout = layouts.get(tag)
-                if layout is None:
-                    raise Malformed(f"unknown type {str(tag)[:80]!r}")
-                root = _object(layout, record, into)
+                raise Malformed(f"unknown type {str(tag)[:80]!r}")
             if into.weight > MESSAGE_PARTS:
                 raise Malformed(f"more than {MESSAGE_PARTS} parts")
             built.append(root)
@@ -362,7 +361,7 @@ def _reader(t: Any) -> Callable[[Any, _In], Any]:
     if fit is None:
         return _read
     if plain is None:
-        return lambda value, into: fit(_read(value, into))
+        return lambda value, into: fit(_read(value, into)) if value != [] else fit(())
 
     def read(value: Any, into: _In) -> Any:
         if type(value) is list and plain.issuperset(map(type, value)):
@@ -379,7 +378,7 @@ def _read(value: Any, into: _In) -> Any:
         return value
     if kind is Ext:
         if value.code == REF:
-            at = _place(_AT.unpack(value.data)[0], len(into.built))
+            (at,) = _AT.unpack(value.data)  # no later record: there is none yet
             into.weight += into.weights[at]
             return into.built[at]
         if (read := _READERS.get(value.code)) is not None:
@@ -395,6 +394,8 @@ def _read_list(value: list[Any], into: _In) -> Any:
     kinds = set(map(type, value))
     if kinds <= PLAIN:
         return tuple(value)
+    if len(value) == 1 and kinds == _EXT and value[0].code == REF:
+        return (_read(value[0], into),)
     if kinds == _LISTS and PLAIN.issuperset(map(type, chain.from_iterable(value))):
         return tuple(map(tuple, value))
     first = value[0]
@@ -418,7 +419,7 @@ def _place(at: Any, count: int) -> int:
     return at
 
 
-_TUPLE, _LISTS = {tuple}, {list}
+_TUPLE, _LISTS, _EXT = {tuple}, {list}, {Ext}
 _IN_ROWS = PLAIN - {bytes}
 _MARKS = {LIST, DICT, SET, FROZENSET, COLUMNS}
 _READERS: dict[int, Callable[[bytes, _In], Any]] = {

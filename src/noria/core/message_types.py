@@ -156,7 +156,7 @@ def _maker(kind: Any, names: list[str]) -> Callable[[Any], Any]:
 
     def make(values: Any) -> Any:
         made = new(kind)
-        made.__dict__.update(zip(names, values, strict=True))
+        made.__dict__.update(zip(names, values))  # noqa: B905  # their number was checked, and this is hot
         return made
 
     return make
@@ -279,16 +279,16 @@ def _any_of(args: tuple[Any, ...]) -> Fit:
 def _tuple(args: tuple[Any, ...]) -> Fit:
     endless = len(args) == 2 and args[1] is Ellipsis
     fits = [fit_of(a) for a in args if a is not Ellipsis]
+    one = fits[0] if endless else None
 
     def fit(value: Any) -> Any:
         if not isinstance(value, tuple | list):
             raise _wrong(value, "tuple")
         if endless:
-            one = fits[0]
-            return tuple(value) if one is None else tuple([one(v) for v in value])
+            return tuple(value) if one is None or not value else tuple([one(v) for v in value])
         if len(value) != len(fits):
             raise Malformed(f"{len(value)} parts where {len(fits)} belong")
-        return tuple([v if one is None else one(v) for v, one in zip(value, fits, strict=True)])
+        return tuple([v if each is None else each(v) for v, each in zip(value, fits, strict=True)])
 
     return fit
 

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from noria.core.codec import Codec
 from noria.demo.lobsters import Ints, Size, votes_of_stories
 
 READ = "SELECT id, author, title, url, vcount FROM StoriesWithVC WHERE id = {0}"
@@ -70,6 +71,17 @@ class Samples:
     def joined(parts: list[Samples]) -> Samples:
         return Samples(np.concatenate([p.writes for p in parts]), np.concatenate([p.starts for p in parts]),
                        np.concatenate([p.took for p in parts]))
+
+
+MESSAGES = Codec(Setup, Profile, Cut, Samples)
+
+
+def say(pipe: Connection, message: object) -> None:
+    pipe.send_bytes(MESSAGES.encode(message))
+
+
+def heard(pipe: Connection) -> Any:
+    return MESSAGES.decode(pipe.recv_bytes())
 
 
 # ---------------------------------------------------------------- the two libraries
@@ -163,19 +175,19 @@ class Client:
 
     def run(self) -> None:
         """Until the demo hangs up."""
-        self._pipe.send(READY)
+        say(self._pipe, READY)
         while True:
             while self._profile is None or self._pipe.poll():
-                self._obey(self._pipe.recv())
+                self._obey(heard(self._pipe))
             try:
                 self._statements(self._profile.writes)
             except Exception as e:
-                self._pipe.send(self._samples(f"{self._library.name}: {type(e).__name__}: {e}"))
+                say(self._pipe, self._samples(f"{self._library.name}: {type(e).__name__}: {e}"))
                 return
 
     def _obey(self, message: Any) -> None:
         if isinstance(message, Cut):
-            self._pipe.send(self._samples())
+            say(self._pipe, self._samples())
             self._clear()
             return
         self._profile = message
@@ -205,7 +217,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo decides when its clients end
     pipe = Connection(int(sys.argv[1]))
     with contextlib.suppress(EOFError, ConnectionError):  # the demo hung up
-        Client(pipe, pipe.recv()).run()
+        Client(pipe, heard(pipe)).run()
 
 
 if __name__ == "__main__":

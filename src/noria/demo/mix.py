@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from noria.demo.clients import LIBRARIES, READY, Cut, Floats, Profile, Samples, Setup
+from noria.demo.clients import LIBRARIES, READY, Cut, Floats, Profile, Samples, Setup, heard, say
 from noria.demo.lobsters import Size
 from noria.demo.server import DemoFailed, end_with_parent
 from noria.spark.hosting.session import import_path
@@ -69,7 +69,7 @@ class Mix:
                 env={**os.environ, "PYTHONPATH": import_path()}))
         pipe = Connection(ours.detach())
         self._pipes.append(pipe)
-        pipe.send(setup)
+        say(pipe, setup)
 
     @property
     def about(self) -> str:
@@ -105,7 +105,7 @@ class Mix:
 
     def _tell(self, pipe: Connection, message: object) -> None:
         try:
-            pipe.send(message)
+            say(pipe, message)
         except ConnectionError:
             self._received(pipe)  # why it has ended
             raise
@@ -119,7 +119,7 @@ class Mix:
         try:
             if not pipe.poll(ANSWER_S):
                 raise DemoFailed(f"a client has been waiting for an answer of the server for {ANSWER_S} s")
-            message = pipe.recv()
+            message = heard(pipe)
         except (EOFError, ConnectionError) as e:
             raise DemoFailed(f"a client ended ({e}); what it said is above") from e
         if isinstance(message, Samples) and message.error:

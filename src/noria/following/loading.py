@@ -29,7 +29,7 @@ def load_apart(address: Address, url: str, tables: Sequence[SourceTable], run: s
     try:
         while not here.poll(ALIVE_S):
             alive()
-        problem = here.recv()
+        problem = here.recv_bytes().decode()
     except EOFError:
         raise ConnectionError("the process that loads the first rows ended") from None
     finally:
@@ -55,10 +55,10 @@ def _load(to: Connection, address: Address, url: str, tables: list[SourceTable],
             spark = build_session(SparkSettings(master or f"local[{slots}]", 0, Path(scratch) / "spark",
                                                 "noria-follow", batch_slots=1))
             load(spark, address, url, tables, run)
-            to.send("")
+            to.send_bytes(b"")
             spark.stop()
         except (PySparkException, SparkUnavailable) as e:
-            to.send(_cause(str(e)))
+            to.send_bytes(_cause(str(e)).encode())
 
 
 def _cause(text: str) -> str:

@@ -22,15 +22,16 @@ import os
 import socket
 import struct
 import tempfile
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
 from noria.core.codec import Codec, Malformed
-from noria.dataflow.packets import Envelope, Packet, Watermark
+from noria.core.errors import SqlError
+from noria.dataflow.packets import Done, Envelope, Packet, Watermark
 from noria.runtime.lineage import Process
 from noria.runtime.packet_codec import PACKETS
 
@@ -42,6 +43,7 @@ _HEADER = struct.Struct("<4sBBHiqqQ")
 _LENGTH = struct.Struct("<Q")
 _COUNT = struct.Struct("<H")
 _PACKETS = frozenset(get_args(Packet))
+_ENVELOPE = 0  # `Kind.ENVELOPE`
 
 
 class WireError(Exception):
@@ -80,6 +82,16 @@ def encode(envelope: Envelope, codec: Codec = PACKETS) -> bytes:
     return b"".join([header, *(_LENGTH.pack(b.nbytes) for b in buffers), body, *buffers])
 
 
+def encode_answer(envelope: Envelope, note: Callable[[str], object]) -> bytes:
+    """As `encode`; an answer that cannot be encoded is a defect of ours, and an error of its own request."""
+    try:
+        return encode(envelope)
+    except (TypeError, ValueError) as e:
+        note(f"the answer {type(envelope.body).__name__} cannot be encoded: {e}")
+        error = SqlError(1105, "HY000", f"the answer cannot be sent: {e}")
+        return encode(replace(envelope, body=Done(getattr(envelope.body, "request", envelope.seq), error=error)))
+
+
 def signal(kind: Kind, epoch: int, sender: int, number: int = 0) -> bytes:
     return _HEADER.pack(MAGIC, WIRE_VERSION, kind, 0, sender, epoch, number, 0)
 
@@ -101,30 +113,32 @@ class Reader:
             return []
         whole = data if len(self._chunks) == 1 else b"".join(self._chunks)
         items: list[Item] = []
-        at = 0
+        at, size = 0, len(whole)
         while True:
-            end = _end_of_message(whole, at)
-            if end > len(whole):
+            end = at + _HEADER.size
+            if end > size:
                 break
-            items.append(_decode(whole, at, self._codec, self._bodies))
+            head = _HEADER.unpack_from(whole, at)
+            end = _end_of_message(whole, at, head)
+            if end > size:
+                break
+            items.append(_decode(whole, at, head, self._codec, self._bodies))
             at = end
-        self._chunks = [whole[at:]] if at < len(whole) else []
-        self._have, self._need = len(whole) - at, end - at
+        self._chunks = [whole[at:]] if at < size else []
+        self._have, self._need = size - at, end - at
         return items
 
 
-def _end_of_message(data: bytes, at: int) -> int:
+def _end_of_message(data: bytes, at: int, head: Any) -> int:
     """Where the message that starts at `at` ends, as far as the bytes tell; beyond them while they do not."""
-    if len(data) - at < _HEADER.size:
-        return at + _HEADER.size
-    magic, version, _, buffers, _, _, _, body = _HEADER.unpack_from(data, at)
+    magic, version, _, buffers, _, _, _, body = head
     if magic != MAGIC:
         raise WireError(f"bytes that do not begin with our header: {data[at:at + 16]!r}")
     if version != WIRE_VERSION:
         raise WireError(f"wire version {version}, this process speaks {WIRE_VERSION}: run one release throughout")
     end: int = at + _HEADER.size + buffers * _LENGTH.size
     if len(data) >= end:
-        end += sum(_lengths(data, at, buffers)) + body
+        end += body + (sum(_lengths(data, at, buffers)) if buffers else 0)
     if end - at > MAX_MESSAGE_BYTES:
         raise WireError(f"a message of {end - at} bytes is announced; {MAX_MESSAGE_BYTES} at most")
     return end
@@ -135,19 +149,15 @@ def _lengths(data: bytes, at: int, buffers: int) -> list[int]:
     return [_LENGTH.unpack_from(data, start + i * _LENGTH.size)[0] for i in range(buffers)]
 
 
-def _decode(data: bytes, at: int, codec: Codec, bodies: Collection[type]) -> Item:
-    _, _, code, buffers, sender, epoch, seq, body_bytes = _HEADER.unpack_from(data, at)
-    try:
-        kind = Kind(code)
-    except ValueError:
-        return WireError(f"message kind {code} is not known")
-    if kind is not Kind.ENVELOPE:
-        return Signal(kind, epoch, sender, seq)
+def _decode(data: bytes, at: int, head: Any, codec: Codec, bodies: Collection[type]) -> Item:
+    _, _, code, buffers, sender, epoch, seq, body_bytes = head
+    if code != _ENVELOPE:
+        return _signal(code, epoch, sender, seq)
     view = memoryview(data)
     start = at + _HEADER.size + buffers * _LENGTH.size
     body, start = view[start:start + body_bytes], start + body_bytes
     parts: list[bytes] = []
-    for length in _lengths(data, at, buffers):
+    for length in _lengths(data, at, buffers) if buffers else ():
         parts.append(bytes(view[start:start + length]))  # copied: kernels want their data aligned
         start += length
     try:
@@ -160,13 +170,23 @@ def _decode(data: bytes, at: int, codec: Codec, bodies: Collection[type]) -> Ite
     return Envelope(epoch, sender, seq, packet, watermark)
 
 
+def _signal(code: int, epoch: int, sender: int, number: int) -> Item:
+    try:
+        return Signal(Kind(code), epoch, sender, number)
+    except ValueError:
+        return WireError(f"message kind {code} is not known")
+
+
 def _watermark(watermark: Watermark) -> bytes:
     return _marks(len(watermark)).pack(len(watermark), *chain.from_iterable(watermark))
 
 
 def _read_watermark(body: memoryview) -> tuple[Watermark, int]:
     """And where it ends."""
-    marks = _marks(_COUNT.unpack_from(body)[0])
+    (count,) = _COUNT.unpack_from(body)
+    if not count:
+        return (), _COUNT.size
+    marks = _marks(count)
     flat = marks.unpack_from(body)[1:]
     return tuple(zip(flat[::2], flat[1::2], strict=True)), marks.size
 

@@ -256,7 +256,7 @@ class Line:
         """Send what the front end takes now; the rest follows when it takes more.  Waits only where that is much.
         `FrontEndGone` where the front end has ended, or is frozen."""
         if envelopes:
-            messages = b"".join(map(wire.encode, envelopes))
+            messages = b"".join([wire.encode_answer(e, _to_stderr) for e in envelopes])
             self._unsent.append(memoryview(messages))
             self._unsent_bytes += len(messages)
             self._flush()

@@ -28,6 +28,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from noria.core.codec import Codec, Malformed
@@ -152,10 +153,11 @@ def unpack(body: bytes) -> Any:
     raise Malformed("neither control nor job")
 
 
+@cache
 def _jobs() -> Codec:
-    from noria.spark.hosting.job_codec import JOBS  # with the first job: it imports pyspark
+    from noria.spark.hosting.job_codec import ROOTS  # with the first job: it imports pyspark
 
-    return JOBS
+    return Codec(RunJob, Progress, JobDone, JobFailed, *ROOTS)
 
 
 # ---------------------------------------------------------------- the process

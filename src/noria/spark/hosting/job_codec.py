@@ -1,4 +1,4 @@
-"""The codec of jobs: what their functions take and return, and the errors that they raise.
+"""What jobs take, return and raise: the classes that messages about jobs may hold.
 
 A new job is one line in `FUNCTIONS`; its annotations say the rest.  Importing this module imports pyspark, so the front
 end does that with its first job.
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import Any, get_type_hints
 
-from noria.core.codec import Codec
 from noria.core.errors import SqlError
 from noria.plan import after
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
-from noria.spark.hosting.driver import JobDone, JobFailed, Progress, RunJob
 from noria.spark.hosting.session import SparkUnavailable
 from noria.spark.jobs import bootstrap, export, files, index, query, rewrite, verify
 from noria.spark.loading import inferring, load
@@ -31,4 +29,4 @@ def _types() -> list[Any]:
     return [t for f in FUNCTIONS for name, t in get_type_hints(f).items() if name not in _NOT_SENT]
 
 
-JOBS = Codec(RunJob, Progress, JobDone, JobFailed, *_types(), *ERRORS, Mir, ViewDef, after.Found)
+ROOTS = (*_types(), *ERRORS, Mir, ViewDef, after.Found)
