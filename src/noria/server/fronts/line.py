@@ -29,7 +29,7 @@ from noria.server.fronts.looks import looked
 from noria.server.fronts.message_codec import KINDS, MESSAGES
 from noria.server.mysql.pieces import is_large, pieces_of
 from noria.server.mysql.rows import encode_result
-from noria.server.outcomes import Encoded, Failed, Form, Later, Ok, Outcome, ResultSet
+from noria.server.outcomes import Encoded, Form, Later, Outcome, ResultSet
 from noria.server.sessions.session import Session
 
 if TYPE_CHECKING:
