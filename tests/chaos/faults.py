@@ -28,6 +28,7 @@ from chaos import lines
 from chaos.clients import Permit, World
 from chaos.clock import Clock
 from chaos.loads import Loaded, loading
+from chaos.slow import slow_readers
 from e2e.serving import Served, alive, described, processes_with, rows, until
 
 KILLED, TOO_LATE, DISK_FULL, NO_MEMORY, INTERNAL = 1317, 3024, 1021, 1041, 1105
@@ -325,6 +326,8 @@ FAULTS = (
     Fault("memory limit and evictions", memory, Permit(), 3),
     Fault("connections cut", cut, Permit(lost=True), 3),
     Fault("KILL QUERY", kill_queries, Permit(frozenset({KILLED}), lost=True), 3),
+    Fault("slow readers", slow_readers, Permit(), 3),
+    Fault("slow readers, kill worker", together(kill("worker"), slow_readers), BARE, 1),
     Fault("connections cut, kill worker", together(cut, kill("worker")), Permit(LATE, lost=True, away=True), 1),
     Fault("KILL QUERY, kill worker", together(kill("worker"), kill_queries),
           Permit(LATE | {KILLED}, lost=True, away=True), 1),

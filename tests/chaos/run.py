@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from chaos.boundaries import MADE as EDGES
+from chaos.boundaries import Boundaries
 from chaos.changes import MADE as BIG
 from chaos.changes import Big, Changes, Feeds, asked, compare
 from chaos.clients import (
@@ -50,15 +52,15 @@ WRITERS = 5
 
 
 class Shape(NamedTuple):
-    """Of the server."""
+    """Of the server: several workers and front ends."""
 
-    workers: int = 1
-    fronts: int = 1
+    workers: int
+    fronts: int
 
     @staticmethod
     def drawn(seed: int) -> Shape:
         chance = random.Random(f"{seed} shape")
-        return Shape(chance.randint(1, 3), chance.choice((1, 1, 2)))
+        return Shape(chance.randint(2, 3), chance.choice((2, 2, 3)))
 
     def options(self) -> tuple[str, ...]:
         return "--workers", str(self.workers), "--front-ends", str(self.fronts), "--batch-spark", "at-start"
@@ -116,7 +118,7 @@ class Run:
         self._big = Big()
         self._program()
         self._clients: list[Client] = [Writes(self.world, i) for i in range(WRITERS)]
-        self._clients += [Changes(self.world, self._big), Feeds(self.world, self._big)]
+        self._clients += [Changes(self.world, self._big), Feeds(self.world, self._big), Boundaries(self.world)]
         self._probes = [Probe(self.world, w) for w in range(shape.workers)] if shape.workers > 1 else []
         self._clients += [*self._probes, *self._readers()]
         self.world.running.set()
@@ -129,7 +131,7 @@ class Run:
     def _program(self) -> None:
         with self.world.server.connect() as connection:
             views = (f"CREATE VIEW {n} AS {q}" for n, (q, _) in VIEWS.items())
-            for text in (*TABLES, *MARKS, *views, *BIG, *self._big.rows(), *TO_LOAD, PROBED):
+            for text in (*TABLES, *MARKS, *views, *BIG, *self._big.rows(), *TO_LOAD, *EDGES, PROBED):
                 execute(connection, text)
 
     # ------------------------------------------------------------ rounds

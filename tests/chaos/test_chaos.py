@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(0)]
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "45" if os.environ.get("CI") else "90"))
 KILLS = int(os.environ.get("CHAOS_KILLS", "0"))
 ONLY, STORM = os.environ.get("CHAOS_ONLY", ""), int(os.environ.get("CHAOS_STORM", "3"))
-CI_SEED = 2  # one worker, one front end: as long as it was
+CI_SEED = 2
 
 
 def shape(number: int) -> Shape:
