@@ -214,3 +214,18 @@ def test_damaged_messages_are_malformed_or_well_typed() -> None:
         if isinstance(got, Message):
             assert isinstance(got.kind, Kind) and isinstance(got.leaf, Leaf | None) and isinstance(got.named, tuple)
             assert isinstance(got.table, TableDef | None) and isinstance(got.error, SqlError | None)
+
+
+class Foreign(SqlError):
+    """A subclass outside the package, as an application or a test may define."""
+
+
+
+
+def test_classes_of_others_are_no_part_of_messages() -> None:
+    @dataclass(frozen=True)
+    class Column(TableDef):  # of the same name as one of ours
+        pass
+
+    made = Codec(TableDef, SqlError)
+    assert not {Foreign, Column} & set(made._layouts)

@@ -48,7 +48,7 @@ def layouts(roots: Iterable[Any], narrowed: Narrowed) -> tuple[dict[type, Layout
                 found[kind] = fields_of(kind, narrowed)
                 waiting.extend(found[kind].values())
             if kind.__module__.startswith("noria.") and not issubclass(kind, Exception):
-                waiting.extend(k for k in kind.__subclasses__() if _is_named(k))
+                waiting.extend(k for k in kind.__subclasses__() if _is_ours(k))
     return {k: Layout(k, tag_of(k), fields) for k, fields in found.items()}, enums
 
 
@@ -62,9 +62,11 @@ def _travels(kind: type) -> bool:
         issubclass(kind, Exception) and kind.__module__ != "builtins")
 
 
-def _is_named(kind: type) -> bool:
-    """Is it what its module has under its name?  A dataclass with slots replaces the class that was written."""
-    return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
+def _is_ours(kind: type) -> bool:
+    """Is it a class of this package, and what its module has under its name?  A dataclass with slots replaces the class
+    that was written."""
+    named = getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
+    return named and kind.__module__.startswith("noria.")
 
 
 def _is_named_tuple(kind: type) -> bool:
