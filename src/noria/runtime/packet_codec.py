@@ -12,12 +12,13 @@ from noria.core.statements import Statement, WorkedOut
 from noria.core.types import TableDef
 from noria.dataflow import packets
 from noria.dataflow.between import Message
+from noria.dataflow.rehearsal import Rehearsal
 from noria.plan import after
 from noria.plan.graph_plan import GraphPlan
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
 
-_ANSWERS = (packets.Wanted, packets.Noted, WorkedOut, TableDef, GraphPlan, after.Found)
+_ANSWERS = (packets.Wanted, packets.Noted, Rehearsal, WorkedOut, TableDef, GraphPlan, after.Found)
 
 PACKETS = Codec(packets.Packet, Message, Statement, Expr, Mir, ViewDef, *_ANSWERS, narrowed={
     (packets.Query, "view"): ViewDef,
