@@ -92,7 +92,7 @@ def test_sql_and_primary_key_writes(served: tuple[FakeServices, str]) -> None:
 
 def test_a_wrong_password_and_a_server_that_is_not_there(served: tuple[FakeServices, str]) -> None:
     _, url = served
-    with pytest.raises(ConnectionError, match="a user and a password are needed"):
+    with pytest.raises(ConnectionError, match="wrong user or password"):
         noria.connect(url.replace("p%40ss", "wrong")).sql("SELECT 1")
     with pytest.raises(ConnectionError, match="did not answer"):
         noria.connect("http://127.0.0.1:9").sql("SELECT 1")

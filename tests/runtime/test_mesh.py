@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from noria.dataflow.between import Lost
+from noria.dataflow.between import Loaded, Lost
 from noria.dataflow.packets import Between, Envelope
 from noria.runtime import mesh as module
 from noria.runtime import wire
@@ -33,7 +33,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def message(sender: int, number: int, nbytes: int = 0) -> Envelope:
-    return Envelope(7, sender, number, Between(b"x" * nbytes, 0))
+    return Envelope(7, sender, number, Between(Loaded("x" * nbytes), 0))
 
 
 def taken(m: Mesh, others: list[Mesh]) -> list[tuple[int, object]]:

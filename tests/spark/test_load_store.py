@@ -104,7 +104,7 @@ def test_rows_for_statements_in_the_order_of_the_files(spark: SparkSession, tmp_
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     """Each good row once, with defaults, without columns that were dropped; bad ones with their place."""
     monkeypatch.setattr("noria.spark.loading.files.SPLIT_BYTES", 300)
-    gone = Column("gone", INT, dropped="gone")
+    gone = Column("gone", INT, dropped=1)
     stored = Stored(tmp_path, Column("id", INT, nullable=False, auto_increment=True), gone,
                     Column("n", INT, has_default=True, default=7), Column("s", TEXT), key=(0,))
     first, second = tmp_path / "1.csv", tmp_path / "2.jsonl"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,14 +51,15 @@ async def _run(size: Size, directory: Path, log: Path, progress: Progress) -> No
     supervisor = Supervisor(settings, log_path=log)
     try:
         await supervisor.start()
-        await supervisor.run_job("noria.demo.generate:generate", progress=progress, size=size,
+        await supervisor.run_job("noria.demo.generate:generate", progress=progress, amounts=asdict(size),
                                  directory=str(directory))
     finally:
         await supervisor.stop()
 
 
-def generate(spark: SparkSession, progress: Progress = quiet, *, size: Size, directory: str) -> None:
-    """The job itself."""
+def generate(spark: SparkSession, progress: Progress = quiet, *, amounts: dict[str, int], directory: str) -> None:
+    """The job itself.  amounts: the fields of a `Size`."""
+    size = Size(**amounts)
     with stages(spark, progress, "generating"):
         _made(spark, _Stories(size), "id int, author int, title string, url string").write.csv(
             f"{directory}/stories", **CSV)

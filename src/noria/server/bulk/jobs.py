@@ -43,7 +43,7 @@ from noria.runtime.link import Link
 from noria.server.bulk.loading import drop_rejects, keep_rejects
 from noria.server.bulk.merging import Put, merged
 from noria.server.bulk.places import removed
-from noria.server.bulk.reporting import failed
+from noria.server.bulk.reporting import compared, failed
 from noria.server.bulk.snapshots import Snapshots, taken
 from noria.server.rows import python_rows
 from noria.sql.commands import BatchQuery
@@ -415,7 +415,7 @@ class Bulk:
         assert report is not None
         for view in report.views:
             yield {"view": view.view, "agrees": view.ok, "rows": view.rows, "keys": view.keys, "of": view.of,
-                   "derived": derived.get(view.view, 0), "compared": _compared(view, derived.get(view.view, 0)),
+                   "derived": derived.get(view.view, 0), "compared": compared(view, derived.get(view.view, 0)),
                    "differences": [*map(str, view.differences), *([view.error] if view.error else [])]}
         for table in dict.fromkeys(m.table for m in report.misplaced):
             yield {"view": table, "agrees": False, "rows": 0, "keys": None, "of": None, "derived": 0,
@@ -451,14 +451,6 @@ class Bulk:
                 reply = await self._link.ask(Read(0, view.name, asked, fill=True))
                 derived[view.name] = len(asked) if reply.error is None else 0
         return derived
-
-
-def _compared(view: Any, derived: int) -> str:
-    """What was compared, in words."""
-    if view.keys is None:
-        return f"{view.rows:,} rows of all keys"
-    some = f", {derived:,} of them derived for this" if derived else ""
-    return f"{view.rows:,} rows of {view.keys:,} keys of {view.of or 0:,}{some}"
 
 
 def _nothing() -> None:

@@ -48,3 +48,11 @@ def _count(counted: dict[str, int], step: Step) -> None:
             counted[name] = counted.get(name, 0) + counts
     elif step.get("step") == "done":
         counted |= {name: int(step[name]) for name in TOLD if isinstance(step.get(name), int)}
+
+
+def compared(view: Any, derived: int) -> str:
+    """What was compared, in words."""
+    if view.keys is None:
+        return f"{view.rows:,} rows of all keys"
+    some = f", {derived:,} of them derived for this" if derived else ""
+    return f"{view.rows:,} rows of {view.keys:,} keys of {view.of or 0:,}{some}"
