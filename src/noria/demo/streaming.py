@@ -42,20 +42,21 @@ async def _run(size: Size, url: str, directory: Path, log: Path, progress: Progr
     supervisor = Supervisor(settings, log_path=log)
     try:
         await supervisor.start()
-        return int(await supervisor.run_job("noria.demo.streaming:stream", progress=progress, size=size, url=url,
-                                            checkpoint=str(directory / "checkpoint")))
+        return int(await supervisor.run_job("noria.demo.streaming:stream", progress=progress, users=size.users,
+                                            stories=size.stories, url=url, checkpoint=str(directory / "checkpoint")))
     finally:
         await supervisor.stop()
 
 
-def stream(spark: SparkSession, progress: Progress = quiet, *, size: Size, url: str, checkpoint: str) -> int:
+def stream(spark: SparkSession, progress: Progress = quiet, *, users: int, stories: int, url: str, checkpoint: str
+           ) -> int:
     """The job itself: votes of users that nobody was yet, so no vote is there twice."""
     from noria.spark.source import register
 
     register(spark)
     votes = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", BATCH_VOTES).load().selectExpr(
-        f"cast({size.users} + 1 + value as int) as user",
-        f"cast(1 + floor({size.stories} * pmod(value * {GOLDEN}, 1.0)) as int) as story_id")
+        f"cast({users} + 1 + value as int) as user",
+        f"cast(1 + floor({stories} * pmod(value * {GOLDEN}, 1.0)) as int) as story_id")
     query = (votes.writeStream.format("noria").options(url=url, table="votes")
              .option("checkpointLocation", checkpoint).start())
     ends, moment = time.monotonic() + STREAM_S, threading.Event()

@@ -126,10 +126,10 @@ class Executor:
         tell("waiting for the worker")
         if not keys and between is None:
             self.selects += 1
-            return await _of_many(shape, Many(no_rows(view.plan.fields), self.reads.room.lease()))
+            return await shape.result_of(no_rows(view.plan.fields), self.reads.room.lease())
         policy, version = self.program.policy, self.program.version
         try:
-            result = await _of_many(shape, await self.reads.once(view, keys, nulls, between))
+            result = await shape.result_of(*await self.reads.once(view, keys, nulls, between))
         except SqlError as e:
             if e.code != TOO_LONG:
                 policy.answered(view, version, failed=True)
@@ -163,7 +163,7 @@ class Executor:
         if found is None:
             fetched = self._fetched_several(reader, through, shape, keys, nulls)
             return self._or_by_spark(fetched, reader, lambda: select, tell)
-        return _of_several(shape, found) if len(found) > OFF_LOOP_ROWS else ResultSet(shape.shown, shape.rows_of(found))
+        return shape.result_of(found) if len(found) > OFF_LOOP_ROWS else ResultSet(shape.shown, shape.rows_of(found))
 
     def _one_key(self, reader: ViewDef, through: Through | None, view: ViewDef, shape: Shape, asked: Sequence[Any],
                  keep: bool, select: Callable[[], sql.Select], tell: Tell) -> ResultSet | Awaitable[ResultSet]:
@@ -216,13 +216,13 @@ class Executor:
         await self._there(reader)
         found = await self.reads.fetch(reader, key, through)
         if isinstance(found, Many):
-            return await _of_many(shape, found)
+            return await shape.result_of(*found)
         return ResultSet(shape.shown, await beside(shape.apply, found))
 
     async def _fetched_several(self, reader: ViewDef, through: Through | None, shape: Shape,
                                keys: list[tuple[Any, ...]], nulls: bool) -> ResultSet:
         await self._there(reader)
-        return await _of_several(shape, await self.reads.fetch_several(reader, keys, nulls, through))
+        return await shape.result_of(await self.reads.fetch_several(reader, keys, nulls, through))
 
     async def _fetched_between(self, reader: ViewDef, through: Through | None, view: ViewDef, shape: Shape,
                                between: tuple[int, int] | None) -> ResultSet:
@@ -230,7 +230,7 @@ class Executor:
         await self._there(reader)
         if between is None:
             return ResultSet(shape.shown, shape.rows_of(no_rows(view.plan.fields)))
-        return await _of_many(shape, await self.reads.between(reader, *between, first_of(view), through))
+        return await shape.result_of(*await self.reads.between(reader, *between, first_of(view), through))
 
     async def _there(self, reader: ViewDef) -> None:
         """When the view can be read; for an ad-hoc one nobody waits long, if Spark can answer meanwhile."""
@@ -460,14 +460,6 @@ class Executor:
             "parsed_total": self.statements.parsed, "tables": len(list(self.program.tables())),
             "views": len(list(self.program.views())), "adhoc_views": len(list(self.program.adhoc())),
         }
-
-
-async def _of_several(shape: Shape, found: pa.Table) -> ResultSet:
-    return ResultSet(shape.shown, await beside(shape.rows_of, found))
-
-
-async def _of_many(shape: Shape, found: Many) -> ResultSet:
-    return ResultSet(shape.shown, await beside(lambda table: shape.rows_of(table, found.lease), found.table))
 
 
 async def _at_once() -> None:

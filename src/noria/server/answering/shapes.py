@@ -27,7 +27,8 @@ from noria.plan.lookups import Parameter
 from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
 from noria.plan.view import ViewDef
 from noria.runtime.room import Lease
-from noria.server.rows import LargeRows, is_large, python_rows
+from noria.server.outcomes import ResultSet
+from noria.server.rows import LargeRows, beside, is_large, python_rows
 from noria.sql import commands as sql
 from noria.state.symbols import SymbolTable
 
@@ -74,6 +75,10 @@ class Shape:
         if not is_large(found):
             return self.apply(python_rows(found, found.num_columns))
         return LargeRows(self._cut(found), self.visible, lease)
+
+    async def result_of(self, found: pa.Table, lease: Lease | None = None) -> ResultSet:
+        """The answer from the rows of a lookup; many rows are prepared in a thread."""
+        return ResultSet(self.shown, await beside(lambda rows: self.rows_of(rows, lease), found))
 
     def _cut(self, found: pa.Table) -> pa.Table:
         """Many rows in their order, as far as they are wanted."""
