@@ -219,7 +219,8 @@ class SpreadOneShot(OneShot):
 
     def _far(self, node: Node, cols: Columns, keys: Codes) -> Batch:
         assert isinstance(node.op, Base)
-        rows = concat([node.narrowed(b) for b in self._pieces.under(node.op.table, cols, keys, max(self._left, 0),
+        table = self.store.tables()[node.op.table.name]  # the node's own may have older columns
+        rows = concat([node.narrowed(b) for b in self._pieces.under(table, cols, keys, max(self._left, 0),
                                                                     self.texts_of(node))], node.width)
         self._spend(len(rows))
         return rows

@@ -23,7 +23,6 @@ import numpy as np
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation, SqlError, interrupted, took_too_much, view_changed
 from noria.core.limits import BUILD_SLICE_MS, NULL_CODE, ONE_SHOT_BYTES, ONE_SHOT_SCAN_ROWS, ONE_SHOTS_BYTES
-from noria.core.types import TableDef
 from noria.dataflow.envelopes import number_of, refused
 from noria.dataflow.graph import Columns, Node, Untraceable, distinct
 from noria.dataflow.oneshot import OneShot
@@ -61,7 +60,7 @@ class Scan:
         path = _path(top)
         assert path is not None
         self._base = path[0]
-        self._table = self._definition()
+        self._table = self._engine.store.tables()[_table_of(self._base)]  # the node's own may have older columns
         keeps = next((i for i, n in enumerate(path) if i and not isinstance(n.op, Stateless)), len(path))
         self._maps = path[1:keeps]
         self._keeper = path[keeps] if keeps < len(path) and path[keeps].op.stateful else None
@@ -76,9 +75,7 @@ class Scan:
         path = _path(top)
         if path is None:
             return False
-        op = path[0].op
-        assert isinstance(op, Base)
-        known = engine.store.tables().get(op.table.name)
+        known = engine.store.tables().get(_table_of(path[0]))
         return known is not None and bool(known.primary_key) and (
             engine.store.row_count(known.name) <= min(rows, ONE_SHOT_SCAN_ROWS))
 
@@ -92,11 +89,6 @@ class Scan:
         """Rows came to the table beside all deltas: all is read anew, as of now."""
         if not self.over:
             self._begin()
-
-    def _definition(self) -> TableDef:
-        op = self._base.op
-        assert isinstance(op, Base)
-        return op.table
 
     def reads(self, table: str) -> bool:
         return self._table.name == table
@@ -207,6 +199,11 @@ class Scan:
         if self._asked.between is not None:
             return self._shot.between(self._top, self._asked.key, *self._asked.between)
         return self._shot.read(self._top, self._asked.key, self._asked.keys, self._asked.nulls)
+
+
+def _table_of(base: Node) -> str:
+    assert isinstance(base.op, Base)
+    return base.op.table.name
 
 
 def _path(top: Node) -> list[Node] | None:
