@@ -117,6 +117,14 @@ def test_arrow(column: pa.Array) -> None:
     assert got[:6] == [column, column[1:], table, table.slice(1), batch, table.schema] and got[6] == column
 
 
+def test_decimals_with_more_digits_than_their_type_declares() -> None:
+    """Sums are 64-bit codes of DECIMAL(18, s): they may have 19 digits."""
+    wide = pa.array([Decimal(2**63 - 1), None, Decimal(-(2**63) + 2)], pa.decimal128(19))
+    column = pa.Array.from_buffers(pa.decimal128(18), len(wide), wide.buffers())
+    got = sent([column, pa.table({"a": column})])
+    assert pa.Array.from_buffers(wide.type, len(wide), got[0].buffers()) == wide and got[1] == pa.table({"a": column})
+
+
 def test_large_columns_leave_the_message_where_buffers_are_taken() -> None:
     array, buffers = np.arange(100_000), list[memoryview]()
     data = CODEC.encode([array, 2**70, array], buffers)

@@ -7,11 +7,16 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from noria.dataflow.packets import Ask, Envelope, Hello, Ingest, Migrate, Read
+from noria.core.codec import VERSION
+from noria.core.errors import SqlError, unfilled
+from noria.dataflow.packets import Ask, Envelope, Hello, Ingest, Migrate, Migrated, Packet, Read, Rows, Wrote
 from noria.runtime import wire
 from noria.runtime.link import LinkState, WorkerGone
+from noria.runtime.packet_codec import PACKETS
+from noria.runtime.wire import WireError
 from runtime.fake_worker import commits, insert
 from runtime.processes import linked, run, within
 
@@ -147,15 +152,56 @@ def test_broken_messages_are_dropped_and_strangers_hung_up_on(tmp_path: Path) ->
             assert link._peer is not None
             broken = wire.encode(Envelope(1, -1, 5, Read(0, "v", [])))[:-1] + b"?"  # a number for a bool
             link._peer.transport.write(broken)
-            assert (await link.change(insert(1))).seq == 1  # the worker has dropped it and goes on
+            assert (await link.change(insert(1))).seq == 1  # the worker goes on
             reader, writer = await asyncio.open_unix_connection(wire.socket_path(link.endpoint))
             writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n")
             assert await within(reader.read()) == b""
             writer.close()
-            assert link.stats.dropped == 1
+            assert link.stats.dropped == 2, "the worker's refusal of a question that nobody asked, and the stranger"
             assert (await link.change(insert(2))).seq == 2
 
     run(test)
+
+
+def test_a_request_or_an_answer_that_cannot_be_read_is_an_error_of_its_request(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with linked(tmp_path) as (link, nursery):
+            assert link._peer is not None
+            number, asked = link._book.asked(Read(0, "v", []), False, asyncio.get_running_loop())
+            link._peer.transport.write(wire.encode(Envelope(1, -1, 0, asked.body))[:-1] + b"?")
+            assert "the worker cannot read the request" in str((await within(asked.future)).error)
+            number, asked = link._book.asked(Read(0, "v", []), False, asyncio.get_running_loop())
+            link._take_item(link._peer, unreadable(Rows(number, [], unfilled("v"))))
+            with pytest.raises(SqlError, match="the worker's answer cannot be read: the body of packet 0 of sender 0"):
+                await within(asked.future)
+            assert (await link.change(insert(1))).seq == 1 and len(nursery.children) == 1
+
+    run(test)
+
+
+@pytest.mark.parametrize("said", [Wrote(1, ()), Migrated(0, ()), None])
+def test_a_worker_is_replaced_that_says_what_cannot_be_read(tmp_path: Path, said: Packet | None) -> None:
+    """It is not known what it has done: so what is under way is sent to the next worker, which knows."""
+    async def test() -> None:
+        async with linked(tmp_path) as (link, nursery):
+            assert link._peer is not None
+            change = asyncio.ensure_future(link.change(insert(1)))
+            link._take_item(link._peer, WireError("no message") if said is None else unreadable(said))
+            assert (await within(change)).seq == 1 and len(nursery.children) == 2
+            assert [c["values"] for c in commits(nursery.config.shard_dir)] == [[1]]
+
+    run(test)
+
+
+def unreadable(body: Packet) -> wire.Item:
+    """A packet of worker 0 with one field more than its type has."""
+    records = msgspec.msgpack.decode(PACKETS.encode(body)[1:])
+    records[-1].append("more")
+    data = b"\0\0" + bytes([VERSION]) + msgspec.msgpack.encode(records)
+    head = wire._HEADER.pack(wire.MAGIC, wire.WIRE_VERSION, wire.Kind.ENVELOPE, 0, 0, 1, 0, len(data))
+    (item,) = wire.Reader().feed(head + data)
+    assert isinstance(item, WireError)
+    return item
 
 
 def test_a_replaced_incarnation_is_not_listened_to(tmp_path: Path) -> None:

@@ -98,6 +98,19 @@ def test_a_broken_channel_is_a_loss_at_both_ends(start: Start) -> None:
     assert taken(b, [a]) == [(0, 2)]
 
 
+def test_a_message_that_cannot_be_read_is_a_loss(start: Start) -> None:
+    """It held rows of others: without them views would be wrong."""
+    a, b = start(0, 1), start(1, 1)
+    settled(a, b)
+    channel = a._out[1].line
+    channel.setblocking(True)
+    channel.sendall(wire.encode(message(0, 1))[:-1] + b"\xc1")
+    found_a, found_b = settled(a, b)
+    assert found_a == [(1, "lost")] and found_b == [(0, "lost")]
+    a.send([(1, message(0, 2))])
+    assert taken(b, [a]) == [(0, 2)]
+
+
 def test_a_peer_that_takes_nothing_holds_nobody_up(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = start(0, 1), start(1, 1)
     settled(a, b)

@@ -19,7 +19,7 @@ memory are linear in the length of the bytes.  A field that was added at the end
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -145,6 +145,15 @@ class Codec:
             raise
         except Exception as e:  # whatever a class raises that refuses to exist with these fields
             raise Malformed(f"{type(e).__name__}: {e}") from e
+
+    def plain_field(self, data: bytes | memoryview, names: Collection[str]) -> Any:
+        """The first plain field of one of these names, of a message that `decode` may refuse; None if there is none."""
+        try:
+            tag, *fields = _RECORDS.decode(memoryview(data)[1:])[-1]
+            found = [v for name, v in zip(self._by_tag[tag].names, fields, strict=False) if name in names]
+        except Exception:  # not even the records can be read
+            return None
+        return found[0] if found and type(found[0]) in PLAIN else None
 
     def _decoded(self, data: memoryview, buffers: list[bytes]) -> Any:
         if not data or data[0] != VERSION:

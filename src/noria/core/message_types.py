@@ -96,7 +96,7 @@ class Layout:
     """
 
     def __init__(self, kind: type, tag: str, fields: dict[str, Any]):
-        self.kind, self.tag, self.width = kind, tag, len(fields)
+        self.kind, self.tag, self.width, self.names = kind, tag, len(fields), tuple(fields)
         self.whole: bool = getattr(kind, "encoded_once", False)
         self.by_value: bool = getattr(kind, "encoded_by_value", False)
         self.checked = tuple(i for i, t in enumerate(fields.values()) if not _plain(t))

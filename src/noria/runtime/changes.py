@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from noria.core.errors import interrupted
+from noria.core.errors import SqlError, interrupted
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POISON_DEATHS, WRITES_IN_FLIGHT
-from noria.core.statements import Insert, Statement
+from noria.core.statements import Insert, Statement, WriteResult
 from noria.dataflow.packets import (
     Decide,
     Done,
@@ -222,6 +222,9 @@ class ChangeQueue:
         self.flying.remove(flight)
         self._careful = self._careful and any(not f.sent for f in self.flying)
         body = flight.body
+        if isinstance(body, Write | Prepare | Decide) and isinstance(reply, Done):  # one of the two is no message
+            statements = 1 if isinstance(body, Decide) else len(body.statements)
+            reply = Wrote(seq, (WriteResult(error=reply.error),) * statements)
         if isinstance(body, (Prepare, Decide)) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
             self.held = body.group if isinstance(body, Decide) else ""  # it will be asked again
         flight.answer(reply)
@@ -338,6 +341,14 @@ class ReplyBook:
         if isinstance(body, Done):
             return self.changes.answered(body.request, body)
         return isinstance(body, Migrated) and self.changes.answered(body.seq, body)
+
+    def unreadable(self, number: int | None, why: str) -> bool:
+        """An answer came that cannot be read: whoever asked has an error.  False where that is no question, so that
+        nobody knows what was done."""
+        asked = None if number is None else self.asks.get(number)
+        if asked is not None:
+            _fail(asked.future, SqlError(1105, "HY000", f"the worker's answer cannot be read: {why}"))
+        return asked is not None
 
     def patient(self) -> list[Asked]:
         """Questions that are to be put to the next worker."""

@@ -346,6 +346,8 @@ class WorkerLink(Member):
     def _take_item(self, connection: _Connection, item: wire.Item) -> None:
         if isinstance(item, WireError):
             self._drop(str(item))
+            if connection is self._peer and not self._book.unreadable(item.number, str(item)):
+                self.restart(f"what it said cannot be read: {item}")
         elif item.epoch != self.epoch or item.sender != self.worker:
             self._drop(f"a message of worker {item.sender}, epoch {item.epoch}")
         elif connection.role is None:

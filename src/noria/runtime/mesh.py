@@ -198,7 +198,9 @@ class Mesh:
         return found
 
     def _taken(self, line: _In, item: wire.Item) -> list[Envelope]:
-        if isinstance(item, WireError) or item.epoch != self._epoch:
+        if isinstance(item, WireError):
+            raise item  # rows that would be missing: the channel begins anew
+        if item.epoch != self._epoch:
             self._note(f"worker {self._worker} refused a message of worker {line.sender}: {item}")
             return []
         if isinstance(item, Envelope):

@@ -47,7 +47,12 @@ _ENVELOPE = 0  # `Kind.ENVELOPE`
 
 
 class WireError(Exception):
-    """Bytes that are no message of ours: what was wrong with them."""
+    """Bytes that are no message of ours: what was wrong with them.  number: of the request that they belong to, in a
+    packet whose body cannot be read; None where not even that can be told."""
+
+    def __init__(self, what: str, number: int | None = None):
+        super().__init__(what)
+        self.number = number
 
 
 class Kind(enum.IntEnum):
@@ -160,11 +165,14 @@ def _decode(data: bytes, at: int, head: Any, codec: Codec, bodies: Collection[ty
     for length in _lengths(data, at, buffers) if buffers else ():
         parts.append(bytes(view[start:start + length]))  # copied: kernels want their data aligned
         start += length
+    start = 0
     try:
         watermark, start = _read_watermark(body)
         packet = codec.decode(body[start:], parts)
     except (Malformed, struct.error) as e:
-        return WireError(f"the body of packet {seq} of sender {sender} cannot be read: {e}")
+        number = codec.plain_field(body[start:], ("request", "seq"))
+        return WireError(f"the body of packet {seq} of sender {sender} cannot be read: {e}",
+                         number if type(number) is int else seq or None)
     if type(packet) not in bodies:
         return WireError(f"the body of packet {seq} of sender {sender} is no packet but a {type(packet).__name__}")
     return Envelope(epoch, sender, seq, packet, watermark)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from noria.core.errors import SqlError
 from noria.core.limits import (
     DEFAULT_MEMORY_BYTES,
     HEARTBEAT_MS,
@@ -32,7 +33,7 @@ from noria.core.limits import (
     WORKER_BOOTSTRAP_ROWS,
     WORKER_INDEX_ROWS,
 )
-from noria.dataflow.packets import Envelope, Hello
+from noria.dataflow.packets import Done, Envelope, Hello
 from noria.dataflow.surroundings import Surroundings
 from noria.runtime import wire
 from noria.runtime.heard import Heard, heard_path
@@ -373,6 +374,7 @@ class Loop:
         for item in self._line.receive():
             if isinstance(item, WireError):
                 _to_stderr(f"worker {self._config.worker} dropped a message: {item}")
+                self._refuse(item)
                 continue
             if item.epoch != self._config.epoch:
                 _to_stderr(f"worker {self._config.worker} of epoch {self._config.epoch} refused a packet of "
@@ -384,6 +386,13 @@ class Loop:
             elif item.kind is Kind.GOODBYE:
                 self.end = GOODBYE
         return packets, heard
+
+    def _refuse(self, unreadable: WireError) -> None:
+        """Whoever asked has an error.  `FrontEndGone` where nobody knows what was asked: the line is out of order."""
+        if unreadable.number is None:
+            raise FrontEndGone(f"what the front end said cannot be read: {unreadable}")
+        error = SqlError(1105, "HY000", f"the worker cannot read the request: {unreadable}")
+        self._line.send([Envelope(self._config.epoch, self._config.worker, 0, Done(unreadable.number, error=error))])
 
 
 def _to_stderr(text: str) -> None:
