@@ -34,7 +34,7 @@ from msgspec.msgpack import Ext
 
 from noria.core import columns_codec
 from noria.core.limits import KEPT_TABLES, MESSAGE_PARTS
-from noria.core.message_types import PLAIN, Layout, Malformed, fit_of, layouts, plain_parts
+from noria.core.message_types import PLAIN, Layout, Malformed, classes_of, fit_of, layouts, plain_parts
 
 __all__ = ["Codec", "Malformed"]
 
@@ -90,7 +90,7 @@ class Codec:
         self._roots, self._narrowed, self.alone = roots, dict(narrowed or {}), alone
         self._layouts: dict[type, Layout] = {}
         self._by_tag: dict[str, Layout] = {}
-        self.members: dict[str, Enum] = {}
+        self.members: dict[bytes, Enum] = {}
         self.writers: dict[type, Write] = {}
         self.whole = lru_cache(KEPT_TABLES)(self._whole)
 
@@ -100,7 +100,7 @@ class Codec:
         self._by_tag = {layout.tag: layout for layout in self._layouts.values()}
         if len(self._by_tag) < len(self._layouts):
             raise TypeError(f"two classes of one tag among {sorted(layout.tag for layout in self._layouts.values())}")
-        self.members = {f"{e.__name__}.{m.name}": m for e in enums for m in e}
+        self.members = {f"{e.__name__}.{m.name}".encode(): m for e in enums for m in e}
         self.writers = {**_WRITERS, **dict.fromkeys(enums, _member)}
         for kind, layout in self._layouts.items():
             layout.readers = [_reader(t) for t in layout.types]
@@ -296,8 +296,13 @@ def _text(value: str, out: _Out) -> Any:
         return Ext(TEXT, value.encode("utf-8", "surrogatepass"))
 
 
-def _member(value: Enum, out: _Out) -> Any:
+@lru_cache(maxsize=1_024)
+def _member_ext(value: Enum) -> Ext:
     return Ext(MEMBER, f"{type(value).__name__}.{value.name}".encode())
+
+
+def _member(value: Enum, out: _Out) -> Any:
+    return _member_ext(value)
 
 
 def _sentinel(value: type, out: _Out) -> Any:
@@ -369,6 +374,8 @@ def _reader(t: Any) -> Callable[[Any, _In], Any]:
     fit, plain = fit_of(t), plain_parts(t)
     if fit is None:
         return _read
+    if kinds := classes_of(t):
+        return _instance_reader(kinds, fit)
     if plain is None:
         return lambda value, into: fit(_read(value, into)) if value != [] else fit(())
 
@@ -376,6 +383,25 @@ def _reader(t: Any) -> Callable[[Any, _In], Any]:
         if type(value) is list and plain.issuperset(map(type, value)):
             return tuple(value)
         return fit(_read(value, into))
+
+    return read
+
+
+def _instance_reader(kinds: tuple[type, ...], fit: Callable[[Any], Any]) -> Callable[[Any, _In], Any]:
+    """Of a field that holds an object of one of these classes: most of them are references and members of enums."""
+
+    def read(value: Any, into: _In) -> Any:
+        if type(value) is not Ext:
+            return fit(_read(value, into))
+        if value.code == REF:
+            at = int.from_bytes(value.data, "big")
+            into.weight += into.weights[at]
+            found = into.built[at]
+        elif value.code == MEMBER:
+            found = into.codec.members[value.data]
+        else:
+            found = _read(value, into)
+        return found if isinstance(found, kinds) else fit(found)
 
     return read
 
@@ -441,7 +467,7 @@ _READERS: dict[int, Callable[[bytes, _In], Any]] = {
     TIME: lambda data, into: time.fromisoformat(data.decode()),
     DURATION: lambda data, into: timedelta(*_DURATION.unpack(data)),
     DEFAULT: lambda data, into: object,
-    MEMBER: lambda data, into: into.codec.members[data.decode()],
+    MEMBER: lambda data, into: into.codec.members[data],
     TEXT: lambda data, into: data.decode("utf-8", "surrogatepass"),
     PATH: lambda data, into: Path(data.decode()),
     COLUMNS: lambda data, into: columns_codec.decode(data),

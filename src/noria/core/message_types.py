@@ -196,6 +196,13 @@ def plain_parts(t: Any) -> set[type] | None:
     return None
 
 
+def classes_of(t: Any) -> tuple[type, ...]:
+    """The classes of a type that is one, or a union of some; none for a type of plain values, and for others."""
+    args = get_args(t) if get_origin(t) in (Union, types.UnionType) else (t,)
+    found = tuple(a for a in args if isinstance(a, type) and get_origin(a) is None and a not in (object, *PLAIN))
+    return found if len(found) == len(args) else ()
+
+
 def _takes(t: Any, kind: type) -> bool:
     """May a value of this type be a plain value of that one?  A bool is no int."""
     origin = get_origin(t)
