@@ -398,7 +398,7 @@ def _instance_reader(kinds: tuple[type, ...], fit: Callable[[Any], Any]) -> Call
             into.weight += into.weights[at]
             found = into.built[at]
         elif value.code == MEMBER:
-            found = into.codec.members[value.data]
+            found = into.codec.members[value.data]  # type: ignore[index]  # bytes, as they come from msgspec
         else:
             found = _read(value, into)
         return found if isinstance(found, kinds) else fit(found)
