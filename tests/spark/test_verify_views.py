@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+import noria
+from control.databases import each_worker
 from dataflow.engine_rig import Rig
 from noria.core.batch import concat
 from noria.core.errors import SqlError
@@ -28,7 +30,7 @@ from noria.dataflow.validate import bag, recompute
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.mir import Aggregate, Base, Join, Project, agg
 from noria.plan.view import ViewDef
-from noria.spark.jobs import snapshot
+from noria.spark.jobs import local, snapshot
 from noria.spark.jobs.bootstrap import bootstrap
 from noria.spark.jobs.query import explain, query
 from noria.spark.jobs.verify import Maintained, VerifyReport, verify
@@ -75,8 +77,16 @@ def quick(spark: SparkSession) -> Any:
     spark.conf.set("spark.sql.adaptive.enabled", "true")
 
 
+@pytest.fixture(params=["rows that the driver reads", "rows that tasks read"])
+def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """By which way `verify` reads tables and views."""
+    if request.param == "rows that tasks read":
+        monkeypatch.setattr("noria.spark.jobs.local.ROWS", -1)
+    return str(request.param)
+
+
 @pytest.mark.parametrize("seed", range(2))
-def test_random_views_are_verified(quick: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_random_views_are_verified(quick: SparkSession, where: str, tmp_path: Path, seed: int) -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     tables = random_plans.tables(rng)
@@ -126,7 +136,7 @@ def _with(table: pa.Table, name: str, values: Any) -> pa.Table:
     return table.set_column(table.column_names.index(name), name, values)
 
 
-def test_what_differs_is_found_and_shown(quick: SparkSession, tmp_path: Path) -> None:
+def test_what_differs_is_found_and_shown(quick: SparkSession, where: str, tmp_path: Path) -> None:
     rig, views = _votes()
     path = checkpoint(tmp_path, [STORIES, VOTES], rig.rows)
 
@@ -150,6 +160,28 @@ def test_what_differs_is_found_and_shown(quick: SparkSession, tmp_path: Path) ->
     assert (difference.expected, difference.maintained) == (1, 0)
     assert "NOT CHECKED" in str(report) and "5 views do NOT agree" in str(report)
     assert "recomputed" in str(report)
+
+
+@pytest.mark.one_worker("its checkpoint is all there is")
+def test_small_tables_are_what_tasks_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Of every type: the least and the greatest values, and NULL."""
+    with noria.open(tmp_path / "base") as db:
+        db.sql("CREATE TABLE every (id INT PRIMARY KEY, a BIGINT, b BIGINT UNSIGNED, c DECIMAL(18,6), d DOUBLE, "
+               "e FLOAT, f VARCHAR(9), g TEXT COLLATE utf8mb4_bin, h VARBINARY(9), i DATE, j DATETIME(6), "
+               "k TIMESTAMP NULL, l TIME(6), m YEAR, n ENUM('x', 'y'), o SET('x', 'y'), q BOOL, r JSON)")
+        db.table("every").insert([
+            [1, -(2**63) + 2, 0, "-999999999999.999999", -1e308, -1.5, "", "", b"", "0001-01-01",
+             "0001-01-01 00:00:00.000001", "1970-01-01 00:00:01", "-838:59:59", 1901, "x", "", False, "{}"],
+            [2, 2**63 - 1, 2**63 - 1, "999999999999.999999", 1e308, 1.5, "€" * 9, "a\0b", b"\0\xff", "9999-12-31",
+             "9999-12-31 23:59:59.999999", "2038-01-19 03:14:07", "838:59:59", 2155, "y", "x,y", True, "[1]"],
+            [3, *[None] * 17]])
+        store, path = each_worker(db)[0].engine.store, str(tmp_path / "checkpoint")
+        store.checkpoint(path)
+        table = store.tables()["every"]
+    far, near = snapshot.table(spark, path, table), local.table(local.session(spark), path, table)
+    assert near.schema == far.schema and near.rdd.getNumPartitions() == 1
+    assert sorted(map(repr, near.collect())) == sorted(map(repr, far.collect()))
+    assert local.small_tables(path, [table]) == {"every"}
 
 
 def test_first_states_hold_the_plans_rows_with_errors(quick: SparkSession, tmp_path: Path) -> None:

@@ -57,11 +57,16 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def tables(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> dict[str, DataFrame]:
+    """The wanted tables that the checkpoint holds, by name."""
+    return {name: table(spark, checkpoint, t) for name, t in held_of(checkpoint, wanted).items()}
+
+
+def held_of(checkpoint: str, wanted: Iterable[TableDef]) -> dict[str, TableDef]:
     """The wanted tables by name, those that the checkpoint holds, whatever they were called then, with the columns that
     either knows: a position means the same column in both, with the same codes; ValueError where it does not."""
     held = read_tables(shards_of(checkpoint)[0])
     by_id = {t.table_id: t for t in held.values()}
-    found: dict[str, DataFrame] = {}
+    found: dict[str, TableDef] = {}
     for t in wanted:
         then = by_id.get(t.table_id) if t.table_id else held.get(t.name)
         if then is not None:
@@ -70,7 +75,7 @@ def tables(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> 
                 raise ValueError(f"table {t.name} has other columns in the snapshot {checkpoint} than in the program: "
                                  "take a new snapshot")
             as_known = then if len(then.columns) > len(t.columns) else replace(t, table_id=then.table_id)
-            found[t.name] = table(spark, checkpoint, as_known)
+            found[t.name] = as_known
     return found
 
 
@@ -180,6 +185,16 @@ def _placing(some: Sequence[TableDef], shards: list[str]) -> Look:
     return look
 
 
+def as_spark(t: pa.DataType) -> pa.DataType:
+    """The type of Arrow that Spark has for it."""
+    return SMALL.get(t, t)
+
+
+def renamed(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The columns under other names, in types that Spark has."""
+    return pa.RecordBatch.from_arrays([c.cast(as_spark(c.type)) for c in rows.columns], names)
+
+
 def _reader(definition: TableDef, ranges: list[Piece]
             ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function of Spark's tasks: from numbers of ranges to their rows."""
@@ -190,7 +205,6 @@ def _reader(definition: TableDef, ranges: list[Piece]
             for n in batch.column(0).to_pylist():
                 shard, some = ranges[n]
                 for rows in read_checkpoint(shard, definition, [some]):
-                    columns = [c.cast(SMALL[c.type]) if c.type in SMALL else c for c in rows.columns]
-                    yield pa.RecordBatch.from_arrays(columns, names)
+                    yield renamed(rows, names)
 
     return read

@@ -10,7 +10,6 @@ sum's order makes (`DOUBLE_TOLERANCE`).  Rows whose key holds a NULL are not loo
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -18,20 +17,22 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pyspark.sql.functions as F
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from noria.core.types import Field, Kind, TableDef
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
 from noria.spark.jobs import snapshot
+from noria.spark.jobs.bases import Bases, Source
 from noria.spark.jobs.bootstrap import WEIGHT
 from noria.spark.jobs.progress import Progress, quiet
 from noria.spark.jobs.snapshot import Misplaced, Repeated
 from noria.spark.lowering import coding, lower
 from noria.spark.lowering.expressions import equality_key
-from noria.spark.lowering.relation import Relation, Tables
+from noria.spark.lowering.relation import Relation
 
 ERROR_CHARS = 2_000  # of Spark's message when a view cannot be checked
+DIFFERS = "expected <> maintained"  # of a row's multiplicities
 DOUBLE_TOLERANCE = 1e-9  # relative; summing n doubles in another order moves the sum by about n * 1e-16
 
 
@@ -47,6 +48,10 @@ class Maintained:
     view: ViewDef
     rows: tuple[str, ...]
     present: tuple[str, ...] | None = None
+
+    def has_empty_key(self) -> bool:
+        """Of a partial view without key columns: is its one key present?"""
+        return any(pq.read_metadata(f).num_rows for f in self.present or ())
 
 
 @dataclass(frozen=True)
@@ -111,87 +116,104 @@ class VerifyReport:
 
 def verify(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
            views: Sequence[Maintained], shown: int = 5) -> VerifyReport:
-    """Compare each view with its recomputation; a view that cannot be checked does not stop the others."""
-    spark = snapshot.session(spark)
-    base = snapshot.tables(spark, checkpoint, tables)
-    uses = Counter(name for m in views for name in tables_of(m.view.plan))
-    base = {n: rows.persist() if uses[n] > 1 else rows for n, rows in base.items()}  # scanned once
-    reports = []
+    """Compare each view with its recomputation, several at a time; a view that cannot be checked does not stop the
+    others."""
+    progress(0, len(views), "verify: reading the tables")
+    base = Bases(spark, checkpoint, tables, [m.view for m in views])
     try:
         misplaced: list[Misplaced | Repeated] = [*snapshot.misplaced(spark, checkpoint, tables)]
         misplaced += snapshot.repeated(spark, checkpoint, tables)
-        for i, m in enumerate(views):
-            progress(i, len(views), f"verify {m.view.name}")
-            started = time.monotonic()
-            report = _checked(spark, m, base, shown)
-            reports.append(replace(report, seconds=time.monotonic() - started))
+        reports = base.each(lambda m: _checked(base, m, shown), views, lambda m: f"verify {m.view.name}", progress)
     finally:
-        for rows in base.values():
-            rows.unpersist()
+        base.close()
     progress(len(views), len(views), "verify")
     return VerifyReport(tuple(reports), tuple(misplaced))
 
 
-def _checked(spark: SparkSession, m: Maintained, base: Tables, shown: int) -> ViewReport:
+def _checked(base: Bases, m: Maintained, shown: int) -> ViewReport:
     """The view's report, also where it cannot be checked."""
-    missing = sorted(set(tables_of(m.view.plan)) - set(base))
-    if missing:
-        return ViewReport(m.view.name, error=f"the snapshot does not hold {', '.join(missing)}")
+    started = time.monotonic()
+    missing = sorted(set(tables_of(m.view.plan)) - set(base.definitions))
     try:
-        return check(spark, m, base, shown)
+        report = check(base, m, shown) if not missing else ViewReport(
+            m.view.name, error=f"the snapshot does not hold {', '.join(missing)}")
     except Exception as e:
-        return ViewReport(m.view.name, error=f"{type(e).__name__}: {e}"[:ERROR_CHARS])
+        report = ViewReport(m.view.name, error=f"{type(e).__name__}: {e}"[:ERROR_CHARS])
+    return replace(report, seconds=time.monotonic() - started)
 
 
-def check(spark: SparkSession, m: Maintained, base: Tables, shown: int) -> ViewReport:
-    """One view against its recomputation over `base`."""
+def check(base: Bases, m: Maintained, shown: int) -> ViewReport:
+    """One view against its recomputation: one action of Spark where they agree."""
     view, fields = m.view, m.view.plan.fields
-    expected = _with_key(lower.coded(view.plan, base).rows, view)
-    maintained = _with_key(_state(spark, m), view)
-    keys = of = None
+    source = base.source(view, (*m.rows, *(m.present or ())))
+    expected = _with_key(lower.coded(view.plan, source.tables(view)).rows, view)
+    maintained = _with_key(_state(source, m), view)
+    numbers = []
     if m.present is not None:
-        present = _present(spark, m).persist()
-        keys = present.count()
-        of = expected.select(*(f"k{j}" for j in range(len(view.key)))).distinct().count() if view.key else 1
-        if of and not keys:
-            return ViewReport(view.name, keys=0, of=of, error=f"none of its {of} keys is present: nothing was compared")
+        present = _present(source, m)
+        keys = expected.select(*(f"k{j}" for j in range(len(view.key)))).distinct() if view.key else None
+        numbers += [_counted("keys", present)] + ([] if keys is None else [_counted("of", keys)])
         pairs = [F.col(f"k{j}") == F.col(f"q{j}") for j in range(len(view.key))]
         expected = expected.join(present, reduce(Column.__and__, pairs), "left_semi") if pairs else (
-            expected if keys else expected.limit(0))
-    differing, totals = _differences(expected, maintained, fields)
-    count = differing.count()
-    rows, state_rows = int(totals.get["expected"] or 0), int(totals.get["maintained"] or 0)
+            expected if m.has_empty_key() else expected.limit(0))
+    counted = _multiplicities(expected, maintained, fields)
+    found = _numbers([*numbers, *_totals(counted)])
+    rows, state_rows, count = found["expected"], found["maintained"], found["differing"]
+    keys_found, of = (found["keys"], found.get("of", 1)) if m.present is not None else (None, None)
+    if of and keys_found == 0:
+        return ViewReport(view.name, keys=0, of=of, error=f"none of its {of} keys is present: nothing was compared")
+    differing = counted.where(DIFFERS)
     if count and any(f.type.kind is Kind.DOUBLE for f in fields):
-        differing = _beyond_rounding(differing, fields)
+        differing = _beyond_rounding(differing.persist(), fields)
         count = differing.count()
     some = _examples(differing, fields, shown) if count else ()
-    differing.unpersist()
-    return ViewReport(view.name, rows, state_rows, keys, of, count, some)
+    return ViewReport(view.name, rows, state_rows, keys_found, of, count, some)
+
+
+def _counted(what: str, rows: DataFrame) -> DataFrame:
+    return rows.agg(F.lit(what).alias("what"), F.count(F.lit(1)).alias("n"))
+
+
+def _totals(counted: DataFrame) -> list[DataFrame]:
+    """How many rows each side has, and how many differ."""
+    sums = counted.agg(*(F.coalesce(F.sum(side), F.lit(0)).alias(side) for side in ("expected", "maintained")),
+                       F.count_if(F.expr(DIFFERS)).alias("differing"))
+    return [sums.select(F.explode(F.array(*(F.struct(F.lit(n).alias("what"), F.col(n).cast("bigint").alias("n"))
+                                            for n in sums.columns))).alias("x")).select("x.what", "x.n")]
+
+
+def _numbers(parts: Sequence[DataFrame]) -> dict[str, int]:
+    """All numbers by one action."""
+    return {r["what"]: int(r["n"]) for r in reduce(DataFrame.unionAll, parts).collect()}
 
 
 def sample(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
            views: Sequence[ViewDef], most: int) -> dict[str, list[tuple[Any, ...]]]:
     """Some keys of each view, as its recomputation has them: to be read, so that there is something to compare."""
-    spark = snapshot.session(spark)
-    base = snapshot.tables(spark, checkpoint, tables)
-    return {v.name: _some_keys(v, base, most) for v in views if set(tables_of(v.plan)) <= set(base)}
+    base = Bases(spark, checkpoint, tables, views)
+    known = [v for v in views if set(tables_of(v.plan)) <= set(base.definitions)]
+    try:
+        keys = base.each(lambda v: _some_keys(v, base, most), known, lambda v: f"keys of {v.name}", progress)
+    finally:
+        base.close()
+    return {v.name: some for v, some in zip(known, keys, strict=True)}
 
 
-def _some_keys(view: ViewDef, base: Tables, most: int) -> list[tuple[Any, ...]]:
-    relation = lower.coded(view.plan, base)
+def _some_keys(view: ViewDef, base: Bases, most: int) -> list[tuple[Any, ...]]:
+    relation = lower.coded(view.plan, base.source(view, ()).tables(view))
     keys = _with_key(relation.rows, view).select(*(F.col(f"c{k}").alias(f"c{j}") for j, k in enumerate(view.key)))
     failing = frozenset(j for j, k in enumerate(view.key) if k in relation.failing)
     shown = lower.flagged(Relation(keys.distinct().limit(most), view.key_fields, failing)).collect()
     return [tuple(r[f"c{j}"] for j in range(len(view.key))) for r in shown if not any(r[f"e{j}"] for j in failing)]
 
 
-def _state(spark: SparkSession, m: Maintained) -> DataFrame:
+def _state(source: Source, m: Maintained) -> DataFrame:
     """The maintained rows, coded, with their weight."""
     fields = m.view.plan.fields
     if not m.rows:
         schema = coding.shown_schema(fields).add(WEIGHT, "bigint")
-        return lower.unflagged(spark.createDataFrame([], schema), fields).rows
-    return lower.unflagged(spark.read.option("mergeSchema", "true").parquet(*m.rows), fields).rows
+        return lower.unflagged(source.rows([], schema), fields).rows
+    return lower.unflagged(source.parquet(m.rows), fields).rows
 
 
 def _with_key(rows: DataFrame, view: ViewDef) -> DataFrame:
@@ -203,32 +225,27 @@ def _with_key(rows: DataFrame, view: ViewDef) -> DataFrame:
                       ) if twins else rows
 
 
-def _present(spark: SparkSession, m: Maintained) -> DataFrame:
+def _present(source: Source, m: Maintained) -> DataFrame:
     """The distinct present keys as q0…, coded and folded."""
     view = m.view
     types = [f.type for f in view.key_fields]
     if not types:  # the one key () is present or not
-        rows = sum(pq.ParquetFile(f).metadata.num_rows for f in m.present or ())
-        return spark.createDataFrame([(1,)] if rows else [], "q bigint")
+        return source.rows([(1,)] if m.has_empty_key() else [], "q bigint")
     if not m.present:
-        return spark.createDataFrame([], ", ".join(
+        return source.rows([], ", ".join(
             f"q{j} {coding.coded_type(t).simpleString()}" for j, t in enumerate(types)))
-    keys = spark.read.parquet(*m.present)
+    keys = source.parquet(m.present)
     return keys.select(*(equality_key(coding.to_code(F.col(f"k{j}"), t), t).alias(f"q{j}")
                          for j, t in enumerate(types))).distinct()
 
 
-def _differences(expected: DataFrame, maintained: DataFrame, fields: tuple[Field, ...]
-                 ) -> tuple[DataFrame, Observation]:
-    """Rows whose multiplicities differ (columns c<i>, expected, maintained), and the totals of both sides."""
+def _multiplicities(expected: DataFrame, maintained: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
+    """How often each side has each row: columns c<i>, expected, maintained."""
     names = [f"c{i}" for i in range(len(fields))]
     zero = F.lit(0).cast("bigint")
     both = expected.select(*names, F.lit(1).cast("bigint").alias("expected"), zero.alias("maintained")).unionAll(
         maintained.select(*names, zero.alias("expected"), F.col(WEIGHT).alias("maintained")))
-    totals = Observation("totals")
-    counted = both.groupBy(*names).agg(F.sum("expected").alias("expected"), F.sum("maintained").alias("maintained"))
-    counted = counted.observe(totals, F.sum("expected").alias("expected"), F.sum("maintained").alias("maintained"))
-    return counted.where(F.col("expected") != F.col("maintained")).persist(), totals
+    return both.groupBy(*names).agg(F.sum("expected").alias("expected"), F.sum("maintained").alias("maintained"))
 
 
 def _near(x: Column, y: Column) -> Column:

@@ -1,0 +1,75 @@
+"""Small tables and files as rows that the driver has read: queries over them plan and run in one task.
+
+Spark spends a second on a query of a few rows: it starts Python workers, shuffles, and compiles code.  None of that is
+needed for rows of one partition that are part of the plan.
+
+Keeps true: a local DataFrame has the rows and the types that Spark's own scan of the same table or files has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from noria.core.types import TableDef
+from noria.core.values import arrow_type
+from noria.spark.jobs import snapshot
+from noria.spark.lowering import coding
+from noria.storage.catalog import family_of
+from noria.storage.shards import shards_of
+from noria.storage.snapshot import read_checkpoint, sizes_about
+
+ROWS, BYTES = 20_000, 4 * 2**20  # of a table or of a view's state, at most
+
+
+@cache
+def session(spark: SparkSession) -> SparkSession:
+    """For queries over local rows: nothing adapts to sizes, and expressions are interpreted."""
+    own = snapshot.session(spark).newSession()
+    for name, value in (("adaptive.enabled", "false"), ("shuffle.partitions", "1"),
+                        ("codegen.wholeStage", "false"), ("codegen.factoryMode", "NO_CODEGEN")):
+        own.conf.set(f"spark.sql.{name}", value)
+    return own
+
+
+def small_tables(checkpoint: str, tables: Iterable[TableDef]) -> set[str]:
+    """The names of those tables that are read whole by the driver."""
+    sizes = [sizes_about(shard) for shard in shards_of(checkpoint)]
+
+    def is_small(table: TableDef) -> bool:
+        each = [s.get(family_of(table), (0, 0)) for s in sizes]
+        return sum(rows for rows, _ in each) <= ROWS and sum(nbytes for _, nbytes in each) <= BYTES
+
+    return {t.name for t in tables if is_small(t)}
+
+
+def table(spark: SparkSession, checkpoint: str, definition: TableDef) -> DataFrame:
+    """All rows of a table, in shown columns c0, c1, … as `snapshot.table` has them."""
+    names = [f"c{i}" for i in range(len(definition.columns))]
+    schema = pa.schema([(n, snapshot.as_spark(arrow_type(c.type)))
+                        for n, c in zip(names, definition.columns, strict=True)])
+    batches = [snapshot.renamed(b, names) for shard in shards_of(checkpoint)
+               for b in read_checkpoint(shard, definition)]
+    return _one_partition(spark.createDataFrame(pa.Table.from_batches(batches, schema),
+                                                coding.shown_schema(definition.fields)))
+
+
+def are_small(files: Sequence[str]) -> bool:
+    return sum(Path(f).stat().st_size for f in files) <= BYTES and (
+        sum(pq.read_metadata(f).num_rows for f in files) <= ROWS)
+
+
+def parquet(spark: SparkSession, files: Sequence[str]) -> DataFrame:
+    """The rows of Parquet files, whose columns may differ."""
+    rows = pa.concat_tables([pq.read_table(f) for f in files], promote_options="default")
+    return _one_partition(spark.createDataFrame(rows))
+
+
+def _one_partition(rows: DataFrame) -> DataFrame:
+    """So that grouping and joining exchange nothing."""
+    return rows.coalesce(1)
