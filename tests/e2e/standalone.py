@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
@@ -50,6 +50,32 @@ class Standalone:
     def kill(self, host: str) -> None:
         self.daemons[host].send_signal(signal.SIGKILL)
         self.daemons[host].wait()
+
+    def lose(self, host: str) -> None:
+        """All its processes end at once, as with its power."""
+        for pid in [*self.processes_of(host), self.daemons[host].pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.daemons[host].wait()
+
+    def processes_of(self, host: str) -> list[int]:
+        """All that the daemon, and what it started, has started; children before their parents."""
+        parents: dict[int, list[int]] = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                parent = int(stat.read_text().rpartition(")")[2].split()[1])
+                parents.setdefault(parent, []).append(int(stat.parent.name))
+        found, rest = list[int](), [self.daemons[host].pid]
+        while rest:
+            rest = [child for pid in rest for child in parents.get(pid, ())]
+            found += rest
+        return found[::-1]
+
+    def python_workers(self) -> int:
+        """How many processes Spark has for Python's tasks: what the `pyspark.daemon` of each executor has forked."""
+        names = [Path(f"/proc/{pid}/cmdline") for host in self.daemons for pid in self.processes_of(host)]
+        texts = [n.read_text() for n in names if n.exists()]
+        return sum("pyspark.daemon" in t for t in texts) - sum("CoarseGrainedExecutorBackend" in t for t in texts)
 
     def close(self) -> None:
         for process in (*self.daemons.values(), self.master):

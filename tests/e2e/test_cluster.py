@@ -10,7 +10,9 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pymysql
 import pytest
 
 from e2e.serving import Served, execute, rows, until
@@ -47,6 +49,45 @@ def test_a_standalone_cluster(tmp_path: Path) -> None:
             assert rows(c, "SELECT COUNT(*) FROM t WHERE id >= 0") == [(40,)]
         finally:
             server.close()
+
+
+def test_a_lost_host_is_replaced_by_what_stands_ready(tmp_path: Path) -> None:
+    """All processes of a worker's host end at once, while a client writes: nothing acknowledged is lost."""
+    with standalone(tmp_path / "spark") as cluster:
+        for host in ("127.0.0.1", "127.0.0.2"):
+            cluster.add(host, 4)
+        server = Served(tmp_path / "data", "--master", cluster.url, "--workers", "2", "--standby-slots", "2")
+        try:
+            c = server.connect()
+            execute(c, "CREATE TABLE t (id INT PRIMARY KEY, g INT)")
+            execute(c, "CREATE VIEW counts AS SELECT g, COUNT(*) AS n FROM t WHERE g = ? GROUP BY g")
+            until("processes stand ready", lambda: cluster.python_workers() >= 4)
+            written, longest = list[int](), 0.0
+            for n in range(400):
+                begun = time.monotonic()
+                if n == 100:
+                    lost = cluster.host_of(server.health()["worker_pids"][1])
+                    begun = time.monotonic()
+                    cluster.lose(lost)
+                until(f"row {n} is written", partial(_writes, c, n), 200)
+                written.append(n)
+                longest = max(longest, time.monotonic() - begun)
+            print(f"a host with a worker was lost: a write took {longest:.1f} s")
+            assert all(cluster.host_of(pid) != lost for pid in server.health()["worker_pids"])
+            assert rows(c, "SELECT COUNT(*) FROM t WHERE id >= 0") == [(len(written),)]
+            assert rows(c, "SELECT n FROM counts WHERE g = 1") == [(sum(n % 3 == 1 for n in written),)]
+        finally:
+            server.close()
+
+
+def _writes(c: pymysql.Connection[Any], n: int) -> bool:
+    """A row; written twice is written once."""
+    try:
+        execute(c, "REPLACE INTO t VALUES (%s, %s)", (n, n % 3))
+        return True
+    except pymysql.err.MySQLError:
+        c.ping(reconnect=True)
+        return False
 
 
 @pytest.mark.skipif(not can_hide_memory(), reason="needs the right to mount")

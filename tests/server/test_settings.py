@@ -87,3 +87,11 @@ def test_as_many_front_ends_as_there_can_be(tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match=f"--front-ends {number}: from 1 to 64"):
             Settings(tmp_path, front_ends=number)
     assert Settings(tmp_path, front_ends=64).front_ends == 64
+
+
+def test_standby_slots_are_of_a_cluster(tmp_path: Path) -> None:
+    for master in ("", "local", "local[4]"):
+        with pytest.raises(SettingsError, match="--standby-slots 1: from 0 to"):
+            Settings(tmp_path, master=master, standby_slots=1)
+    for master in ("spark://node1:7077", "local-cluster[3,1,1024]"):
+        assert Settings(tmp_path, master=master, standby_slots=2).standby_slots == 2

@@ -19,6 +19,9 @@ def command(
     http_host: Annotated[str, typer.Option("--http-host", help="Likewise, for HTTP.")] = "127.0.0.1",
     master: Annotated[str, typer.Option(
         "--master", help="Spark's master; by default slots in the JVM for the workers and for batch jobs.")] = "",
+    standby_slots: Annotated[int, typer.Option(
+        "--standby-slots", help="Slots of the cluster of --master, beside the workers', in which processes stand ready "
+                                "to replace workers of a host that is lost (docs/cluster.md).")] = 0,
     batch_spark: Annotated[str, typer.Option(
         "--batch-spark", help="When Spark's second driver starts, for loads, exports and what no view answers: "
                               "at-start; or when-needed: a server takes some 500 MB less until the first of them, "
@@ -70,7 +73,8 @@ def command(
     try:
         settings = Settings(
             data_dir=data_dir.absolute(), mysql_host=mysql_host, mysql_port=mysql_port, http_host=http_host,
-            http_port=http_port, master=master, batch_spark=batch_spark, workers=workers, front_ends=front_ends,
+            http_port=http_port, master=master, standby_slots=standby_slots, batch_spark=batch_spark, workers=workers,
+            front_ends=front_ends,
             memory_bytes=parse_size(memory_limit), user=user,
             password=None if password_file is None else read_password(password_file), http_names=tuple(http_name or ()),
             load_dirs=tuple(d.absolute() for d in load_dir or ()), tls_cert=tls_cert, tls_key=tls_key,

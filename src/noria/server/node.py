@@ -167,7 +167,8 @@ class Node:
 
     def _make_supervisor(self, sockets_dir: Path | None) -> None:
         settings = self.settings
-        self.spark = SparkSettings(settings.master, settings.workers, scratch_of(settings), sockets_dir=sockets_dir)
+        self.spark = SparkSettings(settings.master, settings.workers, scratch_of(settings), sockets_dir=sockets_dir,
+                                   standby_slots=settings.standby_slots)
         self._spark_log = settings.data_dir / "spark.log"
         self.supervisor = Supervisor(self.spark.hosting(), log_path=self._spark_log, on_event=_log_event)
 

@@ -44,6 +44,7 @@ class Settings:
     http_host: str = "127.0.0.1"
     http_port: int = 8080
     master: str = ""  # of Spark; empty: local, with slots for the workers and for batch jobs
+    standby_slots: int = 0  # of a cluster, where processes stand ready to be workers
     batch_spark: str = "at-start"  # when the driver for queries, loads and other jobs starts: BATCH_SPARK
     workers: int = 1
     front_ends: int = 1  # processes that serve MySQL clients; 1: this one does
@@ -68,6 +69,10 @@ class Settings:
             raise SettingsError(f"--front-ends {self.front_ends}: from 1 to {MAX_FRONT_ENDS}")
         if self.batch_spark not in BATCH_SPARK:
             raise SettingsError(f"--batch-spark {self.batch_spark}: {' or '.join(BATCH_SPARK)}")
+        of_a_cluster = bool(self.master) and self.master.partition("[")[0] != "local"
+        if not 0 <= self.standby_slots <= (MAX_WORKERS if of_a_cluster else 0):
+            raise SettingsError(f"--standby-slots {self.standby_slots}: from 0 to {MAX_WORKERS}, of a cluster that "
+                                "--master names; without one a process stands ready anyway")
         for name, port in (("--mysql-port", self.mysql_port), ("--http-port", self.http_port),
                            ("--cluster-port", self.cluster_port)):
             if not 0 <= port <= 65535:

@@ -175,6 +175,7 @@ class Driver:
         self._stopping = threading.Event()
         self._hosting: threading.Thread | None = None
         self._workers = range(0)
+        self._processes_ready = 0
         self._jvm: Any = None  # the JVM's Popen
         self._session: Any = None
         self._pings = 0  # since the JVM answered
@@ -186,7 +187,7 @@ class Driver:
         start = self._commands.get()
         assert isinstance(start, Start), f"the first command is Start, not {start!r}"
         os.umask(0o077)
-        self._slots = start.settings.local_slots
+        self._processes_ready = start.settings.processes_ready
         try:
             self._session = build_session(start.settings)
         except Exception as e:
@@ -205,9 +206,8 @@ class Driver:
     def _obey(self, command: Command) -> None:
         if isinstance(command, HostWorkers):
             self._workers = range(command.config.workers)
-            spare = (self._slots or 0) > command.config.workers
             self._hosting = self._thread(host_workers, self._session, command.config, self._send, self._stopping,
-                                         spare)
+                                         self._processes_ready)
         elif isinstance(command, RunJob):
             self._thread(self._run_job, command)
         elif isinstance(command, CancelJob):

@@ -29,6 +29,9 @@ MOST_BULK_SLOTS = 8  # by default: each has a Python process, and all share one 
 BATCH_NICE = 5  # on a busy machine the workers and the front end go first
 EXECUTORS_WAIT_S = 30  # until a cluster's executors have registered
 KILL_TIMEOUT = "100ms"  # a cancelled worker still answers until it is killed: not for Spark's default of 2 s
+_SOON_LOST = (  # when the slots of a silent host are taken for lost
+    ("spark.network.timeout", "20s"), ("spark.network.timeoutInterval", "5s"),
+    ("spark.executor.heartbeatInterval", "4s"))
 SOCKET_DIR_CHARACTERS = 60  # a socket's path may be 107, and Spark's names take 42
 
 
@@ -41,7 +44,7 @@ class SparkSettings:
     """master empty: local[workers + batch_slots].  scratch_dir: for shuffles, spills and whatever else the JVM writes
     for a while, ours alone: what is in there when a session starts was left by one that died.  sockets_dir: where
     Python's sockets go, if its path is short enough.  nice: how much its processes give way.  conf goes last and
-    wins."""
+    wins.  standby_slots: of a cluster, beside the workers'."""
 
     master: str = ""
     workers: int = 1
@@ -52,6 +55,7 @@ class SparkSettings:
     heap_bytes: int = SPARK_HEAP_BYTES
     sockets_dir: Path | None = None
     nice: int = 0
+    standby_slots: int = 0
 
     @property
     def effective_master(self) -> str:
@@ -69,7 +73,13 @@ class SparkSettings:
         only = replace(self, batch_slots=0, heap_bytes=SPARK_HOST_HEAP_BYTES)
         if self.local_slots is not None:
             return replace(only, master=f"local[{self.workers + SPARE}]")
-        return replace(only, conf=(("spark.cores.max", str(self.workers)), *self.conf))
+        most = ("spark.cores.max", str(self.workers + self.standby_slots))
+        return replace(only, conf=(most, *_SOON_LOST, *self.conf))
+
+    @property
+    def processes_ready(self) -> int:
+        """How many Python processes stand ready for workers that must be started again."""
+        return self.standby_slots if self.local_slots is None else min(self.local_slots - self.workers, SPARE)
 
     def batch(self) -> SparkSettings:
         """For queries, loads, first states and verifications."""

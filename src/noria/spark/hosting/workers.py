@@ -5,8 +5,8 @@ When a task of a barrier stage fails the whole job is aborted: so each worker is
 for all of them (`session.py`).  A task that comes up takes its shard over from whatever is left of the last one
 (`runtime/lineage.py`).
 
-Where there is a slot more than workers, a Python process with a worker's code stands ready in it: the next worker that
-must be started again is it, after a tenth of a second instead of the seconds that importing and loading take.
+In slots beside the workers', Python processes with a worker's code stand ready: the next worker that must be started
+again is one of them, after a tenth of a second instead of the seconds that importing and loading take.
 
 Keeps true: one worker's end is no other's; no worker outlives the Spark daemon that forked it; a worker whose failures
 come at once is tried again ever more slowly, and each is reported with what the worker said.
@@ -69,13 +69,13 @@ def worker_group(worker: int) -> str:
 
 
 def host_workers(session: Any, config: WorkerConfig, report: Report, stopping: threading.Event,
-                 spare: bool = False) -> None:
-    """Run each worker's job, again and again, until `stopping` is set and all have ended.  Blocks.  spare: keep a
-    process ready for the next one."""
+                 ready: int = 0) -> None:
+    """Run each worker's job, again and again, until `stopping` is set and all have ended.  Blocks.  ready: how many
+    processes to keep ready for the next ones."""
     from pyspark import InheritableThread
 
-    if spare:
-        InheritableThread(_keep_spare, args=(session, stopping), daemon=True).start()
+    if ready:
+        InheritableThread(_keep_ready, args=(session, stopping, ready), daemon=True).start()
     threads = [InheritableThread(_host_worker, args=(session, config.for_worker(w), report, stopping))
                for w in range(config.workers)]
     for t in threads:
@@ -84,12 +84,12 @@ def host_workers(session: Any, config: WorkerConfig, report: Report, stopping: t
         t.join()
 
 
-def _keep_spare(session: Any, stopping: threading.Event) -> None:
+def _keep_ready(session: Any, stopping: threading.Event, processes: int) -> None:
     wait = SPARE_AFTER_S
     while not stopping.wait(wait):
         wait = KEEP_WARM_S
         try:
-            warm_workers(session, 1)
+            warm_workers(session, processes)
         except Exception as e:  # there is none then, and workers start as well
             if not stopping.is_set():
                 print(f"noria: no process stands ready for a worker: {short_reason(e)}", file=sys.stderr, flush=True)
@@ -162,5 +162,6 @@ def short_reason(error: BaseException) -> str:
     cancelled = re.search(r"cancelled[^\n]*", text)
     if cancelled and "cancel" in text:
         return f"the job was {cancelled[0]}"
+    text = re.sub(r"^An error occurred while calling [^\n]*\n: ", "", text)  # py4j's line before Java's own
     failure = re.search(r"(?:Most recent failure: |Job aborted[^\n]*?: )([^\n]+)", text)
     return (failure[1] if failure else text.strip().splitlines()[0] if text.strip() else repr(error))[:500]
