@@ -3,13 +3,11 @@ database."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import noria
-from control import databases
 from control.databases import ask
 from noria.client.api import Database
 from noria.core.errors import SqlError
@@ -17,16 +15,6 @@ from noria.core.errors import SqlError
 LARGE = 2**63 - 1
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, k INT, b BIGINT)", "INSERT INTO t VALUES (1, 1, 5), (2, 2, 6)",
           f"INSERT INTO t VALUES (3, 3, {LARGE})")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def db(path: Path) -> Iterator[Database]:
-    yield from databases.of(path, TABLES)
 
 
 def views(db: Database) -> set[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from control import databases
 from control.databases import ask, each_worker
 from noria.client.api import Database
 from noria.core.errors import SqlError
@@ -21,16 +19,6 @@ TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, k INT, b BIGINT)", "INSERT INTO t
           "CREATE VIEW plain AS SELECT id, b FROM t WHERE id = ?",
           "CREATE VIEW twice AS SELECT k, 2 * b AS b FROM t WHERE k = ?")
 pytestmark = pytest.mark.one_worker("its operators are broken, and its clock is turned")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def db(path: Path) -> Iterator[Database]:
-    yield from databases.of(path, TABLES)
 
 
 @pytest.fixture

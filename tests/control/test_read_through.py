@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 import noria
-from control import databases
 from control.databases import ask
 from control.test_readers import readers, shown
 from noria.client.api import Database
@@ -36,16 +34,6 @@ KEYS = {"wide": (1,), "narrow": (1,), "ordered": (1, 2), "by_id": (2,), "threes"
         "both": (3, 1)}
 ROWS = {"wide": [(3, "one", 1, 10), (None, "two", 2, 20)], "narrow": [(10, 1), (20, 2)], "ordered": [(2,), (1,)],
         "by_id": [(2, 1, 20, None, "two")], "threes": [("one",)], "others": [(None, 2)], "both": [("one",)]}
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def db(path: Path) -> Iterator[Database]:
-    yield from databases.of(path, TABLES)
 
 
 def create(db: Database, *names: str) -> None:

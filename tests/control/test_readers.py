@@ -7,14 +7,13 @@ import random
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import noria
-from control import databases
 from control.databases import ask, each_worker
 from noria.client.api import Database
 from noria.core.errors import SqlError
@@ -22,16 +21,6 @@ from noria.core.errors import SqlError
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)",
           "INSERT INTO t VALUES (1, 1, 10), (2, 1, 20), (3, 2, 30)")
 PER_A = "SELECT a, COUNT(*) AS n FROM t GROUP BY a"
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def db(path: Path) -> Iterator[Database]:
-    yield from databases.of(path, TABLES)
 
 
 def readers(db: Database) -> set[str]:
