@@ -23,8 +23,8 @@ from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Need, Node, Pattern
 from noria.dataflow.ops.stateless import Stateless
 from noria.dataflow.validate import validate
-from noria.plan.lower import OPERATORS
 from noria.plan.mir import Base, Mir
+from noria.plan.operators import OPERATORS
 from noria.plan.view import ViewDef
 from noria.spark.lowering import lower
 from noria.spark.lowering.relation import Relation

@@ -181,8 +181,7 @@ class Run:
     def _progress(self, after: str, turns: int) -> None:
         """Every client gets so many more answers."""
         wanted = [(c, c.done + turns) for c in self._clients]
-        until(f"every client goes on after: {after}; waiting: "
-              f"{[c.name for c, n in wanted if c.done < n]}",
+        until(lambda: f"every client goes on after: {after}; waiting: {[c.name for c, n in wanted if c.done < n]}",
               lambda: self._failed() or all(c.done >= n for c, n in wanted), RECOVERY_S)
 
     def check(self) -> None:

@@ -18,7 +18,7 @@ import pytest
 from chaos.clock import COMPILER, Clock
 from chaos.faults import small_disk
 from chaos.run import Run, Shape
-from e2e.serving import Served
+from e2e.serving import Served, rows
 from seeds import seed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(0)]
@@ -58,9 +58,18 @@ def _run(server: Served, number: int, directory: Path, drawn: Shape, disk: Path 
     try:
         run.rounds(SECONDS, KILLS)
         print(run.finish(), flush=True)
-    except BaseException:
-        print(f"\n{run.figures}\nrepeat with CHAOS_SEED={number}; what clients heard is in {run.world.journal.path}, "
-              "at last:\n"
-              f"{run.world.journal.tail()}\nthe server's log ends:\n{server.log()[-3000:]}", flush=True)
+    except BaseException as error:
+        error.add_note(f"{run.figures}\nrepeat with CHAOS_SEED={number}; what clients heard is in "
+                       f"{run.world.journal.path}, at last:\n{run.world.journal.tail()}\nthe server's log ends:\n"
+                       f"{server.log()[-3000:]}\nwhat it is doing: {_doing(server)}")
         run.halt()
         raise
+
+
+def _doing(server: Served) -> object:
+    """Statements under way and what they wait for, as far as it tells."""
+    try:
+        with server.connect() as connection:
+            return rows(connection, "SHOW FULL PROCESSLIST")
+    except Exception as error:
+        return error

@@ -35,8 +35,9 @@ SERVE_IN = (
 )
 
 
-def until(what: str, check: Callable[[], T | None], seconds: float = 60) -> T:
-    """The first true answer; fails at the deadline.  Polled, because what is waited for is another process."""
+def until(what: str | Callable[[], str], check: Callable[[], T | None], seconds: float = 60) -> T:
+    """The first true answer; fails at the deadline.  Polled, because what is waited for is another process.  what: a
+    function is asked at the deadline."""
     end = time.monotonic() + seconds
     paused = threading.Event()
     while True:
@@ -44,7 +45,7 @@ def until(what: str, check: Callable[[], T | None], seconds: float = 60) -> T:
         if found:
             return found
         if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds} s: {what}")
+            raise AssertionError(f"not within {seconds} s: {what if isinstance(what, str) else what()}")
         paused.wait(0.02)
 
 

@@ -73,6 +73,9 @@ class Planner(Protocol):
     def adopt(self, plan: Any) -> None:
         """The same graph, in an engine that has none."""
 
+    def back_to(self, plan: Any) -> set[Node]:
+        """The graph of before a change whose steps were taken back; the nodes that had to be made again."""
+
     def once(self, view: Any) -> tuple[Any, Node, dict[Node, Node], dict[Node, set[int]]]:
         """Nodes in no graph for one reading of a view: the view, the node of its rows, what the graph has equal, and
         which columns of its base tables are looked at."""
@@ -85,11 +88,14 @@ class Changes:
         self._engine, self._store, self._planner, self._around, self._large = engine, store, planner, around, large
         self.views: dict[str, Any] = {}
         self.left_out: dict[str, SqlError] = {}
+        self._before: Any = None  # the graph before the last change, of one worker among several
 
-    def change(self, steps: Sequence[packets.MigrationStep], commit: Callable[[], object] = lambda: None
-               ) -> SqlError | None:
+    def change(self, steps: Sequence[packets.MigrationStep], commit: Callable[[], object] = lambda: None,
+               back: bool = False) -> SqlError | None:
         """Make all of these changes, or say why none of them is made.  commit: makes them durable; where it
-        cannot, they are taken back, too."""
+        cannot, they are taken back, too.  back: they take back what the last change did."""
+        if back and self._before is None and not self._is_back(steps):
+            return SqlError(1105, "HY000", "what an earlier life of this worker did cannot be taken back")
         for s in steps:
             if isinstance(s, packets.RenameView) and s.view not in self.views:
                 return view_gone(s.view)
@@ -98,9 +104,13 @@ class Changes:
         found = {(base, columns) for table, bases in self._engine.bases.items() for base in bases
                  for columns in base.pulled if columns and self._store.finds(table, columns)}
         dropped = [self.views[s.view] for s in steps if isinstance(s, packets.DropView) and s.view in self.views]
+        several = self._engine.shards is not None
+        before, again = self._planner.graph_plan() if several else None, set[Node]()
         try:
             for s in steps:
                 undo.append(self._apply(s))
+            if back and self._before is not None:
+                again = self._planner.back_to(self._before)
             self._engine.relayout(self._large)
             self._engine.builds.declare()
             self._refuse_lost_lookups(steps, found)
@@ -112,13 +122,17 @@ class Changes:
             for u in reversed(undo):
                 u()
             self.left_out = left_out
+            again = again | self._planner.back_to(before) if several else again
             self._engine.relayout(self._large)
             self._engine.builds.declare()
+            self._made_again(again)
             if isinstance(bug, SqlError):
                 return bug
             if isinstance(bug, ValueError):
                 return SqlError(1235, "42000", str(bug))
             raise
+        self._before = None if back else before
+        self._made_again(again)
         left = {t for d in dropped for t in self._planner.tables(d)}
         left |= {s.table.name for s in steps if isinstance(s, packets.AlterTable)}
         for table in left and left & self._store.tables().keys():
@@ -126,6 +140,17 @@ class Changes:
             with suppress(SqlError):  # no room to note it, or a damaged file: at another time
                 self._store.trim_indexes(table, needed, IDLE_INDEXES)
         return None
+
+    def _is_back(self, steps: Sequence[packets.MigrationStep]) -> bool:
+        """Have these views gone and come already?  So it is where the graph was taken over from another worker."""
+        return all(s.view.name in self.views if isinstance(s, packets.AddView) else s.view not in self.views
+                   for s in steps if isinstance(s, packets.AddView | packets.DropView | packets.RenameView))
+
+    def _made_again(self, nodes: set[Node]) -> None:
+        """Of a graph that is what it was, these have no state: what other workers have of them is gathered again."""
+        shards = self._engine.shards
+        if shards is not None and nodes:
+            shards.made_again({n for n in nodes if n in self._engine.graph.nodes})
 
     def _commit(self, steps: Sequence[packets.MigrationStep], commit: Callable[[], object]) -> None:
         gone = [s.table for s in steps if isinstance(s, packets.DropTable)]

@@ -275,7 +275,8 @@ class Migrate:
     limit_ms: how long it may take (0: any time).  note: stored in the same commit, of one that is durable.  version: of
     the program after it, which several workers tell their messages by.  adopt: the graph that other workers have of
     these views (`Ask` "graph plan"), to be the same here (recovery).  first_node: the number of the first new node of
-    the graph, as worker 0 has given it (0: whatever is next)."""
+    the graph, as worker 0 has given it (0: whatever is next).  back: these steps take back what the last change did,
+    which not all workers could do."""
 
     steps: tuple[MigrationStep, ...]
     recipe: tuple[str, ...] = ()
@@ -286,6 +287,7 @@ class Migrate:
     version: int = 0
     adopt: Any = None
     first_node: int = 0
+    back: bool = False
 
 
 @dataclass(frozen=True)

@@ -402,8 +402,16 @@ class Shards:
     def broke(self, raised: set[Node]) -> None:
         """Operators of this worker raised in a tick: what others have of their output, and this worker by an exchange,
         is gathered again."""
-        stale = [n for n in self._engine.graph.nodes if n.op.remote and n not in raised
-                 and not raised.isdisjoint(ancestors(n))]
+        self._gathered_again([n for n in self._engine.graph.nodes if n.op.remote and n not in raised
+                              and not raised.isdisjoint(ancestors(n))])
+
+    def made_again(self, nodes: set[Node]) -> None:
+        """These were taken out of the graph and put into it again, empty; what was written meanwhile missed them."""
+        exchanges = [n for n in self._engine.graph.nodes if n.op.remote]
+        self._gathered_again([n for n in exchanges if not nodes.isdisjoint(ancestors(n))])
+
+    def _gathered_again(self, stale: list[Node]) -> None:
+        """What anybody has of this worker's rows of these exchanges."""
         if not stale:
             return
         for w in range(self.workers):

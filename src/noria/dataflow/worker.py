@@ -358,7 +358,7 @@ class Worker:
         elif body.each:
             failed = tuple(self._changes.each(body.steps))
             commit()
-        elif (error := self._changes.change(body.steps, commit)) is not None:
+        elif (error := self._changes.change(body.steps, commit, body.back)) is not None:
             if self._peers is not None:
                 self._peers.stayed(before)
             return packets.Migrated(e.seq, error)

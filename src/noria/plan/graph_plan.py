@@ -72,3 +72,15 @@ class GraphPlan:
     plans: dict[str, Mir]
     instead: dict[Mir, Mir]
     members: dict[Mir, frozenset[Mir]]
+
+
+def same_nodes(now: GraphPlan, then: GraphPlan) -> dict[int, PlannedNode] | None:
+    """Of each node of `now`, by its number, which of `then` it is; None where they are different graphs."""
+    known = {(p.what, p.parents): p for p in then.nodes}
+    found: dict[int, PlannedNode] = {}
+    for p in now.nodes:
+        same = known.pop((p.what, tuple(found[i].id for i in p.parents)), None)
+        if same is None:
+            return None
+        found[p.id] = same
+    return None if known else found

@@ -1,8 +1,7 @@
 """MIR to the data-flow graph: one operator per plan node, shared when equal (section 5.1).
 
-`OPERATORS` is the registry: a new operator is one file under `dataflow/ops/`, one line here.  Keeps true: an
-equal plan node has one graph node; every input that a node looks up in can be looked up (a `Keep` is put in
-between where the columns do not trace to a state).
+Keeps true: an equal plan node has one graph node; every input that a node looks up in can be looked up (a `Keep` is put
+in between where the columns do not trace to a state).
 
 Plans that are not equal are rewritten to share (`plan/reuse/`) before the graph is laid out: all that came since the
 last time and all views in which nothing is kept yet, together, so that it does not matter which came first.  A view
@@ -11,114 +10,27 @@ that is in use stays as it is, and others stand on what it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from noria.core.errors import SqlError
-from noria.core.expressions.expr import columns_of
-from noria.core.types import Collation, Field, Kind, TableDef
+from noria.core.errors import InvariantViolation, SqlError
+from noria.core.types import TableDef
 from noria.dataflow import layout
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Node, Operator, Untraceable, ancestors
-from noria.dataflow.ops.aggregate import Aggregate
 from noria.dataflow.ops.base import Base
 from noria.dataflow.ops.exchange import Exchange
-from noria.dataflow.ops.filter import Filter
-from noria.dataflow.ops.group_concat import GroupConcat
-from noria.dataflow.ops.join import Join
 from noria.dataflow.ops.keep import Keep
-from noria.dataflow.ops.project import Project
 from noria.dataflow.ops.reader import Reader
-from noria.dataflow.ops.repeat import Repeat
-from noria.dataflow.ops.top import Top
-from noria.dataflow.ops.union import Union
-from noria.dataflow.ops.window import Function, Window
 from noria.dataflow.partition import ONE
 from noria.dataflow.published import view_of
 from noria.plan import mir
-from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, Part, PlannedNode, Read, Whole
+from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, Part, PlannedNode, Read, Whole, same_nodes
+from noria.plan.operators import OPERATORS, parts_of, reader_of
 from noria.plan.optimizer import of_parts, told
-from noria.plan.optimizer.averages import sums_fit
 from noria.plan.reuse import Alone, Sharing, related, sources
 from noria.plan.uses import outdated, used
 from noria.plan.view import ViewDef
-from noria.state import group_kernels as gk
-from noria.state.groups import Spec
-
-
-def spec_of(a: mir.Agg, inputs: tuple[Field, ...]) -> Spec:
-    """The kernel's aggregate for a plan's."""
-    if a.function == "count_star":
-        return Spec(gk.COUNT_STAR)
-    assert a.column is not None
-    t = inputs[a.column].type
-    if a.function == "count":
-        return Spec(gk.COUNT_COL, a.column)
-    if a.function in ("sum", "avg"):
-        if t.kind is Kind.DOUBLE:
-            return Spec(gk.FSUM if a.function == "sum" else gk.FAVG, a.column)
-        return Spec(gk.SUM if a.function == "sum" else gk.AVG, a.column, 10 ** (a.type.scale - t.scale))
-    if t.is_text:
-        return Spec(gk.TEXT_MIN if a.function == "min" else gk.TEXT_MAX, a.column, int(t.collation is Collation.CI))
-    return Spec(gk.MIN if a.function == "min" else gk.MAX, a.column)
-
-
-def _join(m: mir.Join) -> Operator:
-    return Join(m.fields, m.left.width, m.on, m.outer, m.null_safe, m.residual)
-
-
-def _aggregate(m: mir.Aggregate) -> Operator:
-    sums = [m.input.fields[a.column].type for a in m.aggs if a.function == "sum" and a.column is not None]
-    specs = [spec_of(a, m.input.fields) for a in m.aggs]
-    return Aggregate(m.fields, m.group, specs, str(m), not all(map(sums_fit, sums)))
-
-
-def _leaves_out(m: mir.Project) -> bool:
-    """Does it show some of the aggregates of groups only?  Those of a shared state change for the sake of others."""
-    below = m.input
-    while isinstance(below, mir.Filter):
-        below = below.input
-    if not isinstance(below, mir.Aggregate):
-        return False
-    shown = {c for e in m.exprs for c in columns_of(e)}
-    return not shown.issuperset(range(len(below.group), below.width))
-
-
-def _distinct(m: mir.Distinct) -> Operator:
-    """Groups of all columns, of which nothing is asked."""
-    return Aggregate(m.fields, range(m.width), [], str(m))
-
-
-def _window(m: mir.Window) -> Operator:
-    return Window(m.fields, m.input.fields, m.partition, m.order, [_function(c, m.input.fields) for c in m.calls],
-                  str(m))
-
-
-def _function(c: mir.Over, inputs: tuple[Field, ...]) -> Function:
-    if c.function not in mir.AGG_FUNCTIONS:
-        return Function(c.function, c.column or 0, None, c.frame, c.by)
-    spec = spec_of(mir.Agg(c.function, c.column, c.type), inputs)
-    kind = {gk.TEXT_MIN: gk.MIN, gk.TEXT_MAX: gk.MAX}.get(spec.kind, spec.kind)
-    return Function(c.function, c.column or 0, Spec(kind, spec.column, spec.factor), c.frame, c.by)
-
-
-def _group_concat(m: mir.GroupConcat) -> Operator:
-    return GroupConcat(m.fields, m.input.fields, m.group, m.column, m.distinct, m.order, m.separator, str(m))
-
-
-OPERATORS: dict[type[mir.Mir], Callable[..., Operator]] = {
-    mir.Base: lambda m: Base(m.table),
-    mir.Filter: lambda m: Filter(m.fields, m.predicate),
-    mir.Project: lambda m: Project(m.fields, m.exprs, _leaves_out(m)),
-    mir.Join: _join,
-    mir.Aggregate: _aggregate,
-    mir.Distinct: _distinct,
-    mir.GroupConcat: _group_concat,
-    mir.Repeat: lambda m: Repeat(m.fields, m.count),
-    mir.TopK: lambda m: Top(m.fields, m.group, m.order, m.limit, m.offset, str(m)),
-    mir.UnionAll: lambda m: Union(m.fields),
-    mir.Window: _window,
-}
 
 
 class Lowering:
@@ -260,11 +172,11 @@ class Lowering:
             self._drop_reader(view.name)
         by = None
         if self.engine.shards is not None:
-            (by,) = _reader(view).partition([top.parts]).inputs
+            (by,) = reader_of(view).partition([top.parts]).inputs
         self._reader(view, [self._exchange(top, by)])
 
     def _reader(self, view: ViewDef, parents: Sequence[Node]) -> Node:
-        node = self._joined(_reader(view), parents)
+        node = self._joined(reader_of(view), parents)
         self.engine.readers[view.name] = node
         self.engine.reads[node] = view.key
         if view.ranged:
@@ -407,9 +319,9 @@ class Lowering:
                     if isinstance(m, mir.Base):
                         self.engine.bases.setdefault(m.table.name, []).append(node)
                 case Part(m):
-                    node = self._parts[m] = self._joined(_parts(m)[0], parents)
+                    node = self._parts[m] = self._joined(parts_of(m)[0], parents)
                 case Whole(m):
-                    node = self.made[m] = self._joined(_parts(m)[1], parents)
+                    node = self.made[m] = self._joined(parts_of(m)[1], parents)
                 case Exchanged(by):
                     node = self._exchanged[parents[0], by] = self._joined(Exchange(parents[0].fields, by), parents)
                 case Kept():
@@ -421,6 +333,30 @@ class Lowering:
                 self._full.add(node)
             nodes[p.id] = node
         graph.next_id = plan.next_id
+
+    def back_to(self, plan: GraphPlan) -> set[Node]:
+        """The graph is what it was of this plan, after the views are those of then again: every node by its number of
+        then.  The nodes that had to be made again, which have no state.  InvariantViolation: it is another graph."""
+        graph = self.engine.graph
+        if self._sharing is not None:
+            self._sharing.take(plan.instead, plan.members)
+        for name, view in self.views.items():
+            if name in plan.plans and self._plans.get(name) != plan.plans[name]:
+                self._lower(view, plan.plans[name])
+        self._changed = None
+        self._sweep()
+        found = same_nodes(self.graph_plan(), plan)
+        if found is None:
+            raise InvariantViolation("SAME-GRAPH", "a change was taken back, and the graph is another one than before")
+        again = {n for n in graph.nodes if n.id != found[n.id].id}
+        for n in again:
+            n.full = found[n.id].full
+        self._full = {n for n in graph.nodes if found[n.id].full}
+        place = {p.id: i for i, p in enumerate(plan.nodes)}
+        for n in graph.nodes:
+            n.id = found[n.id].id
+        graph.nodes.sort(key=lambda n: place[n.id])
+        return again
 
     def input_plan(self, node: Node) -> mir.Mir:
         """The plan whose rows are the node's only input."""
@@ -473,16 +409,6 @@ class Lowering:
         self._exchanged = {at: x for at, x in self._exchanged.items() if x is not node}
         left = {t: [n for n in nodes if n is not node] for t, nodes in self.engine.bases.items()}
         self.engine.bases = {t: nodes for t, nodes in left.items() if nodes}
-
-
-def _parts(m: mir.Mir) -> tuple[Operator, Operator]:
-    parts = OPERATORS[type(m)](m).in_parts()
-    assert parts is not None
-    return parts
-
-
-def _reader(view: ViewDef) -> Reader:
-    return Reader(view.name, view.plan.fields, view.key, view.visible, view.definition, view.feed, view.adhoc)
 
 
 def traceable(node: Node, cols: Columns) -> bool:

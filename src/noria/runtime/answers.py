@@ -42,11 +42,17 @@ def _asked(what: str, values: Sequence[Any]) -> Any:
         return {**values[0], "auto_increment": max(v["auto_increment"] for v in values),
                 "rows": sum(v["rows"] for v in values)}
     if what == "graph":
-        return [_node(same) for same in zip(*values, strict=True)]
+        return _graph(values)
     if what == "builds":
         return [{**build, "what": f"{build['what']} (worker {w})"} for w, builds in enumerate(values)
                 for build in builds]
     return _analyzed(values) if what == "analyze" else values[0]
+
+
+def _graph(values: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The nodes that all have: in the midst of a change some have others."""
+    by_id = [{node["id"]: node for node in nodes} for nodes in values]
+    return [_node(tuple(nodes[n] for nodes in by_id)) for n in by_id[0] if all(n in nodes for nodes in by_id)]
 
 
 def _analyzed(each: Sequence[dict[str, Any]]) -> dict[str, Any]:

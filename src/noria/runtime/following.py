@@ -68,7 +68,7 @@ class Doing:
 
 def taking_back(replies: Sequence[Any], back: Migrate) -> Doing:
     """Those that made a change, by what they replied, are to take it back; the others have its version, too."""
-    nothing = replace(back, steps=(), durable=False)  # there is no room, perhaps
+    nothing = replace(back, steps=(), durable=False, back=False)  # there is no room, perhaps
     return Doing({w: back if isinstance(r, Migrated) and r.error is None else nothing for w, r in enumerate(replies)})
 
 

@@ -252,7 +252,10 @@ class ShardedLink:
             missed.insert(0, lacking)
         for body in missed:
             if body.version > plan["version"]:
-                self._tells(body.version, await link.recover(replace(body, steps=of_views(body.steps), durable=False)))
+                told = await link.recover(replace(body, steps=of_views(body.steps), durable=False))
+                if body.back and told.error is not None:
+                    raise told.error
+                self._tells(body.version, told)
 
     def _tells(self, version: int, told: Migrated) -> None:
         """A worker that came up has the graph of this version."""
@@ -484,7 +487,8 @@ class ShardedLink:
     async def _undo(self, body: Migrate, replies: Sequence[Any]) -> Migrated:
         """One worker could not follow: those that have are taken back; one that cannot be begins again."""
         self.version += 1
-        back = Migrate(self._mirror.inverse(body.steps), self._mirror.recipe, body.durable, version=self.version)
+        back = Migrate(self._mirror.inverse(body.steps), self._mirror.recipe, body.durable, version=self.version,
+                       back=True)
         self._doing = taking_back(replies, back)
         try:
             await take_back(self.links, self._doing)

@@ -1,0 +1,111 @@
+"""Plan nodes to operators: `OPERATORS` is the registry.  A new operator is one file under `dataflow/ops/` and one line
+here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from noria.core.expressions.expr import columns_of
+from noria.core.types import Collation, Field, Kind
+from noria.dataflow.graph import Operator
+from noria.dataflow.ops.aggregate import Aggregate
+from noria.dataflow.ops.base import Base
+from noria.dataflow.ops.filter import Filter
+from noria.dataflow.ops.group_concat import GroupConcat
+from noria.dataflow.ops.join import Join
+from noria.dataflow.ops.project import Project
+from noria.dataflow.ops.reader import Reader
+from noria.dataflow.ops.repeat import Repeat
+from noria.dataflow.ops.top import Top
+from noria.dataflow.ops.union import Union
+from noria.dataflow.ops.window import Function, Window
+from noria.plan import mir
+from noria.plan.optimizer.averages import sums_fit
+from noria.plan.view import ViewDef
+from noria.state import group_kernels as gk
+from noria.state.groups import Spec
+
+
+def spec_of(a: mir.Agg, inputs: tuple[Field, ...]) -> Spec:
+    """The kernel's aggregate for a plan's."""
+    if a.function == "count_star":
+        return Spec(gk.COUNT_STAR)
+    assert a.column is not None
+    t = inputs[a.column].type
+    if a.function == "count":
+        return Spec(gk.COUNT_COL, a.column)
+    if a.function in ("sum", "avg"):
+        if t.kind is Kind.DOUBLE:
+            return Spec(gk.FSUM if a.function == "sum" else gk.FAVG, a.column)
+        return Spec(gk.SUM if a.function == "sum" else gk.AVG, a.column, 10 ** (a.type.scale - t.scale))
+    if t.is_text:
+        return Spec(gk.TEXT_MIN if a.function == "min" else gk.TEXT_MAX, a.column, int(t.collation is Collation.CI))
+    return Spec(gk.MIN if a.function == "min" else gk.MAX, a.column)
+
+
+def _join(m: mir.Join) -> Operator:
+    return Join(m.fields, m.left.width, m.on, m.outer, m.null_safe, m.residual)
+
+
+def _aggregate(m: mir.Aggregate) -> Operator:
+    sums = [m.input.fields[a.column].type for a in m.aggs if a.function == "sum" and a.column is not None]
+    specs = [spec_of(a, m.input.fields) for a in m.aggs]
+    return Aggregate(m.fields, m.group, specs, str(m), not all(map(sums_fit, sums)))
+
+
+def _leaves_out(m: mir.Project) -> bool:
+    """Does it show some of the aggregates of groups only?  Those of a shared state change for the sake of others."""
+    below = m.input
+    while isinstance(below, mir.Filter):
+        below = below.input
+    if not isinstance(below, mir.Aggregate):
+        return False
+    shown = {c for e in m.exprs for c in columns_of(e)}
+    return not shown.issuperset(range(len(below.group), below.width))
+
+
+def _distinct(m: mir.Distinct) -> Operator:
+    """Groups of all columns, of which nothing is asked."""
+    return Aggregate(m.fields, range(m.width), [], str(m))
+
+
+def _window(m: mir.Window) -> Operator:
+    return Window(m.fields, m.input.fields, m.partition, m.order, [_function(c, m.input.fields) for c in m.calls],
+                  str(m))
+
+
+def _function(c: mir.Over, inputs: tuple[Field, ...]) -> Function:
+    if c.function not in mir.AGG_FUNCTIONS:
+        return Function(c.function, c.column or 0, None, c.frame, c.by)
+    spec = spec_of(mir.Agg(c.function, c.column, c.type), inputs)
+    kind = {gk.TEXT_MIN: gk.MIN, gk.TEXT_MAX: gk.MAX}.get(spec.kind, spec.kind)
+    return Function(c.function, c.column or 0, Spec(kind, spec.column, spec.factor), c.frame, c.by)
+
+
+def _group_concat(m: mir.GroupConcat) -> Operator:
+    return GroupConcat(m.fields, m.input.fields, m.group, m.column, m.distinct, m.order, m.separator, str(m))
+
+
+OPERATORS: dict[type[mir.Mir], Callable[..., Operator]] = {
+    mir.Base: lambda m: Base(m.table),
+    mir.Filter: lambda m: Filter(m.fields, m.predicate),
+    mir.Project: lambda m: Project(m.fields, m.exprs, _leaves_out(m)),
+    mir.Join: _join,
+    mir.Aggregate: _aggregate,
+    mir.Distinct: _distinct,
+    mir.GroupConcat: _group_concat,
+    mir.Repeat: lambda m: Repeat(m.fields, m.count),
+    mir.TopK: lambda m: Top(m.fields, m.group, m.order, m.limit, m.offset, str(m)),
+    mir.UnionAll: lambda m: Union(m.fields),
+    mir.Window: _window,
+}
+
+
+def parts_of(m: mir.Mir) -> tuple[Operator, Operator]:
+    parts = OPERATORS[type(m)](m).in_parts()
+    assert parts is not None
+    return parts
+
+
+def reader_of(view: ViewDef) -> Reader:
+    return Reader(view.name, view.plan.fields, view.key, view.visible, view.definition, view.feed, view.adhoc)
