@@ -162,6 +162,19 @@ def test_what_differs_is_found_and_shown(quick: SparkSession, where: str, tmp_pa
     assert "recomputed" in str(report)
 
 
+def test_a_sum_of_more_digits_than_its_type_declares(quick: SparkSession, where: str, tmp_path: Path) -> None:
+    table = TableDef("ends", (Column("id", INT, False), Column("n", BIGINT, False)), (0,), table_id=1)
+    source = Base(table)
+    view = ViewDef("sums", Aggregate(source, (0,), (agg("sum", 1, source.fields),), ("s",)), (0,), 2)
+    rig = Rig([table], [view])
+    rig.write([("ends", (0, -(2**63) + 3), 1), ("ends", (1, 2**63 - 1), 1)])
+    for id in range(2):
+        rig.engine.read("sums", np.array([[id]]))
+    report = verify(quick, checkpoint=checkpoint(tmp_path, [table], rig.rows), tables=[table],
+                    views=maintained(tmp_path, rig, [view]))
+    assert report.ok and report.views[0].keys == 2, str(report)
+
+
 @pytest.mark.one_worker("its checkpoint is all there is")
 def test_small_tables_are_what_tasks_read(spark: SparkSession, tmp_path: Path) -> None:
     """Of every type: the least and the greatest values, and NULL."""

@@ -65,9 +65,15 @@ def are_small(files: Sequence[str]) -> bool:
 
 
 def parquet(spark: SparkSession, files: Sequence[str]) -> DataFrame:
-    """The rows of Parquet files, whose columns may differ."""
+    """The rows of Parquet files, whose columns may differ.  Decimals have 38 digits: a sum may have more than its type
+    declares, which Spark refuses in Arrow columns."""
     rows = pa.concat_tables([pq.read_table(f) for f in files], promote_options="default")
-    return _one_partition(spark.createDataFrame(rows))
+    wide = pa.schema([f.with_type(_widest(f.type)) for f in rows.schema])
+    return _one_partition(spark.createDataFrame(rows.cast(wide)))
+
+
+def _widest(t: pa.DataType) -> pa.DataType:
+    return pa.decimal128(38, t.scale) if pa.types.is_decimal(t) else t
 
 
 def _one_partition(rows: DataFrame) -> DataFrame:
