@@ -94,6 +94,23 @@ def test_queries_that_come_while_one_is_taken_share_the_next(tmp_path: Path) -> 
     rig(tmp_path, test)
 
 
+def test_a_stop_leaves_none(tmp_path: Path) -> None:
+    async def test(link: FakeLink, snapshots: Snapshots, query: Callable[[], asyncio.Task[str]]) -> None:
+        await snapshots.close()
+        link.go.release()
+        kept = await query()
+        assert Path(kept).exists()
+        await snapshots.close()
+        assert not Path(kept).exists()
+        link.go.release()
+        async with snapshots.use() as used:
+            await snapshots.close()
+            assert Path(used).exists()
+        await until(lambda: not any(tmp_path.iterdir()))
+
+    rig(tmp_path, test)
+
+
 def test_one_that_holds_everything_is_used_again_and_no_other(tmp_path: Path) -> None:
     async def test(link: FakeLink, snapshots: Snapshots, query: Callable[[], asyncio.Task[str]]) -> None:
         for _ in range(9):

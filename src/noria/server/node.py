@@ -206,6 +206,7 @@ class Node:
         self._closers.append(("Spark batch driver", self.batch.stop))
         self._closers.append(("worker", self.link.close))
         self.bulk = Bulk(self.batch, self.link, self.program, settings.data_dir / "snapshots", several)
+        self._closers.append(("snapshots", self.bulk.snapshots.close))
         self.program.first_states.bootstrap = self.bulk.bootstrap
         self.program.rewriter = self.bulk
         self.executor = Executor(self.program, self.link,

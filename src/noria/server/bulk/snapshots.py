@@ -2,7 +2,7 @@
 
 Keeps true: a query's snapshot holds every write that was acknowledged before the query came; at most one is being
 taken at a time, and all queries that come meanwhile share the next; one that still holds everything is used again; a
-snapshot's directory exists while somebody uses it and at most SNAPSHOT_KEEP_S longer.
+snapshot's directory exists while somebody uses it and at most SNAPSHOT_KEEP_S longer, after `close` no longer.
 """
 
 from __future__ import annotations
@@ -79,6 +79,15 @@ class Snapshots:
         self._numbers = itertools.count(1)
         self._newest: _Shared | None = None
         self.taken = 0
+
+    async def close(self) -> None:
+        """What is kept for queries that may come goes at once, what is used with its last user."""
+        kept, self._newest = self._newest, None
+        if kept is None or kept.users or not kept.taken.done():
+            return
+        if kept.timer is not None:
+            kept.timer.cancel()
+        await asyncio.to_thread(removed, kept.path)
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[str]:
