@@ -45,12 +45,17 @@ class Ended(AssertionError):
     """What was to be seen under way had ended."""
 
 
+def patient(served: Served) -> Any:
+    """A connection that waits for first states as long as a busy machine needs after a crash."""
+    return served.connect(init_command="SET max_execution_time = 270000", read_timeout=280)
+
+
 class Statement(threading.Thread):
     """One statement on a connection of its own, under way until `outcome`."""
 
     def __init__(self, served: Served, text: str):
         super().__init__()
-        self.connection = served.connect()
+        self.connection = patient(served)
         self.number = self.connection.thread_id()
         self.error: BaseException | None = None
         self.text = text
@@ -197,7 +202,7 @@ def test_a_crash_in_a_build(served: Served, what: tuple[str, ...]) -> None:
         served.wait_up()
     else:
         assert error is None, error
-    with served.connect() as c:
+    with patient(served) as c:
         there = ("counts",) in rows(c, "SHOW TABLES")
         if not there:
             assert "front" in what
@@ -208,7 +213,7 @@ def test_a_crash_in_a_build(served: Served, what: tuple[str, ...]) -> None:
 
 def test_a_first_read_that_is_killed(served: Served) -> None:
     """The reader that it asked for is made nevertheless, and is there after the next start."""
-    with served.connect() as c:
+    with patient(served) as c:
         execute(c, f"CREATE VIEW counts AS {COUNTS}")
         assert ("counts", "none") in [(r[0], r[3]) for r in rows(c, "SHOW NORIA VIEWS")] and builds(served) == []
 
@@ -225,7 +230,7 @@ def test_a_first_read_that_is_killed(served: Served) -> None:
     served.kill("front", "worker", "jvm", "driver")
     served.start()
     served.wait_up()
-    with served.connect() as c:
+    with patient(served) as c:
         assert ("counts", "full") in [(r[0], r[3]) for r in rows(c, "SHOW NORIA VIEWS")]
         assert Counter(rows(c, "SELECT * FROM counts")) == expected(0)
         execute(c, "DROP VIEW counts")
@@ -233,7 +238,7 @@ def test_a_first_read_that_is_killed(served: Served) -> None:
 
 @pytest.mark.parametrize("what", kinds(("worker", "jvm"), ("worker",)))
 def test_a_crash_in_a_first_read(served: Served, what: tuple[str, ...]) -> None:
-    with served.connect() as c:
+    with patient(served) as c:
         execute(c, f"CREATE VIEW counts AS {COUNTS}")
         statement = Statement(served, "SELECT * FROM counts")
         under_way(served, statement)
