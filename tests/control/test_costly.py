@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import noria
 from control.databases import each_worker
 from noria.client.api import Database
+from noria.core.errors import SqlError
 from noria.core.limits import FORGET_COSTLY_S
 
 SELF_JOIN = ("SELECT a.id, b.id FROM t a JOIN t b ON a.k = b.k WHERE a.x BETWEEN ? AND ? AND b.y BETWEEN ? AND ? "
@@ -23,6 +25,22 @@ class NoSpark:
 
     async def query(self, *asked: Any) -> Any:
         raise AssertionError("Spark was asked for three rows")
+
+
+class SlowSpark:
+    """Has no answer; or fails.  asked, given_up: how often."""
+
+    def __init__(self, error: SqlError | None = None) -> None:
+        self.error, self.asked, self.given_up = error, 0, 0
+
+    async def query(self, *asked: Any) -> Any:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.given_up += 1
 
 
 @pytest.fixture
@@ -80,3 +98,34 @@ def test_what_took_too_long_is_tried_again_after_a_while(db: Database, monkeypat
     program._cost_too_much(view)
     db.sql("CREATE TABLE u (id INT PRIMARY KEY)")
     assert not program._is_costly(view), "under another program it may cost something else"
+
+
+PAIRS = "SELECT x.id, COUNT(*) AS c FROM n x JOIN n y ON x.a = y.a GROUP BY x.id"  # too many for a one-shot
+
+
+def pairs(db: Database, monkeypatch: pytest.MonkeyPatch, spark: Any) -> set[int]:
+    """All counts, by a view that nobody waits for where Spark can answer."""
+    executor = db._transport._executor  # type: ignore[attr-defined]
+    monkeypatch.setattr(executor, "_bulk", spark)
+    monkeypatch.setattr(executor.program, "hold_ms", 0)
+    db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT)")
+    db.table("n").insert([(i, i % 3) for i in range(3_000)])
+    return {c for _, c in db.sql(PAIRS).rows}
+
+
+def test_few_rows_are_never_for_spark(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pairs(db, monkeypatch, NoSpark()) == {1_000}
+
+
+def test_the_view_answers_where_spark_is_slower(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noria.core.limits.SPARK_ROWS", 0)
+    spark = SlowSpark()
+    assert pairs(db, monkeypatch, spark) == {1_000}
+    assert (spark.asked, spark.given_up) == (1, 1)
+
+
+def test_the_view_answers_where_spark_fails(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noria.core.limits.SPARK_ROWS", 0)
+    spark = SlowSpark(SqlError(1105, "HY000", "there is no driver"))
+    assert pairs(db, monkeypatch, spark) == {1_000}
+    assert spark.asked == 1

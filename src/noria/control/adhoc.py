@@ -170,7 +170,7 @@ class AdHoc(Catalog):
             view = self._numbered(replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True))
             reply = await self._migrate_adhoc(wanted, published(view), self._crowding(found))
             self._remember(view, set())
-            if rows <= limits.ONE_SHOT_ROWS:
+            if rows <= limits.SPARK_ROWS:
                 self._small = {v.name for v in self._adhoc.values() if v.name in self._small} | {view.name}
             self._planned(reply)
             return view

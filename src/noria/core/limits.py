@@ -12,6 +12,7 @@ TOP_ROWS = 10_000  # LIMIT and OFFSET up to so many rows are kept in order; beyo
 AFTER_SYMBOL_BYTES = 64 * 2**20  # texts that a front end keeps to compare looked-up rows; then it starts anew
 ONE_SHOTS = 1  # so often is a SELECT answered without a view; asked again, it becomes one
 ONE_SHOT_ROWS = 20_000  # of tables and states, read for an answer without a view: what reads more is given a view
+SPARK_ROWS = 100_000  # over fewer base rows a SELECT waits for its view, never for Spark, which takes longer
 ONE_SHOT_MS = 50  # so long may it keep the worker: then likewise
 ONE_SHOT_BYTES = 32 * 2**20  # an intermediate result of it
 ONE_SHOT_SCAN_ROWS = 5_000_000  # of one table, read in slices for it: some seconds

@@ -23,6 +23,7 @@ from noria.core.limits import BUILD_AT_ONCE_ROWS, BUILD_SLICE_MS
 from noria.core.types import TableDef
 from noria.dataflow.first_state import Delivered, FirstState, Fit, NewIndex, Promotion
 from noria.dataflow.graph import Columns, Node, ancestors, here, nearest
+from noria.dataflow.pace import Pace
 from noria.dataflow.passing import Build, Passing
 from noria.dataflow.protocols import IndexBuild, State, StoreBroken
 from noria.dataflow.serving import Gathered, Serving
@@ -391,16 +392,11 @@ class Builds:
             self.step()
 
     def _slice(self, build: Build) -> None:
-        clock = self.engine.clock
-        start = 0 if clock is None else clock()
+        pace = Pace(self.engine.clock, self.engine.processor)
         if self._try(build, lambda: build.step(self.engine)):
             self._whole(build)
-        elif clock is not None:
-            took = (clock() - start) / 1e6
-            if took > BUILD_SLICE_MS:
-                build.rows = max(build.rows // 2, 1)
-            elif took < BUILD_SLICE_MS / 2:
-                build.rows = min(build.rows * 2, MOST_ROWS)
+        else:
+            build.rows = pace.next_rows(build.rows, BUILD_SLICE_MS, MOST_ROWS)
 
     def _try(self, build: Build, step: Callable[[], bool | None]) -> bool:
         engine = self.engine

@@ -60,6 +60,7 @@ class Engine:
         self.story = Story(self)
         self.trace: Trace | None = None
         self.clock: Clock | None = None
+        self.processor: Clock | None = None  # of what this thread has computed
         self.profile: Profile | None = None
         self.work: Work | None = None
         self.shards: Shards | None = None  # of several workers: what connects this one with the others

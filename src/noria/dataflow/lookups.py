@@ -25,6 +25,7 @@ from noria.core.errors import InvariantViolation, SqlError, interrupted, too_muc
 from noria.core.limits import LONG_LOOKUP_ROWS, LONG_LOOKUPS, LOOKUP_SLICE_MS, NULL_CODE, REQUEST_BYTES
 from noria.dataflow.envelopes import number_of, refused
 from noria.dataflow.graph import Columns, Node, distinct, folded_keys, looked_at
+from noria.dataflow.pace import Pace, no_time
 from noria.dataflow.packets import Envelope, Packet
 from noria.dataflow.protocols import KeyedScan, StoreBroken, TooManyRows
 from noria.dataflow.surroundings import Surroundings
@@ -261,7 +262,7 @@ class Lookups:
         lookup = reader.lookups[-1]
         before = lookup.done
         try:
-            self._slice(reader, around, around.clock or (lambda: 0))
+            self._slice(reader, around)
         except SqlError as error:
             replies.append((reader.envelope, refused(reader.envelope, error)))
             self._leave(reader)
@@ -276,7 +277,7 @@ class Lookups:
         around.began(0)
         return max(lookup.done - before, 0), replies
 
-    def _slice(self, reader: _Reader, around: Surroundings, clock: Callable[[], int]) -> None:
+    def _slice(self, reader: _Reader, around: Surroundings) -> None:
         if around.unwanted(reader.number):
             raise interrupted()
         lookup = reader.lookups[-1]
@@ -287,19 +288,14 @@ class Lookups:
         if lookup.over or lookup.stale:
             return
         around.began(reader.number)
-        processor = around.processor or clock
-        start, began, outer = clock(), processor(), self.engine.work
+        pace, outer = Pace(around.clock or no_time, around.processor), self.engine.work
         self.engine.work = Work()
         try:
             lookup.step()
         finally:
             self.engine.work = outer
-        took = clock() - start
-        lookup.spent_ns += processor() - began
-        if took > LOOKUP_SLICE_MS * 1_000_000:
-            lookup.rows = max(lookup.rows // 2, 1)
-        elif took < LOOKUP_SLICE_MS * 500_000:
-            lookup.rows = min(lookup.rows * 2, MOST_ROWS)
+        lookup.spent_ns += pace.computed_ns()
+        lookup.rows = pace.next_rows(lookup.rows, LOOKUP_SLICE_MS, MOST_ROWS)
 
     def _go_on(self, reader: _Reader, run: Callable[[Envelope], None]) -> None:
         """The next one's turn; or this one has what it waits for, and runs."""

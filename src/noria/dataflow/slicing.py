@@ -28,6 +28,7 @@ from noria.dataflow.graph import Columns, Node, Untraceable, distinct
 from noria.dataflow.oneshot import OneShot
 from noria.dataflow.ops.base import Base
 from noria.dataflow.ops.stateless import Stateless
+from noria.dataflow.pace import Pace, no_time
 from noria.dataflow.packets import Envelope, Packet
 from noria.dataflow.protocols import StoreBroken
 from noria.dataflow.surroundings import Surroundings
@@ -311,13 +312,13 @@ class Scans:
         self._waiting.remove(a)
         self._waiting.append(a)
         before = a.scan.done
-        self._slice(a, self.around.clock or (lambda: 0))
+        self._slice(a)
         self.around.began(0)
         return a.scan.done - before
 
-    def _slice(self, a: _Asker, clock: Callable[[], int]) -> None:
+    def _slice(self, a: _Asker) -> None:
         self.around.began(a.number)
-        start = clock()
+        pace = Pace(self.around.clock or no_time, self.around.processor)
         reply: Packet | None = None
         outer, self.engine.work = self.engine.work, a.work
         try:
@@ -334,11 +335,7 @@ class Scans:
             reply = refused(a.envelope, self.unforeseen(f"a slice of Query {a.number}", bug))
         finally:
             self.engine.work = outer
-        took = (clock() - start) / 1e6
-        if took > BUILD_SLICE_MS:
-            a.scan.rows = max(a.scan.rows // 2, 1)
-        elif took < BUILD_SLICE_MS / 2:
-            a.scan.rows = min(a.scan.rows * 2, MOST_ROWS)
+        a.scan.rows = pace.next_rows(a.scan.rows, BUILD_SLICE_MS, MOST_ROWS)
         if reply is not None:
             self._waiting.remove(a)
             self._oldest.remove(a)

@@ -78,7 +78,7 @@ class Worker:
         self._steps = self._bugs = 0
         self._grows = True  # may something have got states since memory was looked at?
         self.around = around or Surroundings()
-        self.engine.clock = self.around.clock
+        self.engine.clock, self.engine.processor = self.around.clock, self.around.processor
         self.engine.builds.awaited_rows = large_index
         self.engine.builds.state_bytes = self.around.state_bytes
         self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * memory_limit)

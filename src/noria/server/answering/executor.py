@@ -45,6 +45,7 @@ from noria.server.answering import clock
 from noria.server.answering.hits import TOUCH_EVERY, Known
 from noria.server.answering.keys import are_one_key, key_of, keys_of, range_of
 from noria.server.answering.locks import TableLocks
+from noria.server.answering.racing import first_answer
 from noria.server.answering.reads import Many, Reads, first_of, typed_keys
 from noria.server.answering.replies import ReplyCache
 from noria.server.answering.shapes import Shape, as_named, is_of_rows, no_rows, of_all
@@ -86,11 +87,11 @@ class Executor:
         assert view is not None
         reader = self.reader_of(compiled, view)
         if reader is None or (reader.adhoc and self.program.first_states.wait_for(reader)):
-            return self.select_bound(_bound(compiled, values), tell)
+            return self.select_bound(compiled.select(values), tell)
         if not compiled.one_key:
-            return self._look_up(reader, _bound(compiled, values), tell)
+            return self._look_up(reader, compiled.select(values), tell)
         shape, asked = compiled.asked(values)
-        return self._one_key(reader, compiled.through, view, shape, asked, keep, lambda: _bound(compiled, values), tell)
+        return self._one_key(reader, compiled.through, view, shape, asked, keep, lambda: compiled.select(values), tell)
 
     async def select_bound(self, select: sql.Select, tell: Tell) -> ResultSet:
         """A SELECT with its values; makes the view that it needs, or has Spark answer it."""
@@ -150,8 +151,9 @@ class Executor:
             return self._one_key(reader, through, view, shape, asked, False, lambda: select, tell)
         first = select.lookups[0] if select.lookups else None
         if isinstance(first, Range):
-            fetched = self._fetched_between(reader, through, view, shape, range_of(first, reader.key_fields[0]))
-            return self._or_by_spark(fetched, reader, lambda: select, tell)
+            between = range_of(first, reader.key_fields[0])
+            return self._or_by_spark(partial(self._fetched_between, reader, through, view, shape, between), reader,
+                                     lambda: select, tell)
         self.selects += 1
         try:
             keys, nulls = keys_of(select.lookups, view.key_fields)
@@ -161,8 +163,8 @@ class Executor:
             keys, through = through.of(keys)
         found = self.reads.several(reader, keys, nulls, through)
         if found is None:
-            fetched = self._fetched_several(reader, through, shape, keys, nulls)
-            return self._or_by_spark(fetched, reader, lambda: select, tell)
+            return self._or_by_spark(partial(self._fetched_several, reader, through, shape, keys, nulls), reader,
+                                     lambda: select, tell)
         return shape.result_of(found) if len(found) > OFF_LOOP_ROWS else ResultSet(shape.shown, shape.rows_of(found))
 
     def _one_key(self, reader: ViewDef, through: Through | None, view: ViewDef, shape: Shape, asked: Sequence[Any],
@@ -179,7 +181,7 @@ class Executor:
             (key,), through = through.of([key])
         found = self.reads.local(reader, key, keep, through)
         if found is None:
-            return self._or_by_spark(self._fetched(reader, through, shape, key), reader, select, tell)
+            return self._or_by_spark(partial(self._fetched, reader, through, shape, key), reader, select, tell)
         return ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)
 
     def reader_of(self, compiled: Compiled, view: ViewDef) -> ViewDef | None:
@@ -243,19 +245,26 @@ class Executor:
         except TimeoutError:
             raise took_too_long(self.program.hold_ms) from None
 
-    async def _or_by_spark(self, fetched: Awaitable[ResultSet], reader: ViewDef, select: Callable[[], sql.Select],
-                           tell: Tell) -> ResultSet:
-        """What the worker derives; of an ad-hoc view that takes it too long or too much, what Spark does."""
+    async def _or_by_spark(self, fetch: Callable[[], Awaitable[ResultSet]], reader: ViewDef,
+                           select: Callable[[], sql.Select], tell: Tell) -> ResultSet:
+        """What the worker derives; of an ad-hoc view that takes it too long or too much, what Spark does, or the worker
+        if it is the first after all."""
         tell("waiting for the worker")
         try:
-            return await fetched
+            return await fetch()
         except SqlError as e:
             if e.code != TOO_LONG or not reader.adhoc or self._bulk is None:
                 raise
             wanted = select()
             batch = sql.as_batch(wanted, "its rows take the worker too long to derive")
+            filling = self.program.first_states.wait_for(reader)
             with self.program.first_states.wanted(reader):
-                return await self._by_spark(batch, wanted.view, tell)
+                by_spark = self._by_spark(batch, wanted.view, tell)
+                return await (first_answer(by_spark, self._when_there(reader, fetch)) if filling else by_spark)
+
+    async def _when_there(self, reader: ViewDef, fetch: Callable[[], Awaitable[ResultSet]]) -> ResultSet:
+        await self.program.first_states.of(reader)
+        return await fetch()
 
     def _unlike(self, error: SqlError, select: sql.Select, tell: Tell) -> Awaitable[ResultSet]:
         """The answer to a bound SELECT by values that are no keys, such as a number for a text, which several texts
@@ -472,12 +481,6 @@ def _to_nobody(state: str) -> None:
 
 async def _settled(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:
     return answer if isinstance(answer, ResultSet) else await answer
-
-
-def _bound(compiled: Compiled, values: Sequence[Any]) -> sql.Select:
-    command = compiled.bind(values)
-    assert isinstance(command, sql.Select)
-    return command
 
 
 def _is_zero(value: Any) -> bool:

@@ -61,6 +61,12 @@ class Compiled:
     def bind(self, values: Sequence[Any]) -> Command:
         return bind(self.prepared, values)
 
+    def select(self, values: Sequence[Any]) -> Select:
+        """A SELECT with its values."""
+        command = self.bind(values)
+        assert isinstance(command, Select)
+        return command
+
     def asked(self, values: Sequence[Any]) -> tuple[Shape, Sequence[Any]]:
         """Of a SELECT of one key: what is done to its rows, and the key's values."""
         select, shape = self.command, self.shape

@@ -1,0 +1,27 @@
+"""An answer that can be had in several ways, of which nobody knows the quickest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from noria.server.outcomes import ResultSet
+
+
+async def first_answer(*ways: Coroutine[Any, Any, ResultSet]) -> ResultSet:
+    """The answer of whoever has it first; the others are given up.  Where none has one, the first one's error."""
+    tasks = [asyncio.ensure_future(w) for w in ways]
+    left = set(tasks)
+    try:
+        while left:
+            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            for t in done:
+                if t.exception() is None:
+                    return t.result()
+        return tasks[0].result()
+    finally:
+        for t in left:
+            t.cancel()
+        if left:
+            await asyncio.wait(left)
