@@ -26,7 +26,8 @@ from noria.core import limits
 from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError, adhoc_too_large, adhoc_too_long
 from noria.dataflow import packets
 from noria.dataflow.rehearsal import NodePlan, Rehearsal, ViewPlan
-from noria.plan.mir import Mir, tables_of
+from noria.plan.mir import Mir, TopK, tables_of
+from noria.plan.optimizer import shared_top
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 
@@ -101,14 +102,14 @@ class AdHoc(Catalog):
         """What a view for it would keep; none is made.  SqlError 1235 where it must not be made."""
         if self._is_costly(wanted):
             raise adhoc_too_long(self.hold_ms)
-        add = published(replace(wanted, name=f"adhoc_{self._adhoc_made + 1}", adhoc=True))
+        add = published(replace(shared_top(wanted), name=f"adhoc_{self._adhoc_made + 1}", adhoc=True))
         reply: packets.Done = await self._link.ask(packets.Rehearse(0, (add,)), retry=True)
         if reply.error is not None:
             raise reply.error
         found: Rehearsal = reply.value
         (view,) = found.views
         rows = sum(found.rows.get(name, 0) for name in tables_of(wanted.plan))
-        if rows > limits.ADHOC_FULL_ROWS and (not wanted.key or _holds_all(view.nodes)):
+        if rows > limits.ADHOC_FULL_ROWS and _holds_all(view.nodes, isinstance(add.view.plan, TopK)):
             raise adhoc_too_large(rows)
         return view
 
@@ -162,12 +163,13 @@ class AdHoc(Catalog):
                 raise adhoc_too_long(self.hold_ms)
             found = await self._stats()
             rows = sum(found["tables"].get(name, 0) for name in tables_of(wanted.plan))
+            kept = shared_top(wanted)
             if rows > limits.ADHOC_FULL_ROWS:
-                if not wanted.key:
+                if not wanted.key and kept is wanted:
                     raise adhoc_too_large(rows)
                 await self.rehearsed(wanted)
             self._adhoc_made += 1
-            view = self._numbered(replace(wanted, name=f"adhoc_{self._adhoc_made}", adhoc=True))
+            view = self._numbered(replace(kept, name=f"adhoc_{self._adhoc_made}", adhoc=True))
             reply = await self._migrate_adhoc(wanted, published(view), self._crowding(found))
             self._remember(view, set())
             if rows <= limits.SPARK_ROWS:
@@ -311,8 +313,11 @@ class AdHoc(Catalog):
             change.cancel()
 
 
-def _holds_all(nodes: Sequence[NodePlan]) -> bool:
-    """Is the reader full, or of several workers the exchange that it reads from?"""
+def _holds_all(nodes: Sequence[NodePlan], top: bool) -> bool:
+    """Is the reader full, or of several workers the exchange that it reads from?  top: these keep the first rows only;
+    is something above them full that has to be filled?"""
+    if top:
+        return any(n.filled and not n.does.startswith(("top ", "exchange ", "reader ")) for n in nodes)
     *_, reader = nodes
     return reader.state == "full" or (len(nodes) > 1 and nodes[-2].state == "full"
                                       and nodes[-2].does.startswith("exchange "))

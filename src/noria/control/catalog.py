@@ -148,11 +148,19 @@ class Catalog(Relations):
         return text_of_now(kept, self._tables, self._views) or kept.text
 
     def match(self, wanted: ViewDef) -> ViewDef | None:
-        """A view whose reader holds what a SELECT, or another view, asks for: just that, or with more (`reading`)."""
+        """A view whose reader holds what a SELECT, or another view, asks for: just that, or with more (`reading`); one
+        that is whole, if there is one."""
+        first: ViewDef | None = None
         for found in self._answering(wanted):
-            if fold(found.name) not in self._readerless:
-                self.touch(found)
-                return found
+            if fold(found.name) in self._readerless:
+                continue
+            first = first or found
+            if self._is_whole(found):
+                first = found
+                break
+        if first is not None:
+            self.touch(first)
+            return first
         mine = self._views.get(fold(wanted.name))
         lender = self._lender(wanted, named=mine is not None and mine.plan == wanted.plan)
         if lender is not None:

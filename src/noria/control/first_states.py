@@ -19,7 +19,7 @@ from noria.core.limits import ADHOC_UNWANTED_S
 from noria.dataflow import packets
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
-from noria.runtime.link import Link
+from noria.runtime.link import Link, WorkerGone
 
 log = logging.getLogger(__name__)
 Bootstrapper = Callable[[ViewDef, int, Mir], Awaitable[None]]
@@ -64,7 +64,7 @@ class FirstStates:
         if isinstance(why, SqlError) and is_gone(why):  # whoever drops it forgets it, too
             log.info("view %s was given up before it had its first state", name)
         elif why is not None:
-            if not isinstance(why, SqlError):
+            if not isinstance(why, SqlError | WorkerGone):
                 log.error("first state of view %s failed", name, exc_info=why)
             self._failed(name, why)
 

@@ -8,12 +8,14 @@ from typing import TypeVar
 
 from noria.control.published import columns_asked
 from noria.core.limits import KEPT_PLANS
-from noria.plan.mir import Mir
-from noria.plan.optimizer import kept_top
+from noria.core.ranking import Order
+from noria.plan.mir import Mir, TopK
+from noria.plan.optimizer import first_rows, kept_top, top_of
 from noria.plan.reuse.through import Place, Through, place_of, places_for, through
 from noria.plan.view import ViewDef
 
 K = TypeVar("K")
+Top = tuple[Mir, tuple[int, ...], Order, int]
 
 
 class Holding:
@@ -22,18 +24,23 @@ class Holding:
     def __init__(self) -> None:
         self._views: dict[str, ViewDef] = {}  # by folded name
         self._by_plan: dict[tuple[Mir, tuple[int, ...]], list[str]] = {}
+        self._by_top: dict[Top, list[str]] = {}
         self._by_place: dict[Place, list[str]] = {}
 
     def add(self, name: str, view: ViewDef) -> None:
         self.remove(name)
         self._views[name] = view
         self._by_plan.setdefault((view.plan, view.key), []).append(name)
+        if isinstance(view.plan, TopK) and view.plan.group == view.key:
+            self._by_top.setdefault(top_of(view.plan), []).append(name)
         self._by_place.setdefault(place_of(view), []).append(name)
 
     def remove(self, name: str) -> None:
         view = self._views.pop(name, None)
         if view is not None:
             _without(self._by_plan, (view.plan, view.key), name)
+            if isinstance(view.plan, TopK) and view.plan.group == view.key:
+                _without(self._by_top, top_of(view.plan), name)
             _without(self._by_place, place_of(view), name)
 
     def __contains__(self, name: str) -> bool:
@@ -43,10 +50,20 @@ class Holding:
         return len(self._views)
 
     def same(self, wanted: ViewDef) -> Iterator[str]:
-        """Views of what is asked for: the same rows by the same key, or just the first of them where that is all it
-        shows; at least its columns."""
-        for plan in dict.fromkeys((wanted.plan, kept_top(wanted).plan)):
-            yield from (n for n in self._by_plan.get((plan, wanted.key), ()) if has_columns(self._views[n], wanted))
+        """Views of what is asked for, at least its columns: the first rows by the same key where that is all it shows,
+        the fewest first, then all rows."""
+        top = kept_top(wanted).plan
+        names = self._by_top.get(top_of(top), []) if isinstance(top, TopK) and top is not wanted.plan else []
+        tops = [n for n in names if first_rows(self._views[n].plan, wanted)]
+        for n in (*sorted(tops, key=self._kept), *self._by_plan.get((wanted.plan, wanted.key), ())):
+            if has_columns(self._views[n], wanted):
+                yield n
+
+    def _kept(self, name: str) -> int:
+        """How many rows a view keeps of each key."""
+        plan = self._views[name].plan
+        assert isinstance(plan, TopK)
+        return plan.limit
 
     def others(self, wanted: ViewDef) -> Iterator[str]:
         """Views of other rows or columns, in whose readers what is asked for can be read."""
@@ -67,8 +84,8 @@ def holds(reader: ViewDef, wanted: ViewDef) -> bool:
 
 
 def _same(reader: ViewDef, wanted: ViewDef) -> bool:
-    rows = reader.key == wanted.key and reader.plan in (wanted.plan, kept_top(wanted).plan)
-    return rows and has_columns(reader, wanted)
+    rows = reader.plan == wanted.plan or first_rows(reader.plan, wanted)
+    return rows and reader.key == wanted.key and has_columns(reader, wanted)
 
 
 def has_columns(reader: ViewDef, wanted: ViewDef) -> bool:
