@@ -26,6 +26,7 @@ from noria.dataflow.gathering import end
 from noria.dataflow.graph import Columns, Node, Remote, folded_keys
 from noria.dataflow.oneshot import OneShot
 from noria.dataflow.ops.base import SCAN_ROWS, Base
+from noria.dataflow.ops.top import Top
 from noria.dataflow.partition import owners
 from noria.dataflow.protocols import StoreBroken
 from noria.state import probe
@@ -203,6 +204,9 @@ class SpreadOneShot(OneShot):
                      descending: bool = False) -> tuple[Batch, Codes]:
         """All rows between, whatever is enough."""
         return self.between(top, key, low, high)
+
+    def _in_order(self, node: Node, op: Top) -> None:
+        """Indexes here have this worker's rows only."""
 
     def _count(self, table: str) -> int:
         return self.store.row_count(table) * self._pieces.workers

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
-from noria.core.limits import NULL_CODE
+from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
 from noria.dataflow.graph import (
     Columns,
     Mode,
@@ -35,6 +35,7 @@ from noria.dataflow.graph import (
 from noria.dataflow.ops.base import Base
 from noria.dataflow.ops.filter import Filter
 from noria.dataflow.ops.join import Join
+from noria.dataflow.ops.top import Top
 from noria.dataflow.ranged import sources
 from noria.dataflow.story import More
 from noria.state import probe
@@ -242,6 +243,23 @@ class OneShot:
             assert reached is not None
             end = reached
 
+    def _in_order(self, node: Node, op: Top) -> Batch | None:
+        """The first rows of all, from the end of an index whose first column they are ordered by; None where there is
+        none, or a NULL could come before what it has."""
+        if op.group or not op.order or not op.k:
+            return None
+        (column, descending), parent = op.order[0], node.parents[0]
+        field = parent.fields[column]
+        if field.type.is_text or (field.nullable and not descending):
+            return None
+        end = self._reach(parent, (column,), MIN_INT, MAX_INT, op.k, descending)
+        if end is None:
+            return None
+        rows, _ = self._first(parent, (column,), (MIN_INT, MAX_INT), end, op.k, descending)
+        if field.nullable and int(rows.weights.sum()) < op.k:
+            return None
+        return op.shown(self, rows)
+
     def _reach(self, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int | None:
         """A value up to which about so many rows of the tables lie, counted from low (descending: from high); the other
         end where there are fewer; None where no index of the tables tells."""
@@ -294,6 +312,8 @@ class OneShot:
             yield twin.op.everything(self, twin)
         elif not node.parents:
             yield from self._scanned(node)
+        elif isinstance(node.op, Top) and (found := self._in_order(node, node.op)) is not None:
+            yield found
         elif node.op.stateful:
             yield node.op.whole(self, node, self.stream(node.parents[0]))
         else:

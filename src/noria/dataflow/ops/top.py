@@ -73,7 +73,7 @@ class Top(Stateful):
 
     def __init__(self, fields: tuple[Field, ...], group: Columns, order: Order, limit: int, offset: int, text: str,
                  stays: bool = False):
-        self._fields, self.group, self._order, self._text = fields, group, order, text
+        self._fields, self.group, self.order, self._text = fields, group, order, text
         self._stays = stays  # is each worker's first row of a group its own?
         self.offset, self.k = offset, offset + limit
         self.most = self.k + min(max(self.k, SPARE[0]), SPARE[1])
@@ -103,7 +103,7 @@ class Top(Stateful):
         """The first of all are among the first of each worker."""
         if self.k > MOST_OF_PARTS:
             return None
-        part = Top(self._fields, self.group, self._order, self.k, 0, f"{self._text} of each worker", stays=True)
+        part = Top(self._fields, self.group, self.order, self.k, 0, f"{self._text} of each worker", stays=True)
         return part, self
 
     def lookups(self) -> list[Columns | None]:
@@ -164,7 +164,7 @@ class Top(Stateful):
     # -------------------------------------------------------------- the order
     def _ranked(self, engine: Puller, rows: Batch, keys: Codes) -> _Ranked:
         """keys: what is equal for rows of one group."""
-        order = in_order(rows, self._types, keys, self._order, engine.symbols)
+        order = in_order(rows, self._types, keys, self.order, engine.symbols)
         columns = rows.columns[:, order.at]
         new = order.new_group.copy()
         new[1:] |= (columns[:, 1:] != columns[:, :-1]).any(axis=0)

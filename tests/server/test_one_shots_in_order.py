@@ -1,0 +1,78 @@
+"""SELECTs of the first rows of all that are no views: read from an index's end where there is one, and always right."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import noria
+from noria.client.api import Database
+from seeds import seed
+
+TABLES = ("CREATE TABLE p (id INT PRIMARY KEY, a INT, at INT NOT NULL, n INT, x DOUBLE NOT NULL, d INT NOT NULL)",
+          "CREATE TABLE u (id INT PRIMARY KEY, g INT NOT NULL)")
+INDEXES = ("CREATE INDEX by_at ON p (at)", "CREATE INDEX by_n ON p (n, at)", "CREATE INDEX by_x ON p (x)",
+           "CREATE INDEX by_g ON u (g)")
+ROWS = 900
+FROM = ("p", "p JOIN u ON u.id = p.a", "p LEFT JOIN u ON u.id = p.a", "p JOIN p q ON q.id = p.a")
+INDEXED = ("p.id", "p.at", "p.n", "p.x")
+
+
+@pytest.fixture
+def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Database, sqlite3.Connection]]:
+    monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 400)
+    chance = random.Random(seed("NORIA_IN_ORDER_SEED", 1))
+    p = [(i, chance.choice((None, *range(40))), chance.randrange(60), chance.choice((None, None, *range(30))),
+          chance.choice((-1.5, 0.0, 0.25, 7e9)) * chance.randrange(9), chance.randrange(5)) for i in range(ROWS)]
+    u = [(i, i % 7) for i in range(0, 40, 2)]
+    with noria.open(tmp_path / "data") as db, sqlite3.connect(":memory:") as other:
+        db._transport._executor.program.policy._one_shots = 10**6  # type: ignore[attr-defined]
+        for text in TABLES:
+            db.sql(text)
+            other.execute(text)
+        for name, rows in (("p", p), ("u", u)):
+            db.table(name).insert(rows)
+            other.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+        for text in INDEXES:
+            db.sql(text)
+        yield db, other
+
+
+def adhoc(db: Database) -> int:
+    return len(list(db._transport._executor.program.adhoc()))  # type: ignore[attr-defined]
+
+
+@pytest.mark.one_worker("several gather all rows")
+def test_few_rows_are_read(both: tuple[Database, sqlite3.Connection], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noria.dataflow.slicing.ONE_SHOT_SCAN_ROWS", 0)  # what reads more than 400 rows is a view
+    db, other = both
+    for by in ("p.id", "p.id DESC", "p.at", "p.at DESC", "p.n DESC", "p.x DESC, p.id"):
+        for source in FROM[:3]:
+            text = f"SELECT p.id, p.at, p.n, p.x FROM {source} ORDER BY {by}{'' if 'id' in by else ', p.id'} LIMIT 3"
+            assert db.sql(text).rows == other.execute(text).fetchall(), text
+    assert not adhoc(db), "none of them reads a table, nor becomes a view"
+    db.sql("SELECT id FROM p ORDER BY n LIMIT 3")
+    assert adhoc(db) == 1, "NULLs come first, which no range of an index has"
+
+
+def test_random_ones(both: tuple[Database, sqlite3.Connection]) -> None:
+    db, other = both
+    chance = random.Random(seed("NORIA_IN_ORDER_SEED", 1) + 1)
+    for n in range(150):
+        source = chance.choice(FROM)
+        first = chance.choice((*INDEXED, "p.d", *(("u.g",) if "u" in source.split() else ())))
+        order = ", ".join(f"{c}{chance.choice(('', ' DESC'))}" for c in dict.fromkeys((first, "p.d", "p.id")))
+        where = chance.choice(("", f"WHERE p.d = {n % 5}", f"WHERE p.at > {n % 70}", "WHERE p.n IS NOT NULL"))
+        limit, offset = chance.choice((1, 2, 7, 40)), chance.choice((0, 0, 1, 11, 890))
+        text = (f"SELECT p.id, p.n, p.x, {first} AS f FROM {source} {where} ORDER BY {order} "
+                f"LIMIT {limit} OFFSET {offset}")
+        assert db.sql(text).rows == other.execute(text).fetchall(), text
+        if n % 10 == 0:
+            for text in (f"DELETE FROM p WHERE id = {chance.randrange(ROWS)}",
+                         f"REPLACE INTO p VALUES ({chance.randrange(ROWS)}, {n % 40}, {n % 61}, NULL, 0.5, 1)"):
+                db.sql(text)
+                other.execute(text)
