@@ -29,7 +29,7 @@ from noria.control.truncating import Run
 from noria.core import limits
 from noria.core.errors import SqlError, is_gone, view_changed
 from noria.core.expressions.expr import Expr
-from noria.core.expressions.points import bounded
+from noria.core.expressions.points import between, bounded
 from noria.core.statements import Delete, Move, Statement, Update, WriteResult, named_columns
 from noria.core.types import TableDef
 from noria.dataflow import packets
@@ -95,9 +95,23 @@ class Rewriting(Copying):
         about: packets.Done = await self._link.ask(packets.Ask(0, "table", statement.table), retry=True)
         if about.error is not None:
             raise about.error
-        if about.value["rows"] < limits.REWRITTEN_ROWS:
+        if about.value["rows"] < limits.REWRITTEN_ROWS or await self._is_of_few(statement, planned):
             return None
         return await self._given_up_whole(asyncio.ensure_future(self._rewritten(statement, planned, tell)))
+
+    async def _is_of_few(self, statement: Rewritable, table: TableDef) -> bool:
+        """Are few rows in the range of a key or an index that the condition bounds it to?"""
+        bounds = between(statement.where, [c.type for c in table.columns])
+        for column in {columns[0] for columns in (table.primary_key, *(i.columns for i in table.indexes)) if columns}:
+            if column in bounds:
+                low, high = bounds[column]
+                few: packets.Done = await self._link.ask(
+                    packets.Ask(0, "few between", f"{column} {low} {high} {table.name}"), retry=True)
+                if few.error is not None:
+                    raise few.error
+                if few.value:
+                    return True
+        return False
 
     async def _rewritten(self, statement: Rewritable, planned: TableDef, tell: Tell) -> packets.Wrote | None:
         tell("waiting for another statement that rewrites a table")

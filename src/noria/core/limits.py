@@ -118,6 +118,7 @@ HTTP_ARROW_BYTES = 256 * 2**20  # of an Arrow body, status 413 beyond; the Pytho
 BUILD_AT_ONCE_ROWS = 2_000  # a first state or an index over fewer base rows is built at once: some milliseconds
 COPIED_ROWS = 1_000  # of a table whose rows go to other workers, in one statement: some 15 ms
 TRUNCATE_AT_ONCE_ROWS = 10_000  # a table of no more is emptied in one commit and tick: 20 ms
+WRITTEN_RANGE_ROWS = 20_000  # that an UPDATE or DELETE looks at in a range of an index; for more it reads the table
 REWRITTEN_ROWS = 200_000  # of a table: an UPDATE or DELETE that looks at all rows of a larger one is left to Spark
 REWRITTEN_KEYS = 10_000  # rows that such a statement changes: so few are written as they are, others wait some 50 ms
 LONG_LOOKUP_ROWS = 20_000  # of a table under keys that a read misses: more come in slices, some 20 ms at once

@@ -401,7 +401,8 @@ class Ask:
     workers, and of each the number of a message "0:7,2:9"; when all that came of these is in the states here) |
     flush ahead (argument: bytes; has what tables have in memory write to files, where it is so many, and says whether
     that is done) | history (the changes of the program, `Noted`) | graph plan (the graph as data, for `Migrate.adopt`)
-    | idle (argument: view name; has nothing been read of it yet?)."""
+    | idle (argument: view name; has nothing been read of it yet?) | few between (argument: a column's number, the least
+    and the greatest code, and the table, "0 1 10 t"; are few rows there, by an index?)."""
 
     request: int
     what: str

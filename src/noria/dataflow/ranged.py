@@ -23,9 +23,10 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import SqlError
-from noria.core.limits import MAX_INT, MIN_INT
+from noria.core.limits import MAX_INT, MIN_INT, WRITTEN_RANGE_ROWS
 from noria.core.types import Field
 from noria.dataflow.graph import Columns, Mode, Need, Node
+from noria.dataflow.protocols import BaseStore
 from noria.state.ranges import Ranges
 
 if TYPE_CHECKING:
@@ -174,3 +175,13 @@ def _now_filled(engine: Engine, field: Field, low: int, high: int, values: int) 
 def _shown(engine: Engine, field: Field, low: int, high: int) -> str:
     first = "" if low == MIN_INT else engine.show_value(field, low)
     return f"{first}..{'' if high == MAX_INT else engine.show_value(field, high)}"
+
+
+def are_few(store: BaseStore, argument: str) -> bool:
+    """Are at most WRITTEN_RANGE_ROWS rows between two codes of a column, by an index?  argument: of `Ask`."""
+    column, low, high, table = argument.split(" ", 3)
+    if int(low) > int(high):
+        return True
+    if not store.finds(table, (int(column),)):
+        return False
+    return store.reach(table, int(column), int(low), int(high), WRITTEN_RANGE_ROWS, False) == int(high)

@@ -29,7 +29,7 @@ from noria.core.errors import (
 )
 from noria.core.limits import ADHOC_SHARE, ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
-from noria.dataflow import evict, export, loads, packets, render, validate, waits
+from noria.dataflow import evict, export, loads, packets, ranged, render, validate, waits
 from noria.dataflow.changes import Changes, Planner
 from noria.dataflow.commits import Commits, TickFailed
 from noria.dataflow.deferred import Deferred
@@ -439,6 +439,8 @@ class Worker:
             return packets.Done(body.request, self._changes.is_idle(body.argument))
         if body.what == "flush ahead":
             return packets.Done(body.request, self._store.flush_ahead(int(body.argument or 0)))
+        if body.what == "few between":
+            return packets.Done(body.request, ranged.are_few(self._store, body.argument))
         if body.what == "once":
             return packets.Done(body.request, [n for n in self._store.groups()[1] if n.startswith(body.argument)])
         if body.what == "validate":

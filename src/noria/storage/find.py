@@ -1,4 +1,5 @@
-"""Which rows a WHERE means: by key or index where equalities allow, else by a scan in slices.
+"""Which rows a WHERE means: by key or index where equalities allow, or a range of its first column, else by a scan in
+slices.
 
 What an index finds is only a superset (folded text, further terms), so the whole condition is always
 evaluated on the rows found.
@@ -17,7 +18,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import value_overflow
 from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Call, Expr
-from noria.core.expressions.points import bounded
+from noria.core.expressions.points import between, bounded
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
 from noria.core.values import encode
@@ -88,7 +89,7 @@ def _candidates(
     points = bounded(where, table.types)
     access = _best_access(stage, set(points))
     if access is None:
-        yield from stage.scan()
+        yield from _in_range(stage, where) or stage.scan()
         return
     index, columns = access
     values = list(product(*(points[c] for c in columns)))
@@ -100,6 +101,24 @@ def _candidates(
         yield [k for k, v in zip(prefixes, rows, strict=True) if v is not None], [v for v in rows if v is not None]
     else:
         yield stage.by_prefix(index, prefixes)
+
+
+def _in_range(stage: Stage, where: Expr | None) -> Iterator[tuple[list[bytes], list[bytes]]] | None:
+    """Rows in a range of the key's first column, or few in one of an index; None where the condition has none."""
+    table = stage.table
+    bounds = between(where, table.types)
+    for index, columns in [(None, table.key), *((i, i.columns) for i in table.indexes)]:
+        if not columns or columns[0] not in bounds:
+            continue
+        low, high = bounds[columns[0]]
+        if low > high:
+            return iter(())
+        first, last = table.columns_key([np.array([low, high], np.int64)], columns[:1])
+        if index is None:
+            return stage.between(first, last)
+        if (found := stage.few_between(index, first, last)) is not None:
+            return iter((found,))
+    return None
 
 
 def _best_access(stage: Stage, columns: set[int]) -> Any:

@@ -16,12 +16,15 @@ import numpy as np
 from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes, concat
+from noria.core.limits import WRITTEN_RANGE_ROWS
 from noria.dataflow.work import Work
+from noria.storage.encoding import successor
 from noria.storage.engine import Engine
 from noria.storage.shards import Shard
 from noria.storage.table import Counters, Index, Table
 
 SCAN_ROWS = 50_000  # of one slice: a few ms, and some MB
+FIRST_OF_RANGE = 256  # rows that are looked at of a range; then twice as many
 MANY_ROWS = 32  # from so many keys on it pays to sort them first, and to ask whether their range is empty
 
 
@@ -124,6 +127,34 @@ class Stage:
         for prefix in prefixes:
             entries.update(self.engine.items_with_prefix(index.family, prefix))
         entries.update(_under(self.overlay(index.family), prefixes))
+        keys = [k for k in entries.values() if k is not None]
+        return keys, self.rows_of(keys)
+
+    def between(self, first: bytes, last: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Keys from `first` to those that start with `last`, and their packed rows, in slices; perhaps some others."""
+        family, end, rows = self.table.family, successor(last), FIRST_OF_RANGE
+        overlay, after = self.overlay(family), first
+        while True:
+            pairs = self.engine.items(family, rows, after)
+            self._check()
+            kept = [p for p in pairs if p[0] < end and p[0] not in overlay]
+            yield [k for k, _ in kept], [v for _, v in kept]
+            if len(pairs) < rows or pairs[-1][0] >= end:
+                break
+            after, rows = pairs[-1][0] + b"\0", min(2 * rows, SCAN_ROWS)
+        live = [(k, v) for k, v in overlay.items() if v is not None]
+        yield [k for k, _ in live], [v for _, v in live]
+
+    def few_between(self, index: Index, first: bytes, last: bytes) -> tuple[list[bytes], list[bytes]] | None:
+        """Likewise of an index; None where they are more than WRITTEN_RANGE_ROWS."""
+        end = successor(last)
+        pairs = self.engine.items(index.family, FIRST_OF_RANGE, first)
+        if len(pairs) == FIRST_OF_RANGE and pairs[-1][0] < end:
+            pairs = self.engine.items(index.family, WRITTEN_RANGE_ROWS, first)
+            if len(pairs) == WRITTEN_RANGE_ROWS and pairs[-1][0] < end:
+                return None
+        entries: dict[bytes, bytes | None] = {k: v for k, v in pairs if k < end}
+        entries.update((k, v) for k, v in self.overlay(index.family).items() if first <= k < end)
         keys = [k for k in entries.values() if k is not None]
         return keys, self.rows_of(keys)
 

@@ -1,6 +1,7 @@
 """Which values a condition bounds columns to: what a row must have to be found by a key, and where it must be.
 
-Keeps true: a row for which the condition holds has one of these values in each of these columns.
+Keeps true: a row for which the condition holds has one of these values in each of these columns (`bounded`), and a code
+between these in each of those (`between`).
 """
 
 from __future__ import annotations
@@ -8,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from noria.core.errors import SqlError
 from noria.core.expressions.expr import Call, Col, Const, Expr, conjuncts
+from noria.core.limits import MAX_INT, MIN_INT
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Kind, SqlType
+from noria.core.values import encode
 
 MAX_POINTS = 10_000  # of an IN list, or a product of them: more are no bound
 
@@ -24,6 +29,40 @@ def bounded(where: Expr | None, types: Sequence[SqlType]) -> dict[int, list[Any]
             points[found[0]] = found[1]
             total *= max(len(found[1]), 1)
     return points
+
+
+def between(where: Expr | None, types: Sequence[SqlType]) -> dict[int, tuple[int, int]]:
+    """Columns of numbers and times that the condition bounds to a range, and the least and the greatest code there."""
+    found: dict[int, tuple[int, int]] = {}
+    for term in conjuncts(where):
+        bound = _bound(term, types)
+        if bound is not None:
+            column, low, high = bound
+            least, most = found.get(column, (MIN_INT, MAX_INT))
+            found[column] = max(least, low), min(most, high)
+    return found
+
+
+_TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+def _bound(term: Expr, types: Sequence[SqlType]) -> tuple[int, int, int] | None:
+    """A column with its least and greatest code, the bound itself included."""
+    if not isinstance(term, Call) or term.op not in _TURNED:
+        return None
+    op, (first, second) = term.op, term.args
+    if isinstance(first, Const):
+        op, first, second = _TURNED[op], second, first
+    if not isinstance(first, Col) or not isinstance(second, Const) or second.value is None:
+        return None
+    t = types[first.index]
+    if t.is_text or not _same_codes(t, second.type, second.value):
+        return None
+    try:
+        code = encode(second.value, t, PlainSymbols())
+    except (SqlError, ValueError, OverflowError):
+        return None
+    return (first.index, MIN_INT, code) if op in ("lt", "le") else (first.index, code, MAX_INT)
 
 
 def _point(term: Expr, types: Sequence[SqlType]) -> tuple[int, list[Any]] | None:
