@@ -412,9 +412,7 @@ class Shards:
 
     def _gathered_again(self, stale: list[Node]) -> None:
         """What anybody has of this worker's rows of these exchanges."""
-        if not stale:
-            return
-        for w in range(self.workers):
+        for w in range(self.workers) if stale else ():
             if w != self.worker:
                 self._send(w, Broke(tuple([n.id for n in stale])))
         self.giving.loaded(stale)
