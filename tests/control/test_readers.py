@@ -17,6 +17,7 @@ import noria
 from control.databases import ask, each_worker
 from noria.client.api import Database
 from noria.core.errors import SqlError
+from noria.dataflow.building import Builds
 
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)",
           "INSERT INTO t VALUES (1, 1, 10), (2, 1, 20), (3, 2, 30)")
@@ -50,6 +51,23 @@ def test_a_view_that_is_not_read_has_no_node(db: Database) -> None:
     db.sql("DELETE FROM t WHERE id = 4")
     assert sorted(db.sql("SELECT * FROM v").rows) == [(1, 2), (2, 1)]
     assert db.sql("EXPLAIN SELECT * FROM v").rows[0] == ("answered by the view v, looked up by ()",)
+
+
+def test_a_read_that_takes_too_long_tells_how_far_its_view_is(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    db.table("t").insert([(i, i % 7, i) for i in range(10, 9_000)])
+    db.sql(f"CREATE VIEW v AS {PER_A}")
+    step, slices = Builds.step, [9]
+
+    def some(builds: Builds) -> None:
+        slices[0] -= 1
+        if slices[0] > 0:
+            step(builds)
+
+    monkeypatch.setattr(Builds, "step", some)
+    with pytest.raises(SqlError, match=r"300 ms\); meanwhile view 'v' is [0-9]+ % filled and goes on \(SHOW NORIA MIG"):
+        db.sql("SELECT /*+ MAX_EXECUTION_TIME(300) */ * FROM v")
+    slices[0] = 10**9
+    assert sum(n for _, n in db.sql("SELECT * FROM v").rows) == 8_993
 
 
 def test_what_builds_on_a_view_does_not_read_it(db: Database) -> None:

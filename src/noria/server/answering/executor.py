@@ -42,6 +42,7 @@ from noria.plan.view import ViewDef
 from noria.runtime import away
 from noria.runtime.link import Link
 from noria.server.answering import clock
+from noria.server.answering.filling import waits_for
 from noria.server.answering.hits import TOUCH_EVERY, Known
 from noria.server.answering.keys import are_one_key, key_of, keys_of, range_of
 from noria.server.answering.locks import TableLocks
@@ -101,7 +102,8 @@ class Executor:
             return await self._by_spark(sql.as_batch(select), None, tell)
         if self.program.once(view) and (found := await self._once(select, view, tell)) is not None:
             return found
-        tell("making an ad-hoc view")
+        named = self.program.readerless(view)
+        tell("making an ad-hoc view" if named is None else waits_for(named.name))
         try:
             reader = await self.program.reader(view)
         except SqlError as e:
@@ -249,14 +251,14 @@ class Executor:
                            select: Callable[[], sql.Select], tell: Tell) -> ResultSet:
         """What the worker derives; of an ad-hoc view that takes it too long or too much, what Spark does, or the worker
         if it is the first after all."""
-        tell("waiting for the worker")
+        fills = not reader.adhoc and self.program.first_states.wait_for(reader)
+        tell(waits_for(reader.name) if fills else "waiting for the worker")
         try:
             return await fetch()
         except SqlError as e:
             if e.code != TOO_LONG or not reader.adhoc or self._bulk is None:
                 raise
-            wanted = select()
-            batch = sql.as_batch(wanted, "its rows take the worker too long to derive")
+            batch = sql.as_batch(wanted := select(), "its rows take the worker too long to derive")
             filling = self.program.first_states.wait_for(reader)
             with self.program.first_states.wanted(reader):
                 by_spark = self._by_spark(batch, wanted.view, tell)

@@ -15,10 +15,12 @@ from typing import Any, Protocol, TypeVar
 
 from noria.core.errors import SqlError, interrupted, took_too_long
 from noria.core.limits import LONGEST_EXECUTION_MS, SHOWN_STATEMENT_CHARACTERS
+from noria.server.answering.filling import awaited
 
 T = TypeVar("T")
 _HINT = re.compile(r"\A[\s(]*SELECT\s*/\*\+(.*?)\*/", re.IGNORECASE | re.DOTALL)
 _TIME = re.compile(r"\bMAX_EXECUTION_TIME\s*\(\s*(\d+)\s*\)", re.IGNORECASE)
+HOW_FAR_S = 0.5  # so much longer may a statement take that is over, to be told why
 HTTP_NUMBERS = 2**30  # sessions of HTTP requests and embedded calls are numbered from here, connections below
 
 
@@ -72,14 +74,27 @@ class Running:
         finally:
             self.end()
 
-    def limit(self, limit_ms: int, down: Callable[[], str] = str) -> None:
+    def limit(self, limit_ms: int, down: Callable[[], str] = str,
+              how_far: Callable[[str], Awaitable[str]] | None = None) -> None:
         """Within `bounded`: what is under way ends in so many milliseconds (0: the longest time there is), unless
         `unlimited` comes first.  The first limit of a statement counts, however often it is planned again.  down: what
-        is away, for the error's text."""
+        is away, for the error's text; how_far: the first rows of a view are that it waits for, likewise."""
         if self._timer is None:
             limit = min(limit_ms or LONGEST_EXECUTION_MS, LONGEST_EXECUTION_MS)
-            self._timer = asyncio.get_running_loop().call_later(
-                limit / 1000, lambda: self.stop(took_too_long(limit, down())))
+            self._timer = asyncio.get_running_loop().call_later(limit / 1000, self._late, limit, down, how_far)
+
+    def _late(self, limit_ms: int, down: Callable[[], str], how_far: Callable[[str], Awaitable[str]] | None) -> None:
+        task, view = self._task, awaited(self.state)
+
+        def stop(told: str = "") -> None:
+            if self._task is task:  # else it has its answer
+                self.stop(took_too_long(limit_ms, ", ".join(t for t in (told, down()) if t)))
+
+        if how_far is None or not view:
+            stop()
+        else:
+            asked = asyncio.ensure_future(asyncio.wait_for(how_far(view), HOW_FAR_S))
+            asked.add_done_callback(lambda t: stop("" if t.cancelled() or t.exception() is not None else t.result()))
 
     def unlimited(self) -> None:
         if self._timer is not None:

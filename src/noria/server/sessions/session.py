@@ -26,6 +26,7 @@ from noria.runtime.link import WorkerGone
 from noria.runtime.own_writes import together
 from noria.server.answering import zones
 from noria.server.answering.executor import Executor
+from noria.server.answering.filling import how_far
 from noria.server.answering.statements import Compiled
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import (
@@ -301,8 +302,11 @@ class Session:
     async def _limited(self, answer: Awaitable[ResultSet]) -> ResultSet:
         hinted = hinted_ms(self.running.text)
         limit = int(self.variables["max_execution_time"]) if hinted is None else hinted
-        self.running.limit(limit, self._executor.away())
+        self.running.limit(limit, self._executor.away(), self._how_far)
         return await answer
+
+    async def _how_far(self, view: str) -> str:
+        return how_far(view, await self._executor.builds())
 
     async def _seen_select(self, compiled: Compiled, values: Sequence[Any], view: str, worker: int | None) -> ResultSet:
         """A SELECT by a session that has just written."""
