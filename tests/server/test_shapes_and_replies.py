@@ -66,6 +66,13 @@ class Entry:
         return writes != {1: 2}
 
 
+class Named:
+    """A view in shared memory."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 def test_a_reply_that_lacks_what_its_session_wrote_waits() -> None:
     entry, cache = Entry(), ReplyCache(1 << 20)
     cache.put("q", b"one", entry, 1)
@@ -94,6 +101,27 @@ def test_replies_of_a_dropped_view_go_and_the_texts_asked_for_count() -> None:
     assert len(cache) == 1, "the text takes more of the room than one reply may"
     cache.forget(other.view)
     assert cache.nbytes == len(cache) == 0 and not cache._of_view
+
+
+def test_replies_that_were_given_are_counted_by_view() -> None:
+    home, cache = Entry(), ReplyCache(1 << 20)
+    home.view = Named("home")
+    for key in ("a", "b"):
+        cache.put(key, b"one", home, 1)
+    for key in ("a", "a", "b", "c"):
+        cache.get(key)
+    cache.discard("a")
+    assert cache.hits_of() == {"home": 3} and cache.hits == 3
+    cache.discard("b")
+    cache.had_elsewhere({"home": 4, "other": 1})
+    again = Entry()
+    again.view = Named("home")  # of another worker
+    cache.put("a", b"two", again, 1)
+    cache.get("a")
+    assert cache.hits_of() == {"home": 8, "other": 1} and cache.hits == 9
+    cache.forget(again.view)
+    cache.dropped("home")
+    assert cache.hits_of() == {"other": 1} and cache.hits == 9
 
 
 def test_the_least_recently_used_replies_go_first_and_bytes_are_counted() -> None:

@@ -74,7 +74,7 @@ class Executor:
         self.statements = Statements(program)
         self.locks = TableLocks()
         self.replies = ReplyCache(reply_bytes, program)
-        self.reads.on_forget = self.replies.forget
+        self.reads.on_forget, self.reads.on_drop = self.replies.forget, self.replies.dropped
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
         self.told: Callable[[], Awaitable[None]] = _at_once
         self.kept: Callable[[], tuple[int, int]] = lambda: (self.replies.nbytes, self.replies.limit_bytes)

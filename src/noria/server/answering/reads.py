@@ -95,6 +95,7 @@ class Reads:
         self._hits_of: defaultdict[str, int] = defaultdict(int)
         self._asks_of: defaultdict[str, int] = defaultdict(int)
         self.on_forget: Callable[[AttachedView], None] = lambda view: None
+        self.on_drop: Callable[[str], None] = lambda view: None
         self.room = Room()  # of large results
         self._copying = asyncio.Semaphore(1)  # one large answer is copied from shared memory, and then waits for room
 
@@ -143,6 +144,7 @@ class Reads:
             attached = None if views is None else views.forget(view)
             if attached is not None:
                 self.on_forget(attached)
+        self.on_drop(view)
 
     def local(self, view: ViewDef, key: Key, keep: bool, through: Through | None = None) -> Found | None:
         """The key's rows from shared memory; None: `fetch` them, also where they are too many for the loop.

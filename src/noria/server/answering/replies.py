@@ -7,9 +7,9 @@ the bound.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from noria.dataflow.packets import Own
@@ -24,7 +24,16 @@ class _Kept:
     entry: Entry
     nbytes: int
     program: int
+    of: _OfView
     reads: int = 0
+
+
+@dataclass(slots=True)
+class _OfView:
+    """The keys of all replies of one view, and how often any was given."""
+
+    keys: set[Hashable] = field(default_factory=set)
+    hits: int = 0
 
 
 class Versioned(Protocol):
@@ -42,6 +51,10 @@ def _key_bytes(key: Hashable) -> int:
     return sum(len(part) for part in key if isinstance(part, bytes)) if isinstance(key, tuple) else 0
 
 
+def _name(view: Hashable) -> str:
+    return str(getattr(view, "name", ""))
+
+
 NOTHING: Own = {}
 
 
@@ -53,9 +66,31 @@ class ReplyCache:
     def __init__(self, limit_bytes: int, program: Versioned | None = None):
         self.limit_bytes, self._program = limit_bytes, program or _Unchanging()
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
-        self._of_view: dict[Hashable, set[Hashable]] = {}
+        self._of_view: dict[Hashable, _OfView] = {}
+        self._past: Counter[str] = Counter()  # by name of a view: given before, or by other processes
+        self._past_hits = 0
         self.nbytes = 0
-        self.hits = 0
+
+    @property
+    def hits(self) -> int:
+        """How many kept replies were given."""
+        return self._past_hits + sum(v.hits for v in self._of_view.values())
+
+    def hits_of(self) -> Counter[str]:
+        """Likewise by name of the view, of those that were not dropped."""
+        found = Counter(self._past)
+        for view, of in self._of_view.items():
+            found[_name(view)] += of.hits
+        return found
+
+    def had_elsewhere(self, hits: Mapping[str, int]) -> None:
+        """So many were given by another process."""
+        self._past.update(hits)
+        self._past_hits += sum(hits.values())
+
+    def dropped(self, view: str) -> None:
+        """There is no view of this name any more."""
+        self._past.pop(view, None)
 
     def get(self, key: Hashable, unseen: Own = NOTHING) -> bytes | None:
         """unseen: of a session (`outcomes.Session`)."""
@@ -65,7 +100,7 @@ class ReplyCache:
         if kept.current() != kept.version or kept.program != self._program.version:
             self.discard(key)
             return None
-        self.hits += 1
+        kept.of.hits += 1
         kept.reads += 1
         if not kept.reads & 63:  # a stamp is a write to shared memory and moving is two dictionary operations
             kept.entry.stamp()
@@ -78,14 +113,16 @@ class ReplyCache:
         if nbytes - self.ENTRY_BYTES > self.limit_bytes // 64:
             return
         self.discard(key)
-        self._kept[key] = _Kept(packets, version, entry.watch(), entry, nbytes, self._program.version)
-        self._of_view.setdefault(entry.view, set()).add(key)
+        of = self._of_view.setdefault(entry.view, _OfView())
+        of.keys.add(key)
+        self._kept[key] = _Kept(packets, version, entry.watch(), entry, nbytes, self._program.version, of)
         self.nbytes += nbytes
         self._hold()
 
     def forget(self, view: Hashable) -> None:
         """The view was dropped: nothing of it is kept, or keeps it."""
-        for key in list(self._of_view.get(view, ())):
+        of = self._of_view.get(view)
+        for key in () if of is None else list(of.keys):
             self.discard(key)
 
     def bound(self, limit_bytes: int) -> None:
@@ -102,10 +139,10 @@ class ReplyCache:
         if old is None:
             return
         self.nbytes -= old.nbytes
-        keys = self._of_view[old.entry.view]
-        keys.discard(key)
-        if not keys:
+        old.of.keys.discard(key)
+        if not old.of.keys:
             del self._of_view[old.entry.view]
+            self.had_elsewhere({_name(old.entry.view): old.of.hits})
 
     def __len__(self) -> int:
         return len(self._kept)

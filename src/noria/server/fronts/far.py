@@ -364,7 +364,7 @@ class FarFront:
             await asyncio.sleep(REPORT_S)
             selects, self.selects = self.selects, 0
             clients = 0 if self._server is None else len(self._server.connections)
-            self.send(messages.Count(selects, 0, {}, clients, 0, private_bytes(os.getpid()),
+            self.send(messages.Count(selects, {}, {}, clients, 0, private_bytes(os.getpid()),
                                      self.sessions.guard.taken()))
 
 

@@ -212,12 +212,12 @@ class Line(asyncio.Protocol):
     def _counted(self, count: messages.Count) -> None:
         executor = self._executor
         executor.selects += count.selects
-        executor.replies.hits += count.kept
+        executor.replies.had_elsewhere(count.kept)
         executor.reads.had_elsewhere(count.lookups)
         self.reply_bytes, self.connections = count.reply_bytes, count.connections
         self.private_bytes = count.private_bytes
         self._fronts.sessions.guard.add(count.logins)
-        self._fronts.answered(self, count.selects + count.kept)
+        self._fronts.answered(self, count.selects + sum(count.kept.values()))
 
     # ------------------------------------------------------------ sessions
     def _open(self, told: messages.Open) -> None:

@@ -179,12 +179,12 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What it did since the last time: SELECTs it answered, kept replies it gave, lookups in shared memory by view,
+    """What it did since the last time: SELECTs it answered, kept replies it gave and lookups in shared memory by view,
     logins by its `LoginGuard`; and what it has: clients, bytes of kept replies; of a far one, bytes that no other
     process of its host shares, and it is said every second, so that it is known to be there."""
 
     selects: int
-    kept: int
+    kept: Mapping[str, int]
     lookups: Mapping[str, int]
     connections: int
     reply_bytes: int

@@ -71,7 +71,7 @@ class FrontEnd(asyncio.Protocol):
         self._reader = wire.Reader(MESSAGES, KINDS)
         self._server: MysqlServer | None = None
         self.selects = 0
-        self._kept_told = 0
+        self._kept_told: Counter[str] = Counter()
         self._lookups_told: Counter[str] = Counter()
         self._told: messages.Count | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -128,7 +128,7 @@ class FrontEnd(asyncio.Protocol):
         self.link = cast(Link, NoLink(self.replica))
         self.replies = ReplyCache(begin.reply_bytes, self.replica)
         self.reads = Reads(self.link, lambda w: attach(begin.views[w], OFF_LOOP_ROWS), READ_HOLD_MS)
-        self.reads.on_forget = self.replies.forget
+        self.reads.on_forget, self.reads.on_drop = self.replies.forget, self.replies.dropped
         self.sessions = RemoteSessions(self)
         self.sessions.guard.set_most_errors(begin.max_connect_errors)
         self._soon(self._listen(begin))
@@ -179,6 +179,7 @@ class FrontEnd(asyncio.Protocol):
         self.replica.forget(told.view)
         self.reads.forget(told.view)
         self._lookups_told.pop(told.view, None)
+        self._kept_told.pop(told.view, None)
 
     # ------------------------------------------------------------ what is counted
     async def _report(self) -> None:
@@ -190,11 +191,12 @@ class FrontEnd(asyncio.Protocol):
         lookups = Counter(self.reads.hits_of())
         new = lookups - self._lookups_told
         self._lookups_told = lookups
-        kept, self._kept_told = self.replies.hits - self._kept_told, self.replies.hits
+        given = self.replies.hits_of()
+        kept, self._kept_told = given - self._kept_told, given
         selects, self.selects = self.selects, 0
         clients = 0 if self._server is None else len(self._server.connections)
         logins = self.sessions.guard.taken()
-        count = messages.Count(selects, kept, dict(new), clients, self.replies.nbytes, logins=logins)
+        count = messages.Count(selects, dict(kept), dict(new), clients, self.replies.nbytes, logins=logins)
         if count != self._told or selects or kept or any(logins.values()):
             self.send(count)
         self._told = count

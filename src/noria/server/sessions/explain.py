@@ -114,7 +114,7 @@ class Explainer:
             lines.append(render.line(d, reader.name) + (f" | {figures}" if figures else ""))
             if d["id"] == leaf:
                 lines += self._read_through(reader, d["bytes"])
-        hits, asked = self._executor.reads.counts(reader.name)
+        hits, asked = _counts(self._executor, reader.name)
         if asked:
             lines.append(f"{100 * hits / asked:.1f} % of {asked} lookups were answered from shared memory")
         return lines
@@ -184,7 +184,7 @@ class Explainer:
             if not nodes:
                 continue  # an internal view: what it keeps is in those that read it
             leaf, own = nodes[-1], [d for d in nodes if d["views"] == [view.name]]
-            hits, asked = self._executor.reads.counts(view.name)
+            hits, asked = _counts(self._executor, view.name)
             failed = next((d["failed"] for d in nodes if d["failed"]), "")
             state, why = ("out of service", failed) if failed else (leaf["state"], leaf["why"])
             kind = "feed" if view.feed else "ad-hoc" if view.adhoc else "view"
@@ -295,3 +295,10 @@ def _count(number: int, what: str) -> str:
 
 def _ms(start: float) -> str:
     return f"{1000 * (time.perf_counter() - start):.3f}"
+
+
+def _counts(executor: Executor, view: str) -> tuple[int, int]:
+    """(lookups answered from shared memory or by a kept reply, all lookups) of a view."""
+    kept = executor.replies.hits_of()[view]
+    hits, asked = executor.reads.counts(view)
+    return hits + kept, asked + kept
