@@ -33,6 +33,7 @@ def test_two_front_ends(tmp_path: Path) -> None:
         sessions_keep_what_they_are(a, b)
         prepared_statements(server)
         kills_reach_both(server, a, b)
+        a_kill_ends_a_large_reply(server, a)
         one_is_frozen(server, a)
         one_dies(server)
     finally:
@@ -130,6 +131,22 @@ def connector(server: Served, front: int) -> Any:
         if (c.connection_id - 1) % 2 == front:
             return c
         c.close()
+
+
+def a_kill_ends_a_large_reply(server: Served, a: Any) -> None:
+    execute(a, "CREATE TABLE long_rows (id INT PRIMARY KEY, t VARCHAR(1000))")
+    for first in range(0, 20_000, 2_000):
+        some = ", ".join(f"({i}, REPEAT(4, 900))" for i in range(first, first + 2_000))
+        execute(a, f"INSERT INTO long_rows VALUES {some}")
+    with closing(at(server, 1)) as b, b.cursor(pymysql.cursors.SSCursor) as cursor:
+        cursor.execute("SELECT id, t FROM long_rows")
+        assert cursor.fetchone() is not None
+        assert ("sending rows", "SELECT id, t FROM long_rows") in {r[6:] for r in rows(a, "SHOW PROCESSLIST")}
+        execute(a, f"KILL QUERY {b.thread_id()}")
+        with pytest.raises(pymysql.MySQLError, match="interrupted"):
+            cursor.fetchall()
+        cursor._result = None  # it would read on to the end
+        assert rows(b, "SELECT COUNT(*) FROM long_rows") == [(20_000,)]
 
 
 def kills_reach_both(server: Served, a: Any, b: Any) -> None:

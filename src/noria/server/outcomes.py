@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -155,6 +156,16 @@ class Prepared:
     number: int | None = None
 
 
+Stopped = Callable[[], SqlError | None]
+
+
+def never() -> None:
+    """Nobody stops it."""
+
+
+NEVER: AbstractContextManager[Stopped] = nullcontext(never)
+
+
 class Session(Protocol):
     """One client's session: variables, the database in use, prepared statements.
 
@@ -183,6 +194,10 @@ class Session(Protocol):
     def execute(self, handle: Any, values: Sequence[object], form: Form | None
                 ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
         """Run a prepared statement."""
+
+    def sending(self) -> AbstractContextManager[Stopped]:
+        """While it lasts, a large reply of the last statement leaves; what it gives tells why that is to end, if it
+        is: KILL QUERY."""
 
     def close_statement(self, handle: Any) -> None: ...
 

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import uvloop
@@ -19,6 +20,7 @@ from noria.server.logins import LoginGuard
 from noria.server.mysql import Account, Bounds, MysqlServer, account, listen
 from noria.server.outcomes import (
     AUTOCOMMIT,
+    NEVER,
     Answer,
     Client,
     Entry,
@@ -27,6 +29,7 @@ from noria.server.outcomes import (
     Outcome,
     Prepared,
     ResultSet,
+    Stopped,
     Warning_,
 )
 from noria.server.tls import Certificates
@@ -77,6 +80,9 @@ class FakeSession:
         self.log: list[object] = []
         self.open: list[str] = []
         self.closed = threading.Event()
+
+    def sending(self) -> AbstractContextManager[Stopped]:
+        return NEVER
 
     def kill(self, number: int) -> None:
         raise SqlError(1094, "HY000", f"Unknown thread id: {number}")

@@ -10,15 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from noria.core.errors import SqlError
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import BIGINT, TEXT, Field
 from noria.runtime.room import Room
-from noria.server.mysql import encode_result
+from noria.server.mysql import codec, encode_result
 from noria.server.mysql.pieces import Renumbered, pieces_of
 from noria.server.mysql.rows import encode_pieces
 from noria.server.mysql.streaming import Pieces
 from noria.server.outcomes import Failed, Ok, Outcome, ResultSet, Streamed
 from noria.server.rows import LargeRows
+from noria.server.sessions.running import Running
 from server.mysql.mysql_fakes import BASE, DEPRECATE_EOF, RawClient, Serving, packet
 from server.mysql.test_mysql_connection import serves_on
 
@@ -75,6 +77,31 @@ def test_several_outcomes_are_numbered_through() -> None:
     while not renumbered or renumbered[-1] is not None:
         stream.pull(renumbered.append)
     assert b"".join(p for p in renumbered if p is not None) == b"".join(pieces_of(outcomes, False, True, 2, 9))
+
+
+def test_a_reply_that_is_stopped_ends_with_an_error() -> None:
+    running = Running(lambda write: None)
+    running.begin("SELECT 1")
+    running.end()
+    rows = [(i,) for i in range(9_000)]
+    pieces = pieces_of([ResultSet(FIELDS[:1], rows), ResultSet(FIELDS[:1], rows)], False, True, 2, 1, running.sending())
+    first = next(pieces) + next(pieces)
+    assert (running.text, running.state, running.command) == ("SELECT 1", "sending rows", "Query")
+    running.stop(SqlError(1317, "70100", "Query execution was interrupted"))
+    (last,) = pieces
+    assert last[3] == codec.count_packets(first) + 1 & 255 and last[4] == 0xFF and b"interrupted" in last
+    assert running.command == "Sleep" and running._why is None
+    with running.sending() as stopped:
+        assert stopped() is None, "the next one"
+
+
+def test_a_reply_that_nobody_wants_is_sent_no_more() -> None:
+    running = Running(lambda write: None)
+    pieces = Pieces(pieces_of([ResultSet(FIELDS[:1], [(1,)] * 9_000)], False, True, 2, 1, running.sending()))
+    pieces.pull(lambda piece: None)
+    assert running.command == "Query"
+    pieces.close()
+    assert running.command == "Sleep"
 
 
 def test_a_client_that_does_not_read_holds_a_piece_and_others_go_on(serving: Serving) -> None:

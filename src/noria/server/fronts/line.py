@@ -313,7 +313,7 @@ class Line(asyncio.Protocol):
         """With results as the bytes that the client gets, now or in pieces."""
         outcomes: Sequence[Outcome] = (answer,) if isinstance(answer, Outcome) else answer
         if any(map(is_large, outcomes)):
-            held.pieces = pieces_of(outcomes, *form, held.session.status)
+            held.pieces = pieces_of(outcomes, *form, held.session.status, sending=held.session.sending())
             return messages.Large()
         encoded = [_result(o, form, held.session.status) if isinstance(o, ResultSet) else o for o in outcomes]
         return encoded[0] if isinstance(answer, Outcome) else encoded

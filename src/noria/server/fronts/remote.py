@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
@@ -23,6 +24,7 @@ from noria.server.fronts.replica import Replica
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import (
     AUTOCOMMIT,
+    NEVER,
     Answer,
     Client,
     Form,
@@ -30,6 +32,7 @@ from noria.server.outcomes import (
     Outcome,
     Prepared,
     ResultSet,
+    Stopped,
     Streamed,
     Warning_,
 )
@@ -191,6 +194,10 @@ class RemoteSession:
             self._front.send(messages.Touch(known.reader.name))
 
     # ------------------------------------------------------------ what is said besides
+    def sending(self) -> AbstractContextManager[Stopped]:
+        """Large replies are the controller's."""
+        return NEVER
+
     def close_statement(self, handle: Handle) -> None:
         self._front.send(messages.CloseStatement(self._connection, handle.number))
 

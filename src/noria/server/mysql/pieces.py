@@ -6,12 +6,13 @@ Keeps true: together the pieces are what a reply made at once would be, numbered
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.server.mysql import codec, rows
 from noria.server.mysql.codec import MORE_RESULTS
-from noria.server.outcomes import Encoded, Failed, Ok, Outcome, ResultSet, Stream
+from noria.server.outcomes import NEVER, Encoded, Failed, Ok, Outcome, ResultSet, Stopped, Stream
 from noria.server.rows import LargeRows
 
 
@@ -22,18 +23,22 @@ def is_large(outcome: Outcome) -> bool:
     return len(outcome.rows) > OFF_LOOP_ROWS or isinstance(outcome.rows, LargeRows)
 
 
-def pieces_of(outcomes: Sequence[Outcome], binary: bool, deprecate_eof: bool, status: int, seq: int = 1
-              ) -> Iterator[bytes]:
-    """The packets of an answer, numbered from `seq`, made as they are asked for."""
-    for i, outcome in enumerate(outcomes):
-        more = MORE_RESULTS if i + 1 < len(outcomes) else 0
-        if isinstance(outcome, ResultSet):
-            seq = yield from rows.encode_pieces(outcome.fields, outcome.rows, binary, deprecate_eof, status | more,
-                                                len(outcome.warnings), seq)
-            continue
-        packets = _packets_of(outcome, deprecate_eof, status, more, seq)
-        seq += codec.count_packets(packets)
-        yield packets
+def pieces_of(outcomes: Sequence[Outcome], binary: bool, deprecate_eof: bool, status: int, seq: int = 1,
+              sending: AbstractContextManager[Stopped] = NEVER) -> Iterator[bytes]:
+    """The packets of an answer, numbered from `seq`, made as they are asked for.  sending: lasts until the last one is
+    made, or nobody wants more; what it tells ends the rows (`outcomes.Session.sending`)."""
+    with sending as stopped:
+        for i, outcome in enumerate(outcomes):
+            more = MORE_RESULTS if i + 1 < len(outcomes) else 0
+            if isinstance(outcome, ResultSet):
+                seq = yield from rows.encode_pieces(outcome.fields, outcome.rows, binary, deprecate_eof, status | more,
+                                                    len(outcome.warnings), seq, stopped)
+                if not seq:
+                    return
+                continue
+            packets = _packets_of(outcome, deprecate_eof, status, more, seq)
+            seq += codec.count_packets(packets)
+            yield packets
 
 
 def _packets_of(outcome: Outcome, deprecate_eof: bool, status: int, more: int, seq: int) -> bytes:

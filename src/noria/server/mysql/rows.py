@@ -18,7 +18,7 @@ from noria.core.expressions.coerce import MICROSECOND, show_double, show_time
 from noria.core.limits import MAX_ALIAS_CHARS
 from noria.core.types import Field, Kind, SqlType
 from noria.server.mysql import codec
-from noria.server.outcomes import AUTOCOMMIT
+from noria.server.outcomes import AUTOCOMMIT, Stopped, never
 from noria.server.rows import LargeRows
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, NULL, TIMESTAMP, LONGLONG, INT24, DATE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
@@ -57,13 +57,18 @@ def encode_result(fields: Sequence[Field], rows: Sequence[Sequence[object]], bin
 
 
 def encode_pieces(fields: Sequence[Field], rows: Sequence[Sequence[object]], binary: bool, deprecate_eof: bool,
-                  status: int = AUTOCOMMIT, warnings: int = 0, first: int = 1) -> Generator[bytes, None, int]:
-    """`encode_result` of many rows, made a piece at a time; returns the number of the packet that would follow."""
+                  status: int = AUTOCOMMIT, warnings: int = 0, first: int = 1, stopped: Stopped = never
+                  ) -> Generator[bytes, None, int]:
+    """`encode_result` of many rows, made a piece at a time; returns the number of the packet that would follow.
+    stopped: where it tells an error, that ends the rows, and 0 is returned."""
     form = _form(fields)
     out, seq = _begun(form, deprecate_eof, status, warnings, first)
     yield b"".join(out)
     each = rows.piece_rows if isinstance(rows, LargeRows) else PIECE_ROWS
     for at in range(0, len(rows), each):
+        if (why := stopped()) is not None:
+            yield codec.frame(codec.error(why), seq)
+            return 0
         out = []
         seq = _add(out, form, rows[at:at + each], binary, seq)
         yield b"".join(out)

@@ -40,6 +40,7 @@ from noria.server.mysql.pieces import Renumbered, is_large, ok_packet, pieces_of
 from noria.server.mysql.streaming import Pieces
 from noria.server.outcomes import (
     AUTOCOMMIT,
+    NEVER,
     Answer,
     Backend,
     Client,
@@ -447,7 +448,8 @@ class Conversation:
         if isinstance(outcomes[0], Streamed):
             return outcomes[0].stream if self._seq == 1 else Renumbered(outcomes[0].stream, self._seq)
         if any(map(is_large, outcomes)):
-            return Pieces(pieces_of(outcomes, binary, self._deprecate_eof, self._status(), self._seq))
+            sending = NEVER if self._session is None else self._session.sending()
+            return Pieces(pieces_of(outcomes, binary, self._deprecate_eof, self._status(), self._seq, sending))
         replies = []
         for i, outcome in enumerate(outcomes):
             more = MORE_RESULTS if i + 1 < len(outcomes) else 0

@@ -10,12 +10,14 @@ import asyncio
 import itertools
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from noria.core.errors import SqlError, interrupted, took_too_long
 from noria.core.limits import LONGEST_EXECUTION_MS, SHOWN_STATEMENT_CHARACTERS
 from noria.server.answering.filling import awaited
+from noria.server.outcomes import Stopped
 
 T = TypeVar("T")
 _HINT = re.compile(r"\A[\s(]*SELECT\s*/\*\+(.*?)\*/", re.IGNORECASE | re.DOTALL)
@@ -42,6 +44,8 @@ class Running:
         self._give_up = give_up
         self.text, self.state, self.command = "", "", "Sleep"
         self.since = time.monotonic()
+        self._last = ""  # the statement before
+        self._sending: object | None = None
         self._task: asyncio.Task[Any] | None = None
         self._write: asyncio.Future[Any] | None = None
         self._why: SqlError | None = None
@@ -55,9 +59,23 @@ class Running:
         self.text, self.command, self.state, self.since = text, "Query", "", time.monotonic()
 
     def end(self, done: object = None) -> None:
+        self._last = self.text or self._last
         self.text, self.command, self.state, self.since = "", "Sleep", "", time.monotonic()
         self._task = self._write = self._why = None
         self.unlimited()
+
+    @contextmanager
+    def sending(self) -> Iterator[Stopped]:
+        """See `outcomes.Session`."""
+        mine = self._sending = object()
+        self.begin(self._last)
+        self.tell("sending rows")
+        try:
+            yield lambda: self._why if self._sending is mine else None
+        finally:
+            if self._sending is mine:
+                self._sending = None
+                self.end()
 
     async def bounded(self, answer: Awaitable[T], text: str) -> T:
         """The answer, unless it is stopped before: then the reason as an error."""
@@ -126,6 +144,8 @@ class Running:
         elif self._task is not None and self._why is None:
             self._why = why
             self._task.cancel()
+        elif self._sending is not None:
+            self._why = self._why or why
 
     def leave(self) -> None:
         """The client is gone: nobody reads an answer any more; a write that was sent goes its way."""

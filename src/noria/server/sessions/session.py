@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -42,6 +43,7 @@ from noria.server.outcomes import (
     Outcome,
     Prepared,
     ResultSet,
+    Stopped,
     Streamed,
     Warning_,
 )
@@ -134,6 +136,9 @@ class Session:
         compiled = self._executor.statements.prepare(text)
         prepared = compiled.prepared
         return Prepared(compiled, prepared.parameters, prepared.fields, compiled.number if compiled.direct else None)
+
+    def sending(self) -> AbstractContextManager[Stopped]:
+        return self.running.sending()
 
     def close_statement(self, handle: Any) -> None:
         """Statements are shared by text and forgotten by age."""
