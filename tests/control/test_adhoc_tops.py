@@ -79,3 +79,21 @@ def test_random_writes(db: Database) -> None:
             else:
                 have[id] = chance.randrange(10), chance.randrange(1_000)
                 db.sql("REPLACE INTO p VALUES (?, ?, ?)", [id, *have[id]])
+
+
+def test_a_page_of_a_view_that_has_all_rows(db: Database) -> None:
+    """Asked again, it gets a view that keeps its first rows; of a view of few rows it does not."""
+    have = filled(db, 3_000)
+    db.sql(f"CREATE MATERIALIZED VIEW everything AS {PAGE[:PAGE.index(' LIMIT')]}")
+    answering = ""
+    for _ in range(1_000):
+        assert db.sql(PAGE.format(7, 3)).rows == page(have, 7, 3)
+        answering = db.sql(f"EXPLAIN {PAGE.format(7, 3)}").rows[0][0]
+        if "adhoc" in answering:
+            break
+    (view,) = adhoc(db)
+    assert view.name in answering and isinstance(view.plan, TopK) and view.plan.limit == 64
+    db.sql("CREATE MATERIALIZED VIEW few AS SELECT id, at FROM p WHERE a = 3")
+    for _ in range(6):
+        db.sql("SELECT * FROM few ORDER BY at, id LIMIT 2")
+    assert adhoc(db) == [view]

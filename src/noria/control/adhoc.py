@@ -94,6 +94,15 @@ class AdHoc(Catalog):
             self._begun(wanted).waiting += 1  # it is wanted, whoever goes away
         return verdict is not Verdict.VIEW
 
+    def read_many(self, wanted: ViewDef, rows: int) -> None:
+        """A SELECT was answered from so many rows of a view without a key: where few of them were wanted, and it is
+        asked again, a view is begun that keeps the first ones only."""
+        top = shared_top(wanted).plan
+        if not isinstance(top, TopK) or rows <= max(limits.FIRST_ROWS_AMONG, top.limit):
+            return
+        if self.policy.asked(wanted, self.version) is Verdict.BOTH and len(self._pending) < limits.VIEWS_BEGUN:
+            self._begun(wanted).waiting += 1
+
     def expected(self, wanted: ViewDef) -> Verdict:
         """How a SELECT would be answered that no view answers."""
         return self.policy.expected(wanted, self.version)

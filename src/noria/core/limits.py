@@ -6,6 +6,7 @@ MIN_INT = -(2**63) + 2  # the least integer that can be stored; BIGINT's two lea
 MAX_INT = 2**63 - 1
 MAX_DECIMAL_DIGITS = 18  # what an int64 holds for every digit pattern
 
+FIRST_ROWS_AMONG = 1_000  # of a view are read for the first few at most: asked again, these get a view of their own
 ADHOC_FULL_ROWS = 200_000  # an ad-hoc SELECT never creates full state over more base rows than this
 LOOKUP_KEYS = 10_000  # a SELECT whose IN lists ask for more of one view is answered by Spark: others wait 0.03 s for it
 TOP_ROWS = 10_000  # LIMIT and OFFSET up to so many rows are kept in order; beyond, all rows are kept

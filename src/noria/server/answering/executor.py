@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -31,7 +30,6 @@ from noria.core.errors import (
     view_changed,
     wrong_value_count,
 )
-from noria.core.expressions.casts import number_prefix
 from noria.core.limits import MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
@@ -183,7 +181,9 @@ class Executor:
             (key,), through = through.of([key])
         found = self.reads.local(reader, key, keep, through)
         if found is None:
-            return self._or_by_spark(partial(self._fetched, reader, through, shape, key), reader, select, tell)
+            return self._or_by_spark(partial(self._fetched, reader, through, view, shape, key), reader, select, tell)
+        if not view.key:
+            self.program.read_many(view, len(found.rows))
         return ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)
 
     def reader_of(self, compiled: Compiled, view: ViewDef) -> ViewDef | None:
@@ -215,11 +215,12 @@ class Executor:
         """Has the view's part at this worker these writes?"""
         return self._link.has(worker, view, writes)
 
-    async def _fetched(self, reader: ViewDef, through: Through | None, shape: Shape, key: tuple[Any, ...]
-                       ) -> ResultSet:
+    async def _fetched(self, reader: ViewDef, through: Through | None, view: ViewDef, shape: Shape,
+                       key: tuple[Any, ...]) -> ResultSet:
         await self._there(reader)
         found = await self.reads.fetch(reader, key, through)
         if isinstance(found, Many):
+            self.program.read_many(view, found.table.num_rows)
             return await shape.result_of(*found)
         return ResultSet(shape.shown, await beside(shape.apply, found))
 
@@ -437,15 +438,6 @@ class Executor:
         await self.catch_up(self.written(done))  # there is no session that would wait for it when it reads
         return affected
 
-    def refuse_zero(self, statement: Insert) -> None:
-        """Under NO_AUTO_VALUE_ON_ZERO 0 is no wish for a generated value, and a table takes it for one."""
-        table = self.program.table(statement.table)
-        at = None if table is None else table.auto_increment
-        if at is not None and at in statement.columns:
-            place = statement.columns.index(at)
-            if any(_is_zero(row[place]) for row in statement.rows):
-                raise not_supported("0 in an AUTO_INCREMENT column (NO_AUTO_VALUE_ON_ZERO)", "give it another value")
-
     # ------------------------------------------------------------ questions
     async def ask(self, question: Ask) -> Any:
         """An answer of the worker; WorkerGone: there is none now."""
@@ -483,12 +475,6 @@ def _to_nobody(state: str) -> None:
 
 async def _settled(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:
     return answer if isinstance(answer, ResultSet) else await answer
-
-
-def _is_zero(value: Any) -> bool:
-    if isinstance(value, str):
-        return number_prefix(value) == 0
-    return isinstance(value, (int, float, Decimal)) and value == 0
 
 
 def _position(table: TableDef, name: str) -> int:

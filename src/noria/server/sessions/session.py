@@ -29,6 +29,7 @@ from noria.server.answering import zones
 from noria.server.answering.executor import Executor
 from noria.server.answering.filling import how_far
 from noria.server.answering.statements import Compiled
+from noria.server.answering.zeros import refuse_zero
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import (
     AUTOCOMMIT,
@@ -349,7 +350,7 @@ class Session:
     def _write(self, command: Insert | Update | Delete) -> Later[Outcome]:
         self._check_write(command.table)
         if isinstance(command, Insert) and "NO_AUTO_VALUE_ON_ZERO" in self.variables["sql_mode"]:
-            self._executor.refuse_zero(command)
+            refuse_zero(command, self._executor.program.table(command.table))
         return Later(self._executor.submit(command, self.offset), partial(self._written, command))
 
     def _written(self, command: Insert | Update | Delete, done: asyncio.Future[Any]) -> Ok:

@@ -1,0 +1,26 @@
+"""INSERT under NO_AUTO_VALUE_ON_ZERO, where 0 is no wish for a generated value, as a table takes it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from noria.core.errors import not_supported
+from noria.core.expressions.casts import number_prefix
+from noria.core.statements import Insert
+from noria.core.types import TableDef
+
+
+def refuse_zero(statement: Insert, table: TableDef | None) -> None:
+    """SqlError where an AUTO_INCREMENT column would get a 0."""
+    at = None if table is None else table.auto_increment
+    if at is not None and at in statement.columns:
+        place = statement.columns.index(at)
+        if any(_is_zero(row[place]) for row in statement.rows):
+            raise not_supported("0 in an AUTO_INCREMENT column (NO_AUTO_VALUE_ON_ZERO)", "give it another value")
+
+
+def _is_zero(value: Any) -> bool:
+    if isinstance(value, str):
+        return number_prefix(value) == 0
+    return isinstance(value, (int, float, Decimal)) and value == 0
