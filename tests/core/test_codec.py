@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import sys
+import types
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -152,6 +154,31 @@ def test_a_message_that_a_walk_would_never_end_in_is_refused() -> None:
         node = Pair(node, node)
     with pytest.raises(Malformed, match="parts"):
         CODEC.decode(CODEC.encode(node))
+
+
+def module(monkeypatch: pytest.MonkeyPatch, name: str, source: str) -> Any:
+    made = types.ModuleType(f"noria.{name}")
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    exec(f"from dataclasses import dataclass\n{source}", made.__dict__)
+    return made
+
+
+def test_classes_of_modules_that_are_imported_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Spark task's process lives on: it encodes reports of one job before it imports another one's."""
+    early = module(monkeypatch, "early", "@dataclass(frozen=True)\nclass Report:\n    rows: int = 0")
+    sends, takes = Codec(early.Report), Codec(early.Report)
+    unknown = bytes([codec.VERSION]) + msgspec.msgpack.encode([["late.Other", 1]])
+    for each in (sends, takes):
+        assert each.decode(each.encode(early.Report(1))) == early.Report(1)
+        with pytest.raises(Malformed, match="unknown type"):
+            each.decode(unknown)
+    late = module(monkeypatch, "late", "from noria.early import Report\n@dataclass(frozen=True)\n"
+                                       "class Late(Report):\n    more: int = 0")
+    assert takes.decode(sends.encode(late.Late(1, 2))) == late.Late(1, 2)
+    known = takes._layouts
+    with pytest.raises(Malformed, match="unknown type"):
+        takes.decode(unknown)
+    assert takes._layouts is known, "they are looked for once"
 
 
 def test_exceptions_that_are_known_travel_as_what_they_reduce_to() -> None:

@@ -19,6 +19,7 @@ memory are linear in the length of the bytes.  A field that was added at the end
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Collection, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -88,6 +89,7 @@ class Codec:
 
     def __init__(self, *roots: Any, narrowed: Mapping[tuple[type, str], Any] | None = None, alone: type | None = None):
         self._roots, self._narrowed, self.alone = roots, dict(narrowed or {}), alone
+        self._modules = 0  # that were imported when classes were looked for
         self._layouts: dict[type, Layout] = {}
         self._by_tag: dict[str, Layout] = {}
         self.members: dict[bytes, Enum] = {}
@@ -95,17 +97,30 @@ class Codec:
         self.whole = lru_cache(KEPT_TABLES)(self._whole)
 
     def _learn(self) -> None:
-        """Find all classes.  Later than the constructor, so that all modules are imported."""
-        self._layouts, enums = layouts(self._roots, self._narrowed)
-        self._by_tag = {layout.tag: layout for layout in self._layouts.values()}
-        if len(self._by_tag) < len(self._layouts):
-            raise TypeError(f"two classes of one tag among {sorted(layout.tag for layout in self._layouts.values())}")
-        self.members = {f"{e.__name__}.{m.name}".encode(): m for e in enums for m in e}
-        self.writers = {**_WRITERS, **dict.fromkeys(enums, _member)}
-        for kind, layout in self._layouts.items():
+        """Find all classes that there are now: when they are needed, so that modules are imported."""
+        modules = len(sys.modules)
+        found, enums = layouts(self._roots, self._narrowed)
+        by_tag = {layout.tag: layout for layout in found.values()}
+        if len(by_tag) < len(found):
+            raise TypeError(f"two classes of one tag among {sorted(layout.tag for layout in found.values())}")
+        writers: dict[type, Write] = {**_WRITERS, **dict.fromkeys(enums, _member)}
+        for kind, layout in found.items():
             layout.readers = [_reader(t) for t in layout.types]
-            self.writers[kind] = (_whole_writer(kind, layout.tag) if layout.whole and kind is not self.alone
-                                  else _record_writer(layout))
+            writers[kind] = (_whole_writer(kind, layout.tag) if layout.whole and kind is not self.alone
+                             else _record_writer(layout))
+        self.members = {f"{e.__name__}.{m.name}".encode(): m for e in enums for m in e}
+        self._layouts, self._by_tag, self.writers, self._modules = found, by_tag, writers, modules
+
+    def learns_more(self) -> bool:
+        """Were modules imported since, which may have more classes?  Then these are known now."""
+        if len(sys.modules) == self._modules:
+            return False
+        self._learn()
+        return True
+
+    def layout_of(self, kind: type) -> Layout | None:
+        found = self._layouts.get(kind)
+        return self._layouts.get(kind) if found is None and self.learns_more() else found
 
     def writer_of(self, kind: type) -> Write:
         if not self._layouts:
@@ -115,6 +130,8 @@ class Codec:
         for base, write in _OF_SUBCLASSES.items():
             if issubclass(kind, base):
                 return write
+        if self.learns_more() and (found := self.writers.get(kind)) is not None:
+            return found
         raise TypeError(f"a {kind.__module__}.{kind.__qualname__} is no part of a message")
 
     # ------------------------------------------------------------ bytes
@@ -168,6 +185,9 @@ class Codec:
             elif tag is None:
                 (value,) = record
                 root = _read(value, into)
+            elif self.learns_more() and (layout := self._by_tag.get(tag)) is not None:
+                layouts = self._by_tag
+                root = _object(layout, record, into)
             else:
                 raise Malformed(f"unknown type {str(tag)[:80]!r}")
             if into.weight > MESSAGE_PARTS:
@@ -324,7 +344,7 @@ def _exception(value: Exception, out: _Out) -> Any:
     """As the class that it reduces to, if that one is known."""
     reduced: Any = value.__reduce__()
     made, args = reduced[:2]
-    layout = out.codec._layouts.get(made)
+    layout = out.codec.layout_of(made)
     if layout is None:
         raise TypeError(f"the exception {type(value).__qualname__} is no part of a message")
     if made is type(value):
