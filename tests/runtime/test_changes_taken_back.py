@@ -101,7 +101,7 @@ def test_a_view_that_is_not_replaced(db: Db, worker: int) -> None:
     views = {"v": "COUNT(*), SUM(b)", "w": "id, b"}
     db.check(views)
     for text in (f"CREATE OR REPLACE VIEW v AS {select('DISTINCT b')}", "DROP VIEW w", "DROP VIEW v",
-                 "ALTER TABLE t ADD c INT"):
+                 "ALTER TABLE t ADD c INT", "CREATE INDEX i ON t (b)", "RENAME TABLE t TO other"):
         with db.full(worker), pytest.raises(SqlError, match="Disk full"):
             db.sql(text)
         db.put(100, 1, 3)

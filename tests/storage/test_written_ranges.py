@@ -69,7 +69,11 @@ def test_a_range_of_the_key_reads_no_table(tmp_path: Path, monkeypatch: pytest.M
         assert db.sql("DELETE FROM t WHERE 19 >= id").affected == 10
         assert db.sql("UPDATE t SET m = 0 WHERE n > 100 AND n < 103").affected == 6
         assert db.sql("DELETE FROM t WHERE id > 5 AND id < 3").affected == 0
-        assert not scans
+        keys = []
+        between = Stage.between
+        monkeypatch.setattr(Stage, "between", lambda self, *range: keys.append(1) or between(self, *range))
+        assert db.sql("UPDATE t SET m = 0 WHERE id > 50 AND n = n AND n BETWEEN 200 AND 201").affected == 6
+        assert not scans and not keys, "the shorter one of two ranges"
         db.sql("UPDATE t SET m = 7 WHERE n > 5")
         assert scans, "most of the table"
 
@@ -90,7 +94,12 @@ def test_few_rows_of_a_large_table_are_not_for_spark(tmp_path: Path, monkeypatch
         monkeypatch.setattr(db._transport._executor.program, "rewriter", NoSpark())  # type: ignore[attr-defined]
         assert db.sql("DELETE FROM t WHERE id <= 10").affected == 11
         assert db.sql("UPDATE t SET m = 0 WHERE n BETWEEN 20 AND 21 AND m > 3").affected == 6
-        for text in ("DELETE FROM t WHERE id > 10", "DELETE FROM t WHERE m < 3", "UPDATE t SET m = 1 WHERE n < 300"):
+        db.sql("UPDATE t SET n = 500 WHERE id >= 990")
+        db.table("t").insert([(i, 500, 0) for i in range(1_000, 1_500)])
+        assert db.sql("UPDATE t SET m = 1 WHERE n BETWEEN 320 AND 329").affected == 30
+        many = ("DELETE FROM t WHERE id > 10", "DELETE FROM t WHERE m < 3", "UPDATE t SET m = 1 WHERE n < 300",
+                "UPDATE t SET m = 1 WHERE n > 325 AND n <= 500", "UPDATE t SET m = 1 WHERE n >= 500")
+        for text in many:
             with pytest.raises(SqlError, match="Spark was asked"):
                 db.sql(text)
 

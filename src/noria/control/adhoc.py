@@ -100,7 +100,9 @@ class AdHoc(Catalog):
         top = shared_top(wanted).plan
         if not isinstance(top, TopK) or rows <= max(limits.FIRST_ROWS_AMONG, top.limit):
             return
-        if self.policy.asked(wanted, self.version) is Verdict.BOTH and len(self._pending) < limits.VIEWS_BEGUN:
+        if (begun := next((v for v in self._holding(wanted) if isinstance(v.plan, TopK)), None)) is not None:
+            self.first_states.asked(begun)  # it is being filled
+        elif self.policy.asked(wanted, self.version) is Verdict.BOTH and len(self._pending) < limits.VIEWS_BEGUN:
             self._begun(wanted).waiting += 1
 
     def expected(self, wanted: ViewDef) -> Verdict:

@@ -178,10 +178,11 @@ def _shown(engine: Engine, field: Field, low: int, high: int) -> str:
 
 
 def are_few(store: BaseStore, argument: str) -> bool:
-    """Are at most WRITTEN_RANGE_ROWS rows between two codes of a column, by an index?  argument: of `Ask`."""
-    column, low, high, table = argument.split(" ", 3)
-    if int(low) > int(high):
-        return True
-    if not store.finds(table, (int(column),)):
-        return False
-    return store.reach(table, int(column), int(low), int(high), WRITTEN_RANGE_ROWS, False) == int(high)
+    """Are fewer than WRITTEN_RANGE_ROWS rows between two codes of a column, by an index?  argument: of `Ask`."""
+    numbers, table = argument.split(" ", 3)[:3], argument.split(" ", 3)[3]
+    column, low, high = map(int, numbers)
+    if low > high or not store.finds(table, (column,)):
+        return low > high
+    if high < MAX_INT:  # one code more than is asked for is only reached where all of these are few
+        return store.reach(table, column, low, high + 1, WRITTEN_RANGE_ROWS, False) == high + 1
+    return store.reach(table, column, low - 1, high, WRITTEN_RANGE_ROWS, True) == low - 1

@@ -106,7 +106,7 @@ def _candidates(
 def _in_range(stage: Stage, where: Expr | None) -> Iterator[tuple[list[bytes], list[bytes]]] | None:
     """Rows in a range of the key's first column, or few in one of an index; None where the condition has none."""
     table = stage.table
-    bounds = between(where, table.types)
+    bounds, of_key = between(where, table.types), None
     for index, columns in [(None, table.key), *((i, i.columns) for i in table.indexes)]:
         if not columns or columns[0] not in bounds:
             continue
@@ -115,10 +115,12 @@ def _in_range(stage: Stage, where: Expr | None) -> Iterator[tuple[list[bytes], l
             return iter(())
         first, last = table.columns_key([np.array([low, high], np.int64)], columns[:1])
         if index is None:
-            return stage.between(first, last)
-        if (found := stage.few_between(index, first, last)) is not None:
+            of_key = first, last
+            if stage.is_short(first, last):
+                break
+        elif (found := stage.few_between(index, first, last)) is not None:
             return iter((found,))
-    return None
+    return None if of_key is None else stage.between(*of_key)
 
 
 def _best_access(stage: Stage, columns: set[int]) -> Any:

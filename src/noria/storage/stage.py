@@ -145,6 +145,11 @@ class Stage:
         live = [(k, v) for k, v in overlay.items() if v is not None]
         yield [k for k, _ in live], [v for _, v in live]
 
+    def is_short(self, first: bytes, last: bytes) -> bool:
+        """Are fewer than FIRST_OF_RANGE rows there, without those of this commit?"""
+        pairs = self.engine.items(self.table.family, FIRST_OF_RANGE, first)
+        return len(pairs) < FIRST_OF_RANGE or pairs[-1][0] >= successor(last)
+
     def few_between(self, index: Index, first: bytes, last: bytes) -> tuple[list[bytes], list[bytes]] | None:
         """Likewise of an index; None where they are more than WRITTEN_RANGE_ROWS."""
         end = successor(last)

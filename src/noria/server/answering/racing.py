@@ -17,7 +17,7 @@ async def first_answer(*ways: Coroutine[Any, Any, ResultSet]) -> ResultSet:
         while left:
             done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
             for t in done:
-                if t.exception() is None:
+                if not t.cancelled() and t.exception() is None:
                     return t.result()
         return tasks[0].result()
     finally:
