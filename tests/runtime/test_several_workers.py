@@ -53,6 +53,8 @@ class Front:
         async def back(hello: Hello) -> None:
             if not hello.recipe:
                 return
+            altered = tuple(map(packets.AlterTable, hello.tables))  # a change that others made meanwhile
+            assert (await self.links[w].recover(packets.Migrate(altered, durable=False))).error is None
             other = self.links[(w + 1) % WORKERS]
             plan = (await other.ask(packets.Ask(0, "graph plan"))).value["plan"]
             restored = packets.Migrate(tuple(self.views), durable=False, version=self.version, adopt=plan)
@@ -70,6 +72,15 @@ class Front:
             self.views.append(step)
         change = packets.Migrate((step,), (text,), version=self.version)
         for reply in await asyncio.gather(*(link.change(change) for link in self.links)):
+            assert reply.error is None
+
+    async def take_back(self, w: int) -> None:
+        """What this worker has done to its tables, though not what its graph is, is taken back."""
+        self.version += 1
+        back = packets.Migrate(tuple(map(packets.AlterTable, self.catalog.tables.values())), durable=False,
+                               version=self.version, back=True)
+        for reply in await asyncio.gather(*(link.change(back if n == w else replace(back, steps=(), back=False))
+                                            for n, link in enumerate(self.links))):
             assert reply.error is None
 
     def owner(self, key: int) -> int:
@@ -115,6 +126,9 @@ def test_three_processes_of_which_one_is_killed(tmp_path: Path) -> None:
             await some_writes(front, truth, rng, 40)
             front.alive[1].kill()
             await some_writes(front, truth, rng, 40)
+            await compare(front, truth)
+            await front.take_back(1)
+            await some_writes(front, truth, rng, 20)
             await compare(front, truth)
             assert len(front.children) == WORKERS + 1
         finally:

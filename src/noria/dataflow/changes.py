@@ -181,6 +181,7 @@ class Changes:
         """The views of these steps, by the graph that other workers have.  SqlError: this is no such graph, or there
         is one here already; nothing is done."""
         self._planner.adopt(plan)
+        self._before = None  # what tables have learned until now was done to no graph
         self.views = {s.view.name: s.view for s in steps if isinstance(s, packets.AddView)}
         self._engine.relayout(self._large)
         self._engine.builds.declare()
