@@ -158,7 +158,7 @@ def test_no_step_reads_a_whole_side_of_a_join(bench: Building, monkeypatch: pyte
     assert bench.define(f"CREATE VIEW both AS SELECT x, COUNT(*) AS n FROM {other} JOIN t ON k = t.a GROUP BY x "
                         "HAVING n >= 0").filling
     bench.idle()
-    assert sum(read) == ROWS, "the other side was read, too"
+    assert max(read) < 1_000 and sum(read) <= ROWS + 1_000, "a side was read at once, or twice"
     validate(bench.worker.engine)
     assert bench.all_of("both") == Counter(Counter(bench.rows.values()).items())
 

@@ -396,6 +396,11 @@ def test_lookups_by_key_prefix_and_index(rig: Rig) -> None:
     assert found((0, 1), (3, 4), (99, 1), (5, 0)) == [(0, (3, 4, "T2")), (2, (5, 0, None))]
     assert found((1, 0), (4, 3), (4, 3)) == [(0, (3, 4, "T2")), (1, (3, 4, "T2"))]
     assert found((0,), (7,)) == [(0, (7, s, f"T{(7 + s) % 5}" if s else None)) for s in range(20)]
+    by_all = (("t2", 4, 3), ("t3", 4, 3), (None, 0, 5), ("T1", 0, 5), ("T2", 4, 3))
+    assert found((2, 1, 0), *by_all) == [(0, (3, 4, "T2")), (2, (5, 0, None)), (4, (3, 4, "T2"))], "by the key in it"
+    codes = [[encode(v, table.columns[c].type, rig.symbols) for v, c in zip(k, (2, 1, 0), strict=True)] for k in by_all]
+    scan = rig.store.begin_lookup("v", (2, 1, 0), np.array(codes[:4], np.int64).T)
+    assert [scan.next(3)[1].tolist(), scan.next(3)[1].tolist()] == [[0, 2], []] and scan.over and scan.same()
     with pytest.raises(KeyError, match="add_index"):
         found((2,), ("T1",))
     rig.store.add_index("v", (2,))
@@ -429,6 +434,8 @@ def test_indexes_that_nobody_needs_any_more_go_oldest_first(rig: Rig) -> None:
     assert kept() == [(5,), (1,), (4,)], "a declared one always"
     rig.reopen()
     assert sorted(kept()) == [(1,), (4,), (5,)]
+    rig.store.trim_indexes("wide", [(0, 1)], 1)
+    assert sorted(kept()) == [(4,), (5,)], "by the key nobody needs another"
     rig.store.trim_indexes("wide", [], 0)
     assert kept() == [(5,)]
     rig.write(Update("wide", ((1, const(50, INT)),), None))

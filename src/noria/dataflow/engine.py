@@ -15,6 +15,7 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation
 from noria.core.limits import ERROR_CODE, NULL_CODE
+from noria.core.ranking import Order
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import decode
@@ -390,6 +391,8 @@ class Engine:
         if in_use and not waits:
             self.build(node)
             return
+        if at_once and not waits and node.op.from_end(self, node, node.parents[0]):
+            return
         above = {m: m.op.size(self, m) for m in nearest(node)}
         if large is not None and sum(rows for m, rows in above.items() if not m.parents) > large and not waits:
             node.stash = []
@@ -421,6 +424,12 @@ class Engine:
             if self.work is not None:
                 self.work.product(sum(map(len, parts)), node.width)
         return concat(parts, node.width)
+
+    def first_rows(self, node: Node, order: Order, rows: int) -> Batch | None:
+        """As `oneshot.first_rows`."""
+        from noria.dataflow.oneshot import first_rows  # which needs the operators, and they need this module
+
+        return first_rows(self, node, order, rows)
 
     def driver(self, node: Node) -> int:
         """The left side of a join, whichever is larger: what is known here is no guide; on the way to a state that is

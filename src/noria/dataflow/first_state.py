@@ -36,6 +36,15 @@ class FirstState(Passing):
         for rows in engine.stream(top):  # what is there of no rows at all, as GROUP_CONCAT without groups
             n.op.tick(engine, shadow, [rows])
 
+    def step(self, engine: Engine) -> bool:
+        if not self.begun:
+            self._begin(engine)
+            assert self._shadow is not None
+            if self._shadow.op.from_end(engine, self._shadow, self.node.parents[0]):
+                self._finish(engine)
+                return True
+        return super().step(engine)
+
     @property
     def state(self) -> State | None:
         """What is being filled."""

@@ -25,6 +25,7 @@ from noria.state.ranges import Ranges
 from noria.state.table import Columns as Columns
 
 if TYPE_CHECKING:
+    from noria.dataflow.ahead import ReadAhead
     from noria.dataflow.elsewhere import Piece
     from noria.dataflow.engine import Engine
     from noria.dataflow.gathering import Gather
@@ -198,6 +199,15 @@ class Operator:
     def gate(self, node: Node) -> Gate:
         """What lets the node's rows pass in slices.  Stateful operators only."""
         raise NotImplementedError
+
+    def from_end(self, engine: Engine, node: Node, source: Node) -> bool:
+        """Fill a full state with rows of its input, `source`, from the end of an index of the tables, if that is enough
+        for it and little."""
+        return False
+
+    def ahead(self, node: Node, cols: Columns) -> ReadAhead | None:
+        """What reads the node's rows through once, for many lookups by these columns; None but for base tables."""
+        return None
 
     def values_between(self, engine: Engine, cols: Columns, low: int, high: int) -> Codes:
         """The distinct values of one column on disk, ascending.  Base tables only."""

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
-from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
+from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE, ONE_SHOT_ROWS
+from noria.core.ranking import Order
 from noria.dataflow.graph import (
     Columns,
     Mode,
@@ -244,21 +245,25 @@ class OneShot:
             end = reached
 
     def _in_order(self, node: Node, op: Top) -> Batch | None:
-        """The first rows of all, from the end of an index whose first column they are ordered by; None where there is
-        none, or a NULL could come before what it has."""
-        if op.group or not op.order or not op.k:
+        """A top of all rows, by `first`."""
+        rows = None if op.group else self.first(node.parents[0], op.order, op.k)
+        return None if rows is None else op.shown(self, rows)
+
+    def first(self, node: Node, order: Order, rows: int) -> Batch | None:
+        """So many of a node's first rows, or all that there are, and perhaps more, with all that rank among them: read
+        from the end of an index whose first column they are ordered by.  None where there is none, or a NULL could
+        come before what it has."""
+        if not order or not rows:
             return None
-        (column, descending), parent = op.order[0], node.parents[0]
-        field = parent.fields[column]
+        column, descending = order[0]
+        field = node.fields[column]
         if field.type.is_text or (field.nullable and not descending):
             return None
-        end = self._reach(parent, (column,), MIN_INT, MAX_INT, op.k, descending)
+        end = self._reach(node, (column,), MIN_INT, MAX_INT, rows, descending)
         if end is None:
             return None
-        rows, _ = self._first(parent, (column,), (MIN_INT, MAX_INT), end, op.k, descending)
-        if field.nullable and int(rows.weights.sum()) < op.k:
-            return None
-        return op.shown(self, rows)
+        found, _ = self._first(node, (column,), (MIN_INT, MAX_INT), end, rows, descending)
+        return None if field.nullable and int(found.weights.sum()) < rows else found
 
     def _reach(self, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int | None:
         """A value up to which about so many rows of the tables lie, counted from low (descending: from high); the other
@@ -365,6 +370,17 @@ class OneShot:
 
     def note(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None) -> None:
         """What happens here is no event of the graph."""
+
+
+def first_rows(engine: Engine, node: Node, order: Order, rows: int) -> Batch | None:
+    """`OneShot.first` of a node in the graph, from the tables alone; None where that is more than one request may read,
+    or rows come from other workers."""
+    if any(n.op.remote for n in ancestors(node)):
+        return None
+    try:
+        return OneShot(engine, {}, ONE_SHOT_ROWS).first(node, order, rows)
+    except TooMuch:
+        return None
 
 
 def _table(node: Node) -> str:

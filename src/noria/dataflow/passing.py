@@ -16,6 +16,7 @@ from noria.core.errors import SqlError
 from noria.dataflow.graph import Node, Operator, nearest
 
 if TYPE_CHECKING:
+    from noria.dataflow.ahead import ReadAhead
     from noria.dataflow.engine import Engine
     from noria.dataflow.ops.gate import Gate
 
@@ -50,6 +51,7 @@ class Passing(Build):
         self._top: Node | None = None  # the last of the way
         self._way: list[Node] = []  # copies of stateless nodes, and gates, in topological order
         self._gates: list[tuple[Node, Gate]] = []
+        self._ahead: list[ReadAhead] = []  # to be read before anything passes
         self.sources: set[Node] = set()
 
     @property
@@ -78,10 +80,19 @@ class Passing(Build):
         drivers = set(n.op.drivers() or range(len(n.parents)))
         if n.op.drivers():  # the largest: what it looks up meets few rows
             drivers = {max(drivers, key=lambda port: _rows(engine, n.parents[port]))}
+            self._read_ahead(engine, n, min(drivers))
         copy = self._copied(n, n.op, tuple(self._driven(engine, p) if port in drivers else self._plain(p)
                                            for port, p in enumerate(n.parents)))
         copy.driver = min(drivers, default=0)
         return copy
+
+    def _read_ahead(self, engine: Engine, n: Node, driver: int) -> None:
+        """What rows of the driver will be looked up in, where that is most of a table."""
+        for port, columns in enumerate(n.op.lookups()):
+            if port != driver and columns:
+                ahead = n.parents[port].op.ahead(n.parents[port], columns)
+                if ahead is not None and ahead.worth_it(engine, _rows(engine, n.parents[driver])):
+                    self._ahead.append(ahead)
 
     def _plain(self, n: Node) -> Node:
         """What the other side of a join looks up in: n as it is."""
@@ -112,6 +123,9 @@ class Passing(Build):
     def step(self, engine: Engine) -> bool:
         if not self.begun:
             self._begin(engine)
+        if (ahead := next((a for a in self._ahead if not a.over), None)) is not None:
+            ahead.step(engine, self.rows)
+            return False
         for node, gate in self._gates:
             if not gate.open:
                 rows = gate.advance(engine, self.rows)
@@ -125,7 +139,8 @@ class Passing(Build):
 
     def counts(self, engine: Engine) -> tuple[int, int]:
         gates = [gate for _, gate in self._gates]
-        return sum(g.done for g in gates), sum(g.total(engine) for g in gates)
+        total = sum(g.total(engine) for g in gates) + sum(a.total(engine) for a in self._ahead)
+        return sum(g.done for g in gates) + sum(a.done for a in self._ahead), total
 
 
 def _rows(engine: Engine, n: Node) -> int:

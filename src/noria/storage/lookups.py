@@ -17,8 +17,8 @@ from noria.storage.table import Index, Table
 
 
 def access(source: Table, columns: tuple[int, ...]) -> tuple[Index | None, tuple[int, ...]]:
-    """`Table.access` of columns that have one."""
-    found = source.access(columns)
+    """`Table.way` of columns that have one."""
+    found = source.way(columns)
     if found is None:
         raise KeyError(f"no index of {source.name} on columns {columns}: add_index first")
     return found
@@ -54,14 +54,26 @@ def present(values: list[bytes | None], ordinals: Codes) -> tuple[list[bytes], C
     return [v for v in values if v is not None], ordinals[rows]
 
 
+def agreeing(source: Table, columns: tuple[int, ...], order: tuple[int, ...], keys: Codes, rows: Codes, ordinals: Codes
+             ) -> tuple[Codes, Codes]:
+    """Of rows that were found by some of the columns those that have the keys' values in the others, too."""
+    rest = tuple(c for c in columns if c not in order)
+    if not rest or not len(ordinals):
+        return rows, ordinals
+    wanted = prefixes(source, columns, rest, keys)
+    have = source.columns_key([rows[c] for c in rest], rest)
+    at = [i for i, (h, o) in enumerate(zip(have, ordinals.tolist(), strict=True)) if h == wanted[o]]
+    return (rows, ordinals) if len(at) == len(have) else (np.ascontiguousarray(rows[:, at]), ordinals[at])
+
+
 class KeyedScan:
     """Implements dataflow.protocols.KeyedScan."""
 
     def __init__(self, engine: Engine, source: Table, columns: tuple[int, ...], keys: Codes):
         self._engine, self._source, self._columns = engine, source, columns
         self._table = source.definition
-        self._index, order = access(source, columns)
-        self._starts = prefixes(source, columns, order, keys)
+        self._index, self._order = access(source, columns)
+        self._keys, self._starts = keys, prefixes(source, columns, self._order, keys)
         self._at = 0  # the ordinal of the key that it has come to
         self._after: bytes | None = None  # the last of its entries that was read
 
@@ -82,7 +94,9 @@ class KeyedScan:
         ordinals = np.repeat(np.arange(first, first + len(counts)), counts)
         if index is not None and values:
             values, ordinals = present(engine.get(source.family, values), ordinals)
-        return Batch.of(source.codes(values)), ordinals
+        codes = source.codes(values)
+        codes, ordinals = agreeing(source, self._columns, self._order, self._keys, codes, ordinals)
+        return Batch.of(codes), ordinals
 
     def passed(self, rows: Batch, ordinals: Codes) -> npt.NDArray[np.bool_]:
         before: npt.NDArray[np.bool_] = ordinals < self._at
@@ -97,6 +111,6 @@ class KeyedScan:
         return before
 
     def same(self) -> bool:
-        found, was, now = self._source.access(self._columns), self._table, self._source.definition
+        found, was, now = self._source.way(self._columns), self._table, self._source.definition
         return (found is not None and found[0] == self._index
                 and (now.table_id, now.keyed, now.columns) == (was.table_id, was.keyed, was.columns))

@@ -246,7 +246,7 @@ class RocksStore(Deciding):
 
     def trim_indexes(self, table: str, needed: Iterable[tuple[int, ...]], most: int) -> None:
         into = self.table(table)
-        used = {into.access(columns) for columns in needed}
+        used = {into.way(columns) for columns in needed}
         idle = [i for i in into.indexes if not i.name and all(u is None or u[0] is not i for u in used)]
         for index in idle[: max(len(idle) - most, 0)]:
             batch = WriteBatch(raw_mode=True)
@@ -377,13 +377,15 @@ class RocksStore(Deciding):
             values, ordinals = lookups.present(self._engine.get(source.family, starts), np.arange(len(starts)))
         else:
             values, ordinals = lookups.under(self._engine, source, index, starts, most)
-        return Batch.of(source.codes(values, texts)), ordinals
+        some = texts if texts is None or len(order) == len(columns) else {*texts, *columns}
+        rows, ordinals = lookups.agreeing(source, columns, order, keys, source.codes(values, some), ordinals)
+        return Batch.of(rows), ordinals
 
     def begin_lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> lookups.KeyedScan:
         return lookups.KeyedScan(self._engine, self._readable(table), columns, keys)
 
     def finds(self, table: str, columns: tuple[int, ...]) -> bool:
-        return self.table(table).access(columns) is not None
+        return self.table(table).way(columns) is not None
 
     def within(self, table: str, columns: tuple[int, ...], keys: Codes, rows: int) -> bool:
         """As the protocol says."""

@@ -213,3 +213,7 @@ class Table:
             if set(of[: len(wanted)]) == wanted:
                 return index, of[: len(wanted)]
         return None
+
+    def way(self, columns: Sequence[int]) -> tuple[Index | None, tuple[int, ...]] | None:
+        """As `access`; else the primary key where it is among these columns: what else they say is compared."""
+        return self.access(columns) or ((None, self.key) if self.key and set(self.key) < set(columns) else None)

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from noria.core.batch import Batch, Codes
 from noria.core.types import BESIDE, Field, TableDef
+from noria.dataflow.ahead import ReadAhead
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import (
     Columns,
@@ -76,6 +77,9 @@ class Base(Stateful):
     def gate(self, node: Node) -> Gate:
         """A bag's rows do not tell where they lie."""
         return KeyGate(node, lambda: self.table.name) if self.table.primary_key else WholeGate(node)
+
+    def ahead(self, node: Node, cols: Columns) -> ReadAhead | None:
+        return ReadAhead(node, cols, lambda: self.table)
 
     def rekey(self, table: TableDef, width: int) -> None:
         """The rows lie in another order from now on."""

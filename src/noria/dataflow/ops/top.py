@@ -6,7 +6,8 @@ Kept: of each group that a present key covers the first rows, whole rows of the 
     otherwise                what ranks up to the last kept row is complete, and more may follow
 
 so a row that comes or goes behind the last kept one costs nothing, and only when the kept ones fall below k is the
-group pulled again, through an index that holds it (rule R15).  A few rows more than k are kept, so that this is rare:
+group pulled again, through an index that holds it (rule R15); the first rows of all, without groups, from the end of an
+index that they are ordered by, where there is one.  A few rows more than k are kept, so that this is rare:
 exact under any removal, and the rows of a group are read once for many that leave its top.
 d(out) = what the kept rows show after the tick - what they showed before.
 """
@@ -133,6 +134,12 @@ class Top(Stateful):
             parts.append(self._stored(engine, node, kept))
         node.stored.fill(cols, keys, concat(parts, node.width))
 
+    def from_end(self, engine: Engine, node: Node, source: Node) -> bool:
+        rows = None if self.group else engine.first_rows(source, self.order, self.most)
+        if rows is not None:
+            table_of(node).apply(self.head(engine, rows))
+        return rows is not None
+
     def _covered(self, node: Node, groups: Codes) -> Mask:
         """Which groups (folded keys) a present key covers."""
         out = np.full(groups.shape[1], node.full)
@@ -242,7 +249,8 @@ class Top(Stateful):
         parent = node.parents[0]
         engine.note("pulls", node, self.group, groups, lambda: " again")
         if not self.group:
-            return engine.everything(parent)
+            rows = engine.first_rows(parent, self.order, self.most)
+            return engine.everything(parent) if rows is None else rows
         rest, found = np.ones(groups.shape[1], np.bool_), []
         for cols in [self._own] if node.full else node.indexes:
             keys = np.ascontiguousarray(groups[[self.group.index(c) for c in cols]])
