@@ -98,6 +98,10 @@ def test_errors_come_when_preparing(text: str) -> None:
     ("SELECT a1 FROM t2 WHERE `id` = 1.5", "SELECT a1 FROM t2 WHERE `id` = ?", [Decimal("1.5")]),
     ("... WHERE a = 'it''s' AND b = \"say \\\"x\\\"\"", "... WHERE a = ? AND b = ?", ["it's", 'say "x"']),
     ("a = 1e3, b = '\\n\\0\\%'", "a = ?, b = ?", [1000.0, "\n\0\\%"]),
+    ("SELECT a FROM t WHERE b = 3 ORDER BY a limit 10 OFFSET\n20", "SELECT a FROM t WHERE b = ? ORDER BY a limit 10 "
+     "OFFSET\n20", [3]),
+    ("(SELECT 1 LIMIT 5 , 7) UNION SELECT a, 2 FROM t WHERE offset = 4 LIMIT 1", "(SELECT ? LIMIT 5 , 7) UNION SELECT "
+     "a, ? FROM t WHERE offset = ? LIMIT 1", [1, 2, 4]),
     ("VALUES (1,-2,'é')", "VALUES (?,-?,?)", [1, 2, "é"]),
 ])
 def test_shape(text: str, shape: str, literals: list[Any]) -> None:

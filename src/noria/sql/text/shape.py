@@ -2,6 +2,8 @@
 
     SELECT a FROM t WHERE id = 7 AND b = 'x'   →   SELECT a FROM t WHERE id = ? AND b = ?,  (7, 'x')
 
+The numbers of LIMIT and OFFSET stay in the shape: they decide which view answers.
+
 Only recognises: whoever keeps shapes parses a text and its shape once, and uses the shape if binding the
 literals to it gives the command of the text.  Keeps true: None for every text it is not sure of (comments,
 parameters, several statements, variables, prefixed strings); the parser decides those.
@@ -22,6 +24,8 @@ _LITERAL = re.compile(
     r"""|(?<=[0-9])(?<![\w.$@`\\][0-9])[0-9]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.$`])))""", re.DOTALL)
 _DOUBTFUL = re.compile(
     r"[;#@\\?/'\"-](?:(?<=[;#@\\'\"])|(?<=-)-|(?<=/)\*|(?<=[\w?]\?)|(?<=\?)(?:\s*\?|\w))")
+_ENDS = re.compile(r"\b(?:limit|offset)\s", re.IGNORECASE)
+_BEFORE_END = re.compile(r"\b(?:limit|offset)\s+(?:\d+\s*,\s*)?\Z", re.IGNORECASE)
 _QUOTED_NAME = re.compile(r"`[\w$]+`")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
@@ -39,10 +43,24 @@ def shape_of(text: str) -> tuple[str, list[Any]] | None:
         return None
     if "`" in shape and shape.count("`") != 2 * len(_QUOTED_NAME.findall(shape)):
         return None
+    if _ENDS.search(shape) is not None:
+        parts = _with_ends(parts)
+        shape = "?".join(parts[::2])
     try:
         return shape, [int(p) if p.isdigit() else literal_of(p) for p in parts[1::2]]
     except ValueError:  # thousands of digits: the parser tells
         return None
+
+
+def _with_ends(parts: list[str]) -> list[str]:
+    """Texts and the literals between them, those of LIMIT and OFFSET as texts."""
+    found = parts[:1]
+    for literal, after in zip(parts[1::2], parts[2::2], strict=True):
+        if _BEFORE_END.search(found[-1]) is not None:
+            found[-1] += literal + after
+        else:
+            found += [literal, after]
+    return found
 
 
 def literal_of(token: str) -> Any:
