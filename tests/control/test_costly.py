@@ -119,6 +119,7 @@ def test_few_rows_are_never_for_spark(db: Database, monkeypatch: pytest.MonkeyPa
 
 def test_the_view_answers_where_spark_is_slower(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("noria.core.limits.SPARK_ROWS", 0)
+    monkeypatch.setattr("noria.core.limits.FILL_PATIENCE_S", 0)
     spark = SlowSpark()
     assert pairs(db, monkeypatch, spark) == {1_000}
     assert (spark.asked, spark.given_up) == (1, 1)
@@ -126,6 +127,7 @@ def test_the_view_answers_where_spark_is_slower(db: Database, monkeypatch: pytes
 
 def test_the_view_answers_where_spark_fails(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("noria.core.limits.SPARK_ROWS", 0)
+    monkeypatch.setattr("noria.core.limits.FILL_PATIENCE_S", 0)
     spark = SlowSpark(SqlError(1105, "HY000", "there is no driver"))
     assert pairs(db, monkeypatch, spark) == {1_000}
     assert spark.asked == 1

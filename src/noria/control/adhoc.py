@@ -26,7 +26,7 @@ from noria.core import limits
 from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError, adhoc_too_large, adhoc_too_long
 from noria.dataflow import packets
 from noria.dataflow.rehearsal import NodePlan, Rehearsal, ViewPlan
-from noria.plan.mir import Mir, TopK, tables_of
+from noria.plan.mir import Mir, TopK, is_copy, tables_of
 from noria.plan.optimizer import shared_top
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
@@ -58,7 +58,7 @@ class AdHoc(Catalog):
         self._sent: tuple[asyncio.Task[Any] | None, asyncio.Future[Any]] | None = None  # the change under way
         self._costly: OrderedDict[tuple[Mir, tuple[int, ...]], tuple[int, float]] = OrderedDict()
         """SELECTs whose view took the worker too long: under which version of the program, and how long that counts."""
-        self._small: set[str] = set()  # ad-hoc views over few rows: Spark would take longer than any wait for them
+        self._above: dict[str, int] = {}  # of ad-hoc views, how many rows of tables they were made over
         self.policy = Policy()
         self.first_states = FirstStates(link, self._unfillable, self._unwanted)
 
@@ -120,8 +120,13 @@ class AdHoc(Catalog):
         found: Rehearsal = reply.value
         (view,) = found.views
         rows = sum(found.rows.get(name, 0) for name in tables_of(wanted.plan))
-        if rows > limits.ADHOC_FULL_ROWS and _holds_all(view.nodes, isinstance(add.view.plan, TopK)):
-            raise adhoc_too_large(rows)
+        if rows <= min(limits.ADHOC_COPY_ROWS, limits.ADHOC_FULL_ROWS):
+            return view
+        if _holds_all(view.nodes, isinstance(add.view.plan, TopK)):
+            most = limits.ADHOC_SHARE * (await self._stats())["memory_limit"]
+            taken = sum(n.nbytes for n in view.nodes if n.new and n.filled)
+            if rows > limits.ADHOC_FULL_ROWS or is_copy(add.view.plan) or 0 < most < taken:
+                raise adhoc_too_large(rows)
         return view
 
     def _begun(self, wanted: ViewDef) -> _Pending:
@@ -175,16 +180,13 @@ class AdHoc(Catalog):
             found = await self._stats()
             rows = sum(found["tables"].get(name, 0) for name in tables_of(wanted.plan))
             kept = shared_top(wanted)
-            if rows > limits.ADHOC_FULL_ROWS:
-                if not wanted.key and kept is wanted:
-                    raise adhoc_too_large(rows)
+            if rows > min(limits.ADHOC_COPY_ROWS, limits.ADHOC_FULL_ROWS):
                 await self.rehearsed(wanted)
             self._adhoc_made += 1
             view = self._numbered(replace(kept, name=f"adhoc_{self._adhoc_made}", adhoc=True))
             reply = await self._migrate_adhoc(wanted, published(view), self._crowding(found))
             self._remember(view, set())
-            if rows <= limits.SPARK_ROWS:
-                self._small = {v.name for v in self._adhoc.values() if v.name in self._small} | {view.name}
+            self._above = {v.name: self._above.get(v.name, 0) for v in self._adhoc.values()} | {view.name: rows}
             self._planned(reply)
             return view
 
@@ -218,9 +220,13 @@ class AdHoc(Catalog):
             self._cost_too_much(wanted)
             raise adhoc_too_long(self.hold_ms) from None
 
-    def is_small(self, view: ViewDef) -> bool:
-        """Is it an ad-hoc view over few rows?  A wait for it is short, however busy the machine is."""
-        return view.name in self._small
+    def patience_s(self, view: ViewDef) -> float | None:
+        """So long an ad-hoc view that fills is awaited before Spark is asked, too, which takes some seconds and the
+        processors that the view is filled by; None: Spark is not asked, for a wait for few rows is always shorter."""
+        rows = self._above.get(view.name, 0)
+        if rows <= limits.SPARK_ROWS:
+            return None
+        return self.hold_ms / 1000 + min(rows / limits.FILL_ROWS_S, limits.FILL_PATIENCE_S)
 
     def _is_costly(self, wanted: ViewDef) -> bool:
         version, until = self._costly.get((wanted.plan, wanted.key), (-1, 0.0))

@@ -13,7 +13,7 @@ from noria.control.published import columns_asked
 from noria.control.recipe import stored, stored_text
 from noria.core.errors import KeptAsText, SqlError
 from noria.core.types import TableDef
-from noria.plan.mir import Mir, tables_of
+from noria.plan.mir import Mir, TopK, tables_of
 from noria.plan.optimizer import essence, kept_top
 from noria.plan.view import ViewDef
 from noria.sql.statements.text_views import TextView
@@ -181,8 +181,12 @@ class Catalog(Relations):
         raise NotImplementedError
 
     def readerless(self, wanted: ViewDef) -> ViewDef | None:
-        """A named view that would hold it if it had a reader; itself, if it is one."""
+        """A named view that would hold it if it had a reader; itself, if it is one.  Of views that hold more than is
+        asked for only those that keep few rows: the reader of another one may cost far more than what is asked."""
         found = [v for v in self._answering(wanted) if fold(v.name) in self._readerless]
+        if not found:
+            more = [self._views[n] for n in self._held.others(wanted) if n in self._readerless]
+            found = [v for v in more if isinstance(v.plan, TopK)]
         return next((v for v in found if v.name == wanted.name), found[0] if found else None)
 
     def _holding(self, wanted: ViewDef) -> Iterator[ViewDef]:

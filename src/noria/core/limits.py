@@ -7,12 +7,15 @@ MAX_INT = 2**63 - 1
 MAX_DECIMAL_DIGITS = 18  # what an int64 holds for every digit pattern
 
 FIRST_ROWS_AMONG = 1_000  # of a view are read for the first few at most: asked again, these get a view of their own
-ADHOC_FULL_ROWS = 200_000  # an ad-hoc SELECT never creates full state over more base rows than this
+ADHOC_FULL_ROWS = 5_000_000  # an ad-hoc SELECT never creates full state over more base rows: some ten seconds' work
+ADHOC_COPY_ROWS = 200_000  # nor, over more than these, one that neither groups, filters nor limits them: a copy
 LOOKUP_KEYS = 10_000  # a SELECT whose IN lists ask for more of one view is answered by Spark: others wait 0.03 s for it
 TOP_ROWS = 10_000  # LIMIT and OFFSET up to so many rows are kept in order; beyond, all rows are kept
 AFTER_SYMBOL_BYTES = 64 * 2**20  # texts that a front end keeps to compare looked-up rows; then it starts anew
 ONE_SHOTS = 1  # so often is a SELECT answered without a view; asked again, it becomes one
 ONE_SHOT_ROWS = 20_000  # of tables and states, read for an answer without a view: what reads more is given a view
+FILL_ROWS_S = 200_000  # of tables, that a busy worker reads in a second to fill a view; twice as many when it is quiet
+FILL_PATIENCE_S = 15  # at most so long a SELECT waits for its view before Spark is asked, too
 SPARK_ROWS = 100_000  # over fewer base rows a SELECT waits for its view, never for Spark, which takes longer
 ONE_SHOT_MS = 50  # so long may it keep the worker: then likewise
 ONE_SHOT_BYTES = 32 * 2**20  # an intermediate result of it

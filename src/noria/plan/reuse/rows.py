@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from noria.core.expressions.expr import Col, Expr, conjuncts, substitute
-from noria.plan.mir import Filter, Join, Mir, Project
+from noria.plan.mir import Filter, Join, Mir, Project, TopK
+from noria.plan.optimizer.rewrites import without_copy
 from noria.plan.reuse.join_order import joined
 from noria.plan.reuse.remembered import remembered
 
@@ -47,6 +48,8 @@ def _apart(plan: Mir) -> Rows:
         return replace(below, terms=below.terms.union(_over(t, below) for t in conjuncts(plan.predicate)))
     if isinstance(plan, Join):
         return _of_join(plan)
+    if isinstance(plan, TopK):  # what it is of may have other names, as a view's columns have
+        return _as_it_is(plan.with_inputs(without_copy(plan.input)))
     return _as_it_is(plan)
 
 

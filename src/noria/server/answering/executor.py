@@ -241,12 +241,11 @@ class Executor:
         """When the view can be read; for an ad-hoc one nobody waits long, if Spark can answer meanwhile."""
         if not self.program.first_states.wait_for(reader):
             return
-        held = reader.adhoc and self._bulk is not None and not self.program.is_small(reader)
-        hold_s = self.program.hold_ms / 1000 if held else None
+        hold_s = self.program.patience_s(reader) if reader.adhoc and self._bulk is not None else None
         try:
             await asyncio.wait_for(self.program.first_states.of(reader), hold_s)
         except TimeoutError:
-            raise took_too_long(self.program.hold_ms) from None
+            raise took_too_long(round((hold_s or 0) * 1000)) from None
 
     async def _or_by_spark(self, fetch: Callable[[], Awaitable[ResultSet]], reader: ViewDef,
                            select: Callable[[], sql.Select], tell: Tell) -> ResultSet:
