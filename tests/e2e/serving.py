@@ -27,7 +27,7 @@ from ports import free_port
 
 T = TypeVar("T")
 START_S = 300  # a server may take so long on a busy machine, when its kernels have to be compiled first
-READY = re.compile(r"noria ready mysql=127\.0\.0\.1:(\d+) http=(127\.0\.0\.1:\d+)\n")
+READY = re.compile(r"noria ready mysql=127\.0\.0\.1:(\d+) http=(127\.0\.0\.1:\d+)(?: filling=\S+)?\n")
 SERVE_IN = (
     "import sys; from pathlib import Path; from noria.server.node import serve; "
     "from noria.server.settings import Settings; data, run = map(Path, sys.argv[1:]); "

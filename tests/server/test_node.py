@@ -22,6 +22,7 @@ import noria
 from noria.core.errors import SqlError
 
 pytestmark = pytest.mark.spark
+READY = re.compile(r"noria ready mysql=127\.0\.0\.1:(\d+) http=(127\.0\.0\.1:\d+)(?: filling=(\S+))?\n")
 PROGRAM = (
     "CREATE TABLE stories (id INT PRIMARY KEY, title VARCHAR(40))",
     "CREATE TABLE votes (story_id INT NOT NULL, user INT NOT NULL, PRIMARY KEY (story_id, user))",
@@ -41,7 +42,7 @@ class Served:
              *options], stdout=subprocess.PIPE, stderr=self.log, text=True)
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()
-        found = re.fullmatch(r"noria ready mysql=127\.0\.0\.1:(\d+) http=(127\.0\.0\.1:\d+)\n", self.line)
+        found = READY.fullmatch(self.line)
         if found is None:
             self.process.wait(60)
             self.log.seek(0)

@@ -65,7 +65,8 @@ def command(
 ) -> None:
     """Serve a database over the MySQL protocol and HTTP until SIGTERM.
 
-    When it serves it prints one line: noria ready mysql=HOST:PORT http=HOST:PORT
+    When it serves it prints one line: noria ready mysql=HOST:PORT http=HOST:PORT, and, where views are still being
+    filled, filling=VIEW:PERCENT:SECONDS,...; /health tells how that goes on.
     """
     from noria.server.node import serve
     from noria.server.settings import Settings, SettingsError, parse_size, read_password

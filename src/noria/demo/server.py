@@ -63,7 +63,8 @@ class Server:
             if time.monotonic() > until:
                 raise self.failed(f"the server was not ready within {READY_S} s")
             yield self._last_step()
-        found = re.fullmatch(r"noria ready mysql=127\.0\.0\.1:(\d+) http=(\S+)\n", self.process.stdout.readline())
+        line = self.process.stdout.readline()
+        found = re.fullmatch(r"noria ready mysql=127\.0\.0\.1:(\d+) http=(\S+)(?: filling=\S+)?\n", line)
         if found is None:
             self.process.wait(STOP_S)
             raise self.failed("the server did not start")

@@ -18,6 +18,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,7 @@ from noria.runtime.sharded import ShardedLink
 from noria.runtime.tunnel import FRONTS
 from noria.runtime.worker_main import WorkerConfig, feeds_dir, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
+from noria.server.answering.filling import Filling, Progress
 from noria.server.applying import applied
 from noria.server.bulk.indexes import Indexes
 from noria.server.bulk.jobs import Bulk
@@ -83,6 +85,7 @@ log = logging.getLogger("noria")
 CLIENTS_STOP_S = 5  # running statements get so long to end when the server stops
 WORKER_MEMORY_SHARE = 0.9  # of the limit; the rest is for kept replies
 MEMORY_WATCH_S = 10  # between two looks at what cannot be evicted
+FILLING_S = 0.5  # so long a worker may take to tell what it is filling: /health does not wait for it
 SWITCH_S = 0.001  # a thread that orders or encodes many rows gives the event loop its turn after so long
 LEAST_LIMIT = 2**20  # bytes that a limit set while the server runs may be
 
@@ -143,6 +146,7 @@ class Node:
         self._warnings = 0
         self.mysql: MysqlServer | Fronts | None = None
         self.ready_line = ""
+        self._progress = Progress(time.monotonic)
         self.certificates = None
         if settings.tls_cert is not None and settings.tls_key is not None:
             self.certificates = Certificates(settings.tls_cert, settings.tls_key)
@@ -269,7 +273,8 @@ class Node:
         self.http = HttpServer(make_app(self, policy), self.certificates)
         await self.http.start(http)
         self._closers += [("HTTP", self.http.stop), ("feeds", self.feeds.close)]
-        self.ready_line = f"noria ready mysql={_address(self.mysql.address)} http={_address(self.http.address)}"
+        self.ready_line = (f"noria ready mysql={_address(self.mysql.address)} http={_address(self.http.address)}"
+                           f"{Progress.line(await self._filling())}")
 
     def _made_fronts(self, host: str, port: int) -> Fronts:
         settings, several = self.settings, self.settings.workers
@@ -318,13 +323,22 @@ class Node:
             await self.link.recover(SetLimit(self._worker_limit))
 
     # ------------------------------------------------------------ what HTTP asks
-    def health(self) -> dict[str, Any]:
+    async def _filling(self) -> list[Filling]:
+        """Views that have not all their rows; none where no worker tells within FILLING_S."""
+        if self.link.state is not LinkState.UP:
+            return []
+        with contextlib.suppress(ConnectionError, TimeoutError, SqlError):
+            return self._progress.told(await asyncio.wait_for(self.executor.builds(), FILLING_S))
+        return []
+
+    async def health(self) -> dict[str, Any]:
+        filling = [f.as_json() for f in await self._filling()]
         up = self.link.state is LinkState.UP
         pids = [0 if link.hello is None else link.hello.pid for link in self.links]
         return {"status": "ok" if up else "recovering", "worker": self.link.state.value, "spark": self.supervisor.state,
                 "worker_pid": pids[0], "worker_pids": pids,
                 "front_end_pids": (self._fronts.pids() if self._fronts is not None else []) or [os.getpid()],
-                "why": "" if up else self.link.why}
+                "filling": filling, "why": "" if up else self.link.why}
 
     async def stats(self) -> dict[str, Any]:
         numbers = self.executor.stats() | self.guard.numbers

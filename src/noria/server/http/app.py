@@ -82,7 +82,7 @@ class Services(Protocol):
     feeds: Feeds
     guard: LoginGuard
 
-    def health(self) -> dict[str, Any]: ...
+    async def health(self) -> dict[str, Any]: ...
 
     async def stats(self) -> dict[str, Any]: ...
 
@@ -201,7 +201,7 @@ class Api:
         ]
 
     async def health(self, request: Request) -> Response:
-        body = {"version": __version__, **self._s.health()}
+        body = {"version": __version__, **await self._s.health()}
         return JSONResponse(body, 200 if body["status"] == "ok" else 503)
 
     async def metrics(self, request: Request) -> Response:
