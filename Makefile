@@ -81,7 +81,7 @@ docs: setup
 	@$(PYTHON) scripts/docs.py
 
 lint: setup
-	@$(PYTHON) -m ruff check src tests bench scripts
+	@$(PYTHON) -m ruff check src tests bench scripts examples
 
 types: setup
 	@$(PYTHON) -m mypy
