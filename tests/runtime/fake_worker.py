@@ -132,6 +132,9 @@ class FakeWorker:
             os.kill(os.getpid(), signal.SIGKILL)
         return Wrote(envelope.seq, tuple(WriteResult(affected=1, last_insert_id=o.rows[0][0]) for o in orders))
 
+    def keep(self) -> None:
+        pass
+
     def outgoing(self) -> list[tuple[int, Envelope]]:
         return []
 

@@ -260,6 +260,11 @@ def _codec_of(kind: type) -> Codec:
     return codec
 
 
+def encoded(value: Any) -> bytes:
+    """Of an object of a class of its own: the same bytes in every process."""
+    return _codec_of(type(value)).encode(value)
+
+
 def packed(value: Any) -> bytes:
     """An object of a class that is `encoded_once`: the bytes are kept with it."""
     data: bytes | None = value.__dict__.get("_packed")

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation
 from noria.core.limits import ERROR_CODE, NULL_CODE
-from noria.core.ranking import Order
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import decode
@@ -33,6 +32,7 @@ from noria.dataflow.story import More, Story
 from noria.dataflow.work import Work
 
 if TYPE_CHECKING:
+    from noria.dataflow.saving import Saved
     from noria.dataflow.shards import Shards
     from noria.dataflow.slicing import Scan
 
@@ -64,6 +64,7 @@ class Engine:
         self.processor: Clock | None = None  # of what this thread has computed
         self.profile: Profile | None = None
         self.work: Work | None = None
+        self.saved: Saved | None = None  # states of an earlier life, until rows are written
         self.shards: Shards | None = None  # of several workers: what connects this one with the others
         self.settle: Callable[[], None] = lambda: None  # whoever plans the graph: makes the nodes that are wanted
         self._large: int | None = None  # as `relayout` was told
@@ -76,6 +77,7 @@ class Engine:
         """Run the deltas of base tables (already in the store), and what came from other workers to exchanges, through
         the graph as one tick."""
         self.tick_number += 1
+        self.saved = None if inputs else self.saved
         for scan in self.scans:
             scan.tick(inputs)
         pending: dict[int, list[Batch | None]] = {n.id: [rows] for n, rows in (arrived or {}).items()}
@@ -391,7 +393,8 @@ class Engine:
         if in_use and not waits:
             self.build(node)
             return
-        if at_once and not waits and node.op.from_end(self, node, node.parents[0]):
+        if at_once and not waits and ((self.saved is not None and self.saved.give(self, node))
+                                      or node.op.from_end(self, node, node.parents[0])):
             return
         above = {m: m.op.size(self, m) for m in nearest(node)}
         if large is not None and sum(rows for m, rows in above.items() if not m.parents) > large and not waits:
@@ -424,12 +427,6 @@ class Engine:
             if self.work is not None:
                 self.work.product(sum(map(len, parts)), node.width)
         return concat(parts, node.width)
-
-    def first_rows(self, node: Node, order: Order, rows: int) -> Batch | None:
-        """As `oneshot.first_rows`."""
-        from noria.dataflow.oneshot import first_rows  # which needs the operators, and they need this module
-
-        return first_rows(self, node, order, rows)
 
     def driver(self, node: Node) -> int:
         """The left side of a join, whichever is larger: what is known here is no guide; on the way to a state that is

@@ -240,6 +240,7 @@ def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArr
 
 def sweep(engine: Engine) -> int:
     """Free the strings that no state holds; the bytes freed.  Between ticks only."""
+    engine.saved = None  # nothing holds the strings of states that nobody wanted
     return engine.symbols.sweep(held(engine))
 
 

@@ -138,6 +138,7 @@ class Operator:
     stateful = False
     remote = False  # do its rows come from other workers, too?
     adhoc = False  # is it the reader of an ad-hoc view?
+    saves = False  # can its full state outlast an orderly end (`saving.py`)?
     drops = False  # base tables: are deltas that memory does not cover dropped?
 
     def fields(self) -> tuple[Field, ...]:
@@ -198,6 +199,14 @@ class Operator:
 
     def gate(self, node: Node) -> Gate:
         """What lets the node's rows pass in slices.  Stateful operators only."""
+        raise NotImplementedError
+
+    def saved(self, node: Node) -> Batch:
+        """What `restore` makes the full state of."""
+        raise NotImplementedError
+
+    def restore(self, engine: Engine, node: Node, rows: Batch) -> None:
+        """Make an empty full state what it was when its rows were saved."""
         raise NotImplementedError
 
     def from_end(self, engine: Engine, node: Node, source: Node) -> bool:

@@ -22,6 +22,7 @@ FATAL = (InvariantViolation, StoreBroken)
 
 def reload(engine: Engine, table: str) -> None:
     """The table's rows changed on disk."""
+    engine.saved = None
     _renew(engine, set(engine.bases.get(table, ())), at_once=True)
     if engine.shards is not None:
         engine.shards.load(table)

@@ -29,7 +29,7 @@ from noria.core.errors import (
 )
 from noria.core.limits import ADHOC_SHARE, ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
-from noria.dataflow import evict, export, loads, packets, ranged, render, validate, waits
+from noria.dataflow import evict, export, loads, packets, ranged, render, saving, validate, waits
 from noria.dataflow.changes import Changes, Planner
 from noria.dataflow.commits import Commits, TickFailed
 from noria.dataflow.deferred import Deferred
@@ -75,6 +75,7 @@ class Worker:
         self._late: list[Envelope] = []  # replies that waited for other workers
         self._store, self._symbols = store, symbols
         self._read_files, self._pid = read_files, pid
+        self.keep: Callable[[], None] = lambda: None  # saves `states`: its last act but `close`, where it ends in order
         self._steps = self._bugs = 0
         self._grows = True  # may something have got states since memory was looked at?
         self.around = around or Surroundings()
@@ -324,6 +325,14 @@ class Worker:
     def _goes_on(self) -> bool:
         """Is there something to do in slices?"""
         return bool(self._shots or self.engine.lookups or self.engine.builds)
+
+    def states(self) -> Iterator[saving.Named]:
+        """Full states that are worth saving when this worker ends in order, and their names."""
+        return saving.worth_saving(self.engine, self._changes.graph_plan())
+
+    def restore(self, states: saving.States) -> None:
+        """What an earlier life had saved, with the strings that this one has: the program is about to come back."""
+        self.engine.saved = saving.Saved(states, self._changes.graph_plan)
 
     def close(self) -> None:
         self._store.close()

@@ -72,9 +72,12 @@ class InProcessLink(Member):
             return
         if self._stepping is not None:
             self._stepping.cancel()
+        whole = self.state is LinkState.UP
         self._enter(LinkState.CLOSED, "closed")
         self._book.fail(WorkerGone("the database was closed"))
         if self.hello is not None:
+            if whole:
+                self._worker.keep()
             self._worker.close()
             self._lineage.release()
 

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -114,6 +115,9 @@ class HostedWorker(Protocol):
     def heard(self) -> tuple[int, ...]:
         """Of one of several: by worker, up to which of its messages everything is visible here (`Peers.heard`)."""
 
+    def keep(self) -> None:
+        """Save what the next life can use.  The last call before `close`, where this one ends in order."""
+
     def close(self) -> None: ...
 
 
@@ -159,7 +163,10 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
         worker = open_worker(config, lineage.incarnation, around)
         try:
             with line, _mesh(config, lineage.incarnation, note or _to_stderr) as mesh:
-                return Loop(config, worker, line, lineage.fence, clock, mesh, heard).run()
+                end = Loop(config, worker, line, lineage.fence, clock, mesh, heard).run()
+            if end == GOODBYE:
+                worker.keep()
+            return end
         except FrontEndGone as e:
             return str(e)
         finally:
@@ -408,6 +415,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     from noria.feeds.writer import FeedDirectory
     from noria.plan.lower import Lowering
     from noria.runtime import warm
+    from noria.runtime.keeping import keep, strings_of_before
     from noria.state.symbols import SymbolTable
     from noria.storage.engine import Memory
     from noria.storage.shards import Shard
@@ -418,6 +426,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     published = views_dir(config.run_dir, config.worker, config.workers)
     published.mkdir(mode=0o700, parents=True, exist_ok=True)
     symbols = SymbolTable(str(published))
+    saved = strings_of_before(config.shard_dir, symbols, around.note) if config.workers == 1 else None
     shard = Shard(config.worker, config.workers) if config.workers > 1 else None  # one has all rows
     store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation,
                        memory=Memory.within(config.memory_limit), shard=shard)
@@ -427,6 +436,10 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
                        memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS if by_spark else None,
                        large_index=WORKER_INDEX_ROWS if config.spark else 0, read_files=_record_batches,
                        pid=os.getpid(), around=around, workers=config.workers, incarnation=incarnation)
+    if config.workers == 1:  # of several, messages are under way when one of them ends
+        core.keep = partial(keep, config.shard_dir, core, store, symbols, around.note)
+    if saved is not None and saved.stand == store.stood():
+        core.restore(saved.states())
     return core  # type: ignore[no-any-return]  # imported in here only
 
 

@@ -32,6 +32,7 @@ from noria.state import symbol_kernels as kernels
 from noria.state.mapped import Memory, map_file, open_map
 from noria.state.symbol_kernels import (
     COUNT,
+    FREE,
     GENERATION,
     HEADER,
     HEAP_ROOM,
@@ -159,6 +160,30 @@ class SymbolTable:
     def find(self, text: str) -> int | None:
         code = self._ids.get(text)
         return _find(self._heap, self._starts, self._table, text) if code is None else code
+
+    # -------------------------------------------------------------- another life
+    def saved(self) -> tuple[Bytes, Codes, Codes]:
+        """All strings, for `restore` in a later life: their bytes; some numbers of the table and where each lies; their
+        folded twins."""
+        count = int(self._starts[COUNT])
+        return self._heap[:int(self._starts[TOP])], self._starts[:HEADER + count], self._folds[:count]
+
+    def restore(self, heap: Bytes, starts: Codes, folds: Codes) -> None:
+        """Be what another table was, with its ids; of a table without strings.  ValueError: it cannot have been one."""
+        count, own, spans = len(folds), self._starts, starts[HEADER:]
+        numbers = (int(starts[COUNT]), int(starts[TOP]), len(spans)) if len(starts) >= HEADER else ()
+        ends = (spans & _OFFSET) + (spans >> OFFSET_BITS)
+        sound = numbers == (count, len(heap), count) and not (ends > len(heap)).any() and not (folds >= count).any()
+        if int(own[COUNT]) or not sound:
+            raise ValueError("these are no strings of a table")
+        self._heap_memory.back(len(heap) + 1)
+        self._starts_memory.back(8 * (HEADER + count + 1))
+        self._folds_memory.back(8 * (count + 1))
+        self._heap[:len(heap)], self._folds[:count], own[HEADER:HEADER + count] = heap, folds, spans
+        own[[COUNT, TOP, LIVE, FREE]] = starts[[COUNT, TOP, LIVE, FREE]]
+        self._set_room()
+        self._use_table(self._fresh_table(max(_FIRST_SLOTS, 1 << (2 * (int(own[LIVE]) + 2)).bit_length())))
+        self._swept = self.memory()
 
     # -------------------------------------------------------------- ids to strings
     def text(self, code: int) -> str:

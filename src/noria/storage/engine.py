@@ -46,6 +46,7 @@ from noria.storage.errors import (
     table_damaged,
 )
 from noria.storage.mark import Mark
+from noria.storage.states import Stand
 
 META = "meta"
 DEFAULT = "default"  # RocksDB's own family, which we leave empty
@@ -113,6 +114,7 @@ class Engine:
             recovery.check_log(self.path, lambda: self._options(False))
         self.damage = Damage(self.path)
         names = self._open_database(fresh)
+        self.stood = self.stand()
         self._closed = False
         for name in names:
             self._hold(name)
@@ -247,6 +249,9 @@ class Engine:
                 open_one.close()
         self._families.clear()
         del self._db
+
+    def stand(self) -> Stand:
+        return Stand((Path(self.path) / "IDENTITY").read_text().strip(), int(self._db.latest_sequence_number()))
 
     def settle(self) -> None:
         """After a failed write: open the database again, which finds what of it is on disk."""

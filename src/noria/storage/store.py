@@ -38,6 +38,7 @@ from noria.storage.loading import result_of
 from noria.storage.rekeying import switched
 from noria.storage.shards import Shard
 from noria.storage.stage import SCAN_ROWS, Stage
+from noria.storage.states import Stand
 from noria.storage.table import Index, Table
 from noria.storage.writer import bare, joins, run, run_inserts
 
@@ -93,6 +94,14 @@ class RocksStore(Deciding):
     def applied(self) -> tuple[int, int]:
         """(epoch, seq) of the last commit."""
         return self.last_epoch, self.last_seq
+
+    def stood(self) -> Stand:
+        """Where the database stood when it was opened."""
+        return self._engine.stood
+
+    def stands(self) -> Stand | None:
+        """Where it stands; None where it is not known whether the last commit is there."""
+        return None if self._engine.in_doubt else self._engine.stand()
 
     def close(self) -> None:
         self._engine.close()

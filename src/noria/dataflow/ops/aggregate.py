@@ -88,6 +88,13 @@ class Aggregate(Stateful):
         if not self.group and not node.elsewhere:
             _groups(node).start()
 
+    def saved(self, node: Node) -> Batch:
+        """With the accumulators."""
+        return _groups(node).table.rows()
+
+    def restore(self, engine: Engine, node: Node, rows: Batch) -> None:
+        _groups(node).table.apply(rows)
+
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         return self.whole(engine, node, iter(inputs))
 

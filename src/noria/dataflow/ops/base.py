@@ -37,6 +37,8 @@ SCAN_ROWS = 65_536
 
 
 class Base(Stateful):
+    saves = False
+
     def __init__(self, table: TableDef):
         self.table = table
         self.drops = False

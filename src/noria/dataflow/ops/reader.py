@@ -23,7 +23,7 @@ class Reader(Stateful):
     def __init__(self, name: str, fields: tuple[Field, ...], key: Columns, visible: int, definition: int = 0,
                  feed: bool = False, adhoc: bool = False):
         self.name, self._fields, self.key, self.visible, self._definition = name, fields, key, visible, definition
-        self._feed, self.adhoc = feed, adhoc
+        self._feed, self.adhoc, self.saves = feed, adhoc, not feed
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -60,6 +60,14 @@ class Reader(Stateful):
 
     def finish(self, engine: Engine, node: Node) -> None:
         view_of(node).activate()
+
+    def saved(self, node: Node) -> Batch:
+        return node.stored.rows()
+
+    def restore(self, engine: Engine, node: Node, rows: Batch) -> None:
+        self.begin(engine, node, len(rows), 0)
+        self.tick(engine, node, [rows])
+        self.finish(engine, node)
 
     def presence(self, node: Node) -> list[Columns]:
         return [self.key]

@@ -14,6 +14,7 @@ from noria.state.table import Table
 
 class Stateful(Operator):
     stateful = True
+    saves = True
     parted = True  # `State.part` gives the node's rows
 
     def fresh(self, engine: Engine, node: Node) -> State:
@@ -40,6 +41,12 @@ class Stateful(Operator):
 
     def everything(self, engine: Puller, node: Node) -> Batch:
         return node.stored.rows()
+
+    def saved(self, node: Node) -> Batch:
+        return table_of(node).rows()
+
+    def restore(self, engine: Engine, node: Node, rows: Batch) -> None:
+        table_of(node).apply(rows)
 
     def forget(self, engine: Engine, node: Node) -> None:
         node.clear_ranges()

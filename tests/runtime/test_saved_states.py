@@ -1,0 +1,186 @@
+"""Full states over an orderly end: what comes back is what recomputation gives, and nothing comes back that is not true
+any more."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from noria.client.embedded import EmbeddedTransport
+from noria.core.batch import Batch
+from noria.dataflow.validate import validate
+from noria.state.symbols import SymbolTable
+from noria.storage import states
+from noria.storage.states import SavedStates, SavedUnusable, Stand
+from seeds import seed
+
+ROWS = 2_100  # more than are built at once
+VIEWS = {
+    "groups": "SELECT title, COUNT(*) AS n, MAX(author) AS m, MIN(title) AS t, SUM(x) AS s, AVG(likes.user) AS v FROM "
+              "posts JOIN likes ON likes.post = posts.id GROUP BY title",
+    "joined": "SELECT posts.id, title, user FROM posts JOIN likes ON likes.post = posts.id",
+    "top": "SELECT title, n FROM groups ORDER BY n DESC, title LIMIT 7",
+    "total": "SELECT COUNT(*), MAX(x) FROM posts",
+    "kinds": "SELECT DISTINCT title, author FROM posts",
+    "numbered": "SELECT id, author, ROW_NUMBER() OVER (PARTITION BY author ORDER BY id) AS place FROM posts",
+    "keyed": "SELECT author, COUNT(*) AS n FROM posts GROUP BY author HAVING n >= ?",
+}
+
+
+class Db:
+    """posts and likes, again and again closed and opened, with one worker in this process."""
+
+    def __init__(self, path: Path):
+        self.path, self.notes = path, list[str]()
+        self.open()
+
+    def open(self) -> None:
+        self.transport = EmbeddedTransport(self.path, workers=1)
+
+    def sql(self, text: str) -> Counter[Any]:
+        rows = self.transport.sql(text, []).rows
+        return Counter() if rows is None else Counter(map(str, rows.to_pylist()))
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def again(self) -> int:
+        """Closed and opened; how many states were taken over."""
+        self.close()
+        self.open()
+        return self.given()
+
+    def given(self) -> int:
+        saved = self.worker.engine.saved
+        return 0 if saved is None else saved.given
+
+    @property
+    def worker(self) -> Any:
+        return self.transport._link._worker  # type: ignore[attr-defined]
+
+    def fill(self) -> None:
+        self.sql("CREATE TABLE posts (id INT PRIMARY KEY, author INT NOT NULL, title VARCHAR(40), x DOUBLE)")
+        self.sql("CREATE TABLE likes (post INT, user INT, PRIMARY KEY (post, user))")
+        posts = (f"({i}, {i % 7}, {'NULL' if i % 50 == 3 else repr(f'Té {i % 900}')}, {i / 7})" for i in range(ROWS))
+        self.sql("INSERT INTO posts VALUES " + ", ".join(posts))
+        self.sql("INSERT INTO likes VALUES " + ", ".join(f"({i % 1_000}, {i})" for i in range(ROWS)))
+        for name, text in VIEWS.items():
+            self.sql(f"CREATE VIEW {name} AS {text}")
+
+    def rows(self) -> dict[str, Counter[Any]]:
+        return {v: self.sql(f"SELECT * FROM {v}" + (" WHERE n >= 3" if v == "keyed" else "")) for v in VIEWS}
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Any:
+    made = Db(tmp_path / "db")
+    made.fill()
+    yield made
+    made.close()
+
+
+def test_states_come_back_and_go_on(db: Db) -> None:
+    rng = random.Random(seed("SAVED_SEED", 3))
+    db.rows()
+    for life in range(2):
+        before = db.rows()
+        assert db.again() >= 6
+        assert db.rows() == before
+        validate(db.worker.engine)
+        for _ in range(20):
+            id = rng.randrange(ROWS)
+            db.sql(rng.choice((
+                f"DELETE FROM likes WHERE post = {id % 1_000} AND user > {rng.randrange(ROWS)}",
+                f"UPDATE posts SET title = 'New {life}', x = x / 3 WHERE id = {id}",
+                f"REPLACE INTO posts VALUES ({id}, {id % 5}, 'té {id % 900}', NULL)",
+                f"INSERT IGNORE INTO likes VALUES ({id % 1_000}, {ROWS + rng.randrange(99)})",
+                f"DELETE FROM posts WHERE id = {id}")))
+        assert db.given() == 0, "what was written has made the others worthless"
+        validate(db.worker.engine)
+
+
+def test_what_was_written_since_makes_them_worthless(db: Db, tmp_path: Path) -> None:
+    db.rows()
+    db.close()
+    shutil.copy(db.path / "worker-0" / states.FILE, tmp_path / "old")
+    db.open()
+    db.sql("DELETE FROM likes WHERE user < 1000")
+    before = db.rows()
+    db.close()
+    shutil.copy(tmp_path / "old", db.path / "worker-0" / states.FILE)
+    db.open()
+    assert db.worker.engine.saved is None and db.rows() == before
+    validate(db.worker.engine)
+
+
+def test_another_program_finds_what_is_the_same(db: Db) -> None:
+    db.rows()
+    db.sql("DROP VIEW joined")
+    db.sql("ALTER TABLE likes ADD c INT DEFAULT 5")
+    before = {v: db.sql(f"SELECT * FROM {v}") for v in ("groups", "top", "total", "kinds")}
+    db.again()
+    assert {v: db.sql(f"SELECT * FROM {v}") for v in before} == before
+    validate(db.worker.engine)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "index", "array", "symbols", "version"])
+def test_a_damaged_file_is_not_used(db: Db, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = db.rows()
+    db.close()
+    file = db.path / "worker-0" / states.FILE
+    data = bytearray(file.read_bytes())
+    if damage == "version":
+        monkeypatch.setattr(states, "__version__", "0.0.0")
+    else:
+        at = {"cut": -1, "empty": 0, "index": len(data) - 60, "array": len(data) // 2, "symbols": 40}[damage]
+        data[at] ^= 1
+        file.write_bytes(data[:-100] if damage == "cut" else b"" if damage == "empty" else data)
+    db.open()
+    assert db.rows() == before and not file.exists()
+    assert (db.worker.engine.saved is None) == (damage != "array")
+
+
+def test_a_full_disk_saves_nothing_and_harms_nothing(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = db.rows()
+
+    def full(*args: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("noria.storage.states._put", full)
+    assert db.again() == 0 and db.rows() == before
+    assert [f.name for f in (db.path / "worker-0").iterdir() if f.name.startswith(states.FILE)] == []
+
+
+def test_no_more_is_saved_than_there_is_time_for(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = db.rows()
+    monkeypatch.setattr("noria.runtime.keeping.SAVED_BYTES", 200_000)
+    assert 0 < db.again() < 6
+    assert db.rows() == before
+
+
+def test_the_file(tmp_path: Path) -> None:
+    symbols, other = SymbolTable(None), SymbolTable(None)
+    codes = [symbols.intern(t) for t in ("a", "É", "", "x" * 5_000)]
+    rows = Batch(np.array([codes, [1, 2, 3, -(2**63)]]), np.array([1, 1, 2, 1]))
+    some = [("one", 100, lambda: rows), ("large", 2**40, lambda: rows), ("none", 0, lambda: Batch.empty(3))]
+    assert states.save(tmp_path, Stand("db", 7), symbols.saved(), some, lambda nbytes: nbytes < 2**30) == 2
+    read = SavedStates(tmp_path)
+    assert read.stand == Stand("db", 7) and not (tmp_path / states.FILE).exists()
+    other.restore(*read.symbols())
+    assert [other.text(c) for c in codes] == ["a", "É", "", "x" * 5_000]
+    assert other.intern("É") == codes[1] and other.intern("new") not in codes
+    found = read.states()["one"]()
+    assert found is not None and (found.columns == rows.columns).all() and (found.weights == rows.weights).all()
+    empty = read.states()["none"]()
+    assert empty is not None and empty.columns.shape == (3, 0)
+    with pytest.raises(ValueError):
+        other.restore(*read.symbols())  # it has strings
+    (tmp_path / states.FILE).write_bytes(b"noria")
+    with pytest.raises(SavedUnusable):
+        SavedStates(tmp_path)
