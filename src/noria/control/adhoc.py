@@ -26,8 +26,8 @@ from noria.core import limits
 from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError, adhoc_too_large, adhoc_too_long
 from noria.dataflow import packets
 from noria.dataflow.rehearsal import NodePlan, Rehearsal, ViewPlan
-from noria.plan.mir import Mir, TopK, is_copy, tables_of
-from noria.plan.optimizer import shared_top
+from noria.plan.mir import Mir, TopK, tables_of
+from noria.plan.optimizer import is_copy, shared_top
 from noria.plan.view import ViewDef
 from noria.runtime.link import Link
 

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from noria.core.errors import INDEX_NEEDED, InvariantViolation, SqlError, view_changed, view_gone
@@ -19,7 +20,7 @@ from noria.dataflow import packets
 from noria.dataflow.elsewhere import Pieces, SpreadOneShot
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Node
-from noria.dataflow.oneshot import OneShot
+from noria.dataflow.oneshot import OneShot, first_rows
 from noria.dataflow.protocols import BaseStore
 from noria.dataflow.rehearsal import Rehearsal, rehearse
 from noria.dataflow.surroundings import Surroundings
@@ -88,6 +89,7 @@ class Changes:
         self._engine, self._store, self._planner, self._around, self._large = engine, store, planner, around, large
         self.views: dict[str, Any] = {}
         self.left_out: dict[str, SqlError] = {}
+        engine.first_rows = partial(first_rows, engine)
         self._before: Any = None  # the graph before the last change, of one worker among several
 
     def change(self, steps: Sequence[packets.MigrationStep], commit: Callable[[], object] = lambda: None,

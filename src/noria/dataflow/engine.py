@@ -15,6 +15,7 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation
 from noria.core.limits import ERROR_CODE, NULL_CODE
+from noria.core.ranking import Order
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import decode
@@ -66,6 +67,7 @@ class Engine:
         self.work: Work | None = None
         self.saved: Saved | None = None  # states of an earlier life, until rows are written
         self.shards: Shards | None = None  # of several workers: what connects this one with the others
+        self.first_rows: Callable[[Node, Order, int], Batch | None] = lambda *_: None  # `oneshot.first_rows`
         self.settle: Callable[[], None] = lambda: None  # whoever plans the graph: makes the nodes that are wanted
         self._large: int | None = None  # as `relayout` was told
         self._filling = 0  # states being filled, each for the sake of the one before

@@ -458,11 +458,6 @@ def tables_of(plan: Mir) -> dict[str, TableDef]:
     return found
 
 
-def is_copy(plan: Mir) -> bool:
-    """Has it all rows of its tables, or of their joins?"""
-    return isinstance(plan, Base | Project | Join | UnionAll) and all(map(is_copy, plan.inputs))
-
-
 def renamed(plan: Mir, table: str, name: str) -> Mir:
     """The plan, where a table has another name."""
     return rebased(plan, table, lambda b: Base(replace(b.table, name=name)))

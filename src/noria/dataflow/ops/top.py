@@ -135,15 +135,10 @@ class Top(Stateful):
         node.stored.fill(cols, keys, concat(parts, node.width))
 
     def from_end(self, engine: Engine, node: Node, source: Node) -> bool:
-        rows = None if self.group else self._from_end(engine, source)
+        rows = None if self.group else engine.first_rows(source, self.order, self.most)
         if rows is not None:
             table_of(node).apply(self.head(engine, rows))
         return rows is not None
-
-    def _from_end(self, engine: Engine, source: Node) -> Batch | None:
-        from noria.dataflow.oneshot import first_rows  # which needs this module
-
-        return first_rows(engine, source, self.order, self.most)
 
     def _covered(self, node: Node, groups: Codes) -> Mask:
         """Which groups (folded keys) a present key covers."""
@@ -254,7 +249,7 @@ class Top(Stateful):
         parent = node.parents[0]
         engine.note("pulls", node, self.group, groups, lambda: " again")
         if not self.group:
-            rows = self._from_end(engine, parent)
+            rows = engine.first_rows(parent, self.order, self.most)
             return engine.everything(parent) if rows is None else rows
         rest, found = np.ones(groups.shape[1], np.bool_), []
         for cols in [self._own] if node.full else node.indexes:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from noria.core.limits import TOP_ROWS
 from noria.core.ranking import Order
-from noria.plan.mir import Mir, TopK
+from noria.plan.mir import Base, Join, Mir, Project, TopK, UnionAll
 from noria.plan.view import ViewDef
 
 SHARED = (64, 512, 4_096, TOP_ROWS)  # rows that an ad-hoc view keeps
@@ -50,3 +50,8 @@ def first_rows(plan: Mir, wanted: ViewDef) -> bool:
 def top_of(plan: TopK) -> tuple[Mir, tuple[int, ...], Order, int]:
     """What is the same of two that differ only in how many rows they keep."""
     return plan.input, plan.group, plan.order, plan.offset
+
+
+def is_copy(plan: Mir) -> bool:
+    """Has it all rows of its tables, or of their joins?"""
+    return isinstance(plan, Base | Project | Join | UnionAll) and all(map(is_copy, plan.inputs))
