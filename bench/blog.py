@@ -1,9 +1,9 @@
 """A blog's pages, read for the first time: users, posts, comments and likes, beside MariaDB with proper indexes.
 
 Each page is one query, no view is declared.  Of each: the first read after the rows came, the second, the first one of
-another page of the same kind, later reads (median of 20); the same after a restart, and while other connections write
-50 times a second.  Both servers do each read in turn; their rows must be equal.  Rows come
-by `INSERT` of 1,000, as an application's import has it.
+another page of the same kind, later reads (median of 20); the same after a restart, after a kill of Noria's worker
+(MariaDB goes on), and while other connections write 50 times a second.  Both servers do each read in turn; their rows
+must be equal.  Rows come by `INSERT` of 1,000, as an application's import has it.
 
     python bench/blog.py [--rows 100000]
 """
@@ -11,11 +11,16 @@ by `INSERT` of 1,000, as an application's import has it.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import random
+import signal
 import statistics
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -143,6 +148,24 @@ def pages(title: str, readers: Sequence[Reader], rows: int) -> None:
         measure("later", readers, lambda n, text=text, v=first: text.format(**v), TIMES)  # type: ignore[misc]
 
 
+def kill_worker(server: NoriaServer) -> float:
+    """Seconds until another one serves."""
+    health = f"http://{server.http.rpartition('@')[2]}/health"
+
+    def serving() -> int:
+        try:
+            with urllib.request.urlopen(health, timeout=10) as answer:
+                return int(json.loads(answer.read())["worker_pid"])
+        except urllib.error.URLError:
+            return 0
+
+    start, killed = time.perf_counter(), serving()
+    os.kill(killed, signal.SIGKILL)
+    while serving() in (0, killed):
+        time.sleep(0.01)
+    return time.perf_counter() - start
+
+
 @contextmanager
 def writing(servers: Sequence[Server], rows: int) -> Iterator[None]:
     """Likes that come and go, on each server."""
@@ -185,6 +208,8 @@ def main() -> None:
             server.stop()
             server.start()
             pages("after a restart", [Reader(server), Reader(maria)], options.rows)
+            print(f"\nworker killed, another one serves after {kill_worker(server):.1f} s", flush=True)
+            pages("after a kill", [Reader(server), Reader(maria)], options.rows)
             with writing([server, maria], options.rows):
                 pages("beside writes", [Reader(server), Reader(maria)], options.rows)
         finally:
