@@ -106,6 +106,33 @@ def test_where_few_rows_look_up_nothing_is_read_ahead(bench: Building, monkeypat
     assert bench.all_of("joined") == Counter(bench.rows.items())
 
 
+def test_where_a_filter_leaves_few_nothing_is_read_ahead(bench: Building, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows of a table were read, and kept, for the five that were looked up."""
+    bench.define("CREATE TABLE large (a INT PRIMARY KEY, n INT)")
+    bench.change(packets.Write((Insert("large", (0, 1), tuple((i, i) for i in range(1_000))),)))
+    bench.define("CREATE VIEW few AS SELECT t.id, n FROM t JOIN large ON large.a = t.a WHERE t.id < 5")
+    bench.idle()
+    validate(bench.worker.engine)
+    base = next(n for n in bench.worker.engine.graph.nodes if n.op.describe() == "table large")
+    assert base.state is not None and len(base.stored) == 5
+    assert bench.all_of("few") == Counter({(i, i): 1 for i in range(5)})
+
+
+def test_first_rows_of_a_join_with_what_is_kept(bench: Building) -> None:
+    """The end of an index was read through a state that is kept for a window over all rows: an internal error."""
+    bench.define("CREATE TABLE u (x INT PRIMARY KEY, b INT)")
+    bench.change(packets.Write((Insert("u", (0, 1), tuple((i, -i) for i in range(7))),)))
+    bench.define("CREATE VIEW first AS SELECT t.id, w.r FROM t LEFT JOIN (SELECT x, RANK() OVER (ORDER BY b) AS r FROM "
+                 "u) AS w ON w.x = t.a ORDER BY t.id DESC LIMIT 5")
+    bench.idle()
+    for id in range(ROWS - 1, ROWS - 30, -1):
+        assert bench.all_of("first") == Counter({(i, 7 - i % 7): 1 for i in range(id, id - 5, -1)})
+        equal = functions.call("eq", col(0, INT), const(id, INT))
+        bench.change(packets.Write((Delete("t", equal),)))
+        del bench.rows[id]
+    validate(bench.worker.engine)
+
+
 def test_what_is_found_by_the_primary_key_needs_no_other_index(bench: Building) -> None:
     """GROUP BY id, title had an index of both built."""
     bench.define("CREATE TABLE posts (id INT PRIMARY KEY, title VARCHAR(20))")

@@ -149,6 +149,9 @@ class MemoryStore:
     def finds(self, table: str, columns: tuple[int, ...]) -> bool:
         return columns in self._rows[table].indexes
 
+    def serves(self, table: str, columns: tuple[int, ...]) -> bool:
+        return self.finds(table, columns)
+
     def within(self, table: str, columns: tuple[int, ...], keys: Codes, rows: int) -> bool:
         return len(self.lookup(table, columns, keys)[0]) <= rows
 

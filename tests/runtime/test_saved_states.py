@@ -14,6 +14,7 @@ import pytest
 
 from noria.client.embedded import EmbeddedTransport
 from noria.core.batch import Batch
+from noria.core.errors import SqlError
 from noria.dataflow.validate import validate
 from noria.state.symbols import SymbolTable
 from noria.storage import states
@@ -155,6 +156,43 @@ def test_a_full_disk_saves_nothing_and_harms_nothing(db: Db, monkeypatch: pytest
     monkeypatch.setattr("noria.storage.states._put", full)
     assert db.again() == 0 and db.rows() == before
     assert [f.name for f in (db.path / "worker-0").iterdir() if f.name.startswith(states.FILE)] == []
+
+
+def test_a_worker_that_cannot_save_ends_as_any(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = db.rows()
+
+    def no_memory(*args: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("noria.dataflow.saving.names_of", no_memory)
+    db.close()
+    monkeypatch.undo()
+    db.open()
+    assert db.worker.engine.saved is None and db.rows() == before
+
+
+def test_where_there_is_no_room_for_strings_none_are_taken_over(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = db.rows()
+
+    def no_room(*args: Any) -> Any:
+        raise SqlError(1021, "HY000", "Disk full")
+
+    db.close()
+    with monkeypatch.context() as once:
+        once.setattr(SymbolTable, "restore", no_room)
+        db.open()
+    assert db.worker.engine.saved is None and db.rows() == before
+
+
+def test_strings_alone_are_not_saved(tmp_path: Path) -> None:
+    db = Db(tmp_path / "db")
+    db.sql("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(40))")
+    db.sql("INSERT INTO t VALUES " + ", ".join(f"({i}, 'Name {i}')" for i in range(ROWS)))
+    db.sql("CREATE VIEW named AS SELECT name FROM t WHERE id = ?")
+    for i in range(50):
+        db.sql(f"SELECT * FROM named WHERE id = {i}")
+    db.close()
+    assert not (db.path / "worker-0" / states.FILE).exists()
 
 
 def test_no_more_is_saved_than_there_is_time_for(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,4 +32,5 @@ def test_all_that_a_view_waits_for_counts_but_what_has_failed() -> None:
     assert [(f.view, f.rows, f.of) for f in told] == [("a", 10, 50), ("b", 10, 20)]
     assert Progress.line(told) == " filling=a:20%:1s,b:50%:1s"
     assert Progress.line([Filling(f"v{i}", 0, 0, 0) for i in range(5)]).endswith(",v2:0%:0s,and-2-more")
+    assert Progress.line([Filling("a b,é", 0, 0, 0)]) == " filling=a%20b%2C%C3%A9:0%:0s"
     assert Progress.line([]) == ""

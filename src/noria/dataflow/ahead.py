@@ -44,6 +44,8 @@ class ReadAhead:
             return False
         if table.primary_key[: len(self.columns)] != self.columns or lookups * WORTH < rows:
             return False
+        if len(base.stored) * 2 > rows:
+            return False  # most of it is there
         return not 0 < most < rows * (base.width + len(base.indexes) + 2) * ROW_BYTES
 
     def total(self, engine: Engine) -> int:

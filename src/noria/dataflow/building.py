@@ -127,7 +127,7 @@ class Builds:
         store = self.engine.store
         if (base, columns) in self.indexes:  # or failed, until whoever wants it is dropped
             return
-        if store.finds(table, columns):
+        if store.serves(table, columns):
             return
         shared = next((m for m in self.indexes.values() if (m.table, m.columns) == (table, columns)), None)
         if shared is not None:  # for another node of the table

@@ -172,7 +172,10 @@ class Changes:
 
     def each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:
         """Make all of these, or where that fails one by one; the views that cannot be made."""
-        if self._noted_change(steps) is None:
+        whole = self._noted_change(steps) is None
+        if self._engine.saved is not None:
+            self._engine.saved.waits = False
+        if whole:
             return []
         errors = [(s, self._noted_change((s,))) for s in steps]
         failed = {s.view.name: e for s, e in errors if e is not None and isinstance(s, packets.AddView)}

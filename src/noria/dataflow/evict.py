@@ -167,7 +167,8 @@ def hold_limit(engine: Engine, limit: int) -> None:
     """Free strings that nobody holds; evict least recently read keys while memory is over the limit (bytes; 0: none).
     A part of the limit stays for what is partial even if essential state and strings leave none: a read would miss each
     time.  While requests of several workers need what goes again and again, a little more stays."""
-    if engine.symbols.wants_sweep():
+    waits = engine.saved is not None and engine.saved.waits
+    if engine.symbols.wants_sweep() and not waits:
         sweep(engine)
     if not limit:
         return

@@ -36,6 +36,7 @@ from noria.dataflow.graph import (
 from noria.dataflow.ops.base import Base
 from noria.dataflow.ops.filter import Filter
 from noria.dataflow.ops.join import Join
+from noria.dataflow.ops.keep import Keep
 from noria.dataflow.ops.top import Top
 from noria.dataflow.ranged import sources
 from noria.dataflow.story import More
@@ -319,6 +320,8 @@ class OneShot:
             yield from self._scanned(node)
         elif isinstance(node.op, Top) and (found := self._in_order(node, node.op)) is not None:
             yield found
+        elif isinstance(node.op, Keep):
+            yield from self.stream(node.parents[0])
         elif node.op.stateful:
             yield node.op.whole(self, node, self.stream(node.parents[0]))
         else:

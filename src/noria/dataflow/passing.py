@@ -87,7 +87,13 @@ class Passing(Build):
         return copy
 
     def _read_ahead(self, engine: Engine, n: Node, driver: int) -> None:
-        """What rows of the driver will be looked up in, where that is most of a table."""
+        """What rows of the driver will be looked up in, where that is most of a table: not where a filter may leave few
+        of them."""
+        source = n.parents[driver]
+        while not source.op.stateful and not source.op.thins:
+            (source,) = source.parents
+        if not source.op.stateful:
+            return
         for port, columns in enumerate(n.op.lookups()):
             if port != driver and columns:
                 ahead = n.parents[port].op.ahead(n.parents[port], columns)

@@ -208,6 +208,9 @@ class BaseStore(Protocol):
     def finds(self, table: str, columns: tuple[int, ...]) -> bool:
         """Can rows be looked up by these columns?"""
 
+    def serves(self, table: str, columns: tuple[int, ...]) -> bool:
+        """Likewise, and as fast as by an index of them?"""
+
     def within(self, table: str, columns: tuple[int, ...], keys: Codes, rows: int) -> bool:
         """Has a lookup of these keys no more than so many rows?  Reads no more index entries than that."""
 

@@ -156,7 +156,7 @@ def _indexes(engine: Engine, plan: layout.Layout, nodes: Iterable[Node]) -> Iter
             continue
         name = n.op.table.name
         for cols in sorted(c for c in plan.pulled.get(n, ()) if c):
-            had = max(cols) < len(known[name].columns) and engine.store.finds(name, cols)
+            had = max(cols) < len(known[name].columns) and engine.store.serves(name, cols)
             if not had and (name, cols) not in seen:
                 seen.add((name, cols))
                 yield IndexPlan(name, tuple(n.fields[c].name for c in cols), engine.store.row_count(name))

@@ -55,7 +55,9 @@ def _of_named_views(engine: Engine) -> set[Node]:
 
 
 class Saved:
-    """States of an earlier life, until they are given or worthless."""
+    """States of an earlier life, until they are given or worthless.  waits: for the program, which is yet to come."""
+
+    waits = True
 
     def __init__(self, states: States, plan: Plan):
         self._states, self._plan = dict(states), plan

@@ -76,10 +76,12 @@ class InProcessLink(Member):
         self._enter(LinkState.CLOSED, "closed")
         self._book.fail(WorkerGone("the database was closed"))
         if self.hello is not None:
-            if whole:
-                self._worker.keep()
-            self._worker.close()
-            self._lineage.release()
+            try:
+                if whole:
+                    self._worker.keep()
+                self._worker.close()
+            finally:
+                self._lineage.release()
 
     async def up(self) -> None:
         if self.state is not LinkState.UP:

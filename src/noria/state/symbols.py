@@ -176,14 +176,14 @@ class SymbolTable:
         sound = numbers == (count, len(heap), count) and not (ends > len(heap)).any() and not (folds >= count).any()
         if int(own[COUNT]) or not sound:
             raise ValueError("these are no strings of a table")
+        table = self._fresh_table(max(_FIRST_SLOTS, 1 << (2 * (int(starts[LIVE]) + 2)).bit_length()))
         self._heap_memory.back(len(heap) + 1)
         self._starts_memory.back(8 * (HEADER + count + 1))
         self._folds_memory.back(8 * (count + 1))
         self._heap[:len(heap)], self._folds[:count], own[HEADER:HEADER + count] = heap, folds, spans
         own[[COUNT, TOP, LIVE, FREE]] = starts[[COUNT, TOP, LIVE, FREE]]
         self._set_room()
-        self._use_table(self._fresh_table(max(_FIRST_SLOTS, 1 << (2 * (int(own[LIVE]) + 2)).bit_length())))
-        self._swept = self.memory()
+        self._use_table(table)
 
     # -------------------------------------------------------------- ids to strings
     def text(self, code: int) -> str:

@@ -396,6 +396,9 @@ class RocksStore(Deciding):
     def finds(self, table: str, columns: tuple[int, ...]) -> bool:
         return self.table(table).way(columns) is not None
 
+    def serves(self, table: str, columns: tuple[int, ...]) -> bool:
+        return self.table(table).serving(columns) is not None
+
     def within(self, table: str, columns: tuple[int, ...], keys: Codes, rows: int) -> bool:
         """As the protocol says."""
         source = self._readable(table)

@@ -214,6 +214,16 @@ class Table:
                 return index, of[: len(wanted)]
         return None
 
-    def way(self, columns: Sequence[int]) -> tuple[Index | None, tuple[int, ...]] | None:
+    def serving(self, columns: Sequence[int]) -> tuple[Index | None, tuple[int, ...]] | None:
         """As `access`; else the primary key where it is among these columns: what else they say is compared."""
         return self.access(columns) or ((None, self.key) if self.key and set(self.key) < set(columns) else None)
+
+    def way(self, columns: Sequence[int]) -> tuple[Index | None, tuple[int, ...]] | None:
+        """As `serving`; else an index whose columns are among these, until there is a better one: many rows may have to
+        be compared."""
+        found = self.serving(columns)
+        if found is None:
+            within = [i for i in self.indexes if set(i.columns) < set(columns)]
+            best = max(within, key=lambda i: (i.unique, len(i.columns)), default=None)
+            found = None if best is None else (best, best.columns)
+        return found

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import quote
 
 from noria.core.limits import FILL_ROWS_S
 
@@ -76,13 +77,13 @@ class Progress:
 
     @staticmethod
     def line(found: Sequence[Filling]) -> str:
-        """For the end of a line.
+        """For the end of a line, which other programs read: names as in addresses.
 
         >>> Progress.line([Filling("home", 17, 100, 2)])
         ' filling=home:17%:2s'
         """
         if not found:
             return ""
-        told = [f"{f.view}:{100 * f.rows // f.of if f.of else 0}%:{f.seconds}s" for f in found[: Progress.NAMED]]
+        told = [f"{quote(f.view)}:{100 * f.rows // f.of if f.of else 0}%:{f.seconds}s" for f in found[: Progress.NAMED]]
         more = [f"and-{len(found) - Progress.NAMED}-more"] if len(found) > Progress.NAMED else []
         return " filling=" + ",".join(told + more)
