@@ -26,7 +26,7 @@ class FakeServices:
         self.statements: list[tuple[str, list[Any]]] = []
         self.up = True
 
-    def health(self) -> dict[str, Any]:
+    async def health(self) -> dict[str, Any]:
         return {"status": "ok" if self.up else "recovering"}
 
     async def stats(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class LocalServices:
             self._embedded.sql(text, [])
 
     # ------------------------------------------------------------ Services
-    def health(self) -> dict[str, Any]:
+    async def health(self) -> dict[str, Any]:
         return {"status": "ok"}
 
     async def stats(self) -> dict[str, Any]:
