@@ -1,5 +1,6 @@
 """A real server while views over many rows are made: what is under way is shown, stopped, survives its worker, and
-others read and write."""
+others read and write.  Views are read whole: for a part of one an ad-hoc view would be made, and keep a state that the
+next view is made of at once."""
 
 from __future__ import annotations
 
@@ -182,12 +183,12 @@ def test_the_old_one_answers_until_the_new_one_is_whole(served: Served) -> None:
                 execute(c, "DROP TABLE a")  # the new one does, the old one does not
             served.kill("worker")
         assert statement.outcome() is None
-        assert len(rows(c, "SELECT town FROM r WHERE n > 5")) == 50
+        assert len(rows(c, "SELECT * FROM r")) == 50
         assert "HAVING" in rows(c, "SHOW CREATE VIEW r")[0][1]
         old = rows(c, "SHOW CREATE VIEW r")[0][1].replace("CREATE VIEW", "CREATE OR REPLACE VIEW", 1)
         killed(served, "CREATE OR REPLACE VIEW r AS SELECT user, COUNT(*) AS n FROM v GROUP BY user HAVING n > ?",
                lambda: execute(c, old), lambda shown: None)
-        assert len(rows(c, "SELECT town FROM r WHERE n > 5")) == 50
+        assert len(rows(c, "SELECT * FROM r")) == 50
         execute(c, "DROP VIEW r")
         assert until("nothing is built", lambda: builds(served) == [])
 
@@ -310,7 +311,7 @@ def test_clients_go_on(served: Served) -> None:
         during = len(written) - before
     assert during > 0, "nobody wrote meanwhile: nothing was shown"
     with served.connect() as c:
-        assert dict(rows(c, "SELECT user, n FROM per_user WHERE n > 1"))[5] == len(range(5, ROWS, 777)) + len(written)
+        assert dict(rows(c, "SELECT * FROM per_user"))[5] == len(range(5, ROWS, 777)) + len(written)
         execute(c, "DROP VIEW per_user")
     assert served.run("verify").returncode == 0
 
