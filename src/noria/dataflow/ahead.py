@@ -1,5 +1,6 @@
-"""Base tables that a first state looks most of their rows up in: read through once, beforehand, in the order of their
-primary key, rather than key by key (section 4.5's bulk fill of what is wanted whole).
+"""Base tables that a first state looks most of their rows up in: read through once, in the order of their primary key,
+rather than key by key (section 4.5's bulk fill of what is wanted whole).  Whether they are is known when some rows have
+passed: they may meet few keys, or a filter.
 
 Keeps true: what is filled is what lookups would fill, a key at a time and whole; between two slices deltas of the table
 meet its present keys, as those of any partial state.  Only keys that begin the primary key are read ahead: rows that
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
 
 ROW_BYTES = 16  # about so much of a column, and of an index, for each row
+PROBED_ROWS = 8_192  # have passed when it is decided
 WORTH = 2  # lookups are foreseen of at least one row of so many
 MOST_ROWS = 65_536  # of one key: of more, lookups read them one key at a time
 
@@ -33,19 +35,23 @@ class ReadAhead:
         self.base, self.columns, self._table = base, columns, table
         self.over = False
         self.done = 0
+        self._misses = base.stats.misses  # before anything was looked up for it
         self._after: bytes | None = None
         self._least = 1  # rows of a slice: that many do not have one key only
 
-    def worth_it(self, engine: Engine, lookups: int) -> bool:
-        """For about so many lookups?  Not where these are few, or the table would take too much memory."""
-        base, table = self.base, self._table()
-        rows, most = self.total(engine), engine.builds.adhoc_bytes
-        if base.state is None or base.full or self.columns not in base.indexes:
+    def possible(self) -> bool:
+        """Is there a state to be filled, by keys whose rows lie side by side?"""
+        base = self.base
+        begins = self._table().primary_key[: len(self.columns)] == self.columns
+        return begins and base.state is not None and not base.full and self.columns in base.indexes
+
+    def worth_it(self, engine: Engine, passed: int, total: int) -> bool:
+        """After so many rows of all have passed, with the keys that were looked up for them?  Not where the others will
+        look up few, or the table would take too much memory."""
+        base, rows, most = self.base, self.total(engine), engine.builds.adhoc_bytes
+        foreseen = (base.stats.misses - self._misses) * (total - passed) // max(passed, 1)
+        if not self.possible() or foreseen * WORTH < rows:
             return False
-        if table.primary_key[: len(self.columns)] != self.columns or lookups * WORTH < rows:
-            return False
-        if len(base.stored) * 2 > rows:
-            return False  # most of it is there
         return not 0 < most < rows * (base.width + len(base.indexes) + 2) * ROW_BYTES
 
     def total(self, engine: Engine) -> int:

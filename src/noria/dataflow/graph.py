@@ -138,7 +138,6 @@ class Operator:
     stateful = False
     remote = False  # do its rows come from other workers, too?
     adhoc = False  # is it the reader of an ad-hoc view?
-    thins = True  # may rows of its only input have none in its output?
     saves = False  # can its full state outlast an orderly end (`saving.py`)?
     drops = False  # base tables: are deltas that memory does not cover dropped?
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from noria.core.batch import Batch
 from noria.core.errors import SqlError
+from noria.dataflow.ahead import PROBED_ROWS
 from noria.dataflow.graph import Node, Operator, nearest
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class Passing(Build):
         self._top: Node | None = None  # the last of the way
         self._way: list[Node] = []  # copies of stateless nodes, and gates, in topological order
         self._gates: list[tuple[Node, Gate]] = []
-        self._ahead: list[ReadAhead] = []  # to be read before anything passes
+        self._ahead: list[ReadAhead] = []  # tables that may be read through
+        self._probed = False  # is it known which of them are?
         self.sources: set[Node] = set()
 
     @property
@@ -80,25 +82,30 @@ class Passing(Build):
         drivers = set(n.op.drivers() or range(len(n.parents)))
         if n.op.drivers():  # the largest: what it looks up meets few rows
             drivers = {max(drivers, key=lambda port: _rows(engine, n.parents[port]))}
-            self._read_ahead(engine, n, min(drivers))
+            self._may_read_ahead(n, min(drivers))
         copy = self._copied(n, n.op, tuple(self._driven(engine, p) if port in drivers else self._plain(p)
                                            for port, p in enumerate(n.parents)))
         copy.driver = min(drivers, default=0)
         return copy
 
-    def _read_ahead(self, engine: Engine, n: Node, driver: int) -> None:
-        """What rows of the driver will be looked up in, where that is most of a table: not where a filter may leave few
-        of them."""
-        source = n.parents[driver]
-        while not source.op.stateful and not source.op.thins:
-            (source,) = source.parents
-        if not source.op.stateful:
-            return
+    def _may_read_ahead(self, n: Node, driver: int) -> None:
+        """What rows of the driver will be looked up in."""
         for port, columns in enumerate(n.op.lookups()):
-            if port != driver and columns:
-                ahead = n.parents[port].op.ahead(n.parents[port], columns)
-                if ahead is not None and ahead.worth_it(engine, _rows(engine, n.parents[driver])):
-                    self._ahead.append(ahead)
+            ahead = n.parents[port].op.ahead(n.parents[port], columns) if port != driver and columns else None
+            if ahead is not None and ahead.possible():
+                self._ahead.append(ahead)
+
+    def _reading_ahead(self, engine: Engine) -> ReadAhead | None:
+        """The table that is to be read before more rows pass."""
+        if not self._probed:
+            gates = [gate for _, gate in self._gates]
+            passed = sum(g.done for g in gates)
+            if passed < PROBED_ROWS:
+                return None
+            total = sum(g.total(engine) for g in gates)
+            self._ahead = [a for a in self._ahead if a.worth_it(engine, passed, total)]
+            self._probed = True
+        return next((a for a in self._ahead if not a.over), None)
 
     def _plain(self, n: Node) -> Node:
         """What the other side of a join looks up in: n as it is."""
@@ -129,7 +136,7 @@ class Passing(Build):
     def step(self, engine: Engine) -> bool:
         if not self.begun:
             self._begin(engine)
-        if (ahead := next((a for a in self._ahead if not a.over), None)) is not None:
+        if (ahead := self._reading_ahead(engine)) is not None:
             ahead.step(engine, self.rows)
             return False
         for node, gate in self._gates:
@@ -145,8 +152,9 @@ class Passing(Build):
 
     def counts(self, engine: Engine) -> tuple[int, int]:
         gates = [gate for _, gate in self._gates]
-        total = sum(g.total(engine) for g in gates) + sum(a.total(engine) for a in self._ahead)
-        return sum(g.done for g in gates) + sum(a.done for a in self._ahead), total
+        ahead = self._ahead if self._probed else []
+        total = sum(g.total(engine) for g in gates) + sum(a.total(engine) for a in ahead)
+        return sum(g.done for g in gates) + sum(a.done for a in ahead), total
 
 
 def _rows(engine: Engine, n: Node) -> int:

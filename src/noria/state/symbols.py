@@ -173,7 +173,7 @@ class SymbolTable:
         count, own, spans = len(folds), self._starts, starts[HEADER:]
         numbers = (int(starts[COUNT]), int(starts[TOP]), len(spans)) if len(starts) >= HEADER else ()
         ends = (spans & _OFFSET) + (spans >> OFFSET_BITS)
-        sound = numbers == (count, len(heap), count) and not (ends > len(heap)).any() and not (folds >= count).any()
+        sound = numbers == (count, len(heap), count) and not ((spans < 0) | (ends > len(heap)) | (folds >= count)).any()
         if int(own[COUNT]) or not sound:
             raise ValueError("these are no strings of a table")
         table = self._fresh_table(max(_FIRST_SLOTS, 1 << (2 * (int(starts[LIVE]) + 2)).bit_length()))

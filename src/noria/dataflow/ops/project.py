@@ -27,8 +27,6 @@ from noria.state.netting import netted
 
 
 class Project(Stateless):
-    thins = False
-
     def __init__(self, fields: tuple[Field, ...], exprs: tuple[Expr, ...], nets: bool = False):
         self._fields, self._exprs, self._nets = fields, exprs, nets
         self._copies = {i: e.index for i, e in enumerate(exprs) if isinstance(e, Col)}

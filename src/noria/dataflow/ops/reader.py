@@ -61,9 +61,6 @@ class Reader(Stateful):
     def finish(self, engine: Engine, node: Node) -> None:
         view_of(node).activate()
 
-    def saved(self, node: Node) -> Batch:
-        return node.stored.rows()
-
     def restore(self, engine: Engine, node: Node, rows: Batch) -> None:
         self.begin(engine, node, len(rows), 0)
         self.tick(engine, node, [rows])

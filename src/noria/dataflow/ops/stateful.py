@@ -43,7 +43,7 @@ class Stateful(Operator):
         return node.stored.rows()
 
     def saved(self, node: Node) -> Batch:
-        return table_of(node).rows()
+        return node.stored.rows()
 
     def restore(self, engine: Engine, node: Node, rows: Batch) -> None:
         table_of(node).apply(rows)

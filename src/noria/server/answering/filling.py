@@ -30,10 +30,15 @@ def how_far(view: str, builds: Sequence[dict[str, Any]]) -> str:
     >>> how_far("home", [{"views": ["home"], "rows": 17, "of": 100}])
     "view 'home' is 17 % filled and goes on (SHOW NORIA MIGRATIONS)"
     """
-    mine = [b for b in builds if view in b["views"]]
-    rows, of = sum(b["rows"] for b in mine), sum(b["of"] for b in mine)
+    rows, of = _rows_of(view, builds)
     done = f"is {100 * min(rows, of) // of} % filled" if of else "is being filled"
     return f"view '{view}' {done} and goes on (SHOW NORIA MIGRATIONS)"
+
+
+def _rows_of(view: str, builds: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    """Rows done, and of how many, of all that the view waits for."""
+    mine = [b for b in builds if view in b["views"]]
+    return sum(b["rows"] for b in mine), sum(b["of"] for b in mine)
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,7 @@ class Progress:
         now, found = self._clock(), list[Filling]()
         names = dict.fromkeys(v for b in builds if b["state"] != "failed" for v in b["views"])
         for view in names:
-            mine = [b for b in builds if view in b["views"]]
-            rows, of = sum(b["rows"] for b in mine), sum(b["of"] for b in mine)
+            rows, of = _rows_of(view, builds)
             since, before = self._first.setdefault(view, (now, rows))
             seen = now - since >= self.SEEN_S and rows > before
             rate = (rows - before) / (now - since) if seen else FILL_ROWS_S

@@ -24,7 +24,6 @@ _LITERAL = re.compile(
     r"""|(?<=[0-9])(?<![\w.$@`\\][0-9])[0-9]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.$`])))""", re.DOTALL)
 _DOUBTFUL = re.compile(
     r"[;#@\\?/'\"-](?:(?<=[;#@\\'\"])|(?<=-)-|(?<=/)\*|(?<=[\w?]\?)|(?<=\?)(?:\s*\?|\w))")
-_ENDS = re.compile(r"\b(?:limit|offset)\s", re.IGNORECASE)
 _BEFORE_END = re.compile(r"\b(?:limit|offset)\s+(?:\d+\s*,\s*)?\Z", re.IGNORECASE)
 _QUOTED_NAME = re.compile(r"`[\w$]+`")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -43,7 +42,7 @@ def shape_of(text: str) -> tuple[str, list[Any]] | None:
         return None
     if "`" in shape and shape.count("`") != 2 * len(_QUOTED_NAME.findall(shape)):
         return None
-    if _ENDS.search(shape) is not None:
+    if "limit" in (folded := shape.lower()) or "offset" in folded:
         parts = _with_ends(parts)
         shape = "?".join(parts[::2])
     try:
