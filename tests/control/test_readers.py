@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import sqlite3
 import threading
 from collections import Counter
@@ -68,6 +69,30 @@ def test_a_read_that_takes_too_long_tells_how_far_its_view_is(db: Database, monk
         db.sql("SELECT /*+ MAX_EXECUTION_TIME(300) */ * FROM v")
     slices[0] = 10**9
     assert sum(n for _, n in db.sql("SELECT * FROM v").rows) == 8_993
+
+
+def test_a_view_that_fills_is_read_by_one_shots(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as these read little; a SELECT that reads more waits for the view."""
+    db.table("t").insert([(i, i % 7, i) for i in range(10, 30_000)])
+    db.sql("CREATE VIEW v AS SELECT t.id, u.a FROM t JOIN t AS u ON u.id = t.id WHERE t.b > 5")
+    with monkeypatch.context() as m:
+        m.setattr(Builds, "step", lambda builds: None)
+        with pytest.raises(SqlError, match=r"view 'v' is .* filled and goes on"):
+            db.sql("SELECT /*+ MAX_EXECUTION_TIME(300) */ * FROM v")
+        db.sql("INSERT INTO t VALUES (99000, 3, 6)")
+        assert db.sql("SELECT a FROM v WHERE id = 99000").rows == [(3,)]
+        m.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 1_000)
+        assert db.sql("EXPLAIN SELECT * FROM v").rows[0] == (
+            "answered by the view v, looked up by (), as soon as that is filled: until then too much for a one-shot, "
+            "which reads 20,000 rows at most",)
+        m.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 200_000)
+        (told,) = db.sql("EXPLAIN SELECT * FROM v").rows[0]
+        assert re.fullmatch("answered by a one-shot that reads [0-9]{5,} rows and keeps nothing, while the view v is "
+                            r"filled; then answered by the view v, looked up by \(\)", told)
+        assert len(db.sql("SELECT * FROM v").rows) == 29_994
+    db.sql("DELETE FROM t WHERE id = 99000")
+    assert len(db.sql("SELECT * FROM v").rows) == 29_993
+    assert db.sql("EXPLAIN SELECT * FROM v").rows[0] == ("answered by the view v, looked up by ()",)
 
 
 def test_what_builds_on_a_view_does_not_read_it(db: Database) -> None:

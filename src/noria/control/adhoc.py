@@ -23,7 +23,7 @@ from noria.control.origin import note
 from noria.control.policy import Policy, Verdict
 from noria.control.published import columns_asked, published
 from noria.core import limits
-from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError, adhoc_too_large, adhoc_too_long
+from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, TOO_LONG, SqlError, adhoc_too_large, adhoc_too_long
 from noria.dataflow import packets
 from noria.dataflow.rehearsal import NodePlan, Rehearsal, ViewPlan
 from noria.plan.mir import Mir, TopK, tables_of
@@ -33,7 +33,6 @@ from noria.runtime.link import Link
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-TOO_LONG = 3024  # the error of what takes a worker too long or too much
 
 
 @dataclass(slots=True)
@@ -82,10 +81,12 @@ class AdHoc(Catalog):
     def once(self, wanted: ViewDef) -> bool:
         """Is this SELECT to be answered by a one-shot?  Not where a view has its rows; a view for it may be begun."""
         reader = self.match(wanted)
-        if reader is not None and not (reader.adhoc and self.first_states.wait_for(reader)):
+        if reader is not None and not self.first_states.wait_for(reader):
             return False
         if reader is not None:
             self.first_states.asked(reader)
+            if not reader.adhoc:
+                return self.policy.expected(wanted, self.version) is not Verdict.VIEW
         self._refuse_broken(wanted)
         if reader is None and self.readerless(wanted) is not None:
             return False  # its first read
@@ -223,7 +224,10 @@ class AdHoc(Catalog):
     def patience_s(self, view: ViewDef) -> float | None:
         """So long an ad-hoc view that fills is awaited before Spark is asked, too, which takes some seconds and the
         processors that the view is filled by; None: Spark is not asked, for a wait for few rows is always shorter."""
-        rows = self._above.get(view.name, 0)
+        return self.patience_of(self._above.get(view.name, 0))
+
+    def patience_of(self, rows: int) -> float | None:
+        """`patience_s` of a view over so many rows of tables."""
         if rows <= limits.SPARK_ROWS:
             return None
         return self.hold_ms / 1000 + min(rows / limits.FILL_ROWS_S, limits.FILL_PATIENCE_S)

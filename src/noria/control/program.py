@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from noria.control.adhoc import TOO_LONG
 from noria.control.alterations import loses_unique, lost, refits
 from noria.control.bringing import brought_back
 from noria.control.names import Recorder, beside, fold, without_numbers
@@ -30,6 +29,7 @@ from noria.control.texts import Change, Texts
 from noria.core import limits
 from noria.core.errors import (
     INDEX_NEEDED,
+    TOO_LONG,
     VIEW_CHANGED,
     Poisoned,
     SqlError,

@@ -18,13 +18,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from noria.control.adhoc import TOO_LONG
 from noria.control.names import beside, fold, without_numbers
 from noria.control.program import Program
 from noria.control.published import published
 from noria.control.texts import Change
 from noria.core import limits
-from noria.core.errors import SqlError, is_gone, unknown_table, view_changed
+from noria.core.errors import TOO_LONG, SqlError, is_gone, unknown_table, view_changed
 from noria.core.expressions.functions import literal
 from noria.core.statements import Clear
 from noria.core.types import TableDef

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+TOO_LONG = 3024  # of what takes a worker too long, or too much
 VIEW_CHANGED, OUT_OF_RESOURCES, DISK_FULL, TABLE_DAMAGED, TABLE_FULL = 1412, 1041, 1021, 1194, 1114
 INDEX_NEEDED = 1553  # until another one is there
 

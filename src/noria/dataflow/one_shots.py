@@ -15,18 +15,19 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from noria.core.errors import SqlError, interrupted, took_too_much
+from noria.core.batch import Batch, Codes
+from noria.core.errors import TOO_LONG, SqlError, interrupted, took_too_much
 from noria.core.limits import ONE_SHOT_AT_ONCE_ROWS
 from noria.core.symbols import Symbols
 from noria.dataflow.answers import codes_of
 from noria.dataflow.changes import Changes
 from noria.dataflow.elsewhere import Pieces
 from noria.dataflow.envelopes import refused
-from noria.dataflow.graph import Remote
-from noria.dataflow.oneshot import TooMuch
-from noria.dataflow.packets import Envelope, Packet, Query
+from noria.dataflow.graph import Node, Remote
+from noria.dataflow.oneshot import OneShot, TooMuch
+from noria.dataflow.packets import Envelope, Foreseen, Packet, Query, Read
 from noria.dataflow.peers import Peers
 from noria.dataflow.results import Results
 from noria.dataflow.slicing import Asked, Scan, Scans
@@ -114,6 +115,27 @@ class OneShots:
         self._again(asked.envelope, partial(self._query, asked, rows))
         return self._units
 
+    # -------------------------------------------------------------- what would be
+    def foresee(self, body: Query | Read | None) -> Foreseen:
+        """How a query would be answered now: it is run, on this worker's rows alone, and its rows are let go."""
+        if not isinstance(body, Query):
+            raise SqlError(1105, "HY000", "a query is foreseen, and nothing else")
+        view, top, shot = self._changes.once(body.view, body.rows)
+        try:
+            self._found(body, view, top, shot)
+        except TooMuch:
+            return Foreseen("slices" if Scan.can(self._engine, top) else "too much", 0)
+        except SqlError as e:
+            if e.code != TOO_LONG:
+                raise
+            return Foreseen("too much", 0)
+        return Foreseen("once", shot.spent)
+
+    def _found(self, body: Query, view: Any, top: Node, shot: OneShot) -> tuple[Batch, Codes]:
+        if body.between is not None:
+            return shot.read_between(top, view.key, *body.between, body.first, body.descending)
+        return shot.read(top, view.key, codes_of(body.keys, view.key_fields, self._symbols), body.nulls)
+
     # -------------------------------------------------------------- one query
     def _query(self, asked: _Asked, rows: int, pieces: Pieces | None = None) -> Packet | None:
         """The reply; None where it comes later.  pieces: of other workers' rows, as far as they are here."""
@@ -121,12 +143,8 @@ class OneShots:
         if body.spread and pieces is None and self._peers is not None:
             pieces, rows = Pieces(self._peers.elsewhere), body.rows
         view, top, shot = self._changes.once(body.view, rows, pieces)
-        keys = codes_of(body.keys if body.between is None else (), view.key_fields, self._symbols)
         try:
-            if body.between is not None:
-                found = shot.read_between(top, view.key, *body.between, body.first, body.descending)
-            else:
-                found = shot.read(top, view.key, keys, body.nulls)
+            found = self._found(body, view, top, shot)
         except Remote as r:
             self._wait(r, asked.envelope, partial(self._query, asked, rows, pieces), pieces)
             return None
@@ -135,6 +153,7 @@ class OneShots:
                 self._larger.append(asked)
                 return None
             show = partial(self.results.shown, body.request, view, body.pieces)
+            keys = codes_of(body.keys if body.between is None else (), view.key_fields, self._symbols)
             what = Asked(view.key, keys, body.nulls, body.between)
             if pieces is None and self.scans.begin(asked.envelope, shot, top, what, show):
                 return None

@@ -183,6 +183,15 @@ class Query:
 
 
 @dataclass(frozen=True)
+class Foreseen:
+    """How a Query would be answered now.  way: once | slices (a scan of its one table) | too much; rows: of tables and
+    states, that are read `once`."""
+
+    way: str
+    rows: int
+
+
+@dataclass(frozen=True)
 class More:
     """The next rows of the answer to the Query or Read `of`.  stop: nobody wants them, the worker lets go of them,
     and does not answer.  Answer: `Rows`."""
@@ -401,13 +410,19 @@ class Ask:
     workers, and of each the number of a message "0:7,2:9"; when all that came of these is in the states here) |
     flush ahead (argument: bytes; has what tables have in memory write to files, where it is so many, and says whether
     that is done) | history (the changes of the program, `Noted`) | graph plan (the graph as data, for `Migrate.adopt`)
-    | idle (argument: view name; has nothing been read of it yet?) | few between (argument: a column's number, the least
+    | idle (argument: view name; has nothing been read of it yet?) | foresee (how the Query `read` would be answered:
+    `Foreseen`; nothing is kept) | few between (argument: a column's number, the least
     and the greatest code, and the table, "0 1 10 t"; are few rows there, by an index?)."""
 
     request: int
     what: str
     argument: str = ""
-    read: Read | None = None
+    read: Read | Query | None = None
+
+    @property
+    def limit_ms(self) -> int:
+        """So long may it keep the worker; 0: any time."""
+        return 0 if self.read is None else self.read.limit_ms
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     packets.Bootstrap: {"view": _TEXT, "node": _INT, "files": _ROW, "request": _INT},
     packets.IndexFiles: {"ticket": _TEXT, "files": (tuple, list, type(None)), "request": _INT},
     packets.Evict: {"request": _INT, "nbytes": (int, type(None))},
-    packets.Ask: {"request": _INT, "what": _TEXT, "argument": _TEXT, "read": (packets.Read, type(None))},
+    packets.Ask: {"request": _INT, "what": _TEXT, "argument": _TEXT, "read": (packets.Read, packets.Query, type(None))},
     packets.Fit: {"request": _INT, "table": (TableDef,)},
     packets.SetLimit: {"nbytes": _INT, "request": _INT},
 }

@@ -433,7 +433,12 @@ class Worker:
         answers: dict[str, Callable[[], Any]] = {
             "graph": lambda: render.nodes(self.engine), "builds": self._deferred.progress,
             "graph plan": self._graph_plan, "history": self._store.history, "stats": self.stats,
-            "waits": lambda: waits.of_worker(self._peers, self._deferred)}
+            "waits": lambda: waits.of_worker(self._peers, self._deferred),
+            "foresee": lambda: self._shots.foresee(body.read),
+            "idle": lambda: self._changes.is_idle(body.argument),
+            "flush ahead": lambda: self._store.flush_ahead(int(body.argument or 0)),
+            "few between": lambda: ranged.are_few(self._store, body.argument),
+            "once": lambda: [n for n in self._store.groups()[1] if n.startswith(body.argument)]}
         if body.what in answers:
             return packets.Done(body.request, answers[body.what]())
         if body.what == "explain":
@@ -444,14 +449,6 @@ class Worker:
             return packets.Done(body.request, render.explain(self.engine, body.argument))
         if body.what == "analyze":
             return self._analyze(body, e)
-        if body.what == "idle":
-            return packets.Done(body.request, self._changes.is_idle(body.argument))
-        if body.what == "flush ahead":
-            return packets.Done(body.request, self._store.flush_ahead(int(body.argument or 0)))
-        if body.what == "few between":
-            return packets.Done(body.request, ranged.are_few(self._store, body.argument))
-        if body.what == "once":
-            return packets.Done(body.request, [n for n in self._store.groups()[1] if n.startswith(body.argument)])
         if body.what == "validate":
             validate.validate(self.engine)
             return packets.Done(body.request, "every state equals its recomputation")
@@ -468,7 +465,7 @@ class Worker:
     def _analyze(self, body: packets.Ask, e: Envelope, profile: Profile | None = None) -> packets.Packet | None:
         """One read, watched node by node, through all its runs while other workers' rows are missing."""
         seen = self.engine.profile = profile or Profile(self.engine.clock or (lambda: 0))
-        assert body.read is not None
+        assert isinstance(body.read, packets.Read)
         try:
             reply = self._reading.read(body.read)
         except Remote as r:

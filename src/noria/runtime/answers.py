@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from noria.dataflow.packets import Ask, Done, Evict, Packet, Rehearse
+from noria.dataflow.packets import Ask, Done, Evict, Foreseen, Packet, Rehearse
 from noria.dataflow.rehearsal import NodePlan, Rehearsal, ViewPlan
 
 AT_LEADER = frozenset(("explain", "history", "graph plan"))  # all workers would say the same
@@ -32,6 +32,8 @@ def together(body: Packet, replies: Sequence[Done]) -> Done:
 def _asked(what: str, values: Sequence[Any]) -> Any:
     if what in ("idle", "flush ahead", "few between"):
         return all(values)
+    if what == "foresee":
+        return _foreseen(values)
     if what == "waits":
         return [f"worker {w}: {text}" for w, some in enumerate(values) for text in some]
     if what == "once":
@@ -47,6 +49,11 @@ def _asked(what: str, values: Sequence[Any]) -> Any:
         return [{**build, "what": f"{build['what']} (worker {w})"} for w, builds in enumerate(values)
                 for build in builds]
     return _analyzed(values) if what == "analyze" else values[0]
+
+
+def _foreseen(each: Sequence[Foreseen]) -> Foreseen:
+    """What is too much for one is too much."""
+    return Foreseen(max((f.way for f in each), key=("once", "slices", "too much").index), sum(f.rows for f in each))
 
 
 def _graph(values: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:

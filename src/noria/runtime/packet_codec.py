@@ -18,7 +18,7 @@ from noria.plan.graph_plan import GraphPlan
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
 
-_ANSWERS = (packets.Wanted, packets.Noted, Rehearsal, WorkedOut, TableDef, GraphPlan, after.Found)
+_ANSWERS = (packets.Wanted, packets.Noted, packets.Foreseen, Rehearsal, WorkedOut, TableDef, GraphPlan, after.Found)
 
 PACKETS = Codec(packets.Packet, Message, Statement, Expr, Mir, ViewDef, *_ANSWERS, narrowed={
     (packets.Query, "view"): ViewDef,

@@ -560,7 +560,7 @@ class ShardedLink:
 
     async def _analyze(self, body: Ask, retry: bool) -> Any:
         """At all workers that have something of it."""
-        assert body.read is not None
+        assert isinstance(body.read, Read)
         view = await self._view(body.read.view, retry)
         parts = {LEADER: body.read} if view is None else split(body.read, self.routes, view)
         return together(body, await asyncio.gather(*(

@@ -93,7 +93,8 @@ class SavedStates:
             path.unlink()
             if not os.fstat(file.fileno()).st_size:
                 raise SavedUnusable("it is empty")
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            # A copy, for kernels are compiled for arrays that can be written.
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         try:
             about = self._read_index()
             self.stand = Stand(str(about["identity"]), int(about["sequence"]))

@@ -20,6 +20,7 @@ import pyarrow as pa
 from noria.control.holding import reading
 from noria.control.whole import WholeProgram
 from noria.core.errors import (
+    TOO_LONG,
     SqlError,
     is_gone,
     no_table,
@@ -42,7 +43,7 @@ from noria.runtime.link import Link
 from noria.server.answering import clock
 from noria.server.answering.filling import waits_for
 from noria.server.answering.hits import TOUCH_EVERY, Known
-from noria.server.answering.keys import are_one_key, key_of, keys_of, range_of
+from noria.server.answering.keys import are_one_key, key_of, keys_of, looked_up, range_of
 from noria.server.answering.locks import TableLocks
 from noria.server.answering.racing import first_answer
 from noria.server.answering.reads import Many, Reads, first_of, typed_keys
@@ -55,7 +56,6 @@ from noria.server.rows import arrow_rows, beside
 from noria.sql import commands as sql
 from noria.views.reader import AttachedViews
 
-TOO_LONG = 3024  # the error of what takes a worker too long or too much
 NOT_MAINTAINED = 1235  # the error with which a view is refused: Spark answers instead
 Tell = Callable[[str], None]
 
@@ -85,7 +85,7 @@ class Executor:
         view = compiled.view
         assert view is not None
         reader = self.reader_of(compiled, view)
-        if reader is None or (reader.adhoc and self.program.first_states.wait_for(reader)):
+        if reader is None or self.program.first_states.wait_for(reader):
             return self.select_bound(compiled.select(values), tell)
         if not compiled.one_key:
             return self._look_up(reader, compiled.select(values), tell)
@@ -113,14 +113,9 @@ class Executor:
 
     async def _once(self, select: sql.Select, view: ViewDef, tell: Tell) -> ResultSet | None:
         """The answer without a view; None where that would take too much."""
-        shape, first = Shape.of(view), select.lookups[0] if select.lookups else None
-        keys: list[tuple[Any, ...]] = []
-        nulls, between = False, None
+        shape = Shape.of(view)
         try:
-            if isinstance(first, Range):
-                between = range_of(first, view.key_fields[0])
-            else:
-                keys, nulls = keys_of(select.lookups, view.key_fields)
+            keys, nulls, between = looked_up(select.lookups, view.key_fields)
         except SqlError as e:
             self.selects += 1
             return await self._unlike(e, select, tell)

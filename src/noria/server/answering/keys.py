@@ -52,6 +52,15 @@ def keys_of(lookups: Sequence[Lookup], fields: Sequence[Field]) -> tuple[list[tu
     return list(product(*choices)), any(isinstance(a, NullSafe) for a in lookups)
 
 
+def looked_up(lookups: Sequence[Lookup], fields: Sequence[Field]
+              ) -> tuple[list[tuple[Any, ...]], bool, tuple[int, int] | None]:
+    """What bound lookups ask for: keys, as `keys_of` says, or a range; no key and no range: nothing can be found."""
+    first = lookups[0] if lookups else None
+    if isinstance(first, Range):
+        return [], False, range_of(first, fields[0])
+    return *keys_of(lookups, fields), None
+
+
 def are_one_key(lookups: Sequence[Lookup], fields: Sequence[Field]) -> bool:
     """Is what is compared with one value, not with several, looked up by one key at most?"""
     single = [(a, f) for a, f in zip(lookups, fields, strict=True) if not a.several]

@@ -23,7 +23,7 @@ from noria.core.errors import SqlError, is_unfilled
 from noria.core.limits import OFF_LOOP_ROWS, ONE_SHOT_MS, ONE_SHOT_ROWS, VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type
-from noria.dataflow.packets import Ask, Done, Own, Query, Read, Rows
+from noria.dataflow.packets import Ask, Done, Foreseen, Own, Query, Read, Rows
 from noria.plan.optimizer import kept_top
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
@@ -291,12 +291,21 @@ class Reads:
         """The rows of a view that is in no program: of some keys, or of a range of its key.  Error 3024 where a worker
         would read too much for that."""
         self.one_shots += 1
-        rows, descending = (between and first_of(view)) or (None, False)
-        asked = published(kept_top(view)).view
         lease = self.room.lease()
-        query = Query(0, asked, keys, nulls, between, rows, descending, ONE_SHOT_ROWS, ONE_SHOT_MS,
-                      not self._alone and not row_by_row(view.plan), pieces=True)
-        return Many(cast(pa.Table, await self._ask(query, lease)), lease)
+        return Many(cast(pa.Table, await self._ask(self._query(view, keys, nulls, between), lease)), lease)
+
+    async def foreseen(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> Foreseen:
+        """How `once` would be answered now."""
+        reply: Done = await self._link.ask(Ask(0, "foresee", read=self._query(view, keys, nulls, between)), retry=True)
+        if reply.error is not None:
+            raise reply.error
+        found: Foreseen = reply.value
+        return found
+
+    def _query(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> Query:
+        rows, descending = (between and first_of(view)) or (None, False)
+        return Query(0, published(kept_top(view)).view, keys, nulls, between, rows, descending, ONE_SHOT_ROWS,
+                     ONE_SHOT_MS, not self._alone and not row_by_row(view.plan), pieces=True)
 
     def several(self, view: ViewDef, keys: list[Key], nulls: bool, through: Through | None = None) -> pa.Table | None:
         """The rows of some keys, those of a worker as of one moment, from shared memory; None where one is missing.

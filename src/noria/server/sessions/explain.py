@@ -15,7 +15,7 @@ from noria.control.policy import Verdict
 from noria.control.preview import state_of
 from noria.core.errors import SqlError, not_supported
 from noria.core.expressions.coerce import EPOCH
-from noria.core.limits import ONE_SHOT_ROWS, ONE_SHOT_SCAN_ROWS
+from noria.core.limits import FILL_ROWS_S, ONE_SHOT_ROWS
 from noria.dataflow import render
 from noria.dataflow.packets import Ask, Read
 from noria.dataflow.rehearsal import NodePlan
@@ -24,7 +24,7 @@ from noria.plan.mir import show
 from noria.plan.view import ViewDef
 from noria.server.answering import followed
 from noria.server.answering.executor import NOT_MAINTAINED, Executor, Tell
-from noria.server.answering.keys import keys_of, range_of
+from noria.server.answering.keys import keys_of, looked_up, range_of
 from noria.server.answering.reads import first_of
 from noria.server.outcomes import ResultSet
 from noria.server.sessions import inspection
@@ -32,8 +32,6 @@ from noria.sql import commands as sql
 from noria.sql.whole.outline import statements
 
 Graph = list[dict[str, Any]]
-_ONCE = (f"answered by a one-shot, of which nothing is kept, while that reads no more than {ONE_SHOT_ROWS:,} rows, or "
-         f"one table of up to {ONE_SHOT_SCAN_ROWS:,} in slices")
 
 
 class Explainer:
@@ -55,7 +53,8 @@ class Explainer:
         if view is None:
             return await self._by_spark(select, "" if select.batch is None else select.batch.reason, None)
         if (reader := program.match(view)) is not None:
-            return [_answered_by(reader), *_found_there(reader, select), *_then(select), *await self._nodes(reader)]
+            return [await self._now(select, view, reader), *_found_there(reader, select), *_then(select),
+                    *await self._nodes(reader)]
         if (unread := program.readerless(view)) is not None:
             return [f"answered by the view {unread.name}, not read yet: it keeps nothing, and its first read makes "
                     "its reader", *_then(select), show(unread.plan)]
@@ -64,20 +63,57 @@ class Explainer:
     async def _foreseen(self, select: sql.Select, view: ViewDef) -> list[str]:
         """Of a SELECT that no view answers yet."""
         verdict = self._executor.program.expected(view)
+        once, too_much = (None, "") if verdict is Verdict.VIEW else await self._once(select, view)
         try:
             made = await self._executor.program.rehearsed(view)
         except SqlError as e:
             if e.code != NOT_MAINTAINED:
                 raise
-            if verdict is Verdict.VIEW:
-                return await self._by_spark(select, e.message, None)
-            return [f"{_ONCE}; more is answered by Spark, for it must not be a view: {e.message}", *_then(select),
-                    show(view.plan)]
+            if once is None:
+                return await self._by_spark(select, f"{too_much}{e.message}", None)
+            return [f"{once}; it must not be a view: {e.message}", *_then(select), show(view.plan)]
         by = f"looked up by ({', '.join(f.name for f in view.key_fields)})"
-        when = {Verdict.ONCE: f"{_ONCE}; more, and when it is asked again, by an ad-hoc view, {by}, which would keep:",
-                Verdict.BOTH: f"{_ONCE}; meanwhile an ad-hoc view is made for it, {by}, which keeps:",
-                Verdict.VIEW: f"answered by an ad-hoc view, made when it is asked, {by}, which keeps:"}
-        return [when[verdict], *_then(select), *map(_planned, made.nodes)]
+        if once is None:
+            lines = [f"{too_much}answered by an ad-hoc view, made when it is asked, {by}, which keeps:"]
+        elif verdict is Verdict.BOTH:
+            lines = [f"{once}; meanwhile an ad-hoc view is made for it, {by}, which keeps:"]
+        else:
+            lines = [f"{once}; when it is asked again, by an ad-hoc view, {by}, which would keep:"]
+        filling = self._filling(max((n.rows for n in made.nodes if n.new and n.filled), default=0), once is None)
+        return [*lines, *_then(select), *map(_planned, made.nodes), *filling]
+
+    async def _once(self, select: sql.Select, view: ViewDef) -> tuple[str | None, str]:
+        """How a one-shot answers now, found out by running it; or None, and why it does not."""
+        try:
+            keys, nulls, between = looked_up(select.lookups, view.key_fields)
+        except SqlError as e:
+            return f"with these values it is answered with error {e.code}, {e.message}", ""
+        if not keys and between is None:
+            return "answered by a one-shot that reads nothing: no row can have the key", ""
+        found = await self._executor.reads.foreseen(view, keys, nulls, between)
+        if found.way == "slices":
+            return "answered by a one-shot that reads its table in slices and keeps nothing", ""
+        if found.way == "once":
+            return f"answered by a one-shot that reads {_count(found.rows, 'row')} and keeps nothing", ""
+        return None, f"too much for a one-shot, which reads {ONE_SHOT_ROWS:,} rows at most; "
+
+    async def _now(self, select: sql.Select, view: ViewDef, reader: ViewDef) -> str:
+        """How a SELECT is answered whose view is there, and may not be filled."""
+        by = _answered_by(reader)
+        if not self._executor.program.first_states.wait_for(reader):
+            return by
+        once, too_much = await self._once(select, view)
+        return (f"{once}, while the view {reader.name} is filled; then {by}" if once is not None else
+                f"{by}, as soon as that is filled: until then {too_much.rstrip('; ')}")
+
+    def _filling(self, rows: int, awaited: bool) -> list[str]:
+        """How long a view takes to be filled from so many rows; awaited: no one-shot answers meanwhile."""
+        if rows < FILL_ROWS_S / 10 or not awaited:
+            return []
+        patience = self._executor.program.patience_of(rows)
+        spark = "waits for it, however long that takes" if patience is None else (
+            f"waits {patience:.0f} s for it, and then for Spark, too")
+        return [f"filled from {_count(rows, 'row')}, which takes about {rows / FILL_ROWS_S:.1f} s; the SELECT {spark}"]
 
     async def _run(self, select: sql.Select, tell: Tell) -> list[str]:
         program, view = self._executor.program, select.view
@@ -86,8 +122,8 @@ class Explainer:
             start = time.perf_counter()
             result = await self._executor.select_bound(select, tell)
             if program.expected(view) is not Verdict.VIEW:  # else it was too much for a one-shot
-                return [_ONCE, *_then(select), f"ran in {_ms(start)} ms: {_count(len(result.rows), 'row')}",
-                        show(view.plan)]
+                return ["answered by a one-shot, of which nothing is kept", *_then(select),
+                        f"ran in {_ms(start)} ms: {_count(len(result.rows), 'row')}", show(view.plan)]
         reader, reason = await self._reader(select)
         if reader is None:
             return await self._by_spark(select, reason, tell)
@@ -268,6 +304,8 @@ def _planned(n: NodePlan) -> str:
     """A node of a view that is not made."""
     kept = f" | {state_of(n)}" if n.state in ("partial", "full") else ""
     return f"{n.does} | {'new' if n.new else 'there'}{kept}"
+
+
 def _found_there(reader: ViewDef, select: sql.Select) -> list[str]:
     """What is taken of the rows of a view that has more than is asked for."""
     through = None if select.view is None else reading(reader, select.view)
