@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import workers
+from noria.kernels import place, signatures
 
 # Machines that run tests are busy: time says nothing about our code.  A failure prints how to repeat it.  In CI the
 # examples are the same every time; everywhere else they are new ones.
@@ -33,6 +34,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return FIRST.index(directory) if directory in FIRST else len(FIRST)
 
     items.sort(key=rank)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Kernels that a test called, in whatever process, and that are not listed: a user would wait for the compiler."""
+    if hasattr(session.config, "workerinput"):
+        return  # one process of several
+    if found := signatures.unlisted(place.directory()):
+        print("\nkernels that are not in src/noria/kernels/signatures.txt (python scripts/kernels.py "
+              f"{place.directory()} adds them):", *found, sep="\n  ")
+        session.exitstatus = session.exitstatus or 1
 
 
 @pytest.hookimpl(wrapper=True)

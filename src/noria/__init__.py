@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from noria import _kernel_cache
-
 if TYPE_CHECKING:
     from noria.client import connect as connect
     from noria.client import open as open
 
 __version__ = "0.1.0"
-
-_kernel_cache.choose()
 
 
 def __getattr__(name: str) -> object:

@@ -32,10 +32,10 @@ SECOND_LOOK = "if load_acquire(A, block) != version or load_acquire(A, at) != wo
 NO_SECOND_LOOK = (SECOND_LOOK, "if False:")
 PLAIN_LOADS = ("from noria.state.atomics import fence, load_acquire, prefetch", """
 from noria.state.atomics import prefetch
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def load_acquire(words, i):
     return words[i]
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def fence():
     pass
 """)

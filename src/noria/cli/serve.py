@@ -68,6 +68,7 @@ def command(
     When it serves it prints one line: noria ready mysql=HOST:PORT http=HOST:PORT, and, where views are still being
     filled, filling=VIEW:PERCENT:SECONDS,...; /health tells how that goes on.
     """
+    from noria.kernels import making
     from noria.server.node import serve
     from noria.server.settings import Settings, SettingsError, parse_size, read_password
 
@@ -84,4 +85,5 @@ def command(
             lease=lease)
     except SettingsError as e:
         sys.exit(f"noria serve: {e}")
+    making.ensure_shown()
     sys.exit(serve(settings, log_level))

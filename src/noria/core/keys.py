@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, cast
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,6 +20,7 @@ from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols, fold
 from noria.core.types import Kind, SqlType
 from noria.core.values import encode, from_arrow, texts_of
+from noria.kernels import njit
 
 Hashes = npt.NDArray[np.uint64]
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
@@ -87,7 +87,7 @@ def text_bytes(texts: pa.Array) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def _mix(x: np.uint64) -> np.uint64:
     """A bijection that spreads every bit over the word (the finaliser of splitmix64)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
@@ -117,9 +117,9 @@ def _hash_texts(data: npt.NDArray[np.uint8], offsets: Codes, out: Hashes) -> Non
         out[row] = hashed
 
 
-hash_texts: Callable[..., Any] = numba.njit(cache=True, nogil=True)(_hash_texts)
-mix_in: Callable[..., Any] = numba.njit(cache=True, nogil=True)(_mix_in)
-part: Callable[..., Any] = numba.njit(cache=True, nogil=True)(_part)
+hash_texts: Callable[..., Any] = njit(nogil=True)(_hash_texts)
+mix_in: Callable[..., Any] = njit(nogil=True)(_mix_in)
+part: Callable[..., Any] = njit(nogil=True)(_part)
 
 
 # ------------------------------------------------------------------ one key of Python values

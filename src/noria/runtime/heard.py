@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 
 from noria.core.batch import Codes
+from noria.kernels import njit
 from noria.state.atomics import load_acquire, store_release
 
 
@@ -64,12 +64,12 @@ def _mapped(path: Path, words: int, flags: int) -> Codes:
         os.close(file)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit
 def _store(words: Codes, numbers: Codes) -> None:
     for i in range(len(words)):
         store_release(words, i, numbers[i])
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit
 def _load(words: Codes, at: int) -> int:
     return load_acquire(words, at)  # type: ignore[no-any-return]

@@ -1,8 +1,7 @@
-"""Compile or load every kernel before anybody waits for it.
+"""Load every kernel before anybody waits for it.
 
-The first call of a numba function compiles it (once per machine: kept in a cache beside the source) or loads it
-from that cache; either would stall a first read, or a process for longer than a lease.  `kernels` runs a small
-program through a real store, graph and views, and reads it as other processes do.
+The first call of a kernel loads its compiled code (`noria.kernels`), which would stall a first read.  `kernels` runs a
+small program through a real store, graph and views, and reads it as other processes do.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from noria.core.statements import Delete, Insert, Update
 from noria.core.types import DOUBLE, INT, TEXT, Column, TableDef, decimal
 from noria.dataflow import evict, packets
 from noria.dataflow.worker import Worker
+from noria.kernels import making
 from noria.plan import mir
 from noria.plan.lower import Lowering
 from noria.plan.view import ViewDef
@@ -46,7 +46,9 @@ BULK = 64  # rows: more than the kernels' small-batch limits
 def kernels(place: str | None = None) -> None:
     """Writes, upqueries, evictions and full state of every operator, in a directory of its own (under `place`).
 
-    Once in a process: what a second `gc.freeze` found would stay for good, closed databases and their maps too."""
+    What is not compiled yet is compiled first, once for an installation.  Once in a process: what a second `gc.freeze`
+    found would stay for good, closed databases and their maps too."""
+    making.ensure()
     with tempfile.TemporaryDirectory(dir=place) as path:
         views = Path(path) / "views"
         views.mkdir()

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from noria.control.supervisor import Supervisor
+from noria.kernels import place
 from noria.runtime import warm
 from noria.runtime.link import Link, LinkState, WorkerLink
 
@@ -40,8 +40,7 @@ class Compiling:
 
 
 def _kernels() -> int:
-    place = os.environ.get("NUMBA_CACHE_DIR")
-    return sum(1 for _ in Path(place).rglob("*.nbc")) if place else 0
+    return sum(1 for _ in place.directory().glob("*.nbc"))
 
 
 def waited_for(compiling: str, links: Iterable[WorkerLink], spark: str) -> str:
@@ -54,10 +53,10 @@ def waited_for(compiling: str, links: Iterable[WorkerLink], spark: str) -> str:
                      if link.state is not LinkState.UP)
 
 
-async def warm_up(supervisor: Supervisor, place: Path | None) -> None:
+async def warm_up(supervisor: Supervisor, scratch: Path | None) -> None:
     """A first compilation must not hold up a lease or a client; Spark starts meanwhile."""
     compiling = Compiling()
-    both = asyncio.gather(supervisor.start(), asyncio.to_thread(warm.kernels, place and str(place)))
+    both = asyncio.gather(supervisor.start(), asyncio.to_thread(warm.kernels, scratch and str(scratch)))
     try:
         while not (await asyncio.wait((both,), timeout=TOLD_S))[0]:
             log.info("starting: %s", waited_for(compiling.now(), (), supervisor.state) or "kernels are being loaded")

@@ -14,10 +14,11 @@ Beside them, for the same kernels: `load_word`, `store_word`, `prefetch`.
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
 from numba.core.imputils import impl_ret_untracked
 from numba.extending import intrinsic
+
+from noria.kernels import njit
 
 _WORD = types.int64
 _ALIGN = 8
@@ -117,13 +118,13 @@ def prefetch(typingctx, array, index):
     return types.void(array, types.intp), codegen
 
 
-@njit(cache=True)
+@njit
 def load(array, index):
     """`load_acquire` for Python."""
     return load_acquire(array, index)
 
 
-@njit(cache=True)
+@njit
 def store(array, index, value):
     """`store_release` for Python."""
     store_release(array, index, value)

@@ -18,9 +18,9 @@ so a sum that is out of range is in range again when the rows that made it so ar
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from noria.core.limits import ERROR_CODE, MIN_INT, NULL_CODE
+from noria.kernels import njit
 from noria.state.bare import bare, stack
 from noria.state.bits import bits_of, float_of
 from noria.state.kernels import (
@@ -61,7 +61,7 @@ _FLIP = np.int64(0x7FFFFFFFFFFFFFFF)
 
 
 # ------------------------------------------------------------------ 128-bit and double-double arithmetic
-@njit(cache=True)
+@njit
 def _umul128(a, b):
     """(high, low) of the product of two unsigned words."""
     al, ah, bl, bh = a & _LOW, a >> _32, b & _LOW, b >> _32
@@ -71,7 +71,7 @@ def _umul128(a, b):
     return ah * bh + (mid >> _32) + (mid2 >> _32), (mid2 << _32) | (low & _LOW)
 
 
-@njit(cache=True)
+@njit
 def add_product(lo, hi, v, w):
     """The 128-bit (lo, hi) plus v * w, all signed words."""
     negative = (v < 0) != (w < 0)
@@ -84,12 +84,12 @@ def add_product(lo, hi, v, w):
     return np.int64(low), hi + np.int64(ph) + (1 if low < u else 0)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def fits(lo, hi):
     return hi == (lo >> 63) and lo >= MIN_INT
 
 
-@njit(cache=True)
+@njit
 def average(lo, hi, n, factor):
     """(128-bit sum) * factor / n, rounded half away from zero, or ERROR_CODE."""
     negative = hi < 0
@@ -124,12 +124,12 @@ def average(lo, hi, n, factor):
     return -np.int64(total) if negative else np.int64(total)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def to_float(code):
     return float_of(code if code >= 0 else code ^ _FLIP)
 
 
-@njit(cache=True)
+@njit
 def float_code(x):
     if not np.isfinite(x):
         return ERROR_CODE
@@ -137,7 +137,7 @@ def float_code(x):
     return b if b >= 0 else b ^ _FLIP
 
 
-@njit(cache=True)
+@njit
 def add_float(hi, lo, v):
     """Double-double plus a double (two-sum); retractions cancel to the last bit in practice."""
     s = hi + v
@@ -148,13 +148,13 @@ def add_float(hi, lo, v):
 
 
 # ------------------------------------------------------------------ accumulating
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _rank(v, ids, ranks, collation):
     """Rank of a text id under a collation: row 0 of `ranks` is by bytes, row 1 CI."""
     return ranks[collation, np.searchsorted(ids, v)]
 
 
-@njit(cache=True)
+@njit
 def _extreme(A, p, kind, collation, v, w, ids, ranks):
     """Add value v with weight w to a MIN/MAX at word p.  Returns True when the group is dirty now."""
     A[p + 2] += w  # may pass through zero within a delta: `_settle` looks at its end
@@ -178,7 +178,7 @@ def _extreme(A, p, kind, collation, v, w, ids, ranks):
     return False
 
 
-@njit(cache=True)
+@njit
 def _settle(A, p, specs):
     """After a delta: a MIN or MAX without values forgets the one it kept, a sum of doubles what rounding left."""
     for a in range(specs.shape[0]):
@@ -190,7 +190,7 @@ def _settle(A, p, specs):
             A[q + 3], A[q + 4] = 0, 0
 
 
-@njit(cache=True)
+@njit
 def accumulate(A, p, specs, cols, i, w, ids, ranks):
     """Add input row i, w times, to the accumulators that start at word p.  True when the group is dirty."""
     dirty = False
@@ -221,7 +221,7 @@ def accumulate(A, p, specs, cols, i, w, ids, ranks):
     return dirty
 
 
-@njit(cache=True)
+@njit
 def result(A, q, specs, a):
     """The value of one aggregate, other than COUNT(*), from its words at q."""
     kind = specs[a, SPEC_KIND]
@@ -244,7 +244,7 @@ def result(A, q, specs, a):
     return A[q]
 
 
-@njit(cache=True)
+@njit
 def _emit(A, p, specs, off, shown, out, at):
     """Write the output row of the group whose key starts at `off` and whose words start at p."""
     for j in range(shown):
@@ -256,7 +256,7 @@ def _emit(A, p, specs, off, shown, out, at):
             out[shown + a, at] = result(A, p + ACC + specs[a, SPEC_AT], specs, a)
 
 
-@njit(cache=True)
+@njit
 def _find_group(A, keys, i, fold, kb):
     """(covered, row or -1).  An index over the whole key answers both at once."""
     if A[NIDX] > 0 and A[HEADER + K] == A[IDW]:
@@ -275,7 +275,7 @@ def _find_group(A, keys, i, fold, kb):
     return True, find_row(A, keys, i)
 
 
-@njit(cache=True)
+@njit
 def _add(A, specs, shown, always, keys, cols, weights, ids, ranks, fold, touched, old, had, dirty):
     """Add a delta's rows to their groups; of each group touched its row, what it showed before, and whether it is
     dirty.  Returns (groups touched, dirty ones)."""
@@ -315,7 +315,7 @@ def _add(A, specs, shown, always, keys, cols, weights, ids, ranks, fold, touched
     return t, dirties
 
 
-@njit(cache=True)
+@njit
 def _changed(old, u, out, at):
     """Do the output rows old[:, u] and out[:, at] differ?"""
     for j in range(old.shape[0]):  # noqa: SIM110 (a loop is what numba compiles best)
@@ -324,7 +324,7 @@ def _changed(old, u, out, at):
     return False
 
 
-@njit(cache=True)
+@njit
 def _collect(A, specs, shown, always, fold, t, touched, old, had, dirty, out, out_weights, dkeys, dold, dhad):
     """-old +new of the groups that changed, and the dirty ones beside.  Returns (output rows, dirty groups with
     rows, violations)."""
@@ -368,7 +368,7 @@ def _collect(A, specs, shown, always, fold, t, touched, old, had, dirty, out, ou
     return at, dn, violations
 
 
-@njit(cache=True)
+@njit
 def apply(A, specs, shown, always, keys, cols, weights, ids, ranks, fold):
     """Add a delta to its groups.  keys: the rows' group keys (folded); shown: how many key words the output
     has; always: groups without rows keep their output row (no GROUP BY).
@@ -393,7 +393,7 @@ def apply(A, specs, shown, always, keys, cols, weights, ids, ranks, fold):
     return out[:, :at], out_weights[:at], dkeys[:, :dn], dold[:, :dn], dhad[:dn], violations
 
 
-@njit(cache=True)
+@njit
 def replace(A, keys, payload):
     """Overwrite the accumulators of stored groups with freshly derived ones.  Returns rows not found."""
     A, keys, payload = bare(A), bare(keys), bare(payload)
@@ -410,7 +410,7 @@ def replace(A, keys, payload):
     return lost
 
 
-@njit(cache=True)
+@njit
 def outputs(rows, idw, specs, shown):
     """Output rows from groups' rows (words, groups); a group without rows shows its empty aggregates."""
     rows, specs = bare(rows), bare(specs)
@@ -424,7 +424,7 @@ def outputs(rows, idw, specs, shown):
     return out
 
 
-@njit(cache=True)
+@njit
 def values_of(A, keys, word, fold):
     """The accumulator word `word` of the stored groups with these keys (NULL_CODE when there is none)."""
     A, keys, fold = bare(A), bare(keys), bare(fold)

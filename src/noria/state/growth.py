@@ -12,8 +12,7 @@ through.
 
 from __future__ import annotations
 
-from numba import njit
-
+from noria.kernels import njit
 from noria.state.bare import bare
 from noria.state.kernels import entry_hash, row_hash
 from noria.state.layout import (
@@ -43,7 +42,7 @@ CLEAR = 64  # slots cleared for a row
 MOVE = 16  # slots passed for a row
 
 
-@njit(cache=True)
+@njit
 def make_room(A, n):
     """Room for n more rows and n more keys in every index; False where the arena is too small for them."""
     A = bare(A)
@@ -60,7 +59,7 @@ def make_room(A, n):
     return True
 
 
-@njit(cache=True)
+@njit
 def _widen(A, g, d, held, n):
     """Some of the growth of the hash table described at g, of the index at d (-1: of rows), which will hold so much."""
     if A[g + CLEARED] == 0 and 2 * held <= A[g + SLOTS]:
@@ -70,7 +69,7 @@ def _widen(A, g, d, held, n):
         _grow(A, g, d, A[g + SLOTS])
 
 
-@njit(cache=True)
+@njit
 def _grow(A, g, d, n):
     """As much of it as n rows pay for."""
     fresh, cleared = A[g + BASE] + A[g + SLOTS], A[g + CLEARED]
@@ -86,7 +85,7 @@ def _grow(A, g, d, n):
         A[g + MOVED] = A[g + CLEARED] = 0
 
 
-@njit(cache=True)
+@njit
 def _pass(A, g, d, slots):
     """Move what is in about so many slots, to the end of the last run of taken ones."""
     base, cap = A[g + BASE], A[g + SLOTS]

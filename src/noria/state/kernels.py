@@ -12,8 +12,8 @@ Longer than 500 lines, in one file: kernels inline each other, and numba notices
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from noria.kernels import njit
 from noria.state.bare import bare, stack
 from noria.state.layout import (
     COLS,
@@ -60,7 +60,7 @@ _SEED = np.uint64(0x2545F4914F6CDD1D)
 
 
 # ------------------------------------------------------------------ rows by identity
-@njit(cache=True)
+@njit
 def row_hash(A, off):
     """Of the stored row at word `off`, by what identifies it."""
     h = _SEED
@@ -69,7 +69,7 @@ def row_hash(A, off):
     return h
 
 
-@njit(cache=True)
+@njit
 def find_row(A, cols, i):
     """The stored row equal to column i of `cols` in the identity words, or -1."""
     h = _SEED
@@ -93,7 +93,7 @@ def find_row(A, cols, i):
         s = (s + 1) & (cap - 1)
 
 
-@njit(cache=True)
+@njit
 def _hash_add_row(A, r):
     hash_off, cap, s = home_of(A, HASH, row_hash(A, A[ROWS] + r * (A[WIDTH] + 1)))
     while A[hash_off + s] >= 0:
@@ -101,7 +101,7 @@ def _hash_add_row(A, r):
     A[hash_off + s] = r
 
 
-@njit(cache=True)
+@njit
 def _hash_drop_row(A, r):
     rows, width = A[ROWS], A[WIDTH] + 1
     hash_off, cap, s = home_of(A, HASH, row_hash(A, rows + r * width))
@@ -119,7 +119,7 @@ def _hash_drop_row(A, r):
 
 
 # ------------------------------------------------------------------ entries by key
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def key_of_input(A, d, cols, i, fold, kb):
     """The key of input row i under the index at descriptor d, into kb."""
     for j in range(A[d + K]):
@@ -129,7 +129,7 @@ def key_of_input(A, d, cols, i, fold, kb):
         kb[j] = v
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def key_of_row(A, d, off, fold, kb):
     """The key of the stored row at word `off`."""
     for j in range(A[d + K]):
@@ -139,7 +139,7 @@ def key_of_row(A, d, off, fold, kb):
         kb[j] = v
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def key_of_args(A, d, keys, i, fold, kb):
     """Key i of a key array whose rows are in the index's column order."""
     for j in range(A[d + K]):
@@ -149,7 +149,7 @@ def key_of_args(A, d, keys, i, fold, kb):
         kb[j] = v
 
 
-@njit(cache=True)
+@njit
 def _place_of(A, d, kb):
     """The word of the entry hash that has the entry of the key in kb, or the free one where it would go."""
     k, base = A[d + K], A[d + EOFF]
@@ -172,7 +172,7 @@ def _place_of(A, d, kb):
         s = (s + 1) & (cap - 1)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _has_key(A, d, e, kb):
     """Is the key in kb that of entry e?"""
     off = A[d + EOFF] + e * (ENTRY + A[d + K]) + KEY
@@ -182,13 +182,13 @@ def _has_key(A, d, e, kb):
     return same
 
 
-@njit(cache=True)
+@njit
 def find_entry(A, d, kb):
     """The entry number of the key in kb, or -1."""
     return A[_place_of(A, d, kb)]
 
 
-@njit(cache=True)
+@njit
 def entry_hash(A, d, e):
     k = A[d + K]
     off = A[d + EOFF] + e * (ENTRY + k) + KEY
@@ -198,7 +198,7 @@ def entry_hash(A, d, e):
     return h
 
 
-@njit(cache=True)
+@njit
 def make_entry(A, d, kb):
     """The entry of the key in kb, made (missing, no rows) when there is none."""
     place = _place_of(A, d, kb)
@@ -220,7 +220,7 @@ def make_entry(A, d, kb):
     return e
 
 
-@njit(cache=True)
+@njit
 def drop_entry(A, d, e):
     k = A[d + K]
     hash_off, cap, s = home_of(A, d + EHOFF, entry_hash(A, d, e))
@@ -243,7 +243,7 @@ def drop_entry(A, d, e):
 
 
 # ------------------------------------------------------------------ storing rows
-@njit(cache=True)
+@njit
 def covered_input(A, cols, i, fold, kb):
     """Has any index the key of input row i present (or is the arena full)?"""
     if A[FULL] == 1:
@@ -257,7 +257,7 @@ def covered_input(A, cols, i, fold, kb):
     return False
 
 
-@njit(cache=True)
+@njit
 def covered_row(A, off, fold, kb):
     if A[FULL] == 1:
         return True
@@ -270,7 +270,7 @@ def covered_row(A, off, fold, kb):
     return False
 
 
-@njit(cache=True)
+@njit
 def link_row(A, d, r, fold, kb):
     """Put row r at the head of its key's chain in the index at d."""
     key_of_row(A, d, A[ROWS] + r * (A[WIDTH] + 1), fold, kb)
@@ -284,7 +284,7 @@ def link_row(A, d, r, fold, kb):
     A[off] = r
 
 
-@njit(cache=True)
+@njit
 def _unlink_row(A, d, r, fold, kb):
     links = A[d + LOFF]
     nxt, prv = A[links + 2 * r], A[links + 2 * r + 1]
@@ -301,7 +301,7 @@ def _unlink_row(A, d, r, fold, kb):
         drop_entry(A, d, e)
 
 
-@njit(cache=True)
+@njit
 def new_row(A, cols, i, weight, fold, kb):
     """Store input row i with a weight and link it everywhere; words beyond the input's width are 0."""
     r = A[FREE]
@@ -324,7 +324,7 @@ def new_row(A, cols, i, weight, fold, kb):
     return r
 
 
-@njit(cache=True)
+@njit
 def free_row(A, r, fold, kb):
     for x in range(A[NIDX]):
         _unlink_row(A, HEADER + x * DESCRIPTOR, r, fold, kb)
@@ -336,7 +336,7 @@ def free_row(A, r, fold, kb):
     A[LIVE] -= 1
 
 
-@njit(cache=True)
+@njit
 def apply(A, cols, weights, fold, kept):
     """Add a delta.  kept[i] says whether row i was covered.  Returns how many rows have a negative weight
     afterwards (a violation; zero is right), so the order of rows in a delta does not matter."""
@@ -372,7 +372,7 @@ def apply(A, cols, weights, fold, kept):
     return negative
 
 
-@njit(cache=True)
+@njit
 def fill(A, x, keys, cols, weights, fold):
     """Store the rows pulled for missing keys of index x and mark the keys present.  A row that a present key
     covers already is not added again; returns 0, or -(row + 1) of a row that should have been there."""
@@ -398,7 +398,7 @@ def fill(A, x, keys, cols, weights, fold):
     return 0
 
 
-@njit(cache=True)
+@njit
 def evict(A, x, keys, fold):
     """Make keys of index x missing; rows that no other present key covers go.  Returns rows removed."""
     A, keys, fold = bare(A), bare(keys), bare(fold)
@@ -427,7 +427,7 @@ def evict(A, x, keys, fold):
 
 
 # ------------------------------------------------------------------ reading
-@njit(cache=True)
+@njit
 def missing(A, x, keys, fold):
     """Which keys are not present in index x."""
     A, keys, fold = bare(A), bare(keys), bare(fold)
@@ -444,7 +444,7 @@ def missing(A, x, keys, fold):
     return out
 
 
-@njit(cache=True)
+@njit
 def lookup(A, x, keys, fold, tick):
     """Stored rows under the keys of index x, present or not: (columns, weights, ordinal of the key)."""
     A, keys, fold = bare(A), bare(keys), bare(fold)
@@ -504,7 +504,7 @@ def lookup(A, x, keys, fold, tick):
     return cols, weights, ordinal
 
 
-@njit(cache=True)
+@njit
 def all_rows(A):
     n, width, rows = A[LIVE], A[WIDTH], A[ROWS]
     cols = np.empty((width, n), np.int64)
@@ -520,7 +520,7 @@ def all_rows(A):
     return cols[:, :at].copy(), weights[:at].copy()
 
 
-@njit(cache=True)
+@njit
 def column(A, c):
     """One word of every stored row."""
     A = bare(A)
@@ -534,7 +534,7 @@ def column(A, c):
     return out[:at].copy()
 
 
-@njit(cache=True)
+@njit
 def present_keys(A, x, start, most):
     """Up to `most` present keys of index x from entry number `start` on, wrapping once around:
     (keys, stamps, rows under each, next start)."""
@@ -567,7 +567,7 @@ def present_keys(A, x, start, most):
     return keys[:, :at].copy(), stamps[:at].copy(), sizes[:at].copy(), e
 
 
-@njit(cache=True)
+@njit
 def rebuild(A, B, old_of_new, fold):
     """Copy arena A's rows and entries into the fresh arena B.  old_of_new[x]: the index of A that index x of B
     continues, or -1 for a new one (all keys missing)."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from noria.core.batch import Batch
+from noria.kernels import njit
 from noria.state.prefetch import mix, slot_of
 
 _SEED = np.uint64(0x2545F4914F6CDD1D)
@@ -20,7 +20,7 @@ def netted(batch: Batch) -> Batch:
     return Batch(batch.columns.take(rows, axis=1), weights)
 
 
-@njit(cache=True)
+@njit
 def _net(columns, weights):
     """(first row, sum of weights) of each distinct row whose weights do not cancel."""
     width, n = columns.shape

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from noria.kernels import njit
 from noria.state.layout import (
     BASE,
     COLS,
@@ -60,18 +61,18 @@ _S29 = np.uint64(29)
 _S32 = np.uint64(32)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def mix(h, v):
     h = (h ^ np.uint64(v)) * _MULT
     return h ^ (h >> _S29)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def slot_of(h, cap):
     return np.int64((h ^ (h >> _S32)) & np.uint64(cap - 1))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def home_of(A, g, h):
     """Where what has the hash h is looked for in the hash table described at g: (first word of the table, slots,
     slot)."""
@@ -81,7 +82,7 @@ def home_of(A, g, h):
     return A[g + BASE] + (cap & -larger), cap << larger, slot_of(h, cap << larger)
 
 
-@njit(cache=True)
+@njit
 def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
     """Warm what rows lo..hi of `cols` need in the index at d: the entries of their keys, the first row under each, and
     its links.  as_args: cols are keys in the index's column order, not rows.  Afterwards slots has for each row the
@@ -113,7 +114,7 @@ def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
                 prefetch(A, links + 2 * r)
 
 
-@njit(cache=True)
+@njit
 def warm_rows(A, cols, lo, hi, slots):
     """Warm the identity hash of rows lo..hi of `cols`."""
     rows, width = A[ROWS], A[WIDTH] + 1

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from noria.core.limits import NULL_CODE
+from noria.kernels import njit
 from noria.state.bare import bare
 from noria.state.prefetch import mix, slot_of
 
 _SEED = np.uint64(0x2545F4914F6CDD1D)
 
 
-@njit(cache=True)
+@njit
 def _hash(keys, i):
     h = _SEED
     for j in range(keys.shape[0]):
@@ -20,7 +20,7 @@ def _hash(keys, i):
     return h
 
 
-@njit(cache=True)
+@njit
 def _same(a, i, b, k):
     same = True
     for j in range(a.shape[0]):
@@ -28,7 +28,7 @@ def _same(a, i, b, k):
     return same
 
 
-@njit(cache=True)
+@njit
 def pairs(left, right):
     """All (i, k) with left[:, i] == right[:, k]; arrays of shape (key columns, rows)."""
     left, right = bare(left), bare(right)
@@ -66,7 +66,7 @@ def pairs(left, right):
     return li, ri
 
 
-@njit(cache=True)
+@njit
 def has_null(keys):
     """Which keys have a NULL, and whether any has."""
     n = keys.shape[1]
@@ -80,7 +80,7 @@ def has_null(keys):
     return out, some
 
 
-@njit(cache=True)
+@njit
 def combine(a, ai, aw, b, bi, bw):
     """Rows a[:, ai] beside b[:, bi] and the products of their weights."""
     n, wa, wb = ai.shape[0], a.shape[0], b.shape[0]

@@ -10,9 +10,9 @@ state does that is made from a partial one, would else fill its slots without a 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from noria.core.batch import Batch, Codes
+from noria.kernels import njit
 from noria.state.layout import BASE, HASH, IDW, MOVED, ROWS, SLOTS, WIDTH
 from noria.state.prefetch import mix, slot_of
 
@@ -25,7 +25,7 @@ def part(arena: Codes, parts: int, low: int, high: int) -> Batch:
     return Batch(*_taken(arena, numbers))
 
 
-@njit(cache=True)
+@njit
 def _apart(number, parts):
     """A part's first home from its number, or back: the bits in reverse."""
     out = 0
@@ -36,7 +36,7 @@ def _apart(number, parts):
     return out
 
 
-@njit(cache=True)
+@njit
 def part_of(cols, parts):
     """The part of each row, given the columns that identify it: shape (columns, rows)."""
     n = cols.shape[1]
@@ -49,7 +49,7 @@ def part_of(cols, parts):
     return out
 
 
-@njit(cache=True)
+@njit
 def _rows_in(A, parts, low, high):
     """Rows are at their home slot or, without a gap, after it; homes of a part lie `parts` slots apart."""
     rows, width, w = A[ROWS], A[WIDTH] + 1, A[IDW]
@@ -81,7 +81,7 @@ def _rows_in(A, parts, low, high):
     return found[:n]
 
 
-@njit(cache=True)
+@njit
 def _taken(A, numbers):
     rows, width = A[ROWS], A[WIDTH] + 1
     n = len(numbers)

@@ -15,9 +15,9 @@ state holds go to other strings.  A word of spans is always safe to follow.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from noria.core.limits import NULL_CODE
+from noria.kernels import njit
 from noria.state.atomics import load_acquire, load_word, prefetch, store_release, store_word
 from noria.state.bare import bare
 
@@ -38,28 +38,28 @@ _S32, _S29, _S41 = np.uint64(32), np.uint64(29), np.uint64(41)
 _UPPER_A, _UPPER_Z, _CASE = 65, 90, 32
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _mix(h, v):
     h = (h ^ np.uint64(v)) * _MULTIPLIER
     return h ^ (h >> _S32)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _at(span):
     return span & _OFFSET
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _length(span):
     return span >> OFFSET_BITS
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _span(at, n):
     return at | (n << OFFSET_BITS)
 
 
-@njit(cache=True)
+@njit
 def hash_bytes(data, at, n):
     h = _mix(_SEED, n)
     i = 0
@@ -75,7 +75,7 @@ def hash_bytes(data, at, n):
     return _mix(h, h >> _S29)
 
 
-@njit(cache=True)
+@njit
 def _equal(heap, start, data, at, n):
     i = 0
     while n - i >= 8:
@@ -89,12 +89,12 @@ def _equal(heap, start, data, at, n):
     return True
 
 
-@njit(cache=True)
+@njit
 def _tagged(h, code):
     return (np.int64(h >> _S41) << _ID_BITS) | (code + 1)
 
 
-@njit(cache=True)
+@njit
 def find(heap, starts, table, data, at, n):
     """The id of the string data[at : at + n], or -1.  Any process may call it."""
     h = hash_bytes(data, at, n)
@@ -114,7 +114,7 @@ def find(heap, starts, table, data, at, n):
     return np.int64(-1)
 
 
-@njit(cache=True)
+@njit
 def _place(table, h, code):
     mask = len(table) - 1
     s = np.int64(h & np.uint64(mask))
@@ -123,7 +123,7 @@ def _place(table, h, code):
     store_release(table, s, _tagged(h, code))
 
 
-@njit(cache=True)
+@njit
 def _append(heap, starts, folds, table, data, at, n, twin):
     """A new string; twin is the id of its folded form, PENDING, or OWN: its own."""
     code, top = starts[FREE] - 1, starts[TOP]
@@ -143,7 +143,7 @@ def _append(heap, starts, folds, table, data, at, n, twin):
     return code
 
 
-@njit(cache=True)
+@njit
 def _case(data, at, n):
     """0: folded already, 1: ASCII with capitals, 2: not ASCII."""
     found = 0
@@ -156,7 +156,7 @@ def _case(data, at, n):
     return found
 
 
-@njit(cache=True)
+@njit
 def _folded_ascii(heap, starts, folds, table, data, at, n):
     """Id of the lower-case form, appended if new."""
     lower = np.empty(n, np.uint8)
@@ -169,7 +169,7 @@ def _folded_ascii(heap, starts, folds, table, data, at, n):
     return code
 
 
-@njit(cache=True)
+@njit
 def intern(heap, starts, folds, table, data, at, n):
     """The id of a string, appended if new; -1 when room must be made first."""
     code = find(heap, starts, table, data, at, n)
@@ -189,7 +189,7 @@ def intern(heap, starts, folds, table, data, at, n):
     return _append(heap, starts, folds, table, data, at, n, twin)
 
 
-@njit(cache=True)
+@njit
 def intern_many(heap, starts, folds, table, data, ends, first, valid, out, done):
     """Ids of strings from number `done` on into out; returns how many are done (fewer than all: make room).
 
@@ -208,7 +208,7 @@ def intern_many(heap, starts, folds, table, data, ends, first, valid, out, done)
     return len(out)
 
 
-@njit(cache=True)
+@njit
 def rehash(heap, starts, folds, table):
     """Fill an empty table with every string."""
     heap, starts, folds, table = bare(heap), bare(starts), bare(folds), bare(table)
@@ -224,7 +224,7 @@ def rehash(heap, starts, folds, table):
                 _place(table, hashes[code - first], code)
 
 
-@njit(cache=True)
+@njit
 def mark(codes, folds, marks):
     """Mark the ids among any words, with their folded twins."""
     codes, folds, marks = bare(codes), bare(folds), bare(marks)
@@ -235,7 +235,7 @@ def mark(codes, folds, marks):
                 marks[folds[codes[i]]] = True
 
 
-@njit(cache=True)
+@njit
 def sweep(heap, starts, folds, marks, order):
     """Free the ids that are not marked, and move the bytes of the others together.  order: the marked ids by where
     their bytes are.  The caller has made SWEEPS odd."""
@@ -257,7 +257,7 @@ def sweep(heap, starts, folds, marks, order):
     starts[TOP], starts[LIVE] = top, len(order)
 
 
-@njit(cache=True)
+@njit
 def gather_ends(starts, codes, ends):
     """Arrow offsets of the strings of codes (negative: empty) into ends; returns whether any is negative."""
     top = np.int64(0)
@@ -276,7 +276,7 @@ def gather_ends(starts, codes, ends):
     return some
 
 
-@njit(cache=True)
+@njit
 def gather_bytes(heap, starts, codes, ends, out):
     """The bytes of the strings, one after the other; in words, but for the last ones."""
     n, safe = len(codes), len(out) - 8
@@ -298,7 +298,7 @@ def gather_bytes(heap, starts, codes, ends, out):
                 at += 1
 
 
-@njit(cache=True)
+@njit
 def folded(folds, codes):
     out = np.empty_like(codes)
     for i in range(len(codes)):
@@ -306,7 +306,7 @@ def folded(folds, codes):
     return out
 
 
-@njit(cache=True)
+@njit
 def find_many(heap, starts, table, data, ends, first, valid, out):
     heap, starts, table, data = bare(heap), bare(starts), bare(table), bare(data)
     for i in range(len(out)):

@@ -7,9 +7,9 @@ in each group, so that what a group shows depends on its own rows only.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from noria.core.limits import ERROR_CODE, NULL_CODE
+from noria.kernels import njit
 from noria.state.group_kernels import (
     AVG,
     COUNT_COL,
@@ -27,7 +27,7 @@ from noria.state.group_kernels import (
 )
 
 
-@njit(cache=True)
+@njit
 def running(kind, values, ranks, new_group, frame_end, factor):
     """The aggregate of `kind` for each row: over the rows of its group up to the next row that ends a frame.
     ranks: what MIN and MAX compare.  factor: AVG's power of ten for the added scale."""

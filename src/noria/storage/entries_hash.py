@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from noria.kernels import njit
 
 _WORD = 2**64 - 1
 Bytes = npt.NDArray[np.uint8]
@@ -45,7 +46,7 @@ def _packed(values: Sequence[bytes]) -> tuple[Bytes, Offsets]:
     return (np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)), ends
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def _sums(a: Bytes, a_ends: Offsets, b: Bytes, b_ends: Offsets) -> tuple[np.uint64, np.uint64]:
     first, second = np.uint64(0), np.uint64(0)
     for row in range(len(a_ends) - 1):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from noria.core.batch import Codes
+from noria.kernels import njit
 
 Bytes = npt.NDArray[np.uint8]
 KEY_SHIFT = 2  # text bytes in keys are moved up by two (UTF-8 never has a byte above 0xF4) ...
@@ -79,7 +79,7 @@ def _take_texts(data: Bytes, at: Codes, out: Bytes, offsets: Codes) -> None:
 
 
 def _compiled(function: Callable[..., None]) -> Callable[..., Any]:
-    return numba.njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]  # numba has no types
+    return njit(nogil=True)(function)  # type: ignore[no-any-return]  # numba has no types
 
 
 put_codes = _compiled(_put_codes)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from noria.kernels import njit
 
 _BLOCK, _HEADER, _RECYCLED_HEADER = 32 * 2**10, 7, 11
 _POLYNOMIAL, _MASK, _ONES = 0x82F63B78, 0xA282EAD8, 0xFFFFFFFF
@@ -31,7 +32,7 @@ def damaged_at(path: Path) -> int | None:
     return None if at < 0 else at
 
 
-@numba.njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def _first_bad(data: Bytes, table: npt.NDArray[np.uint32]) -> int:
     at = 0
     while at + _HEADER <= len(data):

@@ -29,7 +29,8 @@ looks for them, and in them only blocks of that region; the last PAD words of a 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from noria.kernels import njit
 
 # Words of the header.
 (MAGIC, STATE, TICK, READY, INDEXED, WIDTH, KEYS, FULL, FIRST, SLAB, LIVE, USED, TOP, ROOM, FREE_WORDS,
@@ -70,43 +71,43 @@ _S32, _S29, _S49 = np.uint64(32), np.uint64(29), np.uint64(49)
 _LEAST_BLOCK = 4
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def mix(h, value):
     h = (h ^ np.uint64(value)) * _MULTIPLIER
     return h ^ (h >> _S32)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def seed():
     return _SEED
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def place(h, mask):
     """The first slot to look at."""
     return np.int64((h ^ (h >> _S29)) & np.uint64(mask))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def tag(h):
     """The hash bits kept in a slot, in their place; the slot stays positive."""
     return np.int64(h >> _S49) << _OFFSET_BITS
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def first_slot(A, power):
     """The number of the first slot of the index of 2**power slots."""
     return (np.int64(1) << power) - A[FIRST]
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def slots_in_use(A, indexed):
     """The numbers of all slots of the indexes in use, as (first, one behind the last); indexed: a value of INDEXED."""
     first = first_slot(A, indexed >> 1)
     return first, first + (((indexed & 1) * 2 + 1) << (indexed >> 1))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def place_of(A, slot, indexed):
     """The word of a slot of an index in use."""
     number, power = slot + A[FIRST], indexed >> 1
@@ -115,14 +116,14 @@ def place_of(A, slot, indexed):
     return A[INDEXES + power] + number - (np.int64(1) << power)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def class_words(c):
     """Words of a block of a size class: four classes for each doubling."""
     base = np.int64(_LEAST_BLOCK) << (c >> 2)
     return base + (base >> 2) * (c & 3)
 
 
-@njit(cache=True)
+@njit
 def class_of(words):
     """The least size class that holds so many words."""
     octave = 0
@@ -134,6 +135,6 @@ def class_of(words):
     return 4 * octave + steps
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def block_words(keys, width, rows):
     return KEY + keys + rows * (width + 1)

@@ -8,8 +8,8 @@ never stored.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from noria.kernels import njit
 from noria.state.atomics import prefetch
 from noria.views.layout import (
     COUNT,
@@ -63,7 +63,7 @@ _MANY = 16  # from so many delta rows of one key on, a table finds equal rows
 
 
 # ------------------------------------------------------------------ grouping rows by key
-@njit(cache=True)
+@njit
 def _look_ahead(A, S, table, size, cols, i, fold):
     """Ask for the memory that later rows of the delta will need: first their slots, then their blocks and their
     places in the table of groups."""
@@ -81,7 +81,7 @@ def _look_ahead(A, S, table, size, cols, i, fold):
                 prefetch(S, table + place(h, size - 1))
 
 
-@njit(cache=True)
+@njit
 def group_rows(A, S, cols, weights, fold):
     """Lists of the delta's rows by key: for group g its slot, first row, row count and hash; next row of each
     row.  Returns the number of groups."""
@@ -116,7 +116,7 @@ def group_rows(A, S, cols, weights, fold):
     return groups
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def ask_ahead(A, S, g, groups):
     """Ask for the memory of later groups: first their slots, then their blocks."""
     if g + _SLOT_AHEAD < groups and S[LISTS + g + _SLOT_AHEAD] >= 0:
@@ -125,7 +125,7 @@ def ask_ahead(A, S, g, groups):
         prefetch(A, shown(A, S[LISTS + g + _BLOCK_AHEAD]) & OFFSET)
 
 
-@njit(cache=True)
+@njit
 def short_of_room(A, S, n, groups, new_absent):
     """SLOTS_SHORT or WORDS_SHORT if publishing all groups might not fit, else DONE; NEED says how much."""
     slots, sizes = LISTS, LISTS + 2 * n
@@ -151,7 +151,7 @@ def short_of_room(A, S, n, groups, new_absent):
 
 
 # ------------------------------------------------------------------ merging rows
-@njit(cache=True)
+@njit
 def _same_row(R, at, cols, i, width):
     for c in range(width):  # noqa: SIM110 (a loop is what numba compiles best)
         if R[at + 1 + c] != cols[c, i]:
@@ -159,7 +159,7 @@ def _same_row(R, at, cols, i, width):
     return True
 
 
-@njit(cache=True)
+@njit
 def _merge_few(R, base, rows, width, cols, weights, i, S, links):
     """Add the delta rows from i on to the rows at R[base:]; returns how many rows there are, zeros included."""
     stride = width + 1
@@ -177,7 +177,7 @@ def _merge_few(R, base, rows, width, cols, weights, i, S, links):
     return rows
 
 
-@njit(cache=True)
+@njit
 def _merge_many(R, base, rows, width, cols, weights, i, S, links, most):
     """The same through a hash table of the rows: linear in old rows and delta rows together."""
     stride = width + 1
@@ -210,7 +210,7 @@ def _merge_many(R, base, rows, width, cols, weights, i, S, links, most):
     return rows
 
 
-@njit(cache=True)
+@njit
 def _squeeze(R, base, rows, width):
     """Drop rows of weight zero; returns how many are left, or -1 - n where row n's weight is negative."""
     stride = width + 1
@@ -227,7 +227,7 @@ def _squeeze(R, base, rows, width):
     return left
 
 
-@njit(cache=True)
+@njit
 def _fitting(A, block, c, rows):
     """Move the merged rows of a large block to a smaller one if most of it stayed empty: (block, class)."""
     words = block_words(A[KEYS], A[WIDTH], rows)
@@ -241,7 +241,7 @@ def _fitting(A, block, c, rows):
     return smaller, less
 
 
-@njit(cache=True)
+@njit
 def _merge_in_scratch(A, P, S, n, g, cols, weights):
     """The new version of a key with few rows: merged in scratch, then written to a block that fits."""
     slot, head, links = S[LISTS + g], S[LISTS + n + g], LISTS + 4 * n
@@ -275,7 +275,7 @@ def _merge_in_scratch(A, P, S, n, g, cols, weights):
     return DONE
 
 
-@njit(cache=True)
+@njit
 def _merge_in_block(A, P, S, n, g, cols, weights):
     """The new version of a key with many rows: merged in its block."""
     slot, head, links = S[LISTS + g], S[LISTS + n + g], LISTS + 4 * n
@@ -310,7 +310,7 @@ def _merge_in_block(A, P, S, n, g, cols, weights):
     return DONE
 
 
-@njit(cache=True)
+@njit
 def _blame(S, R, base, row, width):
     """NEGATIVE, and the row in scratch."""
     at = base + row * (width + 1)
@@ -319,7 +319,7 @@ def _blame(S, R, base, row, width):
     return NEGATIVE
 
 
-@njit(cache=True)
+@njit
 def merge_group(A, P, S, n, g, cols, weights):
     """Build and publish the new version of one group's key, which is in scratch if it is not in the view."""
     most = S[LISTS + 2 * n + g]

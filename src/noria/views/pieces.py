@@ -9,8 +9,8 @@ of the whole goes over all entries and has one whole tick if TICK is even and th
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from noria.kernels import njit
 from noria.state.atomics import fence, load_acquire
 from noria.state.bare import bare
 from noria.views.layout import (
@@ -54,7 +54,7 @@ _TRIES = 8  # of a read between two ticks; then the worker answers
 _SPINS = 100_000  # looks at a tick that is being published: some tenths of a millisecond
 
 
-@njit(cache=True)
+@njit
 def with_hashes(cols):
     """The columns and the hash of each row."""
     width, n = cols.shape
@@ -68,13 +68,13 @@ def with_hashes(cols):
     return out
 
 
-@njit(cache=True)
+@njit
 def words_of(width, rows):
     """Slab words that so many rows take, each by itself."""
     return rows * class_words(class_of(block_words(1, width + 1, 1)))
 
 
-@njit(cache=True)
+@njit
 def _copied(A, Q, width):
     """Every entry's rows into Q, as far as they can be trusted: how many, -1: start again, -2: Q is too small."""
     rows, at = np.int64(0), np.int64(ROWS_AT)
@@ -102,7 +102,7 @@ def _copied(A, Q, width):
     return rows
 
 
-@njit(cache=True)
+@njit
 def read_whole(A, Q):
     """All rows, as `read_kernels.read` gives those of a key; there is no entry to watch."""
     A, Q = bare(A), bare(Q)

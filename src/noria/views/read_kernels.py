@@ -12,9 +12,9 @@ The single-key kernels take one private array Q: what they answer, the key, then
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from noria.core.limits import ERROR_CODE
+from noria.kernels import njit
 from noria.state.atomics import fence, load_acquire, prefetch
 from noria.state.bare import bare
 from noria.views.layout import (
@@ -55,7 +55,7 @@ _SLOT_AHEAD, _BLOCK_AHEAD = 16, 8  # keys
 _TRIES = 10_000  # each failed try means that the writer got on; a reader that fails so often asks the worker
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _hash(A, Q):
     h = seed()
     for j in range(A[KEYS]):
@@ -63,7 +63,7 @@ def _hash(A, Q):
     return h
 
 
-@njit(cache=True)
+@njit
 def _has_key(A, block, Q):
     for j in range(A[KEYS]):  # noqa: SIM110 (a loop is what numba compiles best)
         if A[block + KEY + j] != Q[ASKED + j]:
@@ -71,7 +71,7 @@ def _has_key(A, block, Q):
     return True
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _locate_in(A, Q, power, h):
     """(place, its word) of the key in Q in the index of 2**power slots; the place is -1 where there is none."""
     index, mask = A[INDEXES + power], (np.int64(1) << power) - 1
@@ -92,7 +92,7 @@ def _locate_in(A, Q, power, h):
     return np.int64(-1), np.int64(0)
 
 
-@njit(cache=True)
+@njit
 def _locate_anew(A, Q, indexed, h):
     """(place, word, slot) where the smaller index, or the only one, did not have the key."""
     while True:
@@ -112,7 +112,7 @@ def _locate_anew(A, Q, indexed, h):
             return at, word, first_slot(A, power) + at - A[INDEXES + power]
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _locate(A, Q):
     """(place, its word, slot number) of the key in Q; the place is -1 where there is none."""
     h = _hash(A, Q)
@@ -124,7 +124,7 @@ def _locate(A, Q):
     return at, word, first_slot(A, power) + at - A[INDEXES + power]
 
 
-@njit(cache=True)
+@njit
 def _stamp(A, P, slot):
     """Leave the tick of this read; a full view (and a reader that may not write) has no stamps."""
     if len(P) > slot:
@@ -133,7 +133,7 @@ def _stamp(A, P, slot):
             P[slot] = tick
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _copy_version(A, at, word, width, Q):
     """Copy the rows of one version; returns its number of rows, -1: try again, -2: Q is too small."""
     block = word & OFFSET
@@ -160,7 +160,7 @@ def _copy_version(A, at, word, width, Q):
     return rows
 
 
-@njit(cache=True)
+@njit
 def _is_plain(Q, rows, width):
     """Every weight is one, and no visible value is NULL or an error."""
     at = ROWS_AT
@@ -174,7 +174,7 @@ def _is_plain(Q, rows, width):
     return True
 
 
-@njit(cache=True)
+@njit
 def read(A, P, Q):
     """The rows of the key in Q, into Q."""
     A, P, Q = bare(A), bare(P), bare(Q)
@@ -201,7 +201,7 @@ def read(A, P, Q):
     return MISS
 
 
-@njit(cache=True)
+@njit
 def entry_version(A, slot):
     """The version a slot shows now; NO_VERSION where it shows none or the view is elsewhere.  Where another view has
     the region now it has other versions."""
@@ -219,26 +219,26 @@ def entry_version(A, slot):
     return version if load_acquire(A, STATE) == state else np.int64(NO_VERSION)
 
 
-@njit(cache=True)
+@njit
 def serves(A, state):
     """Is the memory still the view's that had this state?"""
     return load_acquire(A, STATE) == state
 
 
-@njit(cache=True)
+@njit
 def stamp(A, P, slot):
     A, P = bare(A), bare(P)
     _stamp(A, P, slot)
 
 
-@njit(cache=True)
+@njit
 def stable_tick(A):
     """TICK while nothing is being published, else -1."""
     tick = load_acquire(A, TICK)
     return np.int64(-1) if tick & 1 else tick
 
 
-@njit(cache=True)
+@njit
 def _larger(out, ordinal, rows):
     """The same with room for twice as much, and for `rows` more."""
     n = 2 * len(ordinal) + rows
@@ -248,7 +248,7 @@ def _larger(out, ordinal, rows):
     return more, numbers
 
 
-@njit(cache=True)
+@njit
 def _look_ahead(A, P, keys, i):
     """Ask for the memory that later keys will need: first slots and stamps, then blocks."""
     power = A[INDEXED] >> 1
@@ -267,7 +267,7 @@ def _look_ahead(A, P, keys, i):
                 prefetch(A, load_acquire(A, at) & OFFSET)
 
 
-@njit(cache=True)
+@njit
 def read_many(A, P, Q, keys, nothing):
     """The visible columns of the rows of many keys: (status, how many rows, columns, key ordinals, missing).
 

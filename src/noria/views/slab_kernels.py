@@ -8,8 +8,8 @@ key that is looked for, space in which the rows of one key are merged, lists of 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from noria.kernels import njit
 from noria.state.atomics import fence, store_release
 from noria.views.layout import (
     COUNT,
@@ -56,12 +56,12 @@ LISTS = MERGE + MERGE_WORDS
 PER_ROW = 9  # scratch words for each row: slot, head, count, hash, next, up to four of a table
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def folded(fold, folds, code):
     return fold[code] if folds and code >= 0 else code
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def row_key(A, cols, i, fold, S):
     """The folded key of a row into scratch; its hash."""
     h = seed()
@@ -72,7 +72,7 @@ def row_key(A, cols, i, fold, S):
     return h
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def asked_key(A, keys, i, fold, S):
     h = seed()
     for j in range(A[KEYS]):
@@ -82,7 +82,7 @@ def asked_key(A, keys, i, fold, S):
     return h
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _block_has_key(A, block, S):
     for j in range(A[KEYS]):  # noqa: SIM110 (a loop is what numba compiles best)
         if A[block + KEY + j] != S[ASKED + j]:
@@ -90,7 +90,7 @@ def _block_has_key(A, block, S):
     return True
 
 
-@njit(cache=True)
+@njit
 def same_key(A, a, i, a_is_keys, fold, S):
     """Is the key of group head i the key in scratch?"""
     for j in range(A[KEYS]):
@@ -100,7 +100,7 @@ def same_key(A, a, i, a_is_keys, fold, S):
     return True
 
 
-@njit(cache=True)
+@njit
 def table_size(n):
     size = 2
     while size < 2 * n:
@@ -108,7 +108,7 @@ def table_size(n):
     return size
 
 
-@njit(cache=True)
+@njit
 def _find_in(A, power, h, S):
     index, mask = A[INDEXES + power], (np.int64(1) << power) - 1
     t = tag(h)
@@ -122,7 +122,7 @@ def _find_in(A, power, h, S):
         s = (s + 1) & mask
 
 
-@njit(cache=True)
+@njit
 def find(A, h, S):
     """The slot of the key in scratch, or -1."""
     slot = _find_in(A, A[INDEXED] >> 1, h, S)
@@ -131,7 +131,7 @@ def find(A, h, S):
     return slot
 
 
-@njit(cache=True)
+@njit
 def vacant(A, h):
     """The slot where an absent key goes: in the newest index."""
     power = (A[INDEXED] >> 1) + (A[INDEXED] & 1)
@@ -142,14 +142,14 @@ def vacant(A, h):
     return first_slot(A, power) + s
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def shown(A, slot):
     """A slot's word."""
     return A[place_of(A, slot, A[INDEXED])]
 
 
 # ------------------------------------------------------------------ blocks
-@njit(cache=True)
+@njit
 def take(A, c):
     """A free block of the class; the caller knows that there is room."""
     block = A[FREE_LISTS + c]
@@ -162,7 +162,7 @@ def take(A, c):
     return block
 
 
-@njit(cache=True)
+@njit
 def free(A, block):
     """Give a block back that no slot shows any more."""
     c = A[block + COUNT] >> COUNT_BITS
@@ -173,7 +173,7 @@ def free(A, block):
     A[FREE_WORDS] += class_words(c)
 
 
-@njit(cache=True)
+@njit
 def publish(A, P, slot, h, block, rows, c):
     """Show a whole block: in the key's slot, or in a new one (slot -1)."""
     A[VERSION] += 1
@@ -197,7 +197,7 @@ def publish(A, P, slot, h, block, rows, c):
         free(A, old)
 
 
-@njit(cache=True)
+@njit
 def withdraw(A, slot):
     """The key is in the view no more."""
     at = place_of(A, slot, A[INDEXED])
@@ -218,7 +218,7 @@ def withdraw(A, slot):
             s = (s - 1) & mask
 
 
-@njit(cache=True)
+@njit
 def give_back(A, block, c):
     """Free a block that was taken and never shown."""
     A[block + COUNT] = c << COUNT_BITS

@@ -9,8 +9,8 @@ nothing, or everything, or end with a violation.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from noria.kernels import njit
 from noria.state.atomics import fence, prefetch, store_release
 from noria.state.bare import bare
 from noria.views.layout import (
@@ -71,7 +71,7 @@ _AHEAD = 12  # slots
 
 
 # ------------------------------------------------------------------ what the writer calls
-@njit(cache=True)
+@njit
 def apply(A, P, S, cols, weights, fold):
     """Add a delta; rows of keys that are missing in a partial view are dropped."""
     A, P, S, cols, weights, fold = bare(A), bare(P), bare(S), bare(cols), bare(weights), bare(fold)
@@ -95,7 +95,7 @@ def apply(A, P, S, cols, weights, fold):
     return DONE
 
 
-@njit(cache=True)
+@njit
 def _group_fill(A, S, n, keys, cols, weights, fold):
     """Groups are the asked keys, in order; lists of their rows.  DONE, PRESENT or STRAY."""
     slots, heads, sizes, hashes, links = LISTS, LISTS + n, LISTS + 2 * n, LISTS + 3 * n, LISTS + 4 * n
@@ -130,7 +130,7 @@ def _group_fill(A, S, n, keys, cols, weights, fold):
     return DONE
 
 
-@njit(cache=True)
+@njit
 def fill(A, P, S, keys, cols, weights, fold):
     """Make missing keys present with exactly these rows."""
     A, P, S, keys = bare(A), bare(P), bare(S), bare(keys)
@@ -150,7 +150,7 @@ def fill(A, P, S, keys, cols, weights, fold):
     return code
 
 
-@njit(cache=True)
+@njit
 def evict(A, S, keys, fold):
     """Make keys missing; returns words freed."""
     A, S, keys, fold = bare(A), bare(S), bare(keys), bare(fold)
@@ -163,7 +163,7 @@ def evict(A, S, keys, fold):
     return freed
 
 
-@njit(cache=True)
+@njit
 def missing(A, S, keys, fold):
     A, S, keys, fold = bare(A), bare(S), bare(keys), bare(fold)
     out = np.empty(keys.shape[1], np.bool_)
@@ -172,7 +172,7 @@ def missing(A, S, keys, fold):
     return out
 
 
-@njit(cache=True)
+@njit
 def rows(A, P, S, keys, fold):
     """Stored rows of keys: (columns, weights, ordinal of each row's key)."""
     A, P, S, keys, fold = bare(A), bare(P), bare(S), bare(keys), bare(fold)
@@ -202,7 +202,7 @@ def rows(A, P, S, keys, fold):
     return cols, weights, ordinal
 
 
-@njit(cache=True)
+@njit
 def sample(A, P, start, most):
     """Up to `most` present keys from slot `start` on, around once: (keys, stamps, bytes, the next slot)."""
     A, P = bare(A), bare(P)
@@ -228,14 +228,14 @@ def sample(A, P, start, most):
 
 
 # ------------------------------------------------------------------ header, growth
-@njit(cache=True)
+@njit
 def set_tick(A, word):
     """Odd: publishing is about to begin; even: it is done."""
     store_release(A, TICK, word)
     fence()
 
 
-@njit(cache=True)
+@njit
 def set_state(A, word):
     """Readers see what was written before if they see this, and this if they see anything written after."""
     fence()
@@ -243,7 +243,7 @@ def set_state(A, word):
     fence()
 
 
-@njit(cache=True)
+@njit
 def column(A, c):
     """One column of every row."""
     out = np.empty(A[HELD], np.int64)
@@ -260,7 +260,7 @@ def column(A, c):
     return out
 
 
-@njit(cache=True)
+@njit
 def copied_words(A):
     """Slab words a fresh copy of the live blocks needs."""
     A = bare(A)
@@ -274,7 +274,7 @@ def copied_words(A):
     return total
 
 
-@njit(cache=True)
+@njit
 def copy(A, P, B, Q):
     """Every live key of A, with its version and stamp, into the fresh memory B with stamps Q."""
     A, P, B, Q = bare(A), bare(P), bare(B), bare(Q)
@@ -301,7 +301,7 @@ def copy(A, P, B, Q):
     B[HELD] = A[HELD]
 
 
-@njit(cache=True)
+@njit
 def _hash_of(A, block):
     h = seed()
     for j in range(A[KEYS]):
@@ -310,14 +310,14 @@ def _hash_of(A, block):
 
 
 # ------------------------------------------------------------------ a larger index in the same memory
-@njit(cache=True)
+@njit
 def set_index(A, power):
     """Fresh memory has its first index, of 2**power slots."""
     A[FIRST], A[INDEXED], A[INDEXES + power] = 1 << power, 2 * power, INDEX
     A[HELD] = A[PASSED] = 0
 
 
-@njit(cache=True)
+@njit
 def begin_growth(A):
     """An index of twice the slots at the top of the slab, where the caller has made room: keys go there from now on."""
     power = A[INDEXED] >> 1
@@ -330,7 +330,7 @@ def begin_growth(A):
     fence()
 
 
-@njit(cache=True)
+@njit
 def _pass(A, P, slots):
     """Let the keys of so many slots of the smaller index go to the larger one; True when all have."""
     power = A[INDEXED] >> 1
@@ -359,7 +359,7 @@ def _pass(A, P, slots):
     return True
 
 
-@njit(cache=True)
+@njit
 def pass_all(A, P):
     A, P = bare(A), bare(P)
     _pass(A, P, np.int64(1) << (A[INDEXED] >> 1))

@@ -1,0 +1,35 @@
+"""Writes src/noria/kernels/signatures.txt: the kernels that the warm-up program (`runtime/warm.py`) calls, and those
+that were listed beside these and still exist.
+
+    python scripts/kernels.py [DIR]      also what was compiled into this directory, by tests for example
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from noria.kernels import place, signatures
+from noria.kernels.jit import kernels_of
+
+WARM = ("from noria.kernels import place; place.set_whole(place.directory()); "  # what is called is compiled then
+        "from noria.runtime import warm; warm.kernels()")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as top:
+        subprocess.run([sys.executable, "-c", WARM], check=True, env={**os.environ, place.VARIABLE: top})
+        (directory,) = Path(top).iterdir()
+        found = dict.fromkeys(signatures.kept(directory))
+    before = signatures.listed() if signatures.LISTED.exists() else []
+    more = signatures.kept(Path(sys.argv[1])) if sys.argv[1:] else []
+    found |= dict.fromkeys(c for c in (*before, *more) if c.function in kernels_of(c.module))
+    signatures.write(found)
+    print(f"{len(found)} kernels are listed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""`@njit`: numba's, with compiled code kept in `place.directory()`.
+
+Keeps true: numba's settings of a program that imports this package stay as they are, but for the processor that it
+compiles for; code that cannot be saved is compiled again by the next process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba import types
+from numba.core import caching
+from numba.core.dispatcher import Dispatcher
+
+from noria.kernels import place, target
+from noria.kernels.signatures import Compiled, record, text_of
+
+_caching: Any = caching  # numba has no types
+
+
+class _Locator(_caching._CacheLocator):  # type: ignore[misc]
+    """Files are named after the kernel's module and line; the directory's name says of which sources."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self._name, self._line = function.__module__, function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator:
+        return cls(py_func)
+
+    def get_cache_path(self) -> str:
+        return str(place.directory())
+
+    def get_source_stamp(self) -> str:
+        return place.name()
+
+    def get_disambiguator(self) -> str:
+        return f"{self._name}-{self._line}"
+
+
+class _Impl(_caching.CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_Locator,)
+
+
+class _Cache(_caching.FunctionCache):  # type: ignore[misc]
+    _impl_class = _Impl
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """An index is read and written anew, so one process at a time; what cannot be written is not kept."""
+        path, function = place.directory(), self._py_func
+        with contextlib.suppress(OSError), place.locked(path, "index.lock"):
+            super().save_overload(sig, data)
+            if not any(isinstance(kind, types.Literal) for kind in sig):  # they come from kernels that call it
+                record(path, Compiled(function.__module__, function.__name__, tuple(map(text_of, sig))))
+
+
+def njit(function: Callable[..., Any] | None = None, *, inline: str = "never", nogil: bool = False) -> Any:
+    """A kernel; as a decorator with or without arguments."""
+    if function is None:
+        return lambda f: njit(f, inline=inline, nogil=nogil)
+    target.choose()
+    dispatcher: Any = numba.njit(inline=inline, nogil=nogil)(function)
+    dispatcher._cache = _Cache(function)
+    return dispatcher
+
+
+def modules() -> list[str]:
+    """Those that have kernels, by name."""
+    found = []
+    for pattern in place.SOURCES:
+        for path in sorted(place.PACKAGE.glob(pattern)):
+            if path.suffix == ".py" and path.parent.name != "kernels" and "njit" in path.read_text():
+                found.append("noria." + ".".join(path.relative_to(place.PACKAGE).with_suffix("").parts))
+    return found
+
+
+def kernels_of(module: str) -> dict[str, Any]:
+    """A module's dispatchers, by the names of their functions."""
+    found = vars(importlib.import_module(module)).values()
+    return {k.py_func.__name__: k for k in found if isinstance(k, Dispatcher) and k.py_func.__module__ == module}

@@ -1,0 +1,148 @@
+"""Compiling all listed kernels, in as many processes as there are cores, before anybody waits for one.
+
+    python -m noria.kernels.making          with a progress bar, into `place.directory()`
+    python -m noria.kernels.making DIR      into a directory below DIR, for a wheel
+
+Keeps true: one process at a time compiles; others wait for it and load what it made.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from noria.kernels import place, signatures
+from noria.kernels.jit import kernels_of
+from noria.kernels.signatures import Compiled
+
+log = logging.getLogger("noria")
+Progress = Callable[[int, int], None]  # kernels that are compiled, of how many
+TOLD_S = 0.2  # between two calls of it
+WAIT_S = 0.5  # between two looks at what another process has compiled
+PROCESSES = 8  # at most
+LINES_S = 2.0  # between two lines, where there is no terminal for a bar
+
+
+def ensure(progress: Progress | None = None) -> None:
+    """Returns when all listed kernels are compiled: at once but for the first time.  Where nothing can be kept, or the
+    compiler fails, each is compiled when it is called."""
+    path = place.directory()
+    if place.is_whole(path) or not os.access(path, os.W_OK):
+        return
+    if progress is None:
+        log.warning("kernels are being compiled, once for this installation: that takes half a minute on two cores")
+    tell, all_of = progress or (lambda done, of: None), len(signatures.listed())
+    while not place.is_whole(path):
+        with place.locked(path, wait=False) as mine:
+            if mine and not place.is_whole(path) and not _compile(path, tell):
+                return
+        if not mine:
+            tell(min(sum(1 for _ in signatures.kept(path)), all_of), all_of)
+            time.sleep(WAIT_S)
+
+
+def _compile(path: Path, tell: Progress) -> bool:
+    """Were all compiled?"""
+    known = set(signatures.kept(path))
+    wanted = [c for c in signatures.listed() if c not in known]
+    of = len(wanted)
+    tell(0, of)
+    processes = [subprocess.Popen([sys.executable, "-m", "noria.kernels.making", "--some"], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, text=True, bufsize=1,
+                                  env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
+                 for _ in range(min(os.cpu_count() or 1, PROCESSES, of))]
+    done = _deal(wanted, processes, tell)
+    if done == of:
+        place.set_whole(path)
+    else:
+        log.error("%d of %d kernels could not be compiled", of - done, of)
+    return done == of
+
+
+def _deal(wanted: list[Compiled], processes: list[subprocess.Popen[str]], tell: Progress) -> int:
+    """Give each process the next kernel when it has compiled its last; how many were compiled."""
+    left, done, of = list(reversed(wanted)), 0, len(wanted)
+    with selectors.DefaultSelector() as selector:
+        for process in processes:
+            assert process.stdout is not None
+            selector.register(process.stdout, selectors.EVENT_READ, process)
+            _next(left, process)
+        while selector.get_map():
+            for key, _ in selector.select(TOLD_S):
+                process = key.data
+                assert process.stdout is not None
+                if not process.stdout.readline():
+                    selector.unregister(process.stdout)
+                    process.wait()
+                    continue
+                done += 1
+                _next(left, process)
+            tell(done, of)
+    return done
+
+
+def _next(left: list[Compiled], process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    if left:
+        process.stdin.write(f"{left.pop()}\n")
+    else:
+        process.stdin.close()
+
+
+def compiled(what: Compiled) -> None:
+    """Compile or load one kernel in this process."""
+    kernels_of(what.module)[what.function].compile(signatures.values(what.types))
+
+
+def _some() -> None:
+    """Kernels named on standard input, a line each; a line on standard output when one is compiled."""
+    for line in sys.stdin:
+        module, function, rest = (*line.rstrip("\n").split(" ", 2), "")[:3]
+        compiled(Compiled(module, function, tuple(rest.split("; ")) if rest else ()))
+        print("compiled", flush=True)
+
+
+def ensure_shown() -> None:
+    """`ensure`, with a progress bar on standard error; where that is no terminal, with a line every two seconds."""
+    if place.is_whole(place.directory()):
+        return
+    if not sys.stderr.isatty():
+        ensure(_Lines())
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("compiling kernels, once"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=None)
+        ensure(lambda done, of: bar.update(task, completed=done, total=of))
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._next, self._over = 0.0, False
+
+    def __call__(self, done: int, of: int) -> None:
+        if not self._over and (done == of or time.monotonic() >= self._next):
+            self._next, self._over = time.monotonic() + LINES_S, done == of
+            print(f"compiling kernels, once: {done} of {of}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--some"]:
+        _some()
+        return
+    if sys.argv[1:]:
+        os.environ[place.VARIABLE] = sys.argv[1]
+    ensure_shown()
+
+
+if __name__ == "__main__":
+    main()

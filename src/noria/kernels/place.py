@@ -1,0 +1,78 @@
+"""Where compiled kernels are kept.
+
+Keeps true: a directory's name has a digest of all sources that kernels are made of, Python's version and the processor,
+so code of other sources is never loaded; numba notices an edit only in a function's own file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_NB, flock
+from functools import cache
+from pathlib import Path
+
+from noria.kernels import target
+
+VARIABLE = "NORIA_KERNELS_DIR"
+PACKAGE = Path(__file__).parents[1]
+SOURCES = ("core/keys.py", "core/limits.py", "kernels/*.py", "kernels/signatures.txt", "runtime/heard.py", "state/*.py",
+           "storage/entries_hash.py", "storage/kernels.py", "storage/wal.py", "views/*.py")
+SHIPPED = PACKAGE / "kernels" / "compiled"
+_WHOLE, _LOCK = "complete", "lock"
+
+
+@cache
+def name() -> str:
+    """Of the directory: what decides which code may be loaded."""
+    digest = hashlib.sha256()
+    for pattern in SOURCES:
+        for source in sorted(PACKAGE.glob(pattern)):
+            digest.update(source.read_bytes())
+    return f"cp{sys.version_info[0]}{sys.version_info[1]}-{target.choose()}-{digest.hexdigest()[:16]}"
+
+
+@cache
+def directory() -> Path:
+    """NORIA_KERNELS_DIR; else what the package brings, if it fits; else beside the package if that can be written; else
+    the user's cache."""
+    if given := os.environ.get(VARIABLE):
+        path = Path(given) / name()
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+    if is_whole(SHIPPED / name()):
+        return SHIPPED / name()
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    tried = (PACKAGE / "__pycache__" / "kernels" / name(), home / "noria" / "kernels" / name())
+    for path in tried:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(path, os.W_OK):
+            return path
+    return tried[-1]  # compiled code is not kept, then
+
+
+def is_whole(path: Path) -> bool:
+    """Has everything that is listed been compiled there?"""
+    return (path / _WHOLE).exists()
+
+
+def set_whole(path: Path) -> None:
+    (path / _WHOLE).touch()
+
+
+@contextmanager
+def locked(path: Path, what: str = _LOCK, wait: bool = True) -> Iterator[bool]:
+    """One process at a time; False: another one has it (not `wait`)."""
+    with (path / what).open("w") as file:
+        try:
+            flock(file, LOCK_EX if wait else LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True

@@ -1,0 +1,31 @@
+"""Which processor kernels are compiled for.
+
+Keeps true: code for `x86-64-v3` is chosen on every processor that has that instruction set (Haswell of 2013 and later,
+Zen), so one compiled set serves all of them; elsewhere numba compiles for the host.
+"""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+from numba.core import config
+
+_config: Any = config  # its attributes come from the environment
+COMMON = "x86-64-v3"
+_NEEDED = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "sse4.2", "popcnt", "xsave")
+
+
+@cache
+def choose() -> str:
+    """Tell numba, before it compiles anything; the target's name.  What the environment says of it is left alone."""
+    if _config.CPU_NAME is None and _config.CPU_FEATURES is None and _has_common():
+        _config.CPU_NAME, _config.CPU_FEATURES = COMMON, ""
+    return str(_config.CPU_NAME or "native")
+
+
+def _has_common() -> bool:
+    features: dict[str, bool] = llvm.get_host_cpu_features()
+    return platform.machine() == "x86_64" and all(features.get(name, False) for name in _NEEDED)

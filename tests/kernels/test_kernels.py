@@ -1,0 +1,113 @@
+"""Compiled kernels: what is listed, where they are kept, and that nobody compiles twice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from noria.kernels import making, njit, place, signatures, target
+from noria.kernels.jit import kernels_of
+from noria.kernels.signatures import Compiled
+
+SOME = "from noria.kernels import making, signatures; making.compiled(signatures.listed()[0])"
+
+
+def run(code: str, directory: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, place.VARIABLE: str(directory), "PYTHONPATH": os.pathsep.join(sys.path), **more}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300,
+                          check=True)
+
+
+def test_each_listed_kernel_is_there_and_once() -> None:
+    listed = signatures.listed()
+    assert len(listed) == len(set(listed)) > 100
+    for kernel in listed:
+        assert kernel.function in kernels_of(kernel.module), kernel
+        assert tuple(map(signatures.text_of, signatures.values(kernel.types))) == kernel.types
+        assert listed == listed and signatures.listed() == listed
+
+
+def test_a_kernel_is_kept_and_loaded_by_the_next_process(tmp_path: Path) -> None:
+    run(SOME, tmp_path)
+    (directory,) = tmp_path.iterdir()
+    assert directory.name == place.name() and signatures.kept(directory) == signatures.listed()[:1]
+    files = {p.name: p.stat().st_mtime_ns for p in directory.iterdir() if p.suffix == ".nbc"}
+    run(SOME, tmp_path)
+    assert signatures.kept(directory) == signatures.listed()[:1]
+    assert {p.name: p.stat().st_mtime_ns for p in directory.iterdir() if p.suffix == ".nbc"} == files
+
+
+def test_a_directory_that_was_moved_serves(tmp_path: Path) -> None:
+    """So a wheel can bring it, wherever it is installed."""
+    run(SOME, tmp_path / "made")
+    shutil.move(tmp_path / "made", tmp_path / "moved")
+    run(SOME, tmp_path / "moved")
+    (directory,) = (tmp_path / "moved").iterdir()
+    assert signatures.kept(directory) == signatures.listed()[:1], "it was not compiled again"
+
+
+def test_what_cannot_be_kept_is_compiled_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "directory", lambda: tmp_path / "nowhere")
+    making.ensure()
+
+    @njit
+    def doubled(values):  # type: ignore[no-untyped-def]
+        return values * 2
+
+    assert doubled(np.arange(3)).tolist() == [0, 2, 4]
+
+
+def test_numba_of_others_is_left_alone(tmp_path: Path) -> None:
+    theirs = ("import os; before = dict(os.environ); import noria.core.keys, numba; assert dict(os.environ) == before; "
+              "from noria.core.keys import part; f = numba.njit(lambda x: x + 1); assert f(1) == 2; "
+              "assert type(f._cache).__name__ == 'NullCache', f._cache")
+    run(theirs, tmp_path)
+
+
+def test_the_processor_that_the_environment_names_is_taken(tmp_path: Path) -> None:
+    run(SOME, tmp_path, NUMBA_CPU_NAME="generic")
+    (directory,) = tmp_path.iterdir()
+    assert "-generic-" in directory.name and directory.name != place.name() and target.choose() in place.name()
+
+
+def test_processes_share_the_work_and_others_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three kernels, by two starts at once: each is compiled once, and both starts find all of them."""
+    few = tmp_path / "few.txt"
+    signatures.write(signatures.listed()[:3], few)
+    code = (f"from pathlib import Path; from noria.kernels import making, place, signatures; few = Path({str(few)!r}); "
+            "listed = signatures.listed; signatures.listed = lambda path=few: listed(path); told = []; "
+            "making.ensure(lambda done, of: told.append((done, of))); assert place.is_whole(place.directory()); "
+            "making.ensure(told.append); print(told[-1])")
+    both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
+                             env={**os.environ, place.VARIABLE: str(tmp_path / "made"),
+                                  "PYTHONPATH": os.pathsep.join(sys.path)}) for _ in range(2)]
+    told = [p.communicate(timeout=300)[0] for p in both]
+    assert [p.returncode for p in both] == [0, 0] and "(3, 3)\n" in told
+    (directory,) = (tmp_path / "made").iterdir()
+    assert set(signatures.kept(directory)) == set(signatures.listed()[:3])
+
+
+def test_a_kernel_that_cannot_be_compiled_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                        caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(place, "directory", lambda: tmp_path)
+    monkeypatch.setenv(place.VARIABLE, str(tmp_path))
+    wrong = Compiled("noria.core.keys", "_part", ("int64",))
+    monkeypatch.setattr(signatures, "listed", lambda: [wrong, wrong])
+    making.ensure()
+    assert not place.is_whole(tmp_path) and "2 of 2 kernels could not be compiled" in caplog.text
+
+
+def test_progress_is_told_in_lines_where_there_is_no_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                              capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(place, "directory", lambda: tmp_path)
+    monkeypatch.setattr(signatures, "listed", list)
+    making.ensure_shown()
+    assert "compiling kernels, once: 0 of 0" in capsys.readouterr().err and place.is_whole(tmp_path)
+    making.ensure_shown()
+    assert capsys.readouterr().err == ""
