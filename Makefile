@@ -1,7 +1,7 @@
 # The commands of this repository.  Each sets up what it needs (scripts/setup.sh; quick when done).
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test fuzz boundaries cluster soak simulate workers leaks chaos fuzz-protocols memory-sweep docs lint types bench clean
+.PHONY: setup demo test fuzz boundaries cluster soak simulate workers leaks chaos fuzz-protocols memory-sweep wheel docs lint types bench clean
 
 setup:
 	@bash scripts/setup.sh
@@ -75,6 +75,16 @@ memory-sweep: setup
 LEAKS ?= --selects 100000 --cycles 1000 --connections 2000 --parts 20
 leaks: setup
 	@PYTHONPATH=src:tests $(PYTHON) tests/soak/soak.py $(LEAKS)
+
+# dist/noria-….whl with compiled kernels: who installs it waits for no compiler.  It is built from a copy (BUILT).
+DIST ?= dist
+BUILT ?= build/wheel
+wheel: setup
+	@rm -rf $(BUILT) $(DIST) && mkdir -p $(BUILT) && cp -r pyproject.toml setup.py README.md LICENSE src $(BUILT)/
+	@find $(BUILT) -name __pycache__ -prune -exec rm -rf {} +
+	@$(PYTHON) -m noria.kernels.making $(BUILT)/src/noria/kernels/compiled
+	@$(PYTHON) -m pip wheel --disable-pip-version-check --quiet --no-deps -w $(DIST) $(abspath $(BUILT))
+	@rm -rf $(BUILT); ls -l $(DIST)/*.whl
 
 # docs/sql.md and docs/reference.md, written from the program; a test fails while they are stale.
 docs: setup

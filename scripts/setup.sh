@@ -90,20 +90,21 @@ zookeeper_for_tests() { # optional: without it, the tests of servers that stand 
 }
 
 # The place is part of the stamp: an editable install points at its checkout.
-kernels() { # compiled once for each version of the sources; quick when done
+prepared() { # kernels, once for each version of the sources; Java's classes, once: quick when done
     .venv/bin/python -m noria.kernels.making
+    .venv/bin/python -m noria.spark.hosting.archive
 }
 
 stamp=.venv/.noria-setup
 key=$({ cat pyproject.toml scripts/setup.sh; pwd; } | sha256sum | cut -d' ' -f1)
 if [ "$(cat $stamp 2>/dev/null)" = "$key" ] && [ -x .venv/bin/noria ]; then
     [ "$(java_version)" -ge 17 ] || need_java
-    kernels
+    prepared
     exit 0
 fi
 need_java
 need_venv
-kernels
+prepared
 if ! mariadb_for_comparison; then
     say "MariaDB's programs and sysbench, for comparisons (optional)"
     # The -core packages bring the programs without a service that starts by itself.

@@ -24,8 +24,8 @@ def command(
                                 "to replace workers of a host that is lost (docs/cluster.md).")] = 0,
     batch_spark: Annotated[str, typer.Option(
         "--batch-spark", help="When Spark's second driver starts, for loads, exports and what no view answers: "
-                              "at-start; or when-needed: a server takes some 500 MB less until the first of them, "
-                              "which then waits some seconds.")] = "at-start",
+                              "when-needed, so that the first of them waits some seconds; or at-start, which takes "
+                              "some 500 MB more.")] = "when-needed",
     workers: Annotated[int, typer.Option("--workers", help="Shards of the data-flow.")] = 1,
     front_ends: Annotated[int, typer.Option(
         "--front-ends", help="Processes that serve MySQL clients on the one port; with 1 there is none "
@@ -68,6 +68,9 @@ def command(
     When it serves it prints one line: noria ready mysql=HOST:PORT http=HOST:PORT, and, where views are still being
     filled, filling=VIEW:PERCENT:SECONDS,...; /health tells how that goes on.
     """
+    from noria.spark.hosting import early
+
+    early.begin()  # it imports while we do
     from noria.kernels import making
     from noria.server.node import serve
     from noria.server.settings import Settings, SettingsError, parse_size, read_password

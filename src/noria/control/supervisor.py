@@ -28,6 +28,7 @@ from noria.control.pulse import Pulse
 from noria.core.limits import SPARK_BEAT_S, SPARK_CANCEL_MOST_S, SPARK_CANCEL_S, SPARK_START_S, SPARK_WAIT_S
 from noria.runtime.lineage import Process
 from noria.runtime.worker_main import WorkerConfig
+from noria.spark.hosting import early
 from noria.spark.hosting.driver import (
     JVM_WITHOUT_MEMORY,
     LENGTH,
@@ -123,7 +124,7 @@ class Supervisor:
         self.unusable: asyncio.Future[str] | None = None  # why a worker cannot open its store, once one cannot
         self._keeper: asyncio.Task[None] | None = None
         self._when_needed = False  # the first job starts it
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: asyncio.subprocess.Process | early.Begun | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._jvm: Process | None = None
         self._pulse = Pulse()
@@ -211,7 +212,7 @@ class Supervisor:
 
     async def _one_driver(self, first: asyncio.Future[Ready] | None) -> None:
         reader = await self._spawn()
-        self._send(Start(self.settings))
+        self._send(Start(self.settings, self._log_path))
         pulse = self._pulse = Pulse()
         watch = asyncio.create_task(self._watch(pulse))
         try:
@@ -261,6 +262,15 @@ class Supervisor:
         self._kill()
 
     async def _spawn(self) -> asyncio.StreamReader:
+        begun = None if self.settings.batch_slots else early.taken()
+        ours = await self._spawned() if begun is None else begun.channel
+        self._process = self._process if begun is None else begun
+        assert self._process is not None
+        self._event("started", f"process {self._process.pid}")
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        return reader
+
+    async def _spawned(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         log = os.open(self._log_path, flags, 0o600) if self._log_path else None
@@ -274,9 +284,7 @@ class Supervisor:
             theirs.close()
             if log is not None:
                 os.close(log)
-        self._event("started", f"process {self._process.pid}")
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        return reader
+        return ours
 
     def _became_ready(self, ready: Ready) -> None:
         self.ready, self.state, self._jvm = ready, "up", Process.of(ready.jvm_pid)

@@ -68,16 +68,6 @@ def njit(function: Callable[..., Any] | None = None, *, inline: str = "never", n
     return dispatcher
 
 
-def modules() -> list[str]:
-    """Those that have kernels, by name."""
-    found = []
-    for pattern in place.SOURCES:
-        for path in sorted(place.PACKAGE.glob(pattern)):
-            if path.suffix == ".py" and path.parent.name != "kernels" and "njit" in path.read_text():
-                found.append("noria." + ".".join(path.relative_to(place.PACKAGE).with_suffix("").parts))
-    return found
-
-
 def kernels_of(module: str) -> dict[str, Any]:
     """A module's dispatchers, by the names of their functions."""
     found = vars(importlib.import_module(module)).values()

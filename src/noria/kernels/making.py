@@ -100,6 +100,13 @@ def compiled(what: Compiled) -> None:
     kernels_of(what.module)[what.function].compile(signatures.values(what.types))
 
 
+def load() -> None:
+    """Load what other modules call, so that processes forked from this one have it."""
+    for what in signatures.listed():
+        if not what.function.startswith("_"):
+            compiled(what)
+
+
 def _some() -> None:
     """Kernels named on standard input, a line each; a line on standard output when one is compiled."""
     for line in sys.stdin:

@@ -19,7 +19,7 @@ from noria.kernels import target
 
 VARIABLE = "NORIA_KERNELS_DIR"
 PACKAGE = Path(__file__).parents[1]
-SOURCES = ("core/keys.py", "core/limits.py", "kernels/*.py", "kernels/signatures.txt", "runtime/heard.py", "state/*.py",
+SOURCES = ("core/keys.py", "core/limits.py", "kernels/jit.py", "runtime/heard.py", "state/*.py",
            "storage/entries_hash.py", "storage/kernels.py", "storage/wal.py", "views/*.py")
 SHIPPED = PACKAGE / "kernels" / "compiled"
 _WHOLE, _LOCK = "complete", "lock"
@@ -59,11 +59,19 @@ def directory() -> Path:
 
 def is_whole(path: Path) -> bool:
     """Has everything that is listed been compiled there?"""
-    return (path / _WHOLE).exists()
+    try:
+        return (path / _WHOLE).read_text() == _listed()
+    except OSError:
+        return False
 
 
 def set_whole(path: Path) -> None:
-    (path / _WHOLE).touch()
+    (path / _WHOLE).write_text(_listed())
+
+
+@cache
+def _listed() -> str:
+    return hashlib.sha256((PACKAGE / "kernels" / "signatures.txt").read_bytes()).hexdigest()
 
 
 @contextmanager

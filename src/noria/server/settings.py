@@ -45,7 +45,7 @@ class Settings:
     http_port: int = 8080
     master: str = ""  # of Spark; empty: local, with slots for the workers and for batch jobs
     standby_slots: int = 0  # of a cluster, where processes stand ready to be workers
-    batch_spark: str = "at-start"  # when the driver for queries, loads and other jobs starts: BATCH_SPARK
+    batch_spark: str = "when-needed"  # when the driver for queries, loads and other jobs starts: BATCH_SPARK
     workers: int = 1
     front_ends: int = 1  # processes that serve MySQL clients; 1: this one does
     memory_bytes: int = DEFAULT_MEMORY_BYTES

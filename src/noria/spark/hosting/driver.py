@@ -29,11 +29,13 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from noria.core.codec import Codec, Malformed
 from noria.runtime.resources import raise_open_files
 from noria.runtime.worker_main import WorkerConfig
+from noria.spark.hosting import archive, daemon
 from noria.spark.hosting.session import SparkSettings, build_session
 from noria.spark.hosting.workers import WorkerEnded, WorkerStarted, cancel_workers, host_workers, short_reason
 
@@ -49,7 +51,10 @@ STOP_SESSION_S = 5.0  # for Spark to stop; then the JVM is killed
 # ---------------------------------------------------------------- messages
 @dataclass(frozen=True)
 class Start:
+    """log: what the process and its JVM say is appended to this file."""
+
     settings: SparkSettings
+    log: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -187,9 +192,12 @@ class Driver:
         start = self._commands.get()
         assert isinstance(start, Start), f"the first command is Start, not {start!r}"
         os.umask(0o077)
+        _log_to(start.log)
         self._processes_ready = start.settings.processes_ready
+        if not start.settings.batch_slots:
+            daemon.reserve()
         try:
-            self._session = build_session(start.settings)
+            self._session = build_session(start.settings, archive.options())
         except Exception as e:
             self._send(StartFailed(short_reason(e)))
             return
@@ -341,6 +349,15 @@ class Driver:
             self._jvm.kill()
             self._jvm.wait()
         os._exit(code)
+
+
+def _log_to(path: Path | None) -> None:
+    if path is None:
+        return
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    for said in (1, 2):
+        os.dup2(file, said)
+    os.close(file)
 
 
 def _give_way(nice: int) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 from noria.core.limits import SPARK_HEAP_BYTES, SPARK_HOST_HEAP_BYTES, SPARK_RESULT_BYTES
 
 MIN_JAVA = 17
+DAEMON = "noria.spark.hosting.daemon"  # forks the workers' processes
 BULK_SLOTS = 2  # for batch jobs, at least; the workers hold theirs for good
 SPARE = 1  # slots beside the workers': for a process that stands ready to be the next one
 MOST_BULK_SLOTS = 8  # by default: each has a Python process, and all share one heap
@@ -99,8 +100,9 @@ class SparkSettings:
         return None if not text else os.cpu_count() or 1 if text == "*" else int(text)
 
 
-def build_session(settings: SparkSettings) -> Any:
-    """A new session in this process, checked for slots.  One a process: after its JVM died there is no second."""
+def build_session(settings: SparkSettings, java_options: str = "") -> Any:
+    """A new session in this process, checked for slots.  One a process: after its JVM died there is no second.
+    java_options: more of the JVM's."""
     java = find_java()
     _check_local_slots(settings)
     os.environ["JAVA_HOME"] = str(java.parents[1])
@@ -109,6 +111,7 @@ def build_session(settings: SparkSettings) -> Any:
                       PYTHONPATH=import_path())
     _empty_scratch(settings)
     conf = {**_defaults(settings), **_private(settings), **dict(settings.conf)}
+    conf["spark.driver.extraJavaOptions"] += f" {java_options}" * bool(java_options)
     _start_jvm(conf, settings)
     from pyspark.sql import SparkSession
 
@@ -166,6 +169,8 @@ def _defaults(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
     }
+    if not settings.batch_slots:
+        conf["spark.python.daemon.module"] = DAEMON
     if settings.scratch_dir is not None:
         conf["spark.local.dir"] = str(settings.scratch_dir)
         conf["spark.sql.warehouse.dir"] = str(settings.scratch_dir / "warehouse")
@@ -247,7 +252,7 @@ def find_java() -> Path:
     """The java program of version 17 or newer: JAVA_HOME's, else the PATH's, else below /usr/lib/jvm."""
     seen: list[str] = []
     for path in _java_candidates():
-        version = java_version(path)
+        version = told_version(path) or java_version(path)
         if version >= MIN_JAVA:
             return path
         seen.append(f"{path} is version {version}" if version else f"{path} does not run")
@@ -272,4 +277,13 @@ def java_version(java: Path) -> int:
     except (OSError, subprocess.SubprocessError):
         return 0
     found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else 0
+
+
+def told_version(java: Path) -> int:
+    """What the file beside a JDK or JRE says, which is quicker than to start it; 0: it says nothing."""
+    try:
+        found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (java.resolve().parents[1] / "release").read_text(), re.M)
+    except (OSError, ValueError):
+        return 0
     return int(found[1]) if found else 0
