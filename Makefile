@@ -6,7 +6,8 @@ PYTHON := .venv/bin/python
 setup:
 	@bash scripts/setup.sh
 
-demo: setup
+demo:
+	@bash scripts/setup.sh run
 	@.venv/bin/noria demo
 
 test: setup

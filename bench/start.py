@@ -1,8 +1,8 @@
 """What a start costs: wall time to the ready line and processor time by process, beside a bare Spark session.
 
-Each line: processor seconds, and resident memory in MB, of the processes of one kind when the server is ready, and
-after it was left alone for SETTLED_S.  `bare Spark`: a local SparkSession in Python that runs one Python task and is
-left open.  `MariaDB`: until it answers a query, on an empty data directory that is there already.
+Each line: processor seconds, and memory in MB (what processes share is counted once), of the processes of one kind
+when the server is ready, and after it was left alone for SETTLED_S.  `bare Spark`: a local SparkSession in Python that
+runs one Python task and is left open.  `MariaDB`: until it answers a query, on an empty data directory that is there.
 
     python bench/start.py [--starts 3] [--options "--batch-spark at-start"]
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -51,14 +52,14 @@ class Sample:
                 environ = (entry / "environ").read_bytes()
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 stat = (entry / "stat").read_text().rpartition(")")[2].split()
-                rss = int((entry / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+                rollup = (entry / "smaps_rollup").read_text()
             except OSError:
                 continue
             if tag.encode() not in environ or stat[0] == "Z":
                 continue
             kind = next((name for text, name in KINDS if text in command), "other")
             self.seconds[kind] += (int(stat[11]) + int(stat[12]) + int(stat[13]) + int(stat[14])) / TICKS
-            self.resident[kind] += rss / 2**20
+            self.resident[kind] += int(re.findall(r"^Pss: +(\d+) kB", rollup, re.M)[0]) / 2**10
 
 
 def started(command: list[str], ready: str) -> tuple[float, Sample, Sample]:

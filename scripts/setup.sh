@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes this checkout runnable: .venv with the pinned dependencies, a Java 17+ runtime for Spark and, where
-# Debian's packages can be installed, the MariaDB programs that some tests and benchmarks compare with, and a browser.
-# Idempotent: a stamp keyed by what decides the result makes a second run a few milliseconds.
+# Makes this checkout runnable: .venv with the pinned dependencies, a Java 17+ runtime for Spark, compiled kernels, Java's
+# class archive (`setup.sh run`); and what tests and benchmarks need beside these: their Python packages and, where
+# Debian's packages can be installed, MariaDB's programs, a browser, ZooKeeper (`setup.sh`).
+# Idempotent: stamps keyed by what decides the result make a second run a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -71,8 +72,19 @@ need_venv() {
     say "virtual environment .venv ($($python --version))"
     [ -x .venv/bin/python ] || $python -m venv .venv
     say "dependencies (about 700 MB unpacked, most of it Spark; some minutes on a slow line)"
-    .venv/bin/python -m pip install --disable-pip-version-check --quiet --progress-bar off -e '.[dev]' ||
-        fail "pip could not install the pinned dependencies of pyproject.toml (its message is above)."
+    install .
+}
+
+install() { # this package and what it depends on; a line every two seconds, for pip says little
+    .venv/bin/python -m pip install --disable-pip-version-check --quiet --progress-bar off -e "$1" &
+    local pip=$! began=$SECONDS
+    while kill -0 $pip 2>/dev/null; do
+        sleep 2
+        [ ! -t 2 ] || printf '\r\033[1mset-up:\033[0m pip: %s s, %s MB ' $((SECONDS - began)) \
+            "$(du -sm .venv | cut -f1)" >&2
+    done
+    [ ! -t 2 ] || printf '\r\033[K' >&2
+    wait $pip || fail "pip could not install the pinned dependencies of pyproject.toml (its message is above)."
 }
 
 mariadb_for_comparison() { # optional: without it, tests that need it are skipped and say so
@@ -89,22 +101,29 @@ zookeeper_for_tests() { # optional: without it, the tests of servers that stand 
     [ -e /usr/share/java/zookeeper.jar ]
 }
 
-# The place is part of the stamp: an editable install points at its checkout.
 prepared() { # kernels, once for each version of the sources; Java's classes, once: quick when done
     .venv/bin/python -m noria.kernels.making
     .venv/bin/python -m noria.spark.hosting.archive
 }
 
-stamp=.venv/.noria-setup
+# The place is part of the stamps: an editable install points at its checkout.
 key=$({ cat pyproject.toml scripts/setup.sh; pwd; } | sha256sum | cut -d' ' -f1)
-if [ "$(cat $stamp 2>/dev/null)" = "$key" ] && [ -x .venv/bin/noria ]; then
-    [ "$(java_version)" -ge 17 ] || need_java
-    prepared
+is_done() { [ "$(cat ".venv/.noria-$1" 2>/dev/null)" = "$key" ] && [ -x .venv/bin/noria ]; }
+
+if ! is_done run; then
+    need_java
+    need_venv
+    echo "$key" >.venv/.noria-run
+    changed=yes
+fi
+[ "$(java_version)" -ge 17 ] || need_java
+prepared
+if [ "${1:-}" = run ] || is_done tests; then
+    [ -z "${changed:-}" ] || say "done"
     exit 0
 fi
-need_java
-need_venv
-prepared
+say "what tests need beside it"
+install '.[dev]'
 if ! mariadb_for_comparison; then
     say "MariaDB's programs and sysbench, for comparisons (optional)"
     # The -core packages bring the programs without a service that starts by itself.
@@ -119,5 +138,5 @@ if ! zookeeper_for_tests; then
     say "ZooKeeper, for tests of servers that stand by (optional)"
     apt_install zookeeper || say "not installed; tests that need ZooKeeper will be skipped"
 fi
-echo "$key" >$stamp
+echo "$key" >.venv/.noria-tests
 say "done"

@@ -144,7 +144,7 @@ class Filter(Mir):
     predicate: Expr
 
     def __post_init__(self) -> None:
-        check(all(c < self.input.width for c in columns_of(self.predicate)), f"filter {self.predicate}")
+        check(all(0 <= c < self.input.width for c in columns_of(self.predicate)), f"filter {self.predicate}")
 
     def __str__(self) -> str:
         return f"filter {self.predicate}"
@@ -160,7 +160,7 @@ class Project(Mir):
 
     def __post_init__(self) -> None:
         check(len(self.exprs) == len(self.names) and len(self.exprs) > 0, "project: names and expressions differ")
-        check(all(c < self.input.width for e in self.exprs for c in columns_of(e)), "project: column beyond its input")
+        check(all(0 <= c < self.input.width for e in self.exprs for c in columns_of(e)), "project: no such column")
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -187,12 +187,12 @@ class Join(Mir):
 
     def __post_init__(self) -> None:
         check(len(self.on) > 0, "join without a column pair")
-        check(all(i < len(self.on) for i in self.null_safe), "join: a NULL-safe pair that is not there")
+        check(all(0 <= i < len(self.on) for i in self.null_safe), "join: a NULL-safe pair that is not there")
         width = self.left.width + self.right.width
-        check(self.residual is None or (self.outer and all(c < width for c in columns_of(self.residual))),
+        check(self.residual is None or (self.outer and all(0 <= c < width for c in columns_of(self.residual))),
                f"join with residual {self.residual}")
         for a, b in self.on:
-            check(a < self.left.width and b < self.right.width, f"join on {a}, {b}")
+            check(0 <= a < self.left.width and 0 <= b < self.right.width, f"join on {a}, {b}")
             x, y = self.left.fields[a].type, self.right.fields[b].type
             check((x.kind, x.folds) == (y.kind, y.folds), f"join of {x} with {y}")
             check(x.kind is not Kind.DECIMAL or x.scale == y.scale, f"join of {x} with {y}")
@@ -257,7 +257,7 @@ class Aggregate(Mir):
         check(len(set(self.group)) == len(self.group), "aggregate groups by a column twice")
         check(len(self.group) + len(self.aggs) > 0, "aggregate without output")
         used = [*self.group, *(a.column for a in self.aggs if a.column is not None)]
-        check(all(c < self.input.width for c in used), "aggregate: column beyond its input")
+        check(all(0 <= c < self.input.width for c in used), "aggregate: no such column")
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -330,7 +330,7 @@ class Window(Mir):
         check(len(set(self.partition)) == len(self.partition), "window partitioned by a column twice")
         _check_order(self.order, self.input.width)
         used = [*self.partition, *(c.column for c in self.calls if c.column is not None)]
-        check(all(c < self.input.width for c in used), "window: column beyond its input")
+        check(all(0 <= c < self.input.width for c in used), "window: no such column")
         check(all(c.frame in FRAMES and c.by >= 0 for c in self.calls), "window: unknown frame")
 
     @cached_property
@@ -361,7 +361,7 @@ class GroupConcat(Mir):
 
     def __post_init__(self) -> None:
         check(len(set(self.group)) == len(self.group), "group_concat groups by a column twice")
-        check(all(c < self.input.width for c in (*self.group, self.column)), "group_concat: column beyond its input")
+        check(all(0 <= c < self.input.width for c in (*self.group, self.column)), "group_concat: no such column")
         check(self.input.fields[self.column].type.is_text, "group_concat of what is no text")
         _check_order(self.order, self.input.width)
 
@@ -389,7 +389,7 @@ class TopK(Mir):
 
     def __post_init__(self) -> None:
         check(len(set(self.group)) == len(self.group), "top grouped by a column twice")
-        check(all(c < self.input.width for c in self.group), "top: column beyond its input")
+        check(all(0 <= c < self.input.width for c in self.group), "top: no such column")
         check(self.limit >= 0 and self.offset >= 0, "top: negative")
         _check_order(self.order, self.input.width)
 
@@ -440,7 +440,7 @@ class Repeat(Mir):
     count: int
 
     def __post_init__(self) -> None:
-        check(self.count < self.input.width and self.input.fields[self.count].type.kind is Kind.INT, "repeat")
+        check(0 <= self.count < self.input.width and self.input.fields[self.count].type.kind is Kind.INT, "repeat")
 
     def __str__(self) -> str:
         return f"repeat #{self.count} times"

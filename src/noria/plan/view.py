@@ -59,7 +59,7 @@ class ViewDef:
 
     def __post_init__(self) -> None:
         check(0 < self.visible <= self.result.width, f"view {self.name} shows {self.visible} columns")
-        check(all(k < self.plan.width for k in self.key), f"view {self.name} has key {self.key}")
+        check(all(0 <= k < self.plan.width for k in self.key), f"view {self.name} has key {self.key}")
         check(len(set(self.key)) == len(self.key), f"view {self.name} names a key column twice")
         check(not self.ranged or (len(self.key) == 1 and not self.plan.fields[self.key[0]].type.is_text),
                f"view {self.name} is read by ranges of {self.key}")

@@ -72,7 +72,7 @@ from noria.server.settings import (
 )
 from noria.server.source.source import SparkSource
 from noria.server.standby import deposed, kept_warm, lease_of, scratch_of
-from noria.server.starting import StartFailed, warm_up, worker_up
+from noria.server.starting import StartFailed, archive_made, warm_up, worker_up
 from noria.server.tls import Certificates
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable
 from noria.spark.hosting.workers import WARM
@@ -232,6 +232,8 @@ class Node:
         (self.batch.start_when_needed if settings.batch_spark == "when-needed" else self.batch.start_soon)()
         watching = asyncio.ensure_future(self._watch_memory())
         self._closers.append(("watch over memory", lambda: _stopped(watching)))
+        archiving = asyncio.ensure_future(archive_made(self._spark_log))
+        self._closers.append(("class archive", lambda: _stopped(archiving)))
         for link in self.links:
             indexing = asyncio.ensure_future(Indexes(self.bulk, link).run())
             self._closers.append(("making of indexes", partial(_stopped, indexing)))

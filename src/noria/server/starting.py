@@ -6,7 +6,11 @@ Keeps true: "compiles" is said only while kernels are compiled, which their cach
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import signal
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -14,9 +18,12 @@ from noria.control.supervisor import Supervisor
 from noria.kernels import place
 from noria.runtime import warm
 from noria.runtime.link import Link, LinkState, WorkerLink
+from noria.spark.hosting import archive
+from noria.spark.hosting.session import import_path
 
 log = logging.getLogger("noria")
 TOLD_S = 15  # between two lines about what is waited for
+ARCHIVE_AFTER_S = 30  # when a server is ready: its first clients go first
 
 
 class StartFailed(Exception):
@@ -63,6 +70,22 @@ async def warm_up(supervisor: Supervisor, scratch: Path | None) -> None:
         await both
     finally:
         both.cancel()
+
+
+async def archive_made(log_path: Path) -> None:
+    """Java's class archive, made once while the server has nothing else to do; set-up has made it, but for a wheel."""
+    await asyncio.sleep(ARCHIVE_AFTER_S)
+    if archive.found() is not None:
+        return
+    with log_path.open("ab") as said:
+        process = await asyncio.create_subprocess_exec(
+            "nice", "-n", "19", sys.executable, "-m", archive.MODULE, stdin=asyncio.subprocess.DEVNULL, stdout=said,
+            stderr=said, start_new_session=True, env={**os.environ, "PYTHONPATH": import_path()})
+    try:
+        await process.wait()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 async def worker_up(link: Link, links: Iterable[WorkerLink], supervisor: Supervisor) -> None:

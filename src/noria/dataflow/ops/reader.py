@@ -74,6 +74,8 @@ class Reader(Stateful):
 
     def forget(self, engine: Engine, node: Node) -> None:
         node.clear_ranges()
+        if not isinstance(node.state, Published):
+            return  # it has kept nothing yet
         view = view_of(node)
         if node.full:
             view.drop()
