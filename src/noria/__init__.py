@@ -1,20 +1,35 @@
-"""Noria on Spark: a database for read-heavy applications whose queries are views kept fresh incrementally."""
+"""Noria on Spark: a database for read-heavy applications whose queries are views kept fresh incrementally.
+
+    noria.connect("http://127.0.0.1:8080")     a running server (`noria serve`)
+    noria.open("data")                         a database in this process
+    noria.dbapi.connect(…)                     either of them as DB-API 2.0
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from noria import dbapi as dbapi
     from noria.client import connect as connect
     from noria.client import open as open
+    from noria.core.errors import SqlError as SqlError
 
 __version__ = "0.1.0"
+__all__ = ["SqlError", "connect", "dbapi", "open"]
 
 
 def __getattr__(name: str) -> object:
-    """`connect` and `open` are the client's; imported when asked for, since workers import this package too."""
-    if name in ("connect", "open"):
-        from noria import client
+    """Imported when asked for, since workers import this package, too."""
+    import importlib
 
-        return getattr(client, name)
+    places = {"connect": "noria.client", "open": "noria.client", "SqlError": "noria.core.errors"}
+    if name == "dbapi":
+        return importlib.import_module("noria.dbapi")
+    if name in places:
+        return getattr(importlib.import_module(places[name]), name)
     raise AttributeError(f"module 'noria' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__", "__doc__", "__name__", "__path__", "__file__"])

@@ -8,15 +8,29 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from typing import Annotated
 
 import typer
 
+import noria
 import noria.cli
 
 app = typer.Typer(
-    name="noria", no_args_is_help=True, add_completion=False, rich_markup_mode=None,
+    name="noria", no_args_is_help=True, rich_markup_mode=None,
     help="Noria on Spark: a database for read-heavy applications, whose queries are views kept fresh as you write.",
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"noria {noria.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True,
+                                                  help="Print the version and exit.")] = False) -> None:
+    """Noria on Spark: a database for read-heavy applications, whose queries are views kept fresh as you write."""
 
 
 def register() -> None:

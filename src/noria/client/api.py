@@ -86,6 +86,9 @@ class Database:
     def __init__(self, transport: Transport):
         self._transport = transport
 
+    def __repr__(self) -> str:
+        return f"<noria database {self._transport.place}>"
+
     def sql(self, text: str, parameters: Sequence[Any] = ()) -> Result:
         """Run one statement; `?` takes the parameters in order."""
         answer = self._transport.sql(text, list(parameters))
@@ -115,6 +118,9 @@ class Table:
 
     def __init__(self, transport: Transport, name: str):
         self._transport, self.name = transport, name
+
+    def __repr__(self) -> str:
+        return f"<noria table {self.name} of {self._transport.place}>"
 
     @cached_property
     def _about(self) -> dict[str, Any]:
@@ -171,6 +177,9 @@ class View:
     def __init__(self, transport: Transport, name: str):
         self._transport, self.name = transport, name
 
+    def __repr__(self) -> str:
+        return f"<noria view {self.name} of {self._transport.place}>"
+
     @cached_property
     def _about(self) -> dict[str, Any]:
         return self._transport.describe("views", self.name)
@@ -184,8 +193,11 @@ class View:
         """Names of the columns that are looked up by; none for a view without parameters."""
         return tuple(self._about["key"])
 
-    def lookup(self, key: Any = ()) -> list[tuple[Any, ...]]:
-        """The rows of one key: a value, or a tuple of values for a view with several parameters."""
+    def lookup(self, key: Any = (), **columns: Any) -> list[tuple[Any, ...]]:
+        """The rows of one key: a value, or a tuple of values for a view with several parameters; or its columns by
+        name, `lookup(author="ann", day=3)`.  TypeError for columns that are not the key's."""
+        if columns:
+            key = self._named(key, columns)
         return tuples(self._transport.lookup(self.name, self._keys([key])).drop_columns("__key"))
 
     def lookup_many(self, keys: pa.Table | pa.Array | Sequence[Any]) -> pa.Table:
@@ -200,6 +212,13 @@ class View:
     def attach(self) -> SharedView:
         """The view read straight from this host's shared memory; the server is asked only for missing keys."""
         return SharedView(self._transport, self.name, self._keys)
+
+    def _named(self, key: Any, columns: dict[str, Any]) -> tuple[Any, ...]:
+        if key != () or {c.lower() for c in columns} != {c.lower() for c in self.key}:
+            raise TypeError(f"view {self.name} is looked up by {', '.join(self.key) or 'nothing'}, "
+                            f"not by {', '.join(columns)}{' beside a key' if key != () else ''}")
+        values = {c.lower(): v for c, v in columns.items()}
+        return tuple(values[c.lower()] for c in self.key)
 
     def _keys(self, keys: Any) -> pa.Table:
         if isinstance(keys, pa.Table):

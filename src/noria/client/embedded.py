@@ -43,6 +43,7 @@ REPLY_BYTES = 0  # kept replies are MySQL packets, which nobody asks for here
 class EmbeddedTransport:
     def __init__(self, path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1):
         self._claim = Claim(Path(path).absolute())
+        self.place = str(self._claim.data_dir)
         try:
             epoch = self._claim.next_epoch()
             self._run_dir = make_run_dir(self._claim.data_dir)

@@ -41,6 +41,8 @@ class Answer:
 
 
 class Transport(Protocol):
+    place: str  # of the database: an address, a directory
+
     def sql(self, text: str, parameters: list[Any]) -> Answer: ...
 
     def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int: ...
@@ -75,6 +77,7 @@ class HttpTransport:
             raise ValueError(f"'{url}' is no server's address: http[s]://[user:password@]HOST[:PORT], "
                              "as the server's `noria ready` line gives it")
         self.host, self.port = parts.hostname, parts.port or 8080
+        self.place = f"{parts.scheme}://{self.host}:{self.port}"
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._headers: dict[str, str] = {}
         if parts.username:
@@ -190,7 +193,9 @@ class HttpTransport:
             self._local.connection = None
             if again and reused:  # the server closed a connection that was idle
                 return self._request(method, path, body, headers)
-            raise ConnectionError(f"the server at {self.host}:{self.port} did not answer: {e}") from e
+            hint = ": start one with `noria serve`, or give the address after `http=` in its ready line"
+            raise ConnectionError(f"the server at {self.host}:{self.port} did not answer: {e}"
+                                  f"{hint if isinstance(e, ConnectionRefusedError) else ''}") from e
         if response.status != 200:
             _raise(response.status, raw)
         return raw
