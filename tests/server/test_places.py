@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from noria.server.bulk import places
 from noria.server.bulk.places import removed
 from noria.storage.engine import open_read_only
 from noria.storage.errors import StoreError
@@ -54,3 +55,20 @@ def test_a_task_that_begins_late_leaves_nothing(tmp_path: Path) -> None:
 def test_what_is_not_there_is_gone(tmp_path: Path) -> None:
     removed(tmp_path / "never")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_was_on_its_way_goes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came after the directory was read and before it was removed, which fails then."""
+    place, rmtree, calls = tmp_path / "rewrite-1", places.shutil.rmtree, []
+
+    def late(gone: Path, ignore_errors: bool) -> None:
+        calls.append(gone)
+        if len(calls) == 1:
+            (gone / "late").touch()
+        else:
+            rmtree(gone, ignore_errors=ignore_errors)
+
+    place.mkdir()
+    monkeypatch.setattr(places.shutil, "rmtree", late)
+    removed(place)
+    assert list(tmp_path.iterdir()) == [] and len(calls) == 2

@@ -10,12 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 
 _GONE = ".gone"
+TRIES = 10
 
 
 def removed(place: Path) -> None:
     """The directory and all in it go.  It gets another name first: what still writes by the old one finds no
-    directory, so nothing comes into it while it is emptied."""
+    directory, so at most what was on its way comes into it while it is emptied, and goes with the next try."""
     gone = place.with_name(place.name + _GONE)
     with suppress(FileNotFoundError):
         place.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+    for _ in range(TRIES):
+        shutil.rmtree(gone, ignore_errors=True)
+        if not gone.exists():
+            return
