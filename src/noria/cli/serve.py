@@ -72,6 +72,7 @@ def command(
 
     early.begin()  # it imports while we do
     from noria.kernels import making
+    from noria.server.listening import CannotListen, check
     from noria.server.node import serve
     from noria.server.settings import Settings, SettingsError, parse_size, read_password
 
@@ -86,7 +87,10 @@ def command(
             tls_require=tls_require, cluster_host=cluster_host, cluster_port=cluster_port,
             cluster_cert=cluster_cert and cluster_cert.absolute(), cluster_key=cluster_key and cluster_key.absolute(),
             lease=lease)
-    except SettingsError as e:
+        if not lease:  # whoever stands by listens when it leads
+            check(mysql_host, mysql_port, "--mysql-host, --mysql-port")
+            check(http_host, http_port, "--http-host, --http-port")
+    except (SettingsError, CannotListen) as e:
         sys.exit(f"noria serve: {e}")
     making.ensure_shown()
     sys.exit(serve(settings, log_level))

@@ -20,6 +20,11 @@ def listening(host: str, port: int, options: str, shared: bool = False) -> socke
     return _tried(host, port, options, lambda: _listening(_bound(host, port, shared)))
 
 
+def check(host: str, port: int, options: str) -> None:
+    """CannotListen where nobody could listen there now."""
+    _tried(host, port, options, lambda: _bound(host, port, False)).close()
+
+
 def reserved(host: str, port: int, options: str) -> socket.socket:
     """A socket that takes no clients and keeps its address for processes that listen there, `shared`."""
     return _tried(host, port, options, lambda: _reserved(host, port))
