@@ -3,6 +3,7 @@
     noria.connect("http://127.0.0.1:8080")     a running server (`noria serve`)
     noria.open("data")                         a database in this process
     noria.dbapi.connect(…)                     either of them as DB-API 2.0
+    await noria.aio.connect(…)                 either of them for asyncio
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from noria import aio as aio
     from noria import dbapi as dbapi
     from noria.client import connect as connect
     from noria.client import open as open
     from noria.core.errors import SqlError as SqlError
 
 __version__ = "0.1.0"
-__all__ = ["SqlError", "connect", "dbapi", "open"]
+__all__ = ["SqlError", "aio", "connect", "dbapi", "open"]
 
 
 def __getattr__(name: str) -> object:
@@ -24,8 +26,8 @@ def __getattr__(name: str) -> object:
     import importlib
 
     places = {"connect": "noria.client", "open": "noria.client", "SqlError": "noria.core.errors"}
-    if name == "dbapi":
-        return importlib.import_module("noria.dbapi")
+    if name in ("aio", "dbapi"):
+        return importlib.import_module(f"noria.{name}")
     if name in places:
         return getattr(importlib.import_module(places[name]), name)
     raise AttributeError(f"module 'noria' has no attribute '{name}'")
