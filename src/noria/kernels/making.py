@@ -8,6 +8,7 @@ Keeps true: one process at a time compiles; others wait for it and load what it 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import selectors
@@ -79,6 +80,7 @@ def _deal(wanted: list[Compiled], processes: list[subprocess.Popen[str]], tell: 
                 assert process.stdout is not None
                 if not process.stdout.readline():
                     selector.unregister(process.stdout)
+                    process.stdout.close()
                     process.wait()
                     continue
                 done += 1
@@ -89,10 +91,11 @@ def _deal(wanted: list[Compiled], processes: list[subprocess.Popen[str]], tell: 
 
 def _next(left: list[Compiled], process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
-    if left:
-        process.stdin.write(f"{left.pop()}\n")
-    else:
-        process.stdin.close()
+    with contextlib.suppress(BrokenPipeError):  # it has ended: its kernel is missing, which the count tells
+        if left:
+            process.stdin.write(f"{left.pop()}\n")
+        else:
+            process.stdin.close()
 
 
 def compiled(what: Compiled) -> None:
