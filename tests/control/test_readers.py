@@ -86,6 +86,7 @@ def test_a_view_that_fills_is_read_by_one_shots(db: Database, monkeypatch: pytes
             "answered by the view v, looked up by (), as soon as that is filled: until then too much for a one-shot, "
             "which reads 20,000 rows at most",)
         m.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 200_000)
+        m.setattr("noria.server.answering.reads.ONE_SHOT_MS", 60_000)
         (told,) = db.sql("EXPLAIN SELECT * FROM v").rows[0]
         assert re.fullmatch("answered by a one-shot that reads [0-9]{5,} rows and keeps nothing, while the view v is "
                             r"filled; then answered by the view v, looked up by \(\)", told)
