@@ -76,7 +76,7 @@ def test_a_view_that_fills_is_read_by_one_shots(db: Database, monkeypatch: pytes
     db.table("t").insert([(i, i % 7, i) for i in range(10, 30_000)])
     db.sql("CREATE VIEW v AS SELECT t.id, u.a FROM t JOIN t AS u ON u.id = t.id WHERE t.b > 5")
     with monkeypatch.context() as m:
-        m.setattr(Builds, "step", lambda builds: None)
+        m.setattr(Builds, "next", lambda builds: None)
         with pytest.raises(SqlError, match=r"view 'v' is .* filled and goes on"):
             db.sql("SELECT /*+ MAX_EXECUTION_TIME(300) */ * FROM v")
         db.sql("INSERT INTO t VALUES (99000, 3, 6)")

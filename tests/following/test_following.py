@@ -283,8 +283,8 @@ def test_a_binlog_that_is_gone_or_another_one(source: SourceDb, target: Followed
     assert "does not have its binlog from the remembered position on" in refused(source, target)
     released(source, target, "a")
     for i in range(2):  # the second time all positions of before are there again
-        began = int(time.time())
         source.run("RESET MASTER")
+        began = int(time.time())  # or the second before: binlogs are told apart by the second in which they were made
         if not i:
             with following(source, target) as now:
                 now.caught_up()
