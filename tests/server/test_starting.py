@@ -53,6 +53,13 @@ async def _ended_by(directory: Path) -> tuple[int, int]:
     return int(pid), int(nice)
 
 
+def _lives(pid: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:  # it has just ended
+        return False
+
+
 def test_an_archive_is_made_behind_everything_else_and_not_after_the_end(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "ARCHIVE_AFTER_S", 0)
@@ -61,7 +68,7 @@ def test_an_archive_is_made_behind_everything_else_and_not_after_the_end(
     monkeypatch.chdir(tmp_path)
     pid, nice = asyncio.run(asyncio.wait_for(_ended_by(tmp_path), 60))
     assert nice == 19
-    while Path(f"/proc/{pid}").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text():
+    while _lives(pid):
         os.sched_yield()
 
 
