@@ -103,7 +103,7 @@ def play(options: Options, screen: Screen) -> bool:
         screen.good("every view equals its query recomputed by Spark over the base tables")
     else:
         screen.bad("views DIFFER from their queries recomputed by Spark: see above")
-    screen.say(f"set-up with first compilation {setup_s:.0f} s, everything after it {played_s:.0f} s "
+    screen.say(f"the start of the server {setup_s:.0f} s, everything after it {played_s:.0f} s "
                f"({os.cpu_count()} cores)")
     return agreed
 
