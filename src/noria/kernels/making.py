@@ -113,8 +113,7 @@ def load() -> None:
 def _some() -> None:
     """Kernels named on standard input, a line each; a line on standard output when one is compiled."""
     for line in sys.stdin:
-        module, function, rest = (*line.rstrip("\n").split(" ", 2), "")[:3]
-        compiled(Compiled(module, function, tuple(rest.split("; ")) if rest else ()))
+        compiled(signatures.parsed(line.rstrip("\n")))
         print("compiled", flush=True)
 
 

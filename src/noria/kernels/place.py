@@ -1,7 +1,7 @@
 """Where compiled kernels are kept.
 
-Keeps true: a directory's name has a digest of all sources that kernels are made of, Python's version and the processor,
-so code of other sources is never loaded; numba notices an edit only in a function's own file.
+Keeps true: a directory's name has a digest of all sources that kernels are made of and of numba's version, Python's
+version and the processor, so other code is never loaded; numba notices an edit only in a function's own file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import cache
 from pathlib import Path
+
+import numba
 
 from noria.kernels import target
 
@@ -28,7 +30,7 @@ _WHOLE, _LOCK = "complete", "lock"
 @cache
 def name() -> str:
     """Of the directory: what decides which code may be loaded."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(numba.__version__.encode())
     for pattern in SOURCES:
         for source in sorted(PACKAGE.glob(pattern)):
             digest.update(source.read_bytes())

@@ -31,11 +31,13 @@ class Compiled(NamedTuple):
 
 def listed(path: Path = LISTED) -> list[Compiled]:
     """In the order of the file."""
-    found = []
-    for line in path.read_text().splitlines():
-        module, function, rest = (*line.split(" ", 2), "")[:3]
-        found.append(Compiled(module, function, tuple(rest.split("; ")) if rest else ()))
-    return found
+    return [parsed(line) for line in path.read_text().splitlines()]
+
+
+def parsed(line: str) -> Compiled:
+    """What `Compiled` is as a text."""
+    module, function, rest = (*line.split(" ", 2), "")[:3]
+    return Compiled(module, function, tuple(rest.split("; ")) if rest else ())
 
 
 def text_of(kind: Any) -> str:
