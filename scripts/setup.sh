@@ -72,7 +72,7 @@ need_venv() {
     say "virtual environment .venv ($($python --version))"
     [ -x .venv/bin/python ] || $python -m venv .venv
     say "dependencies (about 700 MB unpacked, most of it Spark; some minutes on a slow line)"
-    install .
+    install '.[demo]'
 }
 
 install() { # this package and what it depends on; a line every two seconds, for pip says little
