@@ -62,7 +62,7 @@ def _check_clients() -> None:
     """The clients of the mix are no dependencies of the server."""
     missing = [name for name in ("pymysql", "mysql") if find_spec(name) is None]
     if missing:
-        raise ValueError(f"the demo's MySQL clients are not installed ({', '.join(missing)}): pip install 'noria[demo]'")
+        raise ValueError(f"its MySQL clients are not installed ({', '.join(missing)}): pip install 'noria[demo]'")
 
 
 def _directory(given: Path | None) -> Path:
