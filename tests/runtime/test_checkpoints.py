@@ -59,7 +59,7 @@ def write(db: Db, rng: random.Random) -> None:
     db.sql(rng.choice((
         f"INSERT INTO posts VALUES ({ROWS + rng.randrange(10**6)}, {id % 9}, 'Süß {id % 40}', {id / 3})",
         f"REPLACE INTO posts VALUES ({id}, {id % 5}, 'té {id % 900}', NULL)",
-        f"UPDATE posts SET title = 'New {other % 11}', author = author + 1, x = x / 3 WHERE id > {id} AND id < {id + 9}",
+        f"UPDATE posts SET title = 'New {other % 11}', author = id % 8, x = x / 3 WHERE id > {id} AND id < {id + 9}",
         f"UPDATE likes SET user = user + {10**6 + id} WHERE post = {id % 1_000}",
         f"DELETE FROM likes WHERE post = {id % 1_000}",
         f"INSERT IGNORE INTO likes VALUES ({id % 1_000}, {other}), ({id % 1_000}, {other + 1})",

@@ -475,9 +475,8 @@ class Engine:
 
     def shrink(self) -> None:
         """Give slack of emptied states back."""
-        for n in self.graph.nodes:
-            if n.op.stateful and n.state is not None:
-                n.state.shrink()
+        for n in (n for n in self.graph.nodes if n.op.stateful and n.state is not None):
+            n.stored.shrink()
 
     def ready(self, view: str) -> bool:
         """Has the view its first state?"""
