@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from noria.core.errors import DISK_FULL, SqlError
 from noria.core.keys import shard_of
 from noria.core.types import INT
-from noria.dataflow.packets import Ask, Migrate, Read, RenameView, Write
+from noria.dataflow.packets import Ask, Migrate, Migrated, Read, RenameView, Write
 from noria.runtime.link import LinkState, WorkerLink
 from seeds import each
 from simulated.clients import TABLES, Client
@@ -134,6 +135,9 @@ def test_all_workers_die_between_a_decision_and_a_change_of_the_program(tmp_path
 COUNTED = "CREATE OR REPLACE VIEW stamp AS SELECT author, COUNT(*) AS n FROM posts WHERE author = ? GROUP BY author"
 
 
+FULL = "CREATE MATERIALIZED VIEW late AS SELECT author, COUNT(*) AS n FROM posts GROUP BY author"
+
+
 @pytest.mark.parametrize("lost", ["before", "after"])
 def test_a_worker_that_is_lost_in_a_change_has_it_once(tmp_path: Path, lost: str) -> None:
     """It takes the graph of another: of one that has the change, which still waits for the lost one ("before"), or of
@@ -175,6 +179,59 @@ def test_a_worker_that_is_lost_in_a_change_has_it_once(tmp_path: Path, lost: str
         await client.run(COUNTED)
         for author in range(7):
             assert await client.run(f"SELECT author, n FROM stamp WHERE author = {author}") == [(author, 10)]
+
+    play_out(sim, test())
+
+
+def test_a_change_is_taken_back_at_a_worker_that_has_it_from_another_one(tmp_path: Path) -> None:
+    """Worker 1 is lost in the change, cannot store it when it is back, and takes over the graph of worker 0, which has
+    it.  It kept the view for itself; another view of that name then never got its first rows from there."""
+    loop = SeededLoop(random.Random(1))
+    sim = Simulated(tmp_path, loop, 3, 1)
+
+    async def test() -> None:
+        await sim.start()
+        client = Client(sim, 1)
+        for text in (*TABLES, "INSERT INTO posts VALUES " + ", ".join(f"({i}, 1, {i % 7}, 1)" for i in range(70))):
+            await client.run(text)
+        assert sim.life is not None
+        link, links = sim.life.link, sim.life.links
+        sends, refused, held = [one._send for one in links], list[int](), list[asyncio.Task[None]]()
+
+        def to_the_first(body: Any, seq: int) -> None:
+            if isinstance(body, Migrate) and not refused:
+                sim.kill(1)
+            sends[0](body, seq)
+
+        def to_the_second(body: Any, seq: int) -> None:
+            if isinstance(body, Migrate) and links[1].state is LinkState.RECOVERING and not refused:
+                refused.append(seq)
+                full = Migrated(seq, SqlError(DISK_FULL, "HY000", "Disk full"))
+                loop.call_soon(links[1]._book.take, full)
+            else:
+                sends[1](body, seq)
+
+        async def later(body: Any, seq: int) -> None:
+            while links[1].stats.workers < 3:  # the second life cannot store the change
+                await asyncio.sleep(0.01)
+            await links[1].up()
+            sends[2](body, seq)
+
+        def to_the_third(body: Any, seq: int) -> None:
+            if isinstance(body, Migrate) and not held:
+                held.append(asyncio.ensure_future(later(body, seq)))
+            else:
+                sends[2](body, seq)
+
+        for one, sent in zip(links, (to_the_first, to_the_second, to_the_third), strict=True):
+            one._send = sent  # type: ignore[method-assign]
+        with pytest.raises(SqlError, match="Disk full"):
+            await client.run(FULL)
+        await link.up()
+        plans = [(await one.ask(Ask(0, "graph plan"), True)).value["plan"] for one in links]
+        assert all({v.name for v in plan.views} == {v.name for v in plans[0].views} for plan in plans)
+        await client.run(FULL)
+        assert sorted(await client.run("SELECT author, n FROM late")) == [(author, 10) for author in range(7)]
 
     play_out(sim, test())
 

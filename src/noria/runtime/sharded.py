@@ -96,6 +96,7 @@ class ShardedLink:
         self._told: list[Migrated] = []  # since a change began, by workers that came up
         self._next: tuple[int, Mirror] | None = None  # what a change under way leads to: its version, and that
         self._doing: Doing | None = None
+        self._adopted: dict[int, int] = {}  # by worker: the version of the graph that its life has taken over
         self._numbering, self._turn = Numbering(links, self._later, lambda table: table in self._writing), 0
         self._groups = Groups(links, epoch)
         self._migrating = asyncio.Lock()
@@ -248,6 +249,7 @@ class ShardedLink:
         if self._next is not None and plan["version"] == self._next[0]:
             mirror = self._next[1]
         self._tells(plan["version"], await adopt(link, plan, mirror))
+        self._adopted[link.worker] = plan["version"]
         if doing is not None and (lacking := doing.lacks(link.worker, donor.worker, plan["version"])) is not None:
             missed.insert(0, lacking)
         for body in missed:
@@ -485,13 +487,18 @@ class ShardedLink:
         return await self._made(replace(body, steps=steps, durable=False, version=self.version + 1), send)
 
     async def _undo(self, body: Migrate, replies: Sequence[Any]) -> Migrated:
-        """One worker could not follow: those that have are taken back; one that cannot be begins again."""
+        """One worker could not follow: those that have are taken back; one that cannot be begins again.  So does one
+        that could not store the change and has it nevertheless, by the graph of another one."""
         self.version += 1
         back = Migrate(self._mirror.inverse(body.steps), self._mirror.recipe, body.durable, version=self.version,
                        back=True)
         self._doing = taking_back(replies, back)
         try:
             await take_back(self.links, self._doing)
+            for w, reply in enumerate(replies):
+                made = isinstance(reply, Migrated) and reply.error is None
+                if not made and self._adopted.get(w) == body.version:
+                    self.links[w].restart("it took over a graph with a change that was taken back")
         finally:
             self._doing = None
         for r in (r for r in replies if isinstance(r, Migrated) and r.error is not None):
