@@ -148,15 +148,19 @@ class HttpTransport:
         for connection in self._all:
             connection.close()
 
-    def load(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def load(self, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         """The steps of a load.  Of a server on this host whose token this user can read, any of its files."""
         return self._proven("/load", request)
 
-    def export(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def loaded(self, name: str) -> str:
+        """What became of a load of this name: "under way", "done" or "nothing"."""
+        return str(json.loads(self._request("GET", f"/loads/{quote(name, safe='')}", again=True))["state"])
+
+    def export(self, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         """The steps of an export; likewise."""
         return self._proven("/export", request)
 
-    def _proven(self, path: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _proven(self, path: str, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         about = self.attachment()
         token = read_token(str(about.get("load_token", ""))) if about.get("host") == socket.gethostname() else None
         body = json.dumps(request).encode()

@@ -133,6 +133,8 @@ async def _serve(settings: Settings) -> None:
         log.info("stopping")
     finally:
         await node.stop()
+    log.info("stopped%s: all acknowledged writes are in %s", "" if node.ready_line else " before it was ready",
+             settings.data_dir)
 
 
 class Node:

@@ -15,6 +15,7 @@
     GET  /program                     the program as a text
     POST /apply                       {"program": ...}: make it what the text says; progress as lines of JSON
     POST /load, /export, /verify      bulk jobs on Spark; progress as lines of JSON
+    GET  /loads/NAME                  what became of the load of this name (`source.py`)
     POST /backup                      a checkpoint on the server's host, there until the asker hangs up
     POST /evict                       {"bytes": n}: forget least recently read keys; without n all of them
     POST /source/plan, /source/rows, /source/held
