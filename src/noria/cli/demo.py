@@ -26,8 +26,8 @@ def command(
     master: Annotated[str, typer.Option("--master", help="As for `noria serve`.")] = "",
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
 ) -> None:
-    """Run the paper's application: serve, load 2 million votes with Spark, read and vote, evict, change, crash,
-    stream, verify.
+    """Play a news site with 2 million votes: a page's query on plain tables and by a view, readers and voters, little
+    memory, a killed worker, a new view, a stream; Spark checks every view in the end.
 
     Status 0: every view agreed with Spark's recomputation in the end; 1: not so, or the demo could not go on.
     """
