@@ -4,7 +4,9 @@ Each line: processor seconds, and memory in MB (what processes share is counted 
 when the server is ready, and after it was left alone for SETTLED_S.  `bare Spark`: a local SparkSession in Python that
 runs one Python task and is left open.  `MariaDB`: until it answers a query, on an empty data directory that is there.
 
-    python bench/start.py [--starts 3] [--options "--batch-spark at-start"]
+--save adds the medians to starts.csv, under the revision of the checkout, and draws docs/starts.svg anew.
+
+    python bench/start.py [--starts 3] [--options "--batch-spark at-start"] [--save]
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+
+import start_plot
 
 SETTLED_S = 25.0
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -84,7 +88,10 @@ def started(command: list[str], ready: str) -> tuple[float, Sample, Sample]:
         process.wait(60)
 
 
-def show(name: str, runs: list[tuple[float, Sample, Sample]]) -> None:
+Runs = list[tuple[float, Sample, Sample]]  # wall seconds, at ready, later
+
+
+def show(name: str, runs: Runs) -> None:
     walls = [wall for wall, _, _ in runs]
     print(f"\n{name}: ready after {statistics.median(walls):.1f} s ({', '.join(f'{w:.1f}' for w in walls)})")
     print(f"  {'':12}{'s at ready':>12}{'s later':>10}{'MB at ready':>13}{'MB later':>10}")
@@ -95,6 +102,19 @@ def show(name: str, runs: list[tuple[float, Sample, Sample]]) -> None:
         row = [statistics.median(of(getattr(s, what), kind) for s in samples)
                for what in ("seconds", "resident") for samples in ([r[1] for r in runs], [r[2] for r in runs])]
         print(f"  {kind:12}{row[0]:12.1f}{row[1]:10.1f}{row[2]:13.0f}{row[3]:10.0f}")
+
+
+def medians(ours: Runs, bare: Runs) -> dict[str, str]:
+    """A line of starts.csv."""
+    def of(value: Callable[[tuple[float, Sample, Sample]], float], runs: Runs) -> str:
+        return f"{statistics.median(map(value, runs)):.1f}"
+
+    revision = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True,
+                              cwd=start_plot.TOP).stdout.strip()
+    ready: Callable[[tuple[float, Sample, Sample]], float] = lambda run: sum(run[1].seconds.values())  # noqa: E731
+    return {"version": revision, "day": time.strftime("%Y-%m-%d"), "wall_s": of(lambda run: run[0], ours),
+            "processor_s": of(ready, ours), "settled_s": of(lambda run: sum(run[2].seconds.values()), ours),
+            "bare_wall_s": of(lambda run: run[0], bare), "bare_processor_s": of(ready, bare)}
 
 
 def mariadb() -> None:
@@ -124,6 +144,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--starts", type=int, default=3)
     options.add_argument("--options", default="", help="more of `noria serve`")
+    options.add_argument("--save", action="store_true", help="into starts.csv and docs/starts.svg")
     asked = options.parse_args()
     noria = [sys.executable, "-m", "noria", "serve", "--mysql-port", "0", "--http-port", "0",
              *shlex.split(asked.options)]
@@ -135,6 +156,9 @@ def main() -> None:
     show("noria serve", ours)
     show("bare Spark", bare)
     mariadb()
+    if asked.save:
+        start_plot.save(medians(ours, bare))
+        start_plot.PLOT.write_text(start_plot.plot(start_plot.read()))
 
 
 if __name__ == "__main__":

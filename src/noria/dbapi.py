@@ -4,14 +4,22 @@
     connection = noria.dbapi.connect("http://127.0.0.1:8080")     # as noria.connect
     cursor = connection.execute("SELECT title FROM stories WHERE author = ?", ["ann"])
 
-Each statement commits by itself: `commit` and `rollback` find nothing open.  A connection is for one thread at a time.
-Errors carry MySQL's number and SQLSTATE: `error.code`, `error.state`.
+Each statement commits by itself: `commit` has nothing to do, `rollback` undoes nothing and warns when statements of
+this connection have written since the last `commit`.  A connection is for one thread at a time; connections of one
+process to one directory share its database, which closes with the last of them.  `executemany` sends an INSERT of
+`VALUES (?, …)` as statements of many rows each.  Errors carry MySQL's number and SQLSTATE: `error.code`, `error.state`.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+import os
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -21,14 +29,15 @@ import noria
 from noria.client import Database, Result
 from noria.control.leases import CannotClaim
 from noria.core.errors import SqlError
+from noria.storage.errors import StoreError
 
 apilevel, threadsafety, paramstyle = "2.0", 1, "qmark"
 Row = tuple[Any, ...]
 
 
 # ---------------------------------------------------------------- errors
-class Warning(Exception):
-    """Of the standard; none is raised: `Cursor.messages` has a statement's warnings."""
+class Warning(UserWarning):
+    """`Connection.rollback` warns with it; `Cursor.messages` has a statement's warnings, which are not raised."""
 
 
 class Error(Exception):
@@ -129,28 +138,66 @@ def _kind(kind: pa.DataType) -> _Type:
 
 
 # ---------------------------------------------------------------- connections
-def connect(database: str, **more: Any) -> Connection:
-    """database: a server's address, http[s]://…, or the directory of an embedded database.  more: of `noria.open`."""
+def connect(database: str, *, found_rows: bool = False, **more: Any) -> Connection:
+    """database: a server's address, http[s]://…, or the directory of an embedded database.  found_rows: `rowcount` of
+    an UPDATE counts the rows that it leaves as they are, too.  more: of `noria.open`."""
     try:
         if database.startswith(("http://", "https://")):
-            return Connection(noria.connect(database, **more))
-        return Connection(noria.open(database, **more))
+            opened = noria.connect(database, **more)
+            return Connection(opened, opened.close, found_rows)
+        return Connection(*_embedded(os.path.realpath(database), more), found_rows)
     except SqlError as e:
         raise _error(e) from e
-    except (ConnectionError, CannotClaim) as e:
+    except (ConnectionError, CannotClaim, StoreError) as e:
         raise OperationalError(str(e)) from e
 
 
+@dataclass
+class _Embedded:
+    """An embedded database and how many connections it has."""
+
+    database: Database
+    options: dict[str, Any]
+    connections: int = 0
+
+
+_embedded_databases: dict[str, _Embedded] = {}  # of this process, by directory
+_opening = threading.Lock()
+
+
+def _embedded(place: str, options: dict[str, Any]) -> tuple[Database, Callable[[], None]]:
+    """The database of a directory for one connection more, and what closes that."""
+    with _opening:
+        found = _embedded_databases.get(place)
+        if found is None:
+            found = _embedded_databases[place] = _Embedded(noria.open(place, **options), options)
+        elif found.options != options:
+            raise InterfaceError(f"{place} is open in this process with other options: {found.options or 'none'}")
+        found.connections += 1
+
+    def close() -> None:
+        with _opening:
+            found.connections -= 1
+            if found.connections == 0:
+                del _embedded_databases[place]
+                found.database.close()
+
+    return found.database, close
+
+
 class Connection:
-    """A context manager that closes it."""
+    """A context manager that closes it.  uncommitted: statements that have written since the last `commit`; warns: of a
+    `rollback` after them."""
 
     Warning, Error, InterfaceError, DatabaseError = Warning, Error, InterfaceError, DatabaseError
     DataError, OperationalError, IntegrityError, InternalError = (
         DataError, OperationalError, IntegrityError, InternalError)
     ProgrammingError, NotSupportedError = ProgrammingError, NotSupportedError
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database, close: Callable[[], None], found_rows: bool = False):
         self._database: Database | None = database
+        self._close, self.found_rows = close, found_rows
+        self.uncommitted, self.warns = 0, True
 
     @property
     def autocommit(self) -> bool:
@@ -179,15 +226,20 @@ class Connection:
     def commit(self) -> None:
         """What was done is durable already."""
         self.database  # noqa: B018
+        self.uncommitted = 0
 
-    def rollback(self) -> None:
-        """Nothing is open that could be taken back."""
+    def rollback(self, since: int = 0) -> None:
+        """Warns when more than `since` statements have written: nothing takes them back."""
         self.database  # noqa: B018
+        if self.uncommitted > since and self.warns:
+            warnings.warn("rollback undid nothing: what was written since the last commit stays, for each statement "
+                          "commits by itself", Warning, stacklevel=2)
+        self.uncommitted = min(self.uncommitted, since)
 
     def close(self) -> None:
         database, self._database = self._database, None
         if database is not None:
-            database.close()
+            self._close()
 
     def __enter__(self) -> Connection:
         return self
@@ -195,6 +247,27 @@ class Connection:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
                  ) -> None:
         self.close()
+
+
+_INSERT = re.compile(r"\s*(?:INSERT|REPLACE)\b[^?'\"]*\bVALUES\s*(\((?:\s*\?\s*,)*\s*\?\s*\))\s*"
+                     r"(?:ON\s+DUPLICATE\b[^?]*)?;?\s*", re.IGNORECASE)
+_TOGETHER_ROWS, _TOGETHER_VALUES = 500, 10_000  # of one INSERT, at most
+
+
+def _together(operation: str, rows: Iterable[Sequence[Any]]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """The statements that run an operation with each of these parameters."""
+    found = _INSERT.fullmatch(operation)
+    if found is None:
+        yield from ((operation, row) for row in rows)
+        return
+    width, (start, end) = found[1].count("?"), found.span(1)
+    left, size = iter(rows), max(1, min(_TOGETHER_ROWS, _TOGETHER_VALUES // width))
+    while some := list(itertools.islice(left, size)):
+        if any(isinstance(row, Mapping | str | bytes) or len(row) != width for row in some):
+            yield from ((operation, row) for row in some)  # the wrong one is refused
+        else:
+            text = operation[:start] + ", ".join([found[1]] * len(some)) + operation[end:]
+            yield text, [value for row in some for value in row]
 
 
 class Cursor:
@@ -209,6 +282,7 @@ class Cursor:
         self.messages: list[tuple[type[Exception], str]] = []
         self.rownumber: int | None = None
         self._rows: list[Row] = []
+        self._arrow: pa.Table | None = None
         self._is_open = True
 
     def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
@@ -217,10 +291,11 @@ class Cursor:
         return self
 
     def executemany(self, operation: str, seq_of_parameters: Iterable[Sequence[Any]]) -> Cursor:
-        """Run the statement with each of the parameters; `rowcount` is of all."""
+        """Run the statement with each of the parameters; `rowcount` is of all.  Rows of an INSERT are sent many at a
+        time, and a statement that fails writes none of its rows."""
         result, affected = None, 0
-        for parameters in seq_of_parameters:
-            result = self._run(operation, parameters)
+        for text, parameters in _together(operation, seq_of_parameters):
+            result = self._run(text, parameters)
             affected += result.affected
         if result is not None:
             self._set(result)
@@ -234,7 +309,9 @@ class Cursor:
         if isinstance(parameters, Mapping | str | bytes):
             raise ProgrammingError("parameters are a sequence, one for each `?`")
         try:
-            return database.sql(operation, parameters)
+            result = database.sql(operation, parameters, found_rows=self.connection.found_rows)
+            self.connection.uncommitted += result.affected > 0
+            return result
         except SqlError as e:
             raise _error(e) from e
         except ConnectionError as e:
@@ -244,7 +321,7 @@ class Cursor:
         rows = result.arrow
         self.description = None if rows is None else [
             (f.name, f.type, None, None, None, None, f.nullable) for f in rows.schema]
-        self._rows, self.rownumber = result.rows, None if rows is None else 0
+        self._rows, self._arrow, self.rownumber = result.rows, rows, None if rows is None else 0
         self.rowcount = result.affected if rows is None else len(result.rows)
         self.lastrowid = result.last_insert_id or None
         self.messages = [(Warning, f"{level} {code}: {text}") for level, code, text in result.warnings]
@@ -274,6 +351,13 @@ class Cursor:
     def fetchall(self) -> list[Row]:
         return self.fetchmany(len(self._rows))
 
+    def fetch_arrow_table(self) -> pa.Table:
+        """The rows that are left as an Arrow table, which pandas, Polars and DuckDB take without copies."""
+        start = self._left()
+        assert self._arrow is not None, "a statement with rows has them as Arrow"
+        self.rownumber = len(self._rows)
+        return self._arrow.slice(start)
+
     def __iter__(self) -> Iterator[Row]:
         return self
 
@@ -291,7 +375,7 @@ class Cursor:
 
     def close(self) -> None:
         self._is_open = False
-        self._rows = []
+        self._rows, self._arrow = [], None
 
     def __enter__(self) -> Cursor:
         return self

@@ -46,14 +46,18 @@ def test_a_small_demo_ends_with_the_verdict(tmp_path: Path) -> None:
     assert re.search(r"1\d,000 votes in batches", out) and "they add up to the query's rows" in out, out
     assert "StoriesWithVC: agrees, 4,000 rows" in out and "Karma: agrees" in out, out  # the stream votes for each story
     assert re.search(r"4,000 rows into stories", out) and re.search(r"[1-9]\d* keys evicted", out), out
-    served = re.search(r"([\d,]+) reads of \d+ present keys were served meanwhile", out)
+    voted = re.search(r"a vote comes in: the next read, [\d.]+ ms, shows ([\d,]+) votes instead of ([\d,]+)", out)
+    assert voted and int(voted[1].replace(",", "")) == int(voted[2].replace(",", "")) + 1, out
+    rates = [re.search(rf"{what} +([\d,]+)", out) for what in ("pages in memory", "first reads", "readers and voters")]
+    assert all(rate and int(rate[1].replace(",", "")) > 0 for rate in rates), out
+    served = re.search(r"([\d,]+) reads of \d+ pages in memory were served meanwhile", out)
     assert served and int(served[1].replace(",", "")) > 0, out
     assert left_running(tmp_path / "demo") == []
     assert not list((tmp_path / "demo" / "data" / "snapshots").iterdir())
 
 
 @pytest.mark.parametrize(("number", "act"), [
-    (signal.SIGINT, "Server:"), (signal.SIGTERM, "Raw files"), (signal.SIGINT, "Mix:")])
+    (signal.SIGINT, "Start a server"), (signal.SIGTERM, "Made-up files"), (signal.SIGINT, "Readers and voters")])
 def test_an_interrupt_stops_everything(tmp_path: Path, number: signal.Signals, act: str) -> None:
     process = demo(tmp_path / "demo")
     assert process.stdout is not None

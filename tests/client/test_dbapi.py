@@ -13,6 +13,7 @@ import pytest
 
 import noria
 from noria import dbapi
+from server.local_services import LocalServices
 
 TYPES = ("CREATE TABLE types (id INT PRIMARY KEY AUTO_INCREMENT, s VARCHAR(9), b VARBINARY(9), d DECIMAL(9,2), "
          "x DOUBLE, day DATE, at DATETIME)")
@@ -85,6 +86,9 @@ def test_errors_are_of_their_classes(connection: dbapi.Connection, sql: str, par
 
 def test_there_is_no_transaction_and_none_is_pretended(connection: dbapi.Connection) -> None:
     connection.execute("INSERT INTO t VALUES (4, 'd')")
+    with pytest.warns(dbapi.Warning, match="undid nothing"):
+        connection.rollback()
+    connection.execute("INSERT INTO t VALUES (5, 'e')")
     connection.commit()
     connection.rollback()
     assert connection.autocommit and connection.execute("SELECT s FROM t WHERE id = 4").fetchall() == [("d",)]
@@ -129,8 +133,8 @@ def test_a_server_that_is_not_there_is_an_operational_error() -> None:
         connection.execute("SELECT 1")
 
 
-def test_a_directory_in_use_is_an_error(tmp_path: Path, connection: dbapi.Connection) -> None:
-    with pytest.raises(dbapi.OperationalError, match="in use"):
+def test_a_directory_in_use_is_an_error(tmp_path: Path) -> None:
+    with noria.open(tmp_path / "data"), pytest.raises(dbapi.OperationalError, match="in use"):
         dbapi.connect(str(tmp_path / "data"))
 
 
@@ -151,3 +155,108 @@ def test_the_package_shows_what_it_has(tmp_path: Path) -> None:
                 view.lookup(**wrong)
         with pytest.raises(TypeError, match="beside a key"):
             view.lookup((2, 3), a=2, b=3)
+
+
+def test_connections_of_one_process_share_an_embedded_database(tmp_path: Path, connection: dbapi.Connection) -> None:
+    with dbapi.connect(str(tmp_path / "data")) as second:
+        second.execute("INSERT INTO t VALUES (4, 'd')")
+        connection.close()
+        assert second.execute("SELECT s FROM t WHERE id = 4").fetchall() == [("d",)], "the last one closes it"
+        with pytest.raises(dbapi.InterfaceError, match="open in this process with other options"):
+            dbapi.connect(str(tmp_path / "data"), memory_limit=2**26)
+    with noria.open(tmp_path / "data") as alone:
+        assert alone.sql("SELECT COUNT(*) FROM t").rows == [(4,)]
+
+
+def test_rows_of_an_insert_are_sent_together(connection: dbapi.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+    run = connection.database.sql
+    monkeypatch.setattr(connection.database, "sql", lambda text, *more, **options: sent.append(text) or run(
+        text, *more, **options))
+    cursor = connection.cursor()
+    rows = [(i, f"é{i}") for i in range(10, 1210)]
+    assert cursor.executemany("insert into t (id, s) values (?, ?)", iter(rows)).rowcount == 1200
+    assert len(sent) == 3 and connection.execute("SELECT * FROM t WHERE id >= 10 ORDER BY id").fetchall() == rows
+    again = "INSERT INTO t VALUES (?, ?) ON DUPLICATE KEY UPDATE s = VALUES(s);"
+    assert cursor.executemany(again, [(1, "x"), (2, "y"), (9, "z")]).rowcount == 5
+    with pytest.raises(dbapi.IntegrityError):
+        cursor.executemany("INSERT INTO t VALUES (?, ?)", [(5, "five"), (1, "again")])
+    assert connection.execute("SELECT s FROM t WHERE id = 5").fetchall() == [], "a statement is written whole or not"
+    with pytest.raises(dbapi.ProgrammingError, match="1210"):
+        cursor.executemany("INSERT INTO t VALUES (?, ?)", [(6, "six"), (7,)])
+    cursor.executemany("INSERT INTO t VALUES (?, '?')", [(20_000,)])
+    assert connection.execute("SELECT s FROM t WHERE id = 20000").fetchall() == [("?",)]
+
+
+def test_rows_that_stay_as_they_are_count_when_asked(tmp_path: Path, connection: dbapi.Connection) -> None:
+    same = "UPDATE t SET s = 'a' WHERE id = 1"
+    assert connection.execute(same).rowcount == 0
+    with dbapi.connect(str(tmp_path / "data"), found_rows=True) as other:
+        assert other.execute(same).rowcount == 1
+
+
+def test_rows_are_fetched_as_arrow(connection: dbapi.Connection) -> None:
+    cursor = connection.execute("SELECT id, s FROM t ORDER BY id")
+    assert cursor.fetchone() == (1, "a")
+    assert cursor.fetch_arrow_table().to_pydict() == {"id": [2, 3], "s": ["b", "c"]} and cursor.fetchone() is None
+
+
+VALUES = [None, True, 7, -2**63, 2**64, 1.5, Decimal("1.50"), "é'\"\\", b"\x00\xff", datetime.date(2024, 2, 3),
+          datetime.datetime(2024, 2, 3, 4, 5, 6, 7), datetime.time(4, 5, 6),
+          datetime.timedelta(hours=-30, microseconds=5)]
+
+
+def test_a_server_gets_each_value_as_an_embedded_database_does(tmp_path: Path) -> None:
+    with LocalServices(tmp_path) as local, dbapi.connect(f"http://127.0.0.1:{local.port}") as far, dbapi.connect(
+            str(tmp_path / "near")) as near:
+        for value in VALUES:
+            near_answer, far_answer = (c.execute("SELECT ? AS v", [value]) for c in (near, far))
+            assert near_answer.fetchall() == far_answer.fetchall() and near_answer.description == far_answer.description
+        for connection in (near, far):
+            connection.execute("CREATE TABLE b (id INT PRIMARY KEY, v VARBINARY(9), t TIME(6))")
+            connection.execute("INSERT INTO b VALUES (1, ?, ?)", [b"\x00\xff", VALUES[-1]])
+            assert connection.execute("SELECT v, t FROM b WHERE id = 1").fetchall() == [(b"\x00\xff", VALUES[-1])]
+            with pytest.raises(dbapi.ProgrammingError, match=r"parameter 1 is a object; give numbers"):
+                connection.execute("SELECT ?", [object()])
+
+
+PLACES = (  # of parameters that are no keys
+    "SELECT id, COALESCE(s, ?) AS x FROM p ORDER BY id", "SELECT id, n + ? AS x FROM p ORDER BY id",
+    "SELECT CASE WHEN n > ? THEN 'more' ELSE 'less' END AS x, COUNT(*) AS c FROM p GROUP BY x ORDER BY x",
+    "SELECT id FROM p WHERE id IN (SELECT id FROM p WHERE n > ?) ORDER BY id",
+    "SELECT x.id FROM (SELECT id FROM p WHERE n > ?) AS x ORDER BY id",
+    "SELECT id, (SELECT COUNT(*) FROM p AS q WHERE q.n = ?) AS c FROM p ORDER BY id",
+    "WITH q AS (SELECT id FROM p WHERE n < ?) SELECT COUNT(*) AS c FROM q",
+    "SELECT id FROM p WHERE n < ? UNION SELECT n FROM p ORDER BY 1",
+    "SELECT p.id, q.id AS o FROM p LEFT JOIN p AS q ON p.id = q.n AND q.id > ? ORDER BY p.id, o",
+    "SELECT id FROM p ORDER BY n = ?, id")
+
+
+@pytest.mark.parametrize("sql", PLACES)
+def test_a_parameter_may_stand_where_a_literal_may(connection: dbapi.Connection, sql: str) -> None:
+    connection.execute("CREATE TABLE p (id INT PRIMARY KEY, n INT, s VARCHAR(9))")
+    connection.cursor().executemany("INSERT INTO p VALUES (?, ?, ?)", [(i, i % 5, None) for i in range(1, 7)])
+    for value in (1, 2, 1, 0):  # asked again, too, and after a write
+        told = connection.execute(sql, [value]).fetchall()
+        assert told == connection.execute(sql.replace("?", str(value))).fetchall() and told
+    before = connection.execute(sql, [1]).fetchall()
+    connection.execute("INSERT INTO p VALUES (7, 5, 'x'), (8, 0, 'y')")
+    after = connection.execute(sql, [1]).fetchall()
+    assert after == connection.execute(sql.replace("?", "1")).fetchall() and after != before
+
+
+def test_a_parameter_that_is_no_key_stands_beside_one_that_is(connection: dbapi.Connection) -> None:
+    both = "SELECT id, CONCAT(s, ?) AS x FROM t WHERE id = ?"
+    for _ in range(3):
+        assert connection.execute(both, ["!", 1]).fetchall() == [(1, "a!")]
+        assert connection.execute(both, ["!", 2]).fetchall() == [(2, "b!")]
+        assert connection.execute(both, ["?", 2]).fetchall() == [(2, "b?")]
+
+
+def test_float_has_a_number_of_bits(connection: dbapi.Connection) -> None:
+    connection.execute("CREATE TABLE f (id INT PRIMARY KEY, a FLOAT(24), b FLOAT(25), c FLOAT(53))")
+    assert [row[1] for row in connection.execute("DESCRIBE f").fetchall()][1:] == ["float", "double", "double"]
+    for wrong, code in (("FLOAT(54)", 1063), ("FLOAT(7, 4)", 1235), ("DOUBLE(7, 4)", 1235)):
+        with pytest.raises(dbapi.Error) as raised:
+            connection.execute(f"CREATE TABLE g (id INT PRIMARY KEY, a {wrong})")
+        assert raised.value.code == code

@@ -161,7 +161,7 @@ def test_only_what_is_below_the_directory_is_loaded_over_http(place: Place) -> N
 
 def test_the_command_line_loads_its_own_files(place: Place) -> None:
     done = place.served.run("load", "hits", str(place.elsewhere / "hits.csv"))
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 3, done.stderr
     assert "2 rows into hits" in done.stdout and "none" in (place.elsewhere / "hits.rejected").read_text()
     with place.served.connect() as connection:
         assert execute(connection, "DELETE FROM hits WHERE id > 1000") == 2

@@ -1,9 +1,14 @@
-"""What `make wheel` makes, installed into an empty environment outside the checkout: nobody waits for a compiler."""
+"""What `make wheel` makes, installed into an empty environment outside the checkout: nobody waits for a compiler.
+
+Where there is no network a user who is not root installs it, too, and plays `noria demo`.  What noria depends on is the
+tests' own there; `make offline` installs that as well, from a directory of wheels.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,6 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from e2e import apart
+from e2e.local_index import local_index
 
 ROOT = Path(__file__).parents[2]
 EMBEDDED = """
@@ -23,6 +31,16 @@ with noria.open("data") as db:
     db.sql("CREATE VIEW v AS SELECT a, COUNT(*) AS n FROM t WHERE a = ? GROUP BY a")
     assert db.view("v").lookup(2) == [(2, 2)]
 print(noria.__file__, place.directory())
+"""
+WHOLE = os.environ.get("NORIA_OFFLINE") == "1"
+SMALL = ("--stories", "4000", "--users", "500", "--votes", "20000", "--seconds", "1")
+NO_NETWORK = """
+import os, socket
+assert os.getuid() or open("/proc/self/uid_map").read().split()[1] != "0", "root"
+try:
+    socket.create_connection(("192.0.2.1", 80), 1)
+except OSError as e:
+    print(e.strerror)
 """
 
 
@@ -61,3 +79,37 @@ def test_an_embedded_database_runs_on_the_kernels_of_the_wheel(installed: Path) 
 
 def test_the_command_is_there(installed: Path) -> None:
     assert re.search(r"[0-9]+\.[0-9]+", run(installed, "-m", "noria", "version"))
+
+
+def apart_from_all(home: Path, *words: str) -> str:
+    done = subprocess.run(apart.command(*words), cwd=home, env=apart.environment(home), text=True, capture_output=True,
+                          timeout=900, check=False)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    return done.stdout + done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1800 if WHOLE else 900)
+@pytest.mark.skipif(apart.python() is None, reason="no network namespace, or no Python that another user may run")
+def test_without_a_network_and_without_root_it_plays_the_demo(installed: Path, tmp_path: Path) -> None:
+    ours, python = Path(sysconfig.get_path("purelib")), apart.python()
+    assert python is not None
+    index = tmp_path / "index"
+    if WHOLE:
+        local_index(["noria[demo]"], index)
+    with apart.home() as home:
+        shutil.copytree(installed / "dist", home / "index")
+        if WHOLE:
+            shutil.copytree(index, home / "index", dirs_exist_ok=True)
+        shutil.copytree(ours / "pip", home / "pip")
+        assert "unreachable" in apart_from_all(home, python, "-c", NO_NETWORK)
+        apart_from_all(home, python, "-m", "venv", "--without-pip", "env")
+        if not WHOLE:
+            (place,) = (home / "env" / "lib").glob("python*/site-packages")
+            (place / "theirs.pth").write_text(str(ours))
+        apart_from_all(home, str(home / "env/bin/python"), "pip", "install", "--no-index", "--find-links", "index",
+                       "--no-compile", *(["noria[demo]"] if WHOLE else ["--no-deps", "--ignore-installed", "noria"]))
+        where = apart_from_all(home, str(home / "env/bin/python"), "-c", "import noria; print(noria.__file__)")
+        assert where.startswith(str(home / "env"))
+        told = apart_from_all(home, str(home / "env/bin/noria"), "demo", *SMALL)
+        assert "every view equals its query recomputed by Spark" in told and "compil" not in told, told

@@ -50,7 +50,7 @@ class FakeServices:
     def attachment(self) -> dict[str, Any]:
         return {"path": "/nowhere", "host": "elsewhere"}
 
-    async def run_sql(self, sql: str, parameters: list[Any]) -> list[Outcome]:
+    async def run_sql(self, sql: str, parameters: list[Any], found_rows: bool = False) -> list[Outcome]:
         self.statements.append((sql, parameters))
         if sql == "boom":
             raise RuntimeError("a bug")

@@ -76,8 +76,8 @@ class LocalServices:
     def attachment(self) -> dict[str, Any]:
         return self._embedded.attachment()
 
-    async def run_sql(self, sql: str, parameters: list[Any]) -> list[Outcome]:
-        return await self._embedded._sessions.run(sql, parameters)
+    async def run_sql(self, sql: str, parameters: list[Any], found_rows: bool = False) -> list[Outcome]:
+        return await self._embedded._sessions.run(sql, parameters, found_rows)
 
     async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:
         return await self._executor.insert(table, rows, on_duplicate)

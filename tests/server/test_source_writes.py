@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import pytest
 
 from noria.core import limits
 from noria.core.errors import SqlError
+from noria.dataflow.packets import Write
 from noria.server.source import writes
-from noria.server.source.writes import Writes
+from noria.server.source.writes import ONCE, Writes
 
 
 class Sink:
@@ -152,3 +155,35 @@ def test_who_is_remembered_is_bounded(sink: Sink, monkeypatch: pytest.MonkeyPatc
         return list(await sink.near._executor.ask(writes.Ask(0, "once", writes.ONCE)))
 
     assert len(sink.near._run(every())) <= 4 < limits.ONCE_KEPT
+
+
+def test_what_became_of_a_load(sink: Sink) -> None:
+    """A client that has gone asks by the name of its load."""
+    writes = sink.writes
+
+    class Bulk:
+        def __init__(self, fails: bool, is_left: bool):
+            self.fails, self.is_left = fails, is_left
+
+        async def load(self, request: dict[str, Any], run: object, write: Any) -> AsyncIterator[dict[str, Any]]:
+            assert request["once"] == f"{ONCE}load.{name}/0"
+            assert (await writes.loaded(name), await writes.loaded("other")) == ("under way", "nothing")
+            yield {"step": "reading"}
+            if self.fails:
+                raise SqlError(1105, "HY000", "no")
+            await writes._link.change(Write((), once=request["once"]))
+            yield {"step": "done", "rows": 1}
+            if self.is_left:
+                raise asyncio.CancelledError
+
+    async def state(name: str) -> str:
+        with contextlib.suppress(SqlError, asyncio.CancelledError):
+            async for _ in writes.load({"once": name}):
+                pass
+        return await writes.loaded(name)
+
+    for fails, is_left, name, wanted in ((True, False, "monday", "nothing"), (False, False, "monday", "done"),
+                                         (False, False, "cli-1", "nothing"), (False, True, "cli-1", "done")):
+        writes._bulk = Bulk(fails, is_left)  # type: ignore[assignment]
+        assert sink.near._run(state(name)) == wanted, "one that its command was told of is forgotten"
+    assert sink.near._run(writes.loaded("no name!")) == "nothing"

@@ -156,7 +156,7 @@ def test_a_file_as_people_have_it(served: Served, db: Any, tmp_path: Path) -> No
     execute(db, "CREATE TABLE preise (name VARCHAR(9) PRIMARY KEY, price DECIMAL(6,2), day DATE)")
     how = ("--no-header", "--delimiter", ";", "--decimal", ",", "--date-format", "%d.%m.%Y", "--encoding", "cp1252")
     done = served.run("load", "preise", str(path), *how, "--reject", str(rejected))
-    assert done.returncode == 2 and "Incorrect decimal value: 'x'" in rejected.read_text(), done.stdout + done.stderr
+    assert done.returncode == 3 and "Incorrect decimal value: 'x'" in rejected.read_text(), done.stdout + done.stderr
     path.write_bytes(path.read_bytes().replace(b";x;", b";0,5;"))
     done = served.run("load", "made_preise", str(path), *how, "--create", "--columns", "name,price,day")
     assert "(`name` TEXT, `price` DECIMAL(18,2), `day` DATE)" in done.stdout, done.stdout + done.stderr

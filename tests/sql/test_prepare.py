@@ -57,12 +57,19 @@ def test_bound_is_what_the_text_says(prepared: str, given: list[Any], text: str)
         assert bound == want
 
 
-def test_what_spark_answers_is_planned_for_each_execution() -> None:
+def test_values_that_are_no_keys_are_constants_of_the_view() -> None:
     p = prepare("SELECT id, d + ? AS more FROM t WHERE s <> ?", CATALOG)
-    assert [f.name for f in p.fields] == ["id", "more"]
+    assert isinstance(p.command, Select) and p.command.view is None and [f.name for f in p.fields] == ["id", "more"]
     bound = bind(p, [Decimal("1.5"), "x"])
+    assert isinstance(bound, Select) and bound.view is not None and bound.lookups == ()
+    assert "1.5" in str(bound.view.plan) and "'x'" in str(bound.view.after)
+
+
+def test_what_spark_answers_is_planned_for_each_execution() -> None:
+    rows = "SELECT id, d + {} AS more FROM (SELECT id, d FROM t ORDER BY id LIMIT 20000) AS x"
+    bound = bind(prepare(rows.format("?"), CATALOG), [Decimal("1.5")])
     assert isinstance(bound, Select) and bound.view is None and bound.batch is not None
-    assert bound.batch.plan == as_batch(one("SELECT id, d + 1.5 AS more FROM t WHERE s <> 'x'")).plan
+    assert bound.batch.plan == as_batch(one(rows.format("1.5"))).plan
 
 
 def test_select_without_from() -> None:

@@ -29,6 +29,7 @@ def command(
     from datetime import UTC, datetime
 
     from noria import __version__
+    from noria.cli.interrupts import Interrupted, interruptible
     from noria.cli.progress import copying
     from noria.control.leases import CannotClaim
     from noria.storage import backup
@@ -38,8 +39,13 @@ def command(
         if target.exists():
             raise backup.BackupError(f"{target} exists: a backup is a new directory, give another name")
         made = datetime.now(UTC).isoformat(timespec="seconds")
-        with (_stopped(data_dir) if data_dir else _running(url)) as checkpoint, copying("copying") as progress:
+        taken = _stopped(data_dir) if data_dir else _running(url)
+        with interruptible(), taken as checkpoint, copying("copying") as progress:
             about = backup.make(checkpoint, target, made, __version__, progress)
+    except Interrupted as e:
+        print("noria backup: interrupted: " + (f"it was too late: {target} is a whole backup" if target.exists() else
+                                               "there is no backup; what was copied is removed"), file=sys.stderr)
+        raise typer.Exit(128 + e.number) from None
     except (StoreError, CannotClaim, OSError) as e:
         sys.exit(f"noria backup: {e}")
     rows = sum(about.tables.values())

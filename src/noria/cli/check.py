@@ -11,6 +11,8 @@ import typer
 if TYPE_CHECKING:
     from noria.storage.check import Report
 
+UNREADABLE = 3  # the status where nothing could be checked
+
 
 def command(
     data_dir: Annotated[Path, typer.Argument(help="The data directory of a stopped server.")],
@@ -21,7 +23,7 @@ def command(
     """Read every block of every file and of the write-ahead log, and compare every index with its table.
     Among several workers, rows that lie at another worker than the one that they belong to are told, too.
 
-    Status 0: all is whole; 1: what is not is listed, with table, index and file; 2: a newer version wrote it, and
+    Status 0: all is whole; 1: what is not is listed, with table, index and file; 3: a newer version wrote it, and
     nothing was checked.
     """
     from noria.control.leases import CannotClaim, Claim
@@ -37,7 +39,7 @@ def command(
         reports = [_checked(base, accept_loss, w, len(found)) for w, base in enumerate(found)]
     except StoreNewer as e:
         print(f"noria check: {e}", file=sys.stderr)
-        raise typer.Exit(2) from None
+        raise typer.Exit(UNREADABLE) from None
     except StoreError as e:
         sys.exit(f"noria check: {e}")
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -27,17 +26,18 @@ def command(
     master: Annotated[str, typer.Option("--master", help="As for `noria serve`.")] = "",
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
 ) -> None:
-    """Run the paper's application: serve, load 2 million votes with Spark, read and vote, evict, change, crash,
-    stream, verify.
+    """Play a news site with 2 million votes: a page's query on plain tables and by a view, readers and voters, little
+    memory, a killed worker, a new view, a stream; Spark checks every view in the end.
 
     Status 0: every view agreed with Spark's recomputation in the end; 1: not so, or the demo could not go on.
     """
+    from noria.control.extras import require
     from noria.demo.acts import Options, play
     from noria.demo.lobsters import Size
     from noria.demo.screen import Screen
     from noria.demo.server import DemoFailed
 
-    _check_clients()
+    require("demo", "noria demo", "pymysql", "mysql.connector")
     size = Size(stories, users, votes)
     directory = _directory(data_dir)
     server = ("--workers", str(workers), *(("--master", master) if master else ()))
@@ -56,13 +56,6 @@ def command(
         else:
             print(f"   the data is in {directory}: {serve_command(directory / 'data', workers)}")
     raise typer.Exit(0 if agreed else 1)
-
-
-def _check_clients() -> None:
-    """The clients of the mix are no dependencies of the server."""
-    missing = [name for name in ("pymysql", "mysql") if find_spec(name) is None]
-    if missing:
-        raise ValueError(f"its MySQL clients are not installed ({', '.join(missing)}): pip install 'noria[demo]'")
 
 
 def _directory(given: Path | None) -> Path:

@@ -31,6 +31,9 @@ def command(
     Runs until Ctrl-C; started again it goes on where it was. The tables are read-only meanwhile. docs/follow.md.
     """
     from noria.cli.interrupts import Interrupted, interruptible
+    from noria.control.extras import require
+
+    require("follow", "noria follow", "pymysql", "pymysqlreplication")
     from noria.following.address import Address
     from noria.following.follower import Follower, Wanted
     from noria.following.loading import load_apart

@@ -1,15 +1,29 @@
-"""`noria load`: files into a table, through Spark."""
+"""`noria load`: files into a table, through Spark.
+
+Keeps true: whoever interrupts it is told what became of the load, and not before that is certain.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+import time
+import uuid
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from noria.cli.options import DEFAULT_URL, Url
+
+if TYPE_CHECKING:
+    from noria.client.transport import HttpTransport
+
+REJECTED = 3  # the status where some rows were
+LOOK_S, GIVEN_UP_S = 0.1, 60.0  # between two looks at a load that is being given up, and until nobody looks any more
+
 
 
 def command(
@@ -74,7 +88,8 @@ def command(
     """Load files into a table: Spark checks, sorts and builds the storage files, the worker takes them in.
 
     Columns are matched by name (CSV: by the header line).  Rows that do not fit the table go to the reject file.
-    Compressed files, JSON arrays and URLs are unpacked into the server's data directory first.
+    Compressed files, JSON arrays and URLs are unpacked into the server's data directory first.  Status 0: all rows are
+    in; 3: some were rejected; 1: nothing was loaded.
     """
     named = [_absolute(f) for f in files]
     keys = [k.strip() for k in primary_key.split(",") if k.strip()]
@@ -82,7 +97,8 @@ def command(
     how = {"delimiter": delimiter, "header": False if no_header else None, "columns": names, "null": null,
            "decimal": decimal, "date_format": date_format, "encoding": encoding, "quote": quote, "escape": escape}
     request: dict[str, Any] = {**how, "table": table, "files": named, "format": format, "multiline": multiline,
-                               "create": create, "primary_key": keys, "on_duplicate": on_duplicate, "once": once,
+                               "create": create, "primary_key": keys, "on_duplicate": on_duplicate,
+                               "once": once or f"cli-{uuid.uuid4().hex}",
                                "max_rejects": max_rejects,
                                "reject": str(reject or _beside(named[0]) / f"{table}.rejected")}
     _run(request, url)
@@ -92,11 +108,17 @@ def _run(request: dict[str, Any], url: str) -> None:
     """Ask the server, and show how far it is."""
     from rich.console import Console
 
+    from noria.cli.interrupts import Interrupted, interruptible
     from noria.cli.progress import steps
     from noria.client.transport import HttpTransport
 
-    console = Console()
-    last, seconds = steps(HttpTransport(url).load(request), console)
+    console, server = Console(), HttpTransport(url)
+    try:
+        with interruptible(), closing(server.load(request)) as told:
+            last, seconds = steps(told, console)
+    except Interrupted as e:
+        print(f"noria load: interrupted: {_became(server, request)}", file=sys.stderr)
+        raise typer.Exit(128 + e.number) from None
     rows, rejected = last.get("rows", 0), last.get("rejected", 0)
     if last.get("again"):
         console.print(f"nothing to do: the load named {request['once']} was done before")
@@ -105,7 +127,26 @@ def _run(request: dict[str, Any], url: str) -> None:
     console.print(f"{rows:,} rows into {request['table']}{met} in {seconds:.1f} s ({rows / seconds:,.0f} rows/s)")
     if rejected:
         console.print(f"{rejected:,} rows were rejected: see {request['reject']}", style="yellow")
-        raise typer.Exit(2)
+        raise typer.Exit(REJECTED)
+
+
+def _became(server: HttpTransport, request: dict[str, Any]) -> str:
+    """What is there of a load whose connection was closed, once the server has given it up or finished it."""
+    from noria.core.errors import SqlError
+
+    table, state, until = request["table"], "under way", time.monotonic() + GIVEN_UP_S
+    try:
+        while state == "under way" and time.monotonic() < until:
+            state = server.loaded(request["once"])
+            time.sleep(LOOK_S if state == "under way" else 0)
+    except (ConnectionError, SqlError) as e:
+        return f"whether rows are in {table} is not known: {e}"
+    if state != "nothing":
+        return f"it was too late: the rows are in {table}" if state == "done" else "the server still works at it"
+    made = f"; the table {table} stays if it was made" if request["create"] else ""
+    if request["on_duplicate"] != "error":
+        return f"the rows that were written before stay in {table}: load again to write all{made}"
+    return f"nothing was loaded into {table}{made}"
 
 
 def _absolute(name: str) -> str:

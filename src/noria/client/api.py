@@ -89,9 +89,10 @@ class Database:
     def __repr__(self) -> str:
         return f"<noria database {self._transport.place}>"
 
-    def sql(self, text: str, parameters: Sequence[Any] = ()) -> Result:
-        """Run one statement; `?` takes the parameters in order."""
-        answer = self._transport.sql(text, list(parameters))
+    def sql(self, text: str, parameters: Sequence[Any] = (), *, found_rows: bool = False) -> Result:
+        """Run one statement; `?` takes the parameters in order.  found_rows: rows that a write finds and leaves as they
+        are count as affected."""
+        answer = self._transport.sql(text, list(parameters), found_rows)
         rows = answer.rows
         return Result(tuple(rows.column_names) if rows is not None else (), tuples(rows) if rows is not None else [],
                       rows, answer.affected, answer.last_insert_id, answer.warnings)

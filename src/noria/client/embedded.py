@@ -92,8 +92,8 @@ class EmbeddedTransport:
             raise ConnectionError("the database is closed") from None
 
     # ------------------------------------------------------------ the API's questions
-    def sql(self, text: str, parameters: list[Any]) -> Answer:
-        last = self._run(self._sessions.run(text, parameters))[-1]
+    def sql(self, text: str, parameters: list[Any], found_rows: bool = False) -> Answer:
+        last = self._run(self._sessions.run(text, parameters, found_rows))[-1]
         if isinstance(last, ResultSet):
             return Answer(arrow_rows(last.fields, last.rows), warnings=tuple(last.warnings))
         assert isinstance(last, Ok)

@@ -26,6 +26,7 @@ from noria.core.errors import SqlError
 from noria.core.limits import FEED_ALIVE_S
 from noria.server.bulk.loading import PROOF_HEADER, TOKEN_FILE, proof
 from noria.server.http.bodies import ARROW, JSON
+from noria.server.http.parameters import encoded
 
 TIMEOUT_S = 120  # of one request; bulk jobs send a line of progress long before
 
@@ -43,7 +44,7 @@ class Answer:
 class Transport(Protocol):
     place: str  # of the database: an address, a directory
 
-    def sql(self, text: str, parameters: list[Any]) -> Answer: ...
+    def sql(self, text: str, parameters: list[Any], found_rows: bool = False) -> Answer: ...
 
     def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int: ...
 
@@ -87,8 +88,10 @@ class HttpTransport:
         self._all: list[http.client.HTTPConnection] = []
 
     # ------------------------------------------------------------ the API's questions
-    def sql(self, text: str, parameters: list[Any]) -> Answer:
-        body = json.dumps({"sql": text, "parameters": parameters}, default=str).encode()
+    def sql(self, text: str, parameters: list[Any], found_rows: bool = False) -> Answer:
+        values = [encoded(number, value) for number, value in enumerate(parameters, 1)]
+        asked = {"sql": text, "parameters": values, **({"found_rows": True} if found_rows else {})}
+        body = json.dumps(asked).encode()
         raw = self._request("POST", "/sql", body, {"Accept": ARROW, "Content-Type": JSON})
         table = pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
         about = json.loads(table.schema.metadata[b"noria"])
@@ -145,15 +148,19 @@ class HttpTransport:
         for connection in self._all:
             connection.close()
 
-    def load(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def load(self, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         """The steps of a load.  Of a server on this host whose token this user can read, any of its files."""
         return self._proven("/load", request)
 
-    def export(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def loaded(self, name: str) -> str:
+        """What became of a load of this name: "under way", "done" or "nothing"."""
+        return str(json.loads(self._request("GET", f"/loads/{quote(name, safe='')}", again=True))["state"])
+
+    def export(self, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         """The steps of an export; likewise."""
         return self._proven("/export", request)
 
-    def _proven(self, path: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _proven(self, path: str, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         about = self.attachment()
         token = read_token(str(about.get("load_token", ""))) if about.get("host") == socket.gethostname() else None
         body = json.dumps(request).encode()

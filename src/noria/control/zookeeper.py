@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from kazoo.client import KazooClient, KazooState
@@ -25,31 +23,12 @@ from kazoo.exceptions import CancelledError, KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.recipe.lock import Lock
 
+from noria.control.lease_address import Address, LeaseUnavailable
+
 SESSION_S = 3.0  # how long ZooKeeper keeps the node of a process that died; it makes at least two of its ticks of it
 CONNECT_S = 10.0
 ASK_SHARE = 1 / 6  # of the session's time, between two questions
 SURE_SHARE = 11 / 12  # of the session's time, for which an answer is good
-_ADDRESS = re.compile(r"zk://([\w.:,\[\]-]+)((?:/[\w.-]+)*)/?")
-
-
-class LeaseUnavailable(Exception):
-    """No lease can be had: what was tried, what to do."""
-
-
-@dataclass(frozen=True)
-class Address:
-    """hosts: "host:port,host:port"; path: of the node below which the lease is."""
-
-    hosts: str
-    path: str
-
-    @staticmethod
-    def of(text: str) -> Address:
-        """ValueError if it is none."""
-        found = _ADDRESS.fullmatch(text)
-        if found is None:
-            raise ValueError(f"'{text}' is no address of a lease: zk://HOST:PORT[,HOST:PORT…]/PATH")
-        return Address(found[1], found[2] or "/noria")
 
 
 class Lease:

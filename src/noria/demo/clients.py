@@ -47,10 +47,12 @@ class Setup:
 
 @dataclass(frozen=True)
 class Profile:
-    """writes: share of votes among the statements.  stories: only these, None for all; by popularity either way."""
+    """writes: share of votes among the statements.  stories: only these, None for all; by popularity, or each `once` in
+    this order, and then the client rests."""
 
     writes: float
     stories: Ints | None = None
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,14 +148,21 @@ class Draws:
     votes: Ints
     _ready: list[int] = field(default_factory=list)
 
-    def profile(self, stories: Ints | None) -> None:
+    def profile(self, stories: Ints | None, once: bool) -> None:
         self._ids = np.arange(1, len(self.votes) + 1) if stories is None else stories
+        self._once = once
+        if once:
+            self._ready = self._ids[::-1].tolist()
+            return
         weights = np.cumsum(self.votes[self._ids - 1])
         self._weights = weights / weights[-1]
         self._ready.clear()
 
-    def next(self) -> int:
+    def next(self) -> int | None:
+        """None: each was drawn once."""
         if not self._ready:
+            if self._once:
+                return None
             at = np.searchsorted(self._weights, self.rng.random(DRAWN), side="right")
             self._ready = self._ids[at].tolist()
         return self._ready.pop()
@@ -192,7 +201,7 @@ class Client:
             return
         self._profile = message
         if message is not None:
-            self._draws.profile(message.stories)
+            self._draws.profile(message.stories, message.once)
 
     def _samples(self, error: str = "") -> Samples:
         return Samples(np.array(self._writes, np.int8), np.array(self._starts), np.array(self._took), error)
@@ -203,6 +212,9 @@ class Client:
             self._user += 1
             is_write = self._coins[self._user % DRAWN] < writes
             story = draws.next()
+            if story is None:
+                self._profile = None
+                return
             started = clock()
             if is_write:
                 library.vote(self._user, story)

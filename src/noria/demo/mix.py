@@ -103,6 +103,13 @@ class Mix:
             time.sleep(min(left, 0.5))
         return Figures.of(*self.cut())
 
+    def whole(self, seconds: float) -> Figures:
+        """As `measured`, from `run` on; rates are of the time until the last statement began, for clients may rest."""
+        time.sleep(seconds)
+        samples, took = self.cut()
+        began = float(samples.starts.min(initial=np.inf))
+        return Figures.of(samples, min(took, max(float((samples.starts + samples.took).max(initial=0)) - began, 1e-3)))
+
     def _tell(self, pipe: Connection, message: object) -> None:
         try:
             say(pipe, message)

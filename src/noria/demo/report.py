@@ -31,8 +31,8 @@ def hits(screen: Screen, before: Mapping[str, float], after: Mapping[str, float]
     """How many reads were answered from memory, since `before`."""
     reads, kept, found, asked = (after[n] - before[n] for n in (
         "reads_total", "cached_replies_total", "view_hits_total", "upqueries_total"))
-    screen.say(f"hit rate {100 * (kept + found) / max(1, reads):.1f} % of {reads:,.0f} reads ({kept:,.0f} by a kept "
-               f"reply, {found:,.0f} from the view); {asked:,.0f} upqueries for the others")
+    screen.say(f"{100 * (kept + found) / max(1, reads):.1f} % of {reads:,.0f} reads found their page in memory; "
+               f"{asked:,.0f} upqueries derived the others from the tables")
 
 
 # ---------------------------------------------------------------- state

@@ -80,6 +80,7 @@ class Follower:
         self.changes, self.late = 0, list[float]()
         self.failed: Exception | None = None
         self._begun = threading.Event()
+        self._lock = threading.Lock()  # of `rows`, which the thread changes
 
     def start(self) -> int:
         """How many rows there were."""
@@ -98,8 +99,9 @@ class Follower:
             self._begun.set()
 
     def _told(self, some: Changes) -> None:
-        for sign, row in some:
-            self.rows[row] += sign
+        with self._lock:
+            for sign, row in some:
+                self.rows[row] += sign
         if some.kind == "whole":
             self._begun.set()
         elif some.kind == "changes":
@@ -111,8 +113,12 @@ class Follower:
         """Does what was told come to the rows that there are?  What is on its way is waited for, also the last batch of
         a stream that was stopped meanwhile."""
         ends, moment = time.monotonic() + LAST_S, threading.Event()
-        while +self.rows != Counter(rows()):
+        while self._sum() != Counter(rows()):
             if self.failed is not None or time.monotonic() > ends:
                 return False
             moment.wait(0.05)
         return True
+
+    def _sum(self) -> Counter[tuple[Any, ...]]:
+        with self._lock:
+            return +self.rows

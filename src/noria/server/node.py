@@ -27,10 +27,10 @@ from typing import Any
 import pyarrow as pa
 import uvloop
 
+from noria.control.lease_address import LeaseUnavailable
 from noria.control.leases import CannotClaim, Claim
 from noria.control.supervisor import Event, Supervisor
 from noria.control.whole import WholeProgram
-from noria.control.zookeeper import LeaseUnavailable
 from noria.core.errors import SqlError
 from noria.core.limits import DEFAULT_MEMORY_BYTES, OFF_LOOP_ROWS
 from noria.core.types import TableDef
@@ -133,6 +133,8 @@ async def _serve(settings: Settings) -> None:
         log.info("stopping")
     finally:
         await node.stop()
+    log.info("stopped%s: all acknowledged writes are in %s", "" if node.ready_line else " before it was ready",
+             settings.data_dir)
 
 
 class Node:
@@ -438,8 +440,8 @@ class Node:
                 "host": socket.gethostname(), "pid": os.getpid(),
                 "load_token": str(self.settings.data_dir / TOKEN_FILE)}
 
-    async def run_sql(self, sql: str, parameters: list[Any]) -> list[Outcome]:
-        return await self.sessions.run(sql, parameters)
+    async def run_sql(self, sql: str, parameters: list[Any], found_rows: bool = False) -> list[Outcome]:
+        return await self.sessions.run(sql, parameters, found_rows)
 
     async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:
         return await self.executor.insert(table, rows, on_duplicate)

@@ -16,7 +16,8 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from noria.control.zookeeper import Address
+from noria.control.extras import require
+from noria.control.lease_address import Address
 from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_WORKERS
 from noria.views import files
 
@@ -100,6 +101,7 @@ class Settings:
         if self.lease:
             try:
                 Address.of(self.lease)
+                require("zookeeper", "it", "kazoo")
             except ValueError as e:
                 raise SettingsError(f"--lease: {e}") from e
         if self.memory_bytes and self.memory_bytes < 16 * 2**20:

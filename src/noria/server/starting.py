@@ -70,6 +70,7 @@ async def warm_up(supervisor: Supervisor, scratch: Path | None) -> None:
         await both
     finally:
         both.cancel()
+        await asyncio.gather(both, return_exceptions=True)  # it would be reported as an error that nobody saw
 
 
 async def archive_made(log_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlglot import exp
@@ -221,10 +222,14 @@ def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Com
     if select.view is None:
         if not statement.parameters:
             return _fixed(select)
-        return select, lambda values: select_of(statement, tree, catalog, list(values))
+        return select, lambda values: _bound(select_of(statement, tree, catalog, list(values)), values)
     if not statement.parameters:
         return _fixed(select)
-    return select, lambda values: bound_select(select, values)
+    return select, partial(bound_select, select)
+
+
+def _bound(select: Select, values: Sequence[Any]) -> Select:
+    return select if select.view is None else bound_select(select, values)
 
 
 __all__ = ["Catalog", "Command", "Prepared", "Select", "bind", "parse", "prepare", "split"]

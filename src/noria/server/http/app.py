@@ -6,7 +6,8 @@
     GET  /waits                       what requests wait for at each worker, in words
     GET  /views, /views/NAME          views: key, columns, how each is kept
     GET  /tables/NAME                 columns and primary key
-    POST /sql                         {"sql": ..., "parameters": [...]}, answered as JSON or as an Arrow stream
+    POST /sql                         {"sql": ..., "parameters": [...], "found_rows": false}, answered as JSON or as an
+                                      Arrow stream; parameters.py has the values that JSON has no literal for
     POST /tables/NAME/rows            an Arrow stream of rows to insert [?on_duplicate=error|replace|ignore]
     POST /views/NAME/lookup           an Arrow stream of keys; answers rows and `__key`, the key's ordinal
     GET  /views/NAME/feed, /views/NAME/changes, /views/NAME/rows      `feeds.py`
@@ -14,6 +15,7 @@
     GET  /program                     the program as a text
     POST /apply                       {"program": ...}: make it what the text says; progress as lines of JSON
     POST /load, /export, /verify      bulk jobs on Spark; progress as lines of JSON
+    GET  /loads/NAME                  what became of the load of this name (`source.py`)
     POST /backup                      a checkpoint on the server's host, there until the asker hangs up
     POST /evict                       {"bytes": n}: forget least recently read keys; without n all of them
     POST /source/plan, /source/rows, /source/held
@@ -98,7 +100,7 @@ class Services(Protocol):
 
     def attachment(self) -> dict[str, Any]: ...
 
-    async def run_sql(self, sql: str, parameters: list[Any]) -> list[Outcome]: ...
+    async def run_sql(self, sql: str, parameters: list[Any], found_rows: bool = False) -> list[Outcome]: ...
 
     async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int: ...
 
@@ -239,12 +241,15 @@ class Api:
         return JSONResponse(about_table(table))
 
     async def sql(self, request: Request) -> Response:
-        body = bodies.parse(await bodies.read(request, JSON), {"sql": "a text", "parameters": "a list of values"})
-        sql = body.get("sql")
+        body = bodies.parse(await bodies.read(request, JSON), {"sql": "a text", "parameters": "a list of values",
+                                                               "found_rows": "are rows that stay as they are counted?"})
+        sql, found_rows = body.get("sql"), body.get("found_rows", False)
         if not isinstance(sql, str):
             raise bodies.wrong('the body is {"sql": "...", "parameters": [...]}')
+        if type(found_rows) is not bool:
+            raise bodies.wrong('"found_rows" is true or false')
         parameters = bodies.parameters(body.get("parameters", []))
-        outcomes = await _unless_gone(request, self._s.run_sql(sql, parameters))
+        outcomes = await _unless_gone(request, self._s.run_sql(sql, parameters, found_rows))
         if ARROW in request.headers.get("accept", ""):
             return Response(await _encoded(outcomes[-1:], partial(wire.arrow_outcome, outcomes[-1])),
                             media_type=ARROW)

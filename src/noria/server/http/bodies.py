@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from decimal import Decimal
 from typing import Any, NoReturn
 
 from starlette.requests import Request
@@ -17,6 +16,7 @@ from starlette.requests import Request
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.server.http.gate import Refused
+from noria.server.http.parameters import decoded
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -72,19 +72,7 @@ def parameters(given: Any) -> list[Any]:
     """Values for the `?` of a statement."""
     if not isinstance(given, list):
         raise wrong('"parameters" is a list of values, one for each ?')
-    return [_parameter(i, v) for i, v in enumerate(given, 1)]
-
-
-def _parameter(number: int, value: Any) -> Any:
-    if isinstance(value, (list, dict)):
-        raise SqlError(1210, "HY000", f"parameter {number} is a {'list' if isinstance(value, list) else 'dictionary'}: "
-                                      "a parameter is one value (text, number, true, false or null)")
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        raise SqlError(1367, "22007", f"Illegal double value found in parameter {number}: it is beyond the "
-                                      "greatest DOUBLE")
-    if isinstance(value, int) and not -2**63 <= value < 2**64:
-        return Decimal(value)  # as MySQL reads so large a number
-    return value
+    return decoded(given)
 
 
 def incorrect_string(error: UnicodeEncodeError) -> SqlError:

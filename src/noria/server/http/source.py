@@ -6,6 +6,7 @@
     POST /source/writes/NAME/parts      rows of a write, in Parquet; its name
     POST /source/writes/NAME/commit     the parts that count: lines of JSON, the last with the number of rows
     POST /source/writes/NAME/drop       the write is over
+    GET  /loads/NAME                  what became of the load that was named so: "under way", "done" or "nothing"
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Source(Protocol):
 
     async def drop(self, write: str) -> dict[str, Any]: ...
 
+    async def loaded(self, name: str) -> str: ...
+
     @property
     def follows(self) -> Follows: ...
 
@@ -68,7 +71,7 @@ class SourceApi:
         return [("POST", "/source/plan", self.plan), ("POST", "/source/rows", self.rows),
                 ("POST", "/source/held", self.held), ("POST", "/source/writes/{name}/parts", self.part),
                 ("POST", "/source/writes/{name}/commit", self.commit),
-                ("POST", "/source/writes/{name}/drop", self.drop)]
+                ("POST", "/source/writes/{name}/drop", self.drop), ("GET", "/loads/{name}", self.loaded)]
 
     async def plan(self, request: Request) -> Response:
         body = bodies.parse(await bodies.read(request, JSON), PLAN_KEYS)
@@ -99,6 +102,9 @@ class SourceApi:
 
     async def drop(self, request: Request) -> Response:
         return JSONResponse(await self._source.drop(request.path_params["name"]))
+
+    async def loaded(self, request: Request) -> Response:
+        return JSONResponse({"state": await self._source.loaded(request.path_params["name"])})
 
 
 async def begun(pieces: AsyncIterator[bytes], kind: str) -> Response:

@@ -37,9 +37,9 @@ class Sessions:
     def connect(self, client: Client) -> Session:
         return Session(self._executor, self.processes, self._explainer, client, self.guard)
 
-    async def run(self, text: str, parameters: Sequence[Any]) -> list[Outcome]:
-        """The statements of a text in a session of their own; raises the first error."""
-        session = self.connect(Client("root", DATABASE, self.processes.number(), "localhost", False))
+    async def run(self, text: str, parameters: Sequence[Any], found_rows: bool = False) -> list[Outcome]:
+        """The statements of a text in a session of their own; raises the first error.  found_rows: as in `Client`."""
+        session = self.connect(Client("root", DATABASE, self.processes.number(), "localhost", found_rows))
         try:
             outcomes = await complete(session, text, parameters)
             await session.see_own()  # nobody would wait for it in the next one

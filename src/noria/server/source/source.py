@@ -23,7 +23,7 @@ class SparkSource:
         self.writes = Writes(executor, bulk, link, directory, run)
         self.follows = Follows(executor, link, self.writes, run)
         self.part, self.commit, self.drop = self.writes.part, self.writes.commit, self.writes.drop
-        self.load = self.writes.load
+        self.load, self.loaded = self.writes.load, self.writes.loaded
 
     async def close(self) -> None:
         self.follows.close()

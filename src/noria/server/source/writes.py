@@ -46,6 +46,7 @@ ONCE = "once:"
 FOLLOW = "follow"
 ON = ("error", "ignore", "replace", "update", "delete")
 _ID = re.compile(r"[0-9a-f]{32}")
+_UNNAMED = "load.cli-"  # of a load that only its own command asks for: forgotten when that was told
 _SCOPE = re.compile(r"[\w.-]{1,100}")
 Run = Callable[[str], Awaitable[object]]  # a statement of SQL
 
@@ -245,9 +246,16 @@ class Writes:
             async for step in self._bulk.load(named, self._run, self._write):
                 yield step
             if scope:
-                await self._forget([])
+                await self._forget([named["once"]] if scope.startswith(_UNNAMED) else [])
         finally:
             self._loading.discard(scope)
+
+    async def loaded(self, name: str) -> str:
+        """What became of a load of this name, for who does not know: "under way", "done" or "nothing"."""
+        scope = f"load.{name}"
+        if scope in self._loading:
+            return "under way"
+        return "done" if _SCOPE.fullmatch(scope) and await self._done(scope) else "nothing"
 
     # ------------------------------------------------------------ what was done
     async def _done(self, scope: str) -> list[str]:

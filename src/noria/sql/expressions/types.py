@@ -64,9 +64,7 @@ def column_type(node: exp.DataType) -> SqlType:
     if kind is _D.BOOLEAN:
         return BOOL
     if kind in _DOUBLES:
-        if parameters:
-            raise refuse("DOUBLE and FLOAT with a number of digits", node, "use DECIMAL, or DOUBLE without digits")
-        return replace(DOUBLE, unsigned=kind is _D.UDOUBLE, bits=32 if kind is _D.FLOAT else 64)
+        return _double(node, kind, parameters)
     if kind in (_D.DECIMAL, _D.UDECIMAL):
         return _decimal(parameters, kind is _D.UDECIMAL)
     if kind in (_D.VARCHAR, _D.CHAR, _D.NVARCHAR, _D.NCHAR):
@@ -145,6 +143,17 @@ def _decimal(parameters: list[int], unsigned: bool) -> SqlType:
                                       f"Maximum is {MAX_DECIMAL_DIGITS} here; use DOUBLE, or scale the values to "
                                       "an integer")
     return replace(decimal(precision, scale), unsigned=unsigned)
+
+
+def _double(node: exp.DataType, kind: Any, parameters: list[int]) -> SqlType:
+    """FLOAT(p) is FLOAT or, beyond its 24 bits, DOUBLE."""
+    if parameters and (kind is not _D.FLOAT or len(parameters) > 1):
+        raise refuse("DOUBLE and FLOAT with a number of digits", node, "use DECIMAL, or DOUBLE without digits")
+    bits = parameters[0] if parameters else 24
+    if bits > 53:
+        raise SqlError(1063, "42000", "Incorrect column specifier: FLOAT(p) has 53 bits at most")
+    is_single = kind is _D.FLOAT and bits <= 24
+    return replace(DOUBLE, unsigned=kind is _D.UDOUBLE, bits=32 if is_single else 64)
 
 
 def _text(parameters: list[int], fixed: bool) -> SqlType:

@@ -36,9 +36,9 @@ class Catalog(Protocol):
 @dataclass(frozen=True)
 class Context:
     """mode "view": CREATE VIEW, literals stay filters; "adhoc": a SELECT that becomes a view, `column = literal`
-    becomes part of its key; "batch": a SELECT that Spark runs, where parameters are values (NULL while
-    there are none).  named: the queries of WITH.  constant: literal ranges of an ad-hoc SELECT stay
-    conditions."""
+    becomes part of its key; "batch": a SELECT that Spark runs.  values: of the parameters.  Without them, a parameter
+    is NULL in a batch and refused elsewhere unless it is a key.  named: the queries of WITH.  constant: literal ranges
+    of an ad-hoc SELECT stay conditions."""
 
     catalog: Catalog
     planner: Planner
@@ -60,7 +60,7 @@ class Context:
 
     def parameter(self, node: exp.Placeholder) -> Expr:
         """A `?` that is not compared with a column as a key."""
-        if not self.batch:
+        if not self.batch and self.values is None:
             parent = node.parent if node.parent is not None else node
             raise not_maintained("a parameter here", parent,
                                  "`column = ?` between the terms of WHERE makes a column the view's key")

@@ -85,22 +85,24 @@ def _names(statement: Statement, query: Query) -> tuple[str, ...]:
 
 def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
               values: list[object] | None = None) -> Select:
-    """A SELECT that a client sends: by a view if one can be kept, else by Spark."""
+    """A SELECT that a client sends: by a view if one can be kept, else by Spark.  values: of its parameters; those that
+    no lookup has a place for are constants of the view, as literals are."""
     try:
-        return _adhoc(statement, tree, catalog)
+        return _adhoc(statement, tree, catalog, values=values)
     except NotMaintained as reason:
         return Select(None, batch=batch_of(tree, Context(catalog, block_of, "batch", values), reason.message))
 
 
-def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: bool = False) -> Select:
+def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: bool = False,
+           values: list[object] | None = None) -> Select:
     whole = _whole_view(tree, catalog)
     if whole is not None:
         return Select(replace(whole, name="select", text=_shape_text(statement.text), adhoc=True, definition=0), ())
-    query = _plan(Context(catalog, block_of, "adhoc", constant=constant), tree)
+    query = _plan(Context(catalog, block_of, "adhoc", values, constant=constant), tree)
     found = sorted(query.keys, key=lambda k: k.column)  # a canonical order: equal queries find the same view
     lookups = tuple(k.lookup for k in found)
     limit, offset = parameter_of(query.limit), parameter_of(query.offset)
-    if _parameters(lookups, limit, offset, query) != set(range(statement.parameters)):
+    if values is None and _parameters(lookups, limit, offset, query) != set(range(statement.parameters)):
         raise not_maintained("a parameter here", tree, INSTEAD)
     context = Context(catalog, block_of, "adhoc")
     view = ViewDef("select", query.plan, tuple(k.column for k in found), query.visible, query.order,
@@ -109,7 +111,7 @@ def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: boo
                    query.empty_row, _shape_text(statement.text), adhoc=True, after=query.after,
                    ranged=_ranged(lookups))
     return Select(view, lookups, limit=limit, offset=offset,
-                  instead=partial(_adhoc, statement, tree, catalog, True) if query.varied else None)
+                  instead=partial(_adhoc, statement, tree, catalog, True, values) if query.varied else None)
 
 
 def _whole_view(tree: exp.Expr, catalog: Catalog) -> ViewDef | None:

@@ -1,0 +1,95 @@
+"""SQLAlchemy's dialect, over `noria.dbapi`: MySQL's, with what differs here.
+
+    create_engine("noria:///data")                            an embedded database in the directory `data`
+    create_engine("noria:////srv/data?memory_limit=1000000000")   another, with options of `noria.open`
+    create_engine("noria://user:password@host:8080")          a server's HTTP port; noria+https:// for TLS
+
+Keeps true: what the database does not do is refused or warned of, never pretended.  A rollback of statements that
+wrote warns (`noria.dbapi.Warning`), since each commits by itself; FOREIGN KEY is left out of CREATE TABLE with a
+warning, since none is checked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import exc, util
+from sqlalchemy.dialects.mysql.base import MySQLDDLCompiler, MySQLDialect
+from sqlalchemy.engine import URL
+
+_SERVED, _AUTOCOMMIT = "READ COMMITTED", "AUTOCOMMIT"
+
+
+class NoriaDDLCompiler(MySQLDDLCompiler):
+    def visit_foreign_key_constraint(self, constraint: Any, **options: Any) -> Any:
+        """None: no clause."""
+        columns = ", ".join(constraint.column_keys)
+        util.warn(f"Noria checks no foreign keys: the one of {constraint.table.name} ({columns}) is not created")
+
+
+class NoriaDialect(MySQLDialect):
+    """The scheme is that of the server's address."""
+
+    driver, scheme = "noria", "http"
+    supports_statement_cache = True
+    supports_native_decimal = True
+    supports_alter = False  # of constraints after CREATE TABLE: there are none to add
+    default_paramstyle = "qmark"
+    ddl_compiler = NoriaDDLCompiler
+
+    @classmethod
+    def import_dbapi(cls) -> Any:
+        from noria import dbapi
+
+        return dbapi
+
+    def create_connect_args(self, url: URL) -> tuple[list[str], dict[str, Any]]:
+        options: dict[str, Any] = {"found_rows": True, **url.query}
+        for name in ("memory_limit", "workers"):
+            util.coerce_kw_type(options, name, int)
+        if url.host and not url.database:
+            server = URL.create(self.scheme, url.username, url.password, url.host, url.port)
+            return [server.render_as_string(hide_password=False)], options
+        if url.database and not url.host and self.scheme == "http":
+            return [url.database], options
+        raise exc.ArgumentError(f"'{url.render_as_string()}' names no database: noria:///DIRECTORY is an embedded one, "
+                                "noria://HOST:PORT a server's")
+
+    # ------------------------------------------------------------ what MySQL's drivers differ in
+    def _detect_charset(self, connection: Any) -> str:
+        return "utf8mb4"
+
+    def _extract_error_code(self, exception: Any) -> int:
+        return int(exception.code)
+
+    def is_disconnect(self, e: Any, connection: Any, cursor: Any) -> bool:
+        return "the database is closed" in str(e) or "the connection is closed" in str(e)
+
+    # ------------------------------------------------------------ transactions, which there are none of
+    def get_isolation_level_values(self, dbapi_conn: Any) -> Any:
+        return (_SERVED, _AUTOCOMMIT)
+
+    def set_isolation_level(self, dbapi_connection: Any, level: Any) -> None:
+        dbapi_connection.warns = level == _SERVED
+
+    def get_isolation_level(self, dbapi_connection: Any) -> Any:
+        return _SERVED if dbapi_connection.warns else _AUTOCOMMIT
+
+    def do_savepoint(self, connection: Any, name: str) -> None:
+        connection.info[name] = connection.connection.dbapi_connection.uncommitted
+
+    def do_release_savepoint(self, connection: Any, name: str) -> None:
+        connection.info.pop(name)
+
+    def do_rollback_to_savepoint(self, connection: Any, name: str) -> None:
+        connection.connection.dbapi_connection.rollback(since=connection.info.pop(name))
+
+    def _two_phases(self, *arguments: Any, **options: Any) -> Any:
+        raise exc.NotSupportedError("two-phase commits: each statement commits by itself", None, NotImplementedError())
+
+    do_begin_twophase = _two_phases
+
+
+class NoriaHttpsDialect(NoriaDialect):
+    scheme = "https"
+    supports_statement_cache = True
