@@ -16,6 +16,11 @@ import noria
 from control.databases import ask
 from control.test_readers import readers, shown
 from noria.client.api import Database
+from noria.control import holding
+from noria.core.expressions.expr import col
+from noria.core.types import INT, Column, TableDef
+from noria.plan import mir
+from noria.plan.view import ViewDef
 
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, kind INT, name VARCHAR(20))",
           "INSERT INTO t VALUES (1, 1, 10, 3, 'one'), (2, 1, 20, NULL, 'two'), (3, 2, 30, 4, NULL), "
@@ -304,3 +309,20 @@ def test_joins_in_any_order_are_read_through_one(db: Database, seed: int) -> Non
             for key in (1, 2):
                 assert Counter(db.view(name).lookup(key)) == Counter(lite.execute(text, (key,)).fetchall()), name
     ask(db, "validate")
+
+
+def test_a_view_over_other_tables_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether one is read in another is asked of views over just the same tables."""
+    held, asked, places_for = holding.Holding(), list[ViewDef](), holding.places_for
+    monkeypatch.setattr(holding, "places_for", lambda view: asked.append(view) or places_for(view))
+    a, b = (mir.Base(TableDef(n, (Column("id", INT, False), Column("v", INT)), (0,), table_id=i))
+            for i, n in enumerate("ab", 1))
+    wide, other = ViewDef("wide", a, (0,), 2), ViewDef("other", b, (0,), 2)
+    narrow = ViewDef("narrow", mir.Project(a, (col(0, INT, False),), ("id",)), (0,), 1)
+    assert not list(held.others(narrow)) and not asked
+    held.add("other", other)
+    assert not list(held.others(narrow)) and not asked
+    held.add("wide", wide)
+    assert list(held.others(narrow)) == ["wide"] and asked == [narrow]
+    held.remove("wide")
+    assert not list(held.others(narrow)) and asked == [narrow]

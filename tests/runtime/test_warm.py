@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from noria.core.batch import Batch
 from noria.core.types import BIGINT, Field
+from noria.dataflow import packets
+from noria.dataflow.worker import Worker
 from noria.runtime import warm
 from noria.state import slices
 from noria.state import symbol_kernels as kernels
@@ -47,3 +50,14 @@ def test_a_view_that_grows_and_a_delta_during_a_build_find_their_kernels(tmp_pat
         seen.add(int(view._words[INDEXED]) & 1)
     slices.part_of(np.zeros((2, 3), np.int64), 4)
     assert seen == {0, 1} and [tuple(k.signatures) for k in (*grown, slices.part_of)] == before
+
+
+def test_one_shots_are_answered_before_anybody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replies: list[packets.Envelope] = []
+    step = Worker.step
+    monkeypatch.setattr(Worker, "step", lambda self, some: replies.extend(found := step(self, some)) or found)
+    warm.kernels.__wrapped__(str(tmp_path))
+    asked = list(warm.one_shots())
+    answers = [e.body for e in replies][-len(asked) - 1 : -1]  # then memory is let go
+    assert [(type(a), a.request, a.error) for a in answers] == [(packets.Rows, q.request, None) for q in asked]
+    assert all(a.rows.num_rows for a in answers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TypeVar
@@ -26,6 +27,7 @@ class Holding:
         self._by_plan: dict[tuple[Mir, tuple[int, ...]], list[str]] = {}
         self._by_top: dict[Top, list[str]] = {}
         self._by_place: dict[Place, list[str]] = {}
+        self._over: Counter[frozenset[int]] = Counter()  # how many are over just these tables
 
     def add(self, name: str, view: ViewDef) -> None:
         self.remove(name)
@@ -34,6 +36,7 @@ class Holding:
         if isinstance(view.plan, TopK) and view.plan.group == view.key:
             self._by_top.setdefault(top_of(view.plan), []).append(name)
         self._by_place.setdefault(place_of(view), []).append(name)
+        self._over[_ids(view)] += 1
 
     def remove(self, name: str) -> None:
         view = self._views.pop(name, None)
@@ -42,6 +45,8 @@ class Holding:
             if isinstance(view.plan, TopK) and view.plan.group == view.key:
                 _without(self._by_top, top_of(view.plan), name)
             _without(self._by_place, place_of(view), name)
+            self._over[_ids(view)] -= 1
+            self._over += Counter()  # without those that are over
 
     def __contains__(self, name: str) -> bool:
         return name in self._views
@@ -67,6 +72,8 @@ class Holding:
 
     def others(self, wanted: ViewDef) -> Iterator[str]:
         """Views of other rows or columns, in whose readers what is asked for can be read."""
+        if _ids(wanted) not in self._over:
+            return  # rows of one place are of the same tables
         for place in places_for(wanted):
             for name in self._by_place.get(place, ()):
                 if reading(self._views[name], wanted) is not None:
@@ -91,6 +98,10 @@ def _same(reader: ViewDef, wanted: ViewDef) -> bool:
 def has_columns(reader: ViewDef, wanted: ViewDef) -> bool:
     """Has it the columns, and is it read by ranges, where that is wanted?"""
     return columns_asked(reader) >= columns_asked(wanted) and reader.ranged >= wanted.ranged
+
+
+def _ids(view: ViewDef) -> frozenset[int]:
+    return frozenset(t.table_id for t in view.plan.tables_read)
 
 
 _through = lru_cache(maxsize=KEPT_PLANS)(through)

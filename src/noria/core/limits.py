@@ -66,6 +66,7 @@ COMPARED_LAST = 200  # of them, compared while nothing is written: some millisec
 FITTING_TRIES = 3  # looks at all rows before an ALTER TABLE that other changes of the table get in the way of
 IDLE_INDEXES = 8  # of a table, made for views that are no more: kept for the next view, though each slows writes
 KEPT_STATEMENTS = 4_096  # parsed statements by text, and as many by shape; an application has hundreds
+FIRST_STATEMENTS = 256  # SELECTs of a new shape whose plans wait for a second text of it: ten kilobytes each
 KEPT_TEXT_BYTES = 8 * 2**20  # of their texts: what is parsed of one takes some fifty times as much
 VIEW_BINDS = 100  # times that a read is bound again because its view was redefined meanwhile; then it is error 1412
 WORKER_BOOTSTRAP_ROWS = 20_000_000  # a full state over a table of more rows is computed by Spark, without its worker

@@ -38,6 +38,7 @@ from noria.dataflow.ops.filter import Filter
 from noria.dataflow.ops.join import Join
 from noria.dataflow.ops.keep import Keep
 from noria.dataflow.ops.top import Top
+from noria.dataflow.protocols import TooManyRows
 from noria.dataflow.ranged import sources
 from noria.dataflow.story import More
 from noria.state import probe
@@ -119,7 +120,11 @@ class OneShot:
     # -------------------------------------------------------------- by key
     def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """As `Puller` says."""
-        rows, ordinal = self.store.lookup(table, cols, keys, self.texts_of(base))
+        most = (self._left or 1) if self.store.row_count(table) > self._left else 0
+        try:
+            rows, ordinal = self.store.lookup(table, cols, keys, self.texts_of(base), most)
+        except TooManyRows:
+            raise TooMuch from None
         return base.narrowed(rows), ordinal
 
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
@@ -183,7 +188,8 @@ class OneShot:
         if not self.store.finds(table, cols) or asked > max(self._count(table), LOOKUP_ROWS):
             return self._among(node, cols, keys)
         self._spend(LOOKUP_ROWS * some.shape[1])
-        if self.store.row_count(table) > self._left and not self.store.within(table, cols, some, self._left):
+        if not op.table.primary_key and self.store.row_count(table) > self._left and not self.store.within(
+                table, cols, some, self._left):
             raise TooMuch
         rows, ordinal = op.lookup(self, node, cols, some)
         self._spend(len(rows))

@@ -98,10 +98,10 @@ def _parts(kind: Any, compared: bool = False) -> tuple[str, ...]:
     return tuple(f.name for f in dataclasses.fields(kind) if f.compare or not compared)
 
 
-def check(ok: bool, what: str) -> None:
-    """Raise for a plan that makes no sense: a defect of whoever made it."""
+def check(ok: bool, what: str | Callable[[], str]) -> None:
+    """Raise for a plan that makes no sense: a defect of whoever made it.  what: called where printing it takes long."""
     if not ok:
-        raise ValueError(f"ill-formed plan: {what}")
+        raise ValueError(f"ill-formed plan: {what if isinstance(what, str) else what()}")
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Filter(Mir):
     predicate: Expr
 
     def __post_init__(self) -> None:
-        check(all(0 <= c < self.input.width for c in columns_of(self.predicate)), f"filter {self.predicate}")
+        check(all(0 <= c < self.input.width for c in columns_of(self.predicate)), lambda: f"filter {self.predicate}")
 
     def __str__(self) -> str:
         return f"filter {self.predicate}"
@@ -190,12 +190,12 @@ class Join(Mir):
         check(all(0 <= i < len(self.on) for i in self.null_safe), "join: a NULL-safe pair that is not there")
         width = self.left.width + self.right.width
         check(self.residual is None or (self.outer and all(0 <= c < width for c in columns_of(self.residual))),
-               f"join with residual {self.residual}")
+              lambda: f"join with residual {self.residual}")
         for a, b in self.on:
             check(0 <= a < self.left.width and 0 <= b < self.right.width, f"join on {a}, {b}")
             x, y = self.left.fields[a].type, self.right.fields[b].type
-            check((x.kind, x.folds) == (y.kind, y.folds), f"join of {x} with {y}")
-            check(x.kind is not Kind.DECIMAL or x.scale == y.scale, f"join of {x} with {y}")
+            same = (x.kind, x.folds) == (y.kind, y.folds) and (x.kind is not Kind.DECIMAL or x.scale == y.scale)
+            check(same, lambda x=x, y=y: f"join of {x} with {y}")  # type: ignore[misc]
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:

@@ -20,6 +20,7 @@ from noria.runtime import warm
 from noria.runtime.link import Link, LinkState, WorkerLink
 from noria.spark.hosting import archive
 from noria.spark.hosting.session import import_path
+from noria.sql.practice import practise
 
 log = logging.getLogger("noria")
 TOLD_S = 15  # between two lines about what is waited for
@@ -63,7 +64,12 @@ def waited_for(compiling: str, links: Iterable[WorkerLink], spark: str) -> str:
 async def warm_up(supervisor: Supervisor, scratch: Path | None) -> None:
     """A first compilation must not hold up a lease or a client; Spark starts meanwhile."""
     compiling = Compiling()
-    both = asyncio.gather(supervisor.start(), asyncio.to_thread(warm.kernels, scratch and str(scratch)))
+
+    def load() -> None:
+        warm.kernels(scratch and str(scratch))
+        practise()
+
+    both = asyncio.gather(supervisor.start(), asyncio.to_thread(load))
     try:
         while not (await asyncio.wait((both,), timeout=TOLD_S))[0]:
             log.info("starting: %s", waited_for(compiling.now(), (), supervisor.state) or "kernels are being loaded")

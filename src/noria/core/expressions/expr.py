@@ -84,6 +84,8 @@ def walk(e: Expr) -> Iterator[Expr]:
 
 
 def columns_of(e: Expr) -> set[int]:
+    if isinstance(e, Col):  # most are
+        return {e.index}
     return {x.index for x in walk(e) if isinstance(x, Col)}
 
 

@@ -32,7 +32,7 @@ class Project(Stateless):
         self._copies = {i: e.index for i, e in enumerate(exprs) if isinstance(e, Col)}
         self._constants = {i: e for i, e in enumerate(exprs) if isinstance(e, Const)}
         self._only_copies = list(self._copies.values()) if len(self._copies) == len(exprs) else None
-        self._compiled = [evaluate.compile(e) for e in exprs]
+        self._compiled = [] if self._only_copies is not None else [evaluate.compile(e) for e in exprs]
         self._looks_at = frozenset(c for e in exprs for c in columns_of(e))
 
     def fields(self) -> tuple[Field, ...]:

@@ -32,5 +32,10 @@ class Kept(Generic[T]):
             old, _ = self._kept.popitem(last=False)
             self.nbytes -= len(old)
 
+    def take(self, text: str) -> None:
+        """Keep it no more."""
+        if self._kept.pop(text, None) is not None:
+            self.nbytes -= len(text)
+
     def __len__(self) -> int:
         return len(self._kept)

@@ -1,8 +1,9 @@
 """What has been parsed: statements by their text and, for texts that differ only in literals, by their shape.
 
 Parsing costs hundreds of microseconds, recognising a shape a few (DESIGN section 5).  A shape is learnt when it comes
-for the second time: that is a parse more.  Keeps true: it is only used after the parsed tree of its text and of one
-text that has it gave the same command; everything parsed under another version of the program is parsed again.
+for the second time.  Of a SELECT it is parsed instead of that text, since what the first one gave is kept until then;
+of others that is a parse more.  Keeps true: a shape is only used after the parsed tree of its text and of one text that
+has it gave the same command; everything parsed under another version of the program is parsed again.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from noria.control.holding import reading
 from noria.control.program import Program
 from noria.core.errors import SqlError
-from noria.core.limits import OFF_LOOP_CHARACTERS
+from noria.core.limits import FIRST_STATEMENTS, OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
@@ -89,6 +90,14 @@ def _is_direct(prepared: Prepared) -> bool:
     return command.parameters == set(range(prepared.parameters))
 
 
+class _First(NamedTuple):
+    """What the first text of a shape gave, under this version of the program."""
+
+    version: int
+    literals: Sequence[Any]
+    command: Select
+
+
 class Statements:
     def __init__(self, program: Program):
         self._program = program
@@ -96,6 +105,7 @@ class Statements:
         self._by_shape: Kept[Compiled] = Kept()
         self._refused: Kept[int] = Kept()  # shapes that do not do, and the version that said so
         self._seen: Kept[int] = Kept()  # shapes that came once, and under which version: learning costs as much again
+        self._firsts: Kept[_First] = Kept(FIRST_STATEMENTS)  # by shape
         self.parsed = 0
 
     def prepare(self, text: str) -> Compiled:
@@ -109,14 +119,22 @@ class Statements:
         return compiled
 
     def recognise(self, text: str) -> tuple[Compiled, Sequence[Any]] | None:
-        """The statement and its literals if a text of the same shape was confirmed before."""
+        """The statement and its literals if a text of the same shape was confirmed before, or can be now."""
         found = shape_of(text)
         if found is None:
             return None
         compiled = self._by_shape.get(found[0])
         if compiled is None or compiled.version != self._program.version:
+            compiled = self._confirmed(found[0])
+        return None if compiled is None else (compiled, found[1])
+
+    def known(self, text: str) -> tuple[Compiled, Sequence[Any]] | None:
+        """`recognise`, but nothing is learnt."""
+        found = shape_of(text)
+        if found is None:
             return None
-        return compiled, found[1]
+        compiled = self._by_shape.get(found[0])
+        return None if compiled is None or compiled.version != self._program.version else (compiled, found[1])
 
     def parse(self, text: str) -> Command:
         """The command of a text with one statement; its shape is learnt."""
@@ -144,7 +162,7 @@ class Statements:
 
     def _as_run(self, text: str, select: Select) -> Select:
         """What a client that sends this text has run: its shape may have been learnt before there was a better view."""
-        known = self.recognise(text)
+        known = self.known(text)
         command = self._best(select) if known is None else known[0].bind(known[1])
         assert isinstance(command, Select)
         return command
@@ -168,18 +186,36 @@ class Statements:
         text_of_shape, literals = found
         if self._seen.get(text_of_shape) != self._program.version:
             self._seen.put(text_of_shape, self._program.version)
+            if isinstance(command, Select):
+                self._firsts.put(text_of_shape, _First(self._program.version, literals, command))
             return
+        self._learnt(text_of_shape, literals, command)
+
+    def _confirmed(self, text_of_shape: str) -> Compiled | None:
+        """A shape whose first SELECT is still known."""
+        first = self._firsts.get(text_of_shape)
+        if first is None or first.version != self._program.version:
+            return None
+        self._firsts.take(text_of_shape)
+        self.parsed += 1
+        return self._learnt(text_of_shape, first.literals, first.command)
+
+    def _learnt(self, text_of_shape: str, literals: Sequence[Any], command: Command) -> Compiled | None:
+        """The shape as a statement, if that gives the command of a text that has it; None where it does not do."""
         try:
             prepared = prepare(text_of_shape, self._program)
             if prepared.parameters == len(literals) and bind(prepared, literals) == command:
-                self._by_shape.put(text_of_shape, Compiled(text_of_shape, prepared, self._program.version))
-                return
+                compiled = Compiled(text_of_shape, prepared, self._program.version)
+                self._by_shape.put(text_of_shape, compiled)
+                return compiled
         except SqlError:
             pass  # a literal stands where no parameter can
-        self._refuse(text)
+        self._refused.put(text_of_shape, self._program.version)
+        return None
 
     def _refuse(self, text: str) -> None:
         """The shape of the text does not tell how it is answered."""
         found = shape_of(text)
         if found is not None:
             self._refused.put(found[0], self._program.version)
+            self._firsts.take(found[0])

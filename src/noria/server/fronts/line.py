@@ -299,7 +299,7 @@ class Line(asyncio.Protocol):
         """What the front end needs to answer the statement itself the next time."""
         statements = self._executor.statements
         if isinstance(request, messages.Query):
-            known = statements.recognise(request.text) if request.learn else None
+            known = statements.known(request.text) if request.learn else None
             return None if known is None else self._executor.taught(known[0])
         if isinstance(request, messages.Prepare) or (isinstance(request, messages.Execute) and request.learn):
             compiled = held.statements[request.statement]

@@ -156,7 +156,7 @@ def batch_of(tree: exp.Expr, context: Context, reason: str) -> BatchQuery:
 def _plan(context: Context, tree: exp.Expr) -> Query:
     query = block_of(context, tree, top=True)
     plan = optimize(query.plan)
-    if _depth(plan) > MAX_PLAN_DEPTH:
+    if plan.steps > MAX_PLAN_DEPTH and _depth(plan) > MAX_PLAN_DEPTH:
         raise SqlError(1436, "HY000", f"Thread stack overrun: the plan is {_depth(plan)} steps deep, and at most "
                                       f"{MAX_PLAN_DEPTH} are run; build on fewer views over each other")
     return replace(query, plan=plan, after=query.after and over(query.after, Found(plan.fields)))

@@ -12,19 +12,21 @@ Keeps true: a text that is not understood whole raises SqlError 1064 with the pl
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.parser import SENTINEL_NONE
 from sqlglot.parsers.mysql import MySQLParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from noria.core.errors import SqlError, not_supported, parse_error
 from noria.core.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS, MAX_OPEN_JOINS, MAX_TERMS
 from noria.sql.text.comments import SHOWN, opened
+from noria.sql.text.tokens import Plain
 from noria.sql.text.trees import levels_of
 
 FEW_TERMS = 8  # of AND and OR that stay as they were written
@@ -64,8 +66,22 @@ def _has_class(name: str, made: object) -> bool:
     return name in _WITH_CLASS or (isinstance(of, type) and issubclass(of, exp.AggFunc))
 
 
+_NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
+_OPERANDS = {*_NAMES, TokenType.NUMBER, TokenType.STRING, TokenType.NULL}
+_AFTER_EXPRESSION = {
+    TokenType.COMMA, TokenType.R_PAREN, TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING,
+    TokenType.ORDER_BY, TokenType.LIMIT, TokenType.ALIAS, TokenType.ASC, TokenType.DESC, TokenType.WHEN, TokenType.THEN,
+    TokenType.ELSE, TokenType.END, TokenType.SENTINEL}
+_AFTER_OPERAND = _AFTER_EXPRESSION | {
+    TokenType.EQ, TokenType.NEQ, TokenType.NULLSAFE_EQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE,
+    TokenType.AND, TokenType.OR, TokenType.NOT, TokenType.IN, TokenType.IS, TokenType.BETWEEN, TokenType.LIKE,
+    TokenType.JOIN, TokenType.LEFT, TokenType.INNER, TokenType.CROSS}
+_SHIFTS = {TokenType.LT, TokenType.GT}  # two of them
+
+
 class _Parser(MySQLParser):
-    """Notes on each expression the text it was written as: MySQL names a column after it."""
+    """Notes on each expression the text it was written as: MySQL names a column after it.  A column or literal that no
+    operator follows is not asked for at all the levels of precedence."""
 
     FUNCTIONS: ClassVar = {name: made for name, made in MySQLParser.FUNCTIONS.items() if _has_class(name, made)}
     ALTER_PARSERS: ClassVar = {**MySQLParser.ALTER_PARSERS, "CONVERT": lambda self: self._parse_convert_to()}
@@ -80,6 +96,29 @@ class _Parser(MySQLParser):
         if parsed is not None and first and self._prev:
             parsed.meta["text"] = self.sql[first.start : self._prev.end + 1]
         return parsed
+
+    def _parse_disjunction(self) -> exp.Expr | None:
+        return self._operand(_AFTER_EXPRESSION) or super()._parse_disjunction()
+
+    def _parse_bitwise(self) -> exp.Expr | None:
+        return self._operand(_AFTER_OPERAND) or super()._parse_bitwise()
+
+    def _operand(self, ends: Collection[TokenType]) -> exp.Expr | None:
+        """A column or literal before one of these; None for anything else, of which nothing is consumed."""
+        kind = self._curr.token_type
+        if kind not in _OPERANDS:
+            return None
+        start, after = self._index, self._next
+        if after.token_type is TokenType.DOT and kind in _NAMES:
+            after = self._tokens[start + 3] if start + 3 < len(self._tokens) else SENTINEL_NONE
+        if after.token_type not in ends:
+            return None
+        found = self._parse_atom()
+        if found is not None and self._curr is after and not (
+                after.token_type in _SHIFTS and self._next.token_type is after.token_type):
+            return found
+        self._retreat(start)
+        return None
 
     def _parse_alter_table_add(self) -> list[exp.Expr]:
         """ADD (a INT, b INT, UNIQUE (b)) is one ADD for each."""
@@ -126,10 +165,13 @@ class _Dialect(MySQL):
 
 
 _DIALECT = _Dialect()
+_PLAIN = Plain(_Dialect.Tokenizer.KEYWORDS, _Dialect.Tokenizer.SINGLE_TOKENS)
 _AFTER_COMMA = {"FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", ")", ",", "ON", "SET"}
 
 
 def tokenize(text: str) -> list[Token]:
+    if (plain := _PLAIN.tokens(text)) is not None:
+        return plain
     try:
         return list(_DIALECT.tokenize(opened(text)))
     except (TokenError, SqlglotError) as e:
