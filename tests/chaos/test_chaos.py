@@ -67,9 +67,10 @@ def _run(server: Served, number: int, directory: Path, drawn: Shape, disk: Path 
 
 
 def _doing(server: Served) -> object:
-    """Statements under way and what they wait for, as far as it tells."""
+    """Statements under way, what they wait for, and what is being built, as far as it tells."""
     try:
         with server.connect() as connection:
-            return rows(connection, "SHOW FULL PROCESSLIST")
+            return {what: rows(connection, f"SHOW {what}") for what in (
+                "FULL PROCESSLIST", "NORIA MIGRATIONS", "NORIA STATUS")}
     except Exception as error:
         return error

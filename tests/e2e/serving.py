@@ -121,7 +121,7 @@ class Served:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         late.cancel()
-        found = READY.fullmatch(line)
+        self.ready_line, found = line, READY.fullmatch(line)
         if found is None:
             self._kill_all()
             raise AssertionError(f"no ready line but {line!r}; the log ends:\n{self.log()[-4000:]}")

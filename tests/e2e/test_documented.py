@@ -163,6 +163,7 @@ def test_the_five_minutes_of_the_readme(readme: Typist) -> None:
     readme.doctest(python)
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the tutorial reads its page with curl")
 def test_the_tutorial(tutorial: Typist) -> None:
     console = 0
     for block in tutorial.blocks:

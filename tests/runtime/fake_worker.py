@@ -132,6 +132,8 @@ class FakeWorker:
             os.kill(os.getpid(), signal.SIGKILL)
         return Wrote(envelope.seq, tuple(WriteResult(affected=1, last_insert_id=o.rows[0][0]) for o in orders))
 
+    def checkpoint(self) -> None: ...
+
     def keep(self) -> None:
         pass
 

@@ -58,8 +58,8 @@ class Db:
         return self.given()
 
     def given(self) -> int:
-        saved = self.worker.engine.saved
-        return 0 if saved is None else saved.given
+        engine = self.worker.engine
+        return 0 if engine.saved is None else int(engine.restored)
 
     @property
     def worker(self) -> Any:
@@ -197,7 +197,7 @@ def test_strings_alone_are_not_saved(tmp_path: Path) -> None:
 
 def test_no_more_is_saved_than_there_is_time_for(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     before = db.rows()
-    monkeypatch.setattr("noria.runtime.keeping.SAVED_BYTES", 200_000)
+    monkeypatch.setattr("noria.runtime.checkpoints.SAVED_BYTES", 200_000)
     assert 0 < db.again() < 6
     assert db.rows() == before
 

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from noria.core.errors import INDEX_NEEDED, InvariantViolation, SqlError, view_changed, view_gone
 from noria.core.limits import IDLE_INDEXES
 from noria.core.types import TableDef
-from noria.dataflow import packets
+from noria.dataflow import packets, saving
+from noria.dataflow.commits import TickFailed
 from noria.dataflow.elsewhere import Pieces, SpreadOneShot
 from noria.dataflow.engine import Engine
 from noria.dataflow.graph import Columns, Node
@@ -173,14 +174,21 @@ class Changes:
     def each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:
         """Make all of these, or where that fails one by one; the views that cannot be made."""
         whole = self._noted_change(steps) is None
-        if self._engine.saved is not None:
-            self._engine.saved.waits = False
         if whole:
+            self._catch_up()
             return []
+        self._engine.saved = None
         errors = [(s, self._noted_change((s,))) for s in steps]
         failed = {s.view.name: e for s, e in errors if e is not None and isinstance(s, packets.AddView)}
         self.left_out.update(failed)
         return list(failed.items())
+
+    def _catch_up(self) -> None:
+        try:
+            if self._engine.saved is not None:
+                saving.catch_up(self._engine, self._engine.saved)
+        except Exception as bug:  # states may be at odds with the tables
+            raise TickFailed(f"the tick of what was written since states were saved failed: {bug!r}") from bug
 
     def adopt(self, steps: Sequence[packets.MigrationStep], plan: Any) -> None:
         """The views of these steps, by the graph that other workers have.  SqlError: this is no such graph, or there

@@ -66,10 +66,11 @@ class Engine:
         self.profile: Profile | None = None
         self.work: Work | None = None
         self.saved: Saved | None = None  # states of an earlier life, until rows are written
+        self.restored = 0  # how many of them are in use
         self.shards: Shards | None = None  # of several workers: what connects this one with the others
         self.first_rows: Callable[[Node, Order, int], Batch | None] = lambda *_: None  # `oneshot.first_rows`
         self.settle: Callable[[], None] = lambda: None  # whoever plans the graph: makes the nodes that are wanted
-        self._large: int | None = None  # as `relayout` was told
+        self.large: int | None = None  # as `relayout` was told
         self._filling = 0  # states being filled, each for the sake of the one before
         self._deepest = 0
         self._pulled: set[int] = set()  # numbers of nodes through which an exception left a pull
@@ -270,7 +271,7 @@ class Engine:
         ones over more than `large` base rows, which wait for `bootstrap`."""
         self.settle()
         nodes = self.graph.nodes
-        self._large = large if large is not None else self._large
+        self.large = large if large is not None else self.large
         rested = {n: {few for coarser in n.coarser.values() for few in coarser} for n in nodes
                   if n.state is not None and not n.full}
         plan = self._planned()
@@ -289,7 +290,7 @@ class Engine:
         try:
             for n in nodes:
                 if n.op.stateful and n not in self.builds.dormant:
-                    self._make_fit(n, plan, promoted, self._large)
+                    self._make_fit(n, plan, promoted, self.large)
             self.builds.relaid(before)
             if self.shards is not None:
                 self.shards.relaid()
@@ -395,8 +396,15 @@ class Engine:
         if in_use and not waits:
             self.build(node)
             return
-        if at_once and not waits and ((self.saved is not None and self.saved.give(self, node))
-                                      or node.op.from_end(self, node, node.parents[0])):
+        saved = self.saved
+        if at_once and not waits and saved is not None and saved.give(self, node):
+            return
+        if saved is not None and saved.behind:
+            node.inert = True
+            saved.late.append(node)
+            self.builds.state(FirstState(node))
+            return
+        if at_once and not waits and node.op.from_end(self, node, node.parents[0]):
             return
         above = {m: m.op.size(self, m) for m in nearest(node)}
         if large is not None and sum(rows for m, rows in above.items() if not m.parents) > large and not waits:
@@ -435,10 +443,6 @@ class Engine:
         being built, the side that comes in slices."""
         return node.driver
 
-    def distrust(self, view: str) -> None:
-        """Something unforeseen ended a read of the view: nothing partial that it may have touched is kept."""
-        self.forget_partial(ancestors(self.readers[view]))
-
     def forget_partial(self, nodes: Sequence[Node]) -> None:
         """Every key of these that is partial, and of what is below, is missing."""
         for n in nodes:
@@ -471,9 +475,8 @@ class Engine:
 
     def shrink(self) -> None:
         """Give slack of emptied states back."""
-        for n in self.graph.nodes:
-            if n.op.stateful and n.state is not None:
-                n.state.shrink()
+        for n in (n for n in self.graph.nodes if n.op.stateful and n.state is not None):
+            n.stored.shrink()
 
     def ready(self, view: str) -> bool:
         """Has the view its first state?"""

@@ -18,7 +18,7 @@ from noria.dataflow import packets
 from noria.dataflow.answers import codes_of
 from noria.dataflow.changes import Changes
 from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Remote
+from noria.dataflow.graph import Remote, ancestors
 from noria.dataflow.lookups import LongLookup
 from noria.dataflow.results import Results
 from noria.dataflow.surroundings import Surroundings
@@ -103,7 +103,7 @@ class Reading:
         except InvariantViolation:
             raise
         except Exception:  # whose fault it was shows when each is answered by itself
-            engine.distrust(view.name)
+            engine.forget_partial(ancestors(engine.readers[view.name]))
             return None
         finally:
             engine.work = None

@@ -47,11 +47,12 @@ def once_more(engine: Engine, node: Node) -> None:
         begin_again(engine, node, at_once=False)
 
 
-def begin_again(engine: Engine, node: Node, at_once: bool) -> None:
-    """A full node from no rows.  An operator that raises on the way keeps nobody from anything else."""
+def begin_again(engine: Engine, node: Node, at_once: bool, large: int | None = None) -> None:
+    """A full node from no rows.  An operator that raises on the way keeps nobody from anything else.  large: as of
+    `relayout`."""
     node.op.forget(engine, node)
     try:
-        engine.first_state(node, False, None, at_once)
+        engine.first_state(node, False, large, at_once)
     except FATAL:
         raise
     except Exception as bug:

@@ -1,8 +1,9 @@
-"""Full states over an orderly end: which are worth saving, and their way back into a graph that is made anew.
+"""Full states over a restart: which are worth saving, and how a graph that is made anew gets them back.
 
 Keeps true: a state is named by what its node does and by all that it derives from (table numbers, columns, plans), so
-another program, or an altered table, finds none; and it is given only until the first row is written in this life, or
-strings that no state holds are freed.
+another program, or an altered table, finds none.  States are restored until the first row is written in this life, or
+strings that no state holds are freed.  Where rows were written after they were saved, every state of the new graph is
+a saved one or empty until one tick (`catch_up`) has brought these rows: no state is built from tables before it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from noria.core.batch import Batch
 from noria.core.codec import encoded
+from noria.dataflow import renewal
 from noria.dataflow.graph import Node, ancestors, nearest
 
 if TYPE_CHECKING:
@@ -40,13 +42,20 @@ def worth_saving(engine: Engine, plan: Any) -> Iterator[Named]:
     """Full states that took long to make; of one worker, nothing of which is out of service."""
     if engine.shards is not None or len(engine.outages):
         return
-    names, wanted = names_of(engine, plan, {}), _of_named_views(engine)
-    for n in engine.graph.nodes:
-        whole = n.full and n.live and not n.inert and n.stash is None and n not in engine.builds.states
-        if not (n.op.saves and whole and n.state is not None and n in wanted):
-            continue
-        if sum(m.op.size(engine, m) for m in nearest(n)) > engine.builds.at_once_rows:
+    worth = {n for n in _of_named_views(engine) if _is_whole(engine, n)
+             and sum(m.op.size(engine, m) for m in nearest(n)) > engine.builds.at_once_rows}
+    if not worth:
+        return
+    names, needed = names_of(engine, plan, {}), set[Node]().union(*map(ancestors, worth))
+    for n in engine.graph.nodes:  # what it derives from before it, however little
+        if n in needed and _is_whole(engine, n):
             yield names[n.id], n.stored.memory(), partial(n.op.saved, n)
+
+
+def _is_whole(engine: Engine, n: Node) -> bool:
+    """Has the node a full state that can be saved?"""
+    return (n.op.saves and n.full and n.live and not n.inert and n.stash is None and n.state is not None
+            and bool(n.parents) and n not in engine.builds.states)
 
 
 def _of_named_views(engine: Engine) -> set[Node]:
@@ -55,14 +64,20 @@ def _of_named_views(engine: Engine) -> set[Node]:
 
 
 class Saved:
-    """States of an earlier life, until they are given or worthless.  waits: for the program, which is yet to come."""
+    """States of an earlier life, until they are restored or worthless.  deltas: the rows written since, by table;
+    waits: for the program, which is yet to come."""
 
     waits = True
 
-    def __init__(self, states: States, plan: Plan):
-        self._states, self._plan = dict(states), plan
+    def __init__(self, states: States, plan: Plan, deltas: Mapping[str, Batch]):
+        self._states, self._plan, self.deltas = dict(states), plan, deltas
         self._names: dict[int, str] = {}
-        self.given = 0
+        self.late: list[Node] = []  # nodes whose state is built after the deltas
+
+    @property
+    def behind(self) -> bool:
+        """Do the states lack rows that the tables have?"""
+        return bool(self.deltas)
 
     def give(self, engine: Engine, node: Node) -> bool:
         """The node's state, if it was saved; it has none yet."""
@@ -73,5 +88,19 @@ class Saved:
         if rows is None:
             return False
         node.op.restore(engine, node, rows)
-        self.given += 1
+        engine.restored += 1
         return True
+
+
+def catch_up(engine: Engine, saved: Saved) -> None:
+    """The program is back: bring the rows written since the states were saved, as one tick; then begin the states that
+    were not saved."""
+    saved.waits = False
+    if not saved.behind:
+        return
+    deltas, saved.deltas = saved.deltas, {}
+    engine.tick(deltas)
+    for node in [n for n in engine.graph.nodes if n in saved.late]:
+        engine.builds.drop(node)
+        renewal.begin_again(engine, node, at_once=True, large=engine.large)
+    engine.builds.settle()

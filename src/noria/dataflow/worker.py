@@ -12,7 +12,7 @@ its operators and a store that is out of order leave `step` as an exception and 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,13 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from noria.core.errors import (
-    InvariantViolation,
-    SqlError,
-    internal_error,
-    interrupted,
-    view_gone,
-)
+from noria.core.batch import Batch
+from noria.core.errors import InvariantViolation, SqlError, internal_error, interrupted, view_gone
 from noria.core.limits import ADHOC_SHARE, ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
 from noria.dataflow import evict, export, loads, packets, ranged, render, saving, validate, waits
@@ -37,7 +32,7 @@ from noria.dataflow.elsewhere import Pieces
 from noria.dataflow.engine import Engine
 from noria.dataflow.envelopes import number_of, refused, runs
 from noria.dataflow.gathering import nothing
-from noria.dataflow.graph import Remote
+from noria.dataflow.graph import Remote, ancestors
 from noria.dataflow.lookups import LongLookup
 from noria.dataflow.one_shots import OneShots
 from noria.dataflow.packets import Envelope
@@ -75,6 +70,7 @@ class Worker:
         self._late: list[Envelope] = []  # replies that waited for other workers
         self._store, self._symbols = store, symbols
         self._read_files, self._pid = read_files, pid
+        self.checkpoint: Callable[[], None] = lambda: None  # called in each turn: saves `states` when that is due
         self.keep: Callable[[], None] = lambda: None  # saves `states`: its last act but `close`, where it ends in order
         self._steps = self._bugs = 0
         self._grows = True  # may something have got states since memory was looked at?
@@ -291,7 +287,7 @@ class Worker:
         if not isinstance(e.body, packets.Read):
             self.engine.forget_partial(self.engine.graph.nodes)
         elif e.body.view in self.engine.readers:
-            self.engine.distrust(e.body.view)
+            self.engine.forget_partial(ancestors(self.engine.readers[e.body.view]))  # that it may have touched
         return refused(e, error)
 
     def _internal(self, what: str, bug: Exception) -> SqlError:
@@ -330,9 +326,15 @@ class Worker:
         """Full states that are worth saving when this worker ends in order, and their names."""
         return saving.worth_saving(self.engine, self._changes.graph_plan())
 
-    def restore(self, states: saving.States) -> None:
-        """What an earlier life had saved, with the strings that this one has: the program is about to come back."""
-        self.engine.saved = saving.Saved(states, self._changes.graph_plan)
+    def restore(self, states: saving.States, deltas: Mapping[str, Batch]) -> None:
+        """What an earlier life had saved, with the strings that this one has, and the rows written since, by table: the
+        program is about to come back."""
+        self.engine.saved = saving.Saved(states, self._changes.graph_plan, deltas)
+
+    @property
+    def restoring(self) -> bool:
+        """Are states of an earlier life waiting for the program, or for the rows written since?"""
+        return self.engine.saved is not None and self.engine.saved.waits
 
     def close(self) -> None:
         self._store.close()

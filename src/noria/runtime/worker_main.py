@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -114,6 +113,9 @@ class HostedWorker(Protocol):
 
     def heard(self) -> tuple[int, ...]:
         """Of one of several: by worker, up to which of its messages everything is visible here (`Peers.heard`)."""
+
+    def checkpoint(self) -> None:
+        """Called in each turn: begin to save what the next life can use, if that is due."""
 
     def keep(self) -> None:
         """Save what the next life can use.  The last call before `close`, where this one ends in order."""
@@ -332,6 +334,7 @@ class Loop:
         """What has arrived, as one step; work that can wait, when nothing has or it is due."""
         front, others = self._line.arrived(self._wait_ms if self.more else self._config.lease_ms)
         self._fence.check()
+        self._worker.checkpoint()
         if not front and self._lease_is_over():
             self.end = "lease"
             return
@@ -415,7 +418,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     from noria.feeds.writer import FeedDirectory
     from noria.plan.lower import Lowering
     from noria.runtime import warm
-    from noria.runtime.keeping import keep, strings_of_before
+    from noria.runtime.checkpoints import Checkpoints, strings_of_before
     from noria.state.symbols import SymbolTable
     from noria.storage.engine import Memory
     from noria.storage.shards import Shard
@@ -437,9 +440,9 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
                        large_index=WORKER_INDEX_ROWS if config.spark else 0, read_files=_record_batches,
                        pid=os.getpid(), around=around, workers=config.workers, incarnation=incarnation)
     if config.workers == 1:  # of several, messages are under way when one of them ends
-        core.keep = partial(keep, config.shard_dir, core, store, symbols, around.note)
-    if saved is not None and saved.stand == store.stood():
-        core.restore(saved.states())
+        checkpoints = Checkpoints(config.shard_dir, core, store, symbols, around.note)
+        core.keep, core.checkpoint = checkpoints.keep, checkpoints.step
+        checkpoints.restore(saved)
     return core  # type: ignore[no-any-return]  # imported in here only
 
 

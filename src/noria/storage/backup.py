@@ -24,10 +24,11 @@ from noria.storage import meta, reading, recovery
 from noria.storage.catalog import FORMAT as STORE_FORMAT
 from noria.storage.catalog import Done, family_of, table_from_json
 from noria.storage.disk import sync
-from noria.storage.engine import META, open_read_only, table_options
+from noria.storage.engine import META, table_options
 from noria.storage.errors import StoreError, refuse_newer
 from noria.storage.mark import Mark
 from noria.storage.shards import note_workers, shards_of
+from noria.storage.snapshot import open_read_only
 from noria.storage.table import Counters
 
 FORMAT = 1

@@ -6,20 +6,24 @@ only a new start tells.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from rocksdict import WriteBatch
 
+from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError
 from noria.storage import meta
 from noria.storage.catalog import Done
+from noria.storage.delta_log import DeltaLog
 from noria.storage.engine import Engine
 from noria.storage.errors import StoreError, StoreFenced
+from noria.storage.stage import Stage
 
 
 class Committing:
     """last_epoch, last_seq: of the last commit.  _done: recent results, by slot; _refused: what a full disk refused."""
 
+    deltas: DeltaLog
     _engine: Engine
     _done: dict[int, Done]
     _refused: Done | None
@@ -38,11 +42,13 @@ class Committing:
                                      f"{self.last_epoch}.{self.last_seq} and its results are not kept")
         return done
 
-    def _commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool, ballast: bool = False) -> None:
-        """Commit what `fill` puts into a batch, as (epoch, seq)."""
-        engine = self._engine
+    def _commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool, ballast: bool = False,
+                stages: Collection[Stage] = (), deltas: Mapping[str, Batch] | None = None) -> None:
+        """Commit what `fill` puts into a batch, as (epoch, seq).  stages, deltas: the rows that it changes."""
+        engine, batch = self._engine, self._batch(fill, done)
+        self.deltas.record(batch, stages, deltas or {})
         try:
-            engine.commit(self._batch(fill, done), sync, ballast)
+            engine.commit(batch, sync, ballast)
         except SqlError:
             if not engine.in_doubt:
                 raise

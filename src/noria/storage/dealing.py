@@ -16,10 +16,9 @@ from noria.storage import reading
 from noria.storage.catalog import family_of
 from noria.storage.check import add_rows, entries_of, owners_of
 from noria.storage.encoding import key_parts_of_arrow, pack_keys, unpack_parts
-from noria.storage.engine import open_read_only
 from noria.storage.entries_hash import Sums
 from noria.storage.errors import StoreError
-from noria.storage.snapshot import Range
+from noria.storage.snapshot import Range, open_read_only
 from noria.storage.sst import ENTRY
 from noria.storage.table import Index
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from rocksdict import (
-    AccessType,
     BlockBasedOptions,
     Cache,
     Checkpoint,
@@ -49,6 +48,7 @@ from noria.storage.mark import Mark
 from noria.storage.states import Stand
 
 META = "meta"
+DELTAS = "deltas"  # the delta log (`delta_log.py`)
 DEFAULT = "default"  # RocksDB's own family, which we leave empty
 BALLAST = "noria-ballast"
 _BUFFERS = "rocksdb.cur-size-all-mem-tables"
@@ -251,7 +251,11 @@ class Engine:
         del self._db
 
     def stand(self) -> Stand:
-        return Stand((Path(self.path) / "IDENTITY").read_text().strip(), int(self._db.latest_sequence_number()))
+        return Stand((Path(self.path) / "IDENTITY").read_text().strip(), self.sequence())
+
+    def sequence(self) -> int:
+        """How many keys were ever written."""
+        return int(self._db.latest_sequence_number())
 
     def settle(self) -> None:
         """After a failed write: open the database again, which finds what of it is on disk."""
@@ -484,16 +488,3 @@ class Engine:
         self.settle()
         self.flush()
         self._guarded(lambda: Checkpoint(self._db).create_checkpoint(path))
-
-
-def open_read_only(path: str, names: list[str]) -> Rdict:
-    """A checkpoint's families for reading; any number of processes may.  One that is not there (any more) is refused
-    here: RocksDB's own try to open it makes a directory."""
-    if not os.path.exists(os.path.join(path, "CURRENT")):
-        raise StoreError(f"there is no checkpoint {path} (any more)")
-    try:
-        options = table_options(recovery.tracked_options())  # without, a note of a log would have to be written away
-        return Rdict(path, options, {n: table_options() for n in names}, AccessType.read_only(False))
-    except Exception as e:
-        raise opening_error(path, e) from e
-

@@ -24,7 +24,7 @@ from noria.core.types import TableDef
 from noria.dataflow.packets import Note, Noted
 from noria.storage import recovery
 from noria.storage.catalog import FORMAT, Done, family_of, table_from_json, table_to_json
-from noria.storage.engine import META, Engine
+from noria.storage.engine import DELTAS, META, Engine
 from noria.storage.errors import StoreDamaged, StoreError, StoreFenced, refuse_newer
 from noria.storage.table import Counters, Index, Table
 
@@ -149,7 +149,7 @@ def forget_table(engine: Engine, batch: WriteBatch, table: Table) -> None:
 
 def sweep(engine: Engine, tables: Iterable[Table]) -> None:
     """Drop what a crash left of tables and indexes that were never committed, or whose dropping was."""
-    known = {META} | {family for t in tables for family in (t.family, *(i.family for i in t.indexes))}
+    known = {META, DELTAS} | {family for t in tables for family in (t.family, *(i.family for i in t.indexes))}
     batch = WriteBatch(raw_mode=True)
     for prefix in (_INDEX, _COUNTERS):
         for key, _ in engine.items_with_prefix(META, prefix):

@@ -6,6 +6,7 @@ Any number of processes may read one checkpoint; nothing writes to it.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from operator import add
@@ -13,16 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from rocksdict import Options, Rdict
+from rocksdict import AccessType, Options, Rdict
 
 from noria.core.expressions.coerce import coerce
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Column, TableDef
 from noria.core.values import arrow_type, bytes_of, convert, to_arrow
-from noria.storage import reading
+from noria.storage import reading, recovery
 from noria.storage.catalog import family_of, table_from_json
 from noria.storage.encoding import key_parts_of_arrow, pack_keys, unpack_parts
-from noria.storage.engine import DEFAULT, META, open_read_only
+from noria.storage.engine import DEFAULT, META, table_options
+from noria.storage.errors import StoreError, opening_error
 from noria.storage.sst import ENTRY
 from noria.storage.table import Index
 
@@ -35,6 +37,18 @@ class Range(NamedTuple):
 
     first: bytes | None = None
     end: bytes | None = None
+
+
+def open_read_only(path: str, names: list[str]) -> Rdict:
+    """A checkpoint's families for reading; any number of processes may.  One that is not there (any more) is refused
+    here: RocksDB's own try to open it makes a directory."""
+    if not os.path.exists(os.path.join(path, "CURRENT")):
+        raise StoreError(f"there is no checkpoint {path} (any more)")
+    try:
+        options = table_options(recovery.tracked_options())  # without, a note of a log would have to be written away
+        return Rdict(path, options, {n: table_options() for n in names}, AccessType.read_only(False))
+    except Exception as e:
+        raise opening_error(path, e) from e
 
 
 def read_tables(path: str) -> dict[str, TableDef]:

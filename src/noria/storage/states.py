@@ -1,10 +1,10 @@
-"""Full states as they were when a worker ended in order: one file beside its store, read when it starts again.
+"""A checkpoint of a worker's full states: one file beside its store, read when the worker starts again.
 
     magic | arrays, each aligned to 8 bytes | index (JSON) | its length and checksum | magic
 
-Keeps true: the file is of use to one start only, which removes it, and only if the store stands where it stood
-(`Stand`): whatever was written since, here or by another tool, makes it worthless.  An array is given only if its
-checksum is right.  A file that is cut or damaged is no error: states are then built from the tables.
+Keeps true: the file says as of which commit it is (`Stand`).  A start takes it away and puts it back when its states
+serve, so a start that dies of it finds none the next time.  An array is returned only if its checksum is right.  A file
+that is cut or damaged is no error: states are then built from the tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from noria import __version__
 from noria.core.batch import Batch
 
 Array = npt.NDArray[Any]
-FILE = "states"
+FILE, NEXT, TAKEN = "states", "states.next", "states.taken"  # the last one; being written; of a start under way
 SYMBOLS = "symbols"
 _MAGIC = b"noria states 1\n\0"
 _TAIL = struct.Struct("<QI")
@@ -44,30 +44,45 @@ class Stand:
 
 
 def save(directory: Path, stand: Stand, symbols: Sequence[Array],
-         states: Iterable[tuple[str, int, Callable[[], Batch]]], fits: Callable[[int], bool]) -> int:
+         states: Iterable[tuple[str, int, Callable[[], Batch]]], fits: Callable[[int], bool], name: str = FILE) -> int:
     """Write the strings and those states, each under its name, that fit: asked with the bytes that there would be, by
-    about how many a state has.  Returns how many; OSError: nothing was saved."""
-    path, saved = directory / FILE, 0
-    beside = path.with_suffix(".new")
+    about how many a state has.  name: of the file.  Returns how many states; OSError: nothing was saved."""
+    path, saved = directory / name, 0
+    beside = directory / f"{FILE}.new"
     index: dict[str, list[tuple[str, list[int], int, int]]] = {}
     try:
         with beside.open("wb") as file:
             file.write(_MAGIC)
             index[SYMBOLS] = [_put(file, a) for a in symbols]
-            for name, nbytes, made in states:
+            for state, nbytes, made in states:
                 if not fits(file.tell() + nbytes):
                     continue
                 rows = made()
-                index[name] = [_put(file, a) for a in (rows.columns, rows.weights)]
+                index[state] = [_put(file, a) for a in (rows.columns, rows.weights)]
                 saved += 1
             tail = json.dumps({"version": __version__, "identity": stand.identity, "sequence": stand.sequence,
                                "arrays": index}).encode()
             file.write(tail + _TAIL.pack(len(tail), zlib.crc32(tail)) + _MAGIC)
+            if name == NEXT:  # a worker that ends does not wait for the disk
+                file.flush()
+                os.fdatasync(file.fileno())
         os.replace(beside, path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
     return saved
+
+
+def put_in_place(directory: Path) -> int:
+    """The file that was written as NEXT is the last one from now on; its bytes.  OSError where there is none."""
+    os.replace(directory / NEXT, directory / FILE)
+    return (directory / FILE).stat().st_size
+
+
+def remove(directory: Path) -> None:
+    """No states are saved, nor being saved by a life that has ended."""
+    for name in (FILE, NEXT, TAKEN, f"{FILE}.new"):
+        (directory / name).unlink(missing_ok=True)
 
 
 def _put(file: Any, array: Array) -> tuple[str, list[int], int, int]:
@@ -88,10 +103,12 @@ class SavedStates:
     """The file of an earlier life.  SavedUnusable: it is damaged, or of another version."""
 
     def __init__(self, directory: Path):
-        path = directory / FILE
-        with path.open("rb") as file:
-            path.unlink()
-            if not os.fstat(file.fileno()).st_size:
+        self._directory = directory
+        (directory / TAKEN).unlink(missing_ok=True)  # the start that had taken it did not come to serve
+        os.replace(directory / FILE, directory / TAKEN)
+        with (directory / TAKEN).open("rb") as file:
+            self.nbytes = os.fstat(file.fileno()).st_size
+            if not self.nbytes:
                 raise SavedUnusable("it is empty")
             # A copy, for kernels are compiled for arrays that can be written.
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -113,6 +130,11 @@ class SavedStates:
         if len(tail) != length or zlib.crc32(tail) != check:
             raise ValueError("its index is damaged")
         return json.loads(tail)
+
+    def put_back(self) -> None:
+        """The next start can use it, too."""
+        if not (self._directory / FILE).exists():
+            os.replace(self._directory / TAKEN, self._directory / FILE)
 
     def symbols(self) -> tuple[Array, Array, Array]:
         heap, starts, folds = self._of(SYMBOLS)

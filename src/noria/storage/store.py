@@ -29,6 +29,7 @@ from noria.dataflow.work import Work
 from noria.storage import bulk, lookups, meta, prepared
 from noria.storage.catalog import Done
 from noria.storage.deciding import Deciding, only_errors
+from noria.storage.delta_log import DeltaLog
 from noria.storage.encoding import first_codes
 from noria.storage.engine import Engine, Memory
 from noria.storage.errors import damaged
@@ -56,6 +57,7 @@ class RocksStore(Deciding):
         self._engine = Engine(path, memory or Memory())
         self._engine.reopened = self._settle
         self._engine.table_of = self._table_of
+        self.deltas = DeltaLog(self._engine)
         self._tables: dict[str, Table] = {}
         try:
             self._load(fence)
@@ -88,6 +90,7 @@ class RocksStore(Deciding):
         resumed = bulk.finish_interrupted(engine, self._tables, self._groups.prepared)
         if resumed is not None:
             self._done[resumed.seq % meta.RECENT_RESULTS] = resumed
+        self._as_stood = resumed is None  # are the rows those of when it was opened?
         last = max(self._done.values(), key=lambda d: (d.epoch, d.seq), default=Done(0, 0))
         self.last_epoch, self.last_seq = last.epoch, last.seq
 
@@ -95,9 +98,9 @@ class RocksStore(Deciding):
         """(epoch, seq) of the last commit."""
         return self.last_epoch, self.last_seq
 
-    def stood(self) -> Stand:
-        """Where the database stood when it was opened."""
-        return self._engine.stood
+    def written_since(self, stand: Stand) -> dict[str, Batch] | None:
+        """By table, the rows written after a moment and before the store was opened; None where they are not known."""
+        return self.deltas.since(stand, self._tables.values()) if self._as_stood else None
 
     def stands(self) -> Stand | None:
         """Where it stands; None where it is not known whether the last commit is there."""
@@ -304,19 +307,18 @@ class RocksStore(Deciding):
                     meta.put_counters(self._engine, batch, stage.table.definition, stage.counters)
             more(batch)
 
+        deltas = {name: delta for name, stage in stages.items() if len(delta := stage.delta())}
         try:
-            self._commit(fill, done, sync or any(stage.effects for stage in stages.values()), ballast)
+            self._commit(fill, done, sync or any(stage.effects for stage in stages.values()), ballast, stages.values(),
+                         deltas)
         except SqlError as full:
             return full
-        deltas = {}
         for name, stage in stages.items():
             stage.table.counters = stage.counters
-            delta = stage.delta()
-            if len(delta):
-                deltas[name] = delta
+            if name in deltas:
                 for told in (stage.table.fitting, *stage.table.awaited):
                     if told is not None:
-                        told.written(stage, delta)
+                        told.written(stage, deltas[name])
         return deltas
 
     def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None

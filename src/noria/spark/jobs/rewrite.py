@@ -42,10 +42,9 @@ from noria.spark.loading.tasks import ROW_BITS, Batches, Job, LoadRefused, Rejec
 from noria.storage import reading
 from noria.storage.catalog import family_of
 from noria.storage.effects import assign
-from noria.storage.engine import open_read_only
 from noria.storage.find import true_of
 from noria.storage.shards import shards_of
-from noria.storage.snapshot import BATCH_ROWS, bytes_about, read_tables
+from noria.storage.snapshot import BATCH_ROWS, bytes_about, open_read_only, read_tables
 from noria.storage.sst import ROW_NUMBER, bag_rows
 from noria.storage.table import Index, Table
 

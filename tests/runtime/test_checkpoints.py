@@ -1,0 +1,191 @@
+"""A checkpoint of a worker that serves, and a crash after it: the states come back with what was written since, and are
+what recomputation gives; where a write is not recorded, none comes back."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from noria.dataflow.validate import validate
+from noria.runtime import checkpoints
+from noria.storage import states
+from runtime.test_saved_states import ROWS, VIEWS, Db
+from seeds import seed
+
+SOME = seed("CHECKPOINT_SEED", 34)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint is due whenever there is something to save."""
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_LOOK_S", 0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_S", 0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_REST", 0)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Db]:
+    made = Db(tmp_path / "db")
+    made.fill()
+    made.rows()
+    yield made
+    made.close()
+
+
+def save(db: Db) -> None:
+    """A checkpoint, as a worker makes it between its turns."""
+    db.worker.checkpoint()
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    db.worker.checkpoint()
+    assert (db.path / "worker-0" / states.FILE).exists()
+
+
+def crash(db: Db, at: Path) -> Db:
+    """What a kill at this moment leaves, opened."""
+    shutil.copytree(db.path, at)
+    after = Db.__new__(Db)
+    after.path, after.notes = at, []
+    after.open()
+    return after
+
+
+def write(db: Db, rng: random.Random) -> None:
+    id, other = rng.randrange(ROWS), rng.randrange(ROWS)
+    db.sql(rng.choice((
+        f"INSERT INTO posts VALUES ({ROWS + rng.randrange(10**6)}, {id % 9}, 'Süß {id % 40}', {id / 3})",
+        f"REPLACE INTO posts VALUES ({id}, {id % 5}, 'té {id % 900}', NULL)",
+        f"UPDATE posts SET title = 'New {other % 11}', author = id % 8, x = x / 3 WHERE id > {id} AND id < {id + 9}",
+        f"UPDATE likes SET user = user + {10**6 + id} WHERE post = {id % 1_000}",
+        f"DELETE FROM likes WHERE post = {id % 1_000}",
+        f"INSERT IGNORE INTO likes VALUES ({id % 1_000}, {other}), ({id % 1_000}, {other + 1})",
+        f"INSERT INTO posts VALUES ({id}, 1, 'dup', 1) ON DUPLICATE KEY UPDATE x = {other}, title = NULL",
+        f"DELETE FROM posts WHERE id = {id}")))
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_states_come_back_with_what_was_written_since(db: Db, tmp_path: Path, number: int) -> None:
+    rng = random.Random(f"{SOME} {number}")
+    for _ in range(rng.randrange(3)):
+        write(db, rng)
+    save(db)
+    for _ in range(rng.choice((0, 1, 30))):
+        write(db, rng)
+    after = crash(db, tmp_path / "after")
+    try:
+        assert given(after) >= 6
+        assert after.rows() == db.rows()
+        validate(after.worker.engine)
+        for _ in range(10):
+            write(after, rng)
+        validate(after.worker.engine)
+    finally:
+        after.close()
+
+
+def test_one_crash_after_another(db: Db, tmp_path: Path) -> None:
+    rng, path, lives = random.Random(SOME), tmp_path, [db]
+    save(db)
+    try:
+        for life in range(4):
+            for _ in range(5):
+                write(lives[-1], rng)
+            lives.append(crash(lives[-1], path / f"life {life}"))
+            lives[-1].worker.checkpoint()  # its first turn
+            assert given(lives[-1]) >= 6, f"life {life} has built its states from the tables"
+            assert lives[-1].rows() == lives[-2].rows()
+            validate(lives[-1].worker.engine)
+            if life == 2:
+                save(lives[-1])
+    finally:
+        for some in lives[1:]:
+            some.close()
+
+
+def given(db: Db) -> int:
+    """How many states the worker has restored when it started."""
+    restored: int = db.worker.engine.restored
+    return restored
+
+
+@pytest.mark.parametrize("change", [
+    "CREATE VIEW more AS SELECT author, MAX(x) AS m FROM posts GROUP BY author",
+    "DROP VIEW top",
+    "ALTER TABLE posts ADD more INT DEFAULT 7",
+    "ALTER TABLE likes RENAME COLUMN user TO who",
+    "RENAME TABLE likes TO liked",
+    "CREATE INDEX by_author ON posts (author)",
+    "CREATE TABLE other (id INT PRIMARY KEY); INSERT INTO other VALUES (1), (2); DROP TABLE other",
+    "TRUNCATE likes",
+    "ALTER TABLE posts DROP PRIMARY KEY, ADD PRIMARY KEY (id, author)",
+])
+def test_changes_of_the_program_meanwhile(db: Db, tmp_path: Path, change: str) -> None:
+    rng = random.Random(f"{SOME} {change}")
+    save(db)
+    db.sql(f"UPDATE posts SET x = 5 WHERE id < {rng.randrange(ROWS)}")
+    for text in change.split("; "):
+        db.sql(text)
+    db.sql("UPDATE posts SET author = 3 WHERE id = 7")
+    after = crash(db, tmp_path / "after")
+    try:
+        for view in (v for v in VIEWS if f"VIEW {v}" not in change):
+            text = f"SELECT * FROM {view}" + (" WHERE n >= 3" if view == "keyed" else "")
+            assert after.sql(text) == db.sql(text), view
+        validate(after.worker.engine)
+    finally:
+        after.close()
+
+
+def test_a_commit_without_a_record_leaves_a_gap(db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(db)
+    monkeypatch.setattr("noria.storage.delta_log.DELTA_COMMIT_ROWS", 10)
+    db.sql("UPDATE posts SET x = 1 WHERE id < 100")
+    db.sql("UPDATE posts SET x = 2 WHERE id = 1")
+    after = crash(db, tmp_path / "after")
+    try:
+        assert given(after) == 0 and after.rows() == db.rows()
+    finally:
+        after.close()
+    save(db)
+    db.sql("UPDATE posts SET x = 3 WHERE id = 1")
+    again = crash(db, tmp_path / "again")
+    try:
+        assert given(again) >= 6 and again.rows() == db.rows()
+    finally:
+        again.close()
+
+
+def test_a_start_that_dies_of_them_finds_none_the_next_time(db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                           ) -> None:
+    save(db)
+    db.sql("UPDATE posts SET x = 1 WHERE id < 100")
+    with monkeypatch.context() as once:
+        once.setattr("noria.dataflow.saving.catch_up", lambda *_: 1 / 0)
+        with pytest.raises(Exception):  # noqa: B017  # whatever ends a worker
+            crash(db, tmp_path / "after")
+    after = Db.__new__(Db)
+    after.path = tmp_path / "again"
+    shutil.copytree(tmp_path / "after", after.path)  # the first one, which broke, may hold its lock
+    after.open()
+    try:
+        assert given(after) == 0 and after.rows() == db.rows()
+    finally:
+        after.close()
+
+
+def test_nothing_is_recorded_where_nothing_is_worth_saving(tmp_path: Path) -> None:
+    db = Db(tmp_path / "db")
+    try:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+        db.sql("CREATE VIEW v AS SELECT a, COUNT(*) AS n FROM t GROUP BY a")
+        db.sql("INSERT INTO t VALUES (1, 1)")
+        db.sql("SELECT * FROM v")
+        db.worker.checkpoint()
+        assert not (db.path / "worker-0" / states.FILE).exists()
+        assert not db.worker._store.deltas.recording
+    finally:
+        db.close()
